@@ -1,0 +1,13 @@
+.PHONY: help check lint types layers test docs extras format
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+check:  ## everything CI checks, minutes per stage
+	@bash .ci/run
+
+lint types layers test docs extras:  ## one stage of check
+	@bash .ci/run $@
+
+format:  ## let ruff format and mend what it can
+	@env=$$(bash .ci/env) && $$env/bin/ruff format . && $$env/bin/ruff check --fix .

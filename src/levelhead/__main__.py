@@ -1,0 +1,5 @@
+"""`python -m levelhead` is `levelhead`."""
+
+from levelhead.cli import main
+
+main()

@@ -1,0 +1,59 @@
+"""The command line: one file a verb, each a thin skin over the Python of the same name.
+
+Exit codes: 0 done or passed, 1 a gate failed, 2 inconclusive, 3 error (a wrong command line too),
+130 interrupted. Verbs import what they need when they are called, so `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from levelhead import __version__
+from levelhead.cli import store
+from levelhead.cli.exits import ERROR, ExitWith
+from levelhead.core.errors import LevelheadError
+
+app = typer.Typer(
+    name="levelhead",
+    help="Measure stereotype bias in language models, locate it, edit the model, prove the effect.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
+    pretty_exceptions_enable=False,
+)
+app.command("store")(store.store)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"levelhead {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    try:
+        app()
+    except ExitWith as end:
+        sys.exit(end.code)
+    except LevelheadError as error:
+        typer.echo(f"levelhead: {error}", err=True)
+        sys.exit(ERROR)
+    except SystemExit as end:
+        # Verbs leave by ExitWith, so a 2 is typer's own "wrong usage"; ours means inconclusive.
+        sys.exit(ERROR if end.code == 2 else end.code)
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""Errors, results, statistics, canonical JSON, files. Nothing here imports torch."""

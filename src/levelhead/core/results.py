@@ -1,0 +1,213 @@
+"""What a measurement says: value, interval, p-value, coverage, and where it came from.
+
+All of these are frozen, refuse NaN and unknown fields, and have one canonical JSON form: reading it
+back gives an equal value, writing it again the same bytes. Nothing in them depends on the clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PlainSerializer,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
+
+from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.frozen import Frozen
+from levelhead.core.versions import installed_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Alternative = Literal["two-sided", "greater", "less"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FrozenMapping = Annotated[
+    Frozen, PlainValidator(Frozen), PlainSerializer(lambda settings: _plain(settings))
+]
+
+
+class Record(BaseModel):
+    """A frozen value with one canonical JSON form. Abstract."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def to_json(self) -> str:
+        """The canonical JSON text: the same value always gives the same bytes."""
+        return canonical(self.model_dump()).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read back what `to_json` wrote."""
+        return cls.model_validate_json(text)
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical JSON form."""
+        return content_hash(self.model_dump())
+
+
+class Interval(Record):
+    """A confidence interval and how it was made."""
+
+    low: float
+    high: float
+    level: Annotated[float, Field(gt=0, lt=1)]
+    method: str
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"the interval ends before it begins: {self.low} > {self.high}")
+        return self
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"[{self.low:.4g}, {self.high:.4g}]"
+
+
+class PValue(Record):
+    """A p-value, the test it comes from, and its correction if it is one of a family."""
+
+    value: Probability
+    method: str
+    alternative: Alternative
+    draws: Annotated[int, Field(ge=1)] | None = None
+    """How many random rearrangements; None for an exact or parametric test."""
+    adjusted: Probability | None = None
+    correction: str | None = None
+    family: Annotated[int, Field(ge=1)] | None = None
+    """How many tests were corrected together."""
+
+    @model_validator(mode="after")
+    def _whole_correction(self) -> Self:
+        parts = (self.adjusted, self.correction, self.family)
+        if any(part is None for part in parts) and any(part is not None for part in parts):
+            raise ValueError("adjusted, correction and family belong together")
+        return self
+
+
+class Dropped(NamedTuple):
+    """An item that was asked and not used, and why."""
+
+    item: str
+    reason: str
+
+
+class ItemValue(NamedTuple):
+    """What one item contributed."""
+
+    item: str
+    value: FiniteFloat
+
+
+class Provenance(Record):
+    """Everything a value depends on. Made with `Provenance.of`; versions are read, not given."""
+
+    model: str
+    revision: str | None
+    model_hash: Sha256
+    edits: tuple[Sha256, ...]
+    data: FrozenMapping
+    """SHA-256 of every data file, by name."""
+    equation: str
+    """Paper and equation number."""
+    seed: int | None
+    settings: FrozenMapping
+    versions: FrozenMapping
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        model_hash: str,
+        *,
+        revision: str | None = None,
+        edits: tuple[str, ...] = (),
+        data: Mapping[str, str],
+        equation: str,
+        seed: int | None = None,
+        settings: Mapping[str, object],
+    ) -> Self:
+        """The provenance of a value computed now, with the installed versions."""
+        return cls(
+            model=model,
+            revision=revision,
+            model_hash=model_hash,
+            edits=edits,
+            data=Frozen(data),
+            equation=equation,
+            seed=seed,
+            settings=Frozen(settings),
+            versions=installed_versions(),
+        )
+
+
+class Measurement(Record):
+    """A value with its interval, coverage and provenance: no bare float leaves a measure.
+
+    It cannot be made of nothing: without a used item, or with NaN anywhere, it does not exist.
+    """
+
+    measure: str
+    value: float
+    interval: Interval
+    parity: float
+    """The value if the groups were treated alike."""
+    p: PValue | None = None
+    n: Annotated[int, Field(ge=1)]
+    """Items used; `n + len(dropped)` is the number of items asked."""
+    dropped: tuple[Dropped, ...]
+    per_item: tuple[ItemValue, ...] = ()
+    provenance: Provenance
+
+    @field_validator("dropped", "per_item")
+    @classmethod
+    def _by_item(cls, rows: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
+        # The order of arrival is an accident of the run; the bytes must not show it.
+        return tuple(sorted(rows, key=lambda row: row[0]))
+
+    @model_validator(mode="after")
+    def _each_item_once(self) -> Self:
+        names = [row.item for row in self.dropped] + [row.item for row in self.per_item]
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})[:3]
+            raise ValueError(f"items counted twice: {', '.join(twice)}")
+        if self.per_item and len(self.per_item) != self.n:
+            raise ValueError(f"{len(self.per_item)} values for n = {self.n} items")
+        return self
+
+    @property
+    def items(self) -> int:
+        """How many items were asked."""
+        return self.n + len(self.dropped)
+
+    @property
+    def coverage(self) -> float:
+        """The share of asked items that was used."""
+        return self.n / self.items
+
+    def __str__(self) -> str:
+        p = self.p
+        shown = "" if p is None else f", p {p.value if p.adjusted is None else p.adjusted:.3g}"
+        return (
+            f"{self.measure} {self.value:.4g} {self.interval} "
+            f"(parity {self.parity:.4g}{shown}, n {self.n} of {self.items})"
+        )
+
+
+def _plain(settings: Frozen) -> dict[str, object]:
+    """The mapping in plain dictionaries, for pydantic to write."""
+    return {
+        key: _plain(value) if isinstance(value, Frozen) else value
+        for key, value in settings.items()
+    }

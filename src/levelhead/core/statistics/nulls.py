@@ -1,0 +1,138 @@
+"""What the value would be if nothing were the matter: rearrangements of what was read.
+
+p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and Smyth
+2010); where all of them can be listed, all are, and p is exact. The null's mean is kept because
+statistics such as |SEAT|, Strength and Distance are positive when there is no bias: it is their
+parity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Alternative, PValue
+from levelhead.core.statistics.bootstrap import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from scipy.stats._resampling import PermutationTestResult
+
+    from levelhead.core.statistics.bootstrap import Reduce
+    from levelhead.core.statistics.designs import Design
+
+    SignReduce = Callable[[NDArray[np.float64]], float]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Null:
+    """The value beside its distribution under the null."""
+
+    value: float
+    p: PValue
+    mean: float
+    deviation: float
+
+
+def permutation(
+    reduce: Reduce,
+    design: Design,
+    *,
+    rng: np.random.Generator,
+    draws: int = 9999,
+    alternative: Alternative = "two-sided",
+) -> Null:
+    """Deal the items of all groups out again at random: "which group an item is in is irrelevant".
+
+    `reduce` takes indices whose first part stands for the first group, and so on, as `groups`
+    lists them.
+    """
+    if (
+        len(design.factors) != 1
+        or len(design.samples) < 2
+        or design.items != sum(map(len, design.samples))
+    ):
+        raise LevelheadError(
+            f"a permutation needs independent items in two or more groups, not {design}",
+            mend="make the design with groups(n, m), or use sign_flip on paired differences",
+        )
+    result = stats.permutation_test(
+        design.samples,
+        lambda *samples: finite(reduce(np.concatenate(samples))),
+        permutation_type="independent",
+        vectorized=False,
+        n_resamples=draws,
+        alternative=alternative,
+        rng=rng,
+    )
+    ways = math.factorial(design.items)
+    for sample in design.samples:
+        ways //= math.factorial(len(sample))
+    return _null(result, "permutation", alternative=alternative, draws=_random(draws, ways))
+
+
+def sign_flip(
+    reduce: SignReduce,
+    design: Design,
+    *,
+    rng: np.random.Generator,
+    draws: int = 9999,
+    alternative: Alternative = "two-sided",
+) -> Null:
+    """Swap the two members of a pair at random: "which member is which is irrelevant".
+
+    `reduce` takes one sign an item; items of one cluster get the same sign. The test is exact for
+    independent clusters; crossed factors are refused, use `Bootstrap.p` there.
+    """
+    if len(design.factors) != 1:
+        raise LevelheadError(
+            f"sign flips need independent clusters, not {design}",
+            mend="use the p-value of a bootstrap over the crossed factors",
+        )
+    (factor,) = design.factors
+    result = stats.permutation_test(
+        (np.ones(factor.units),),
+        lambda signs: finite(reduce(signs[factor.unit])),
+        permutation_type="samples",
+        vectorized=False,
+        n_resamples=draws,
+        alternative=alternative,
+        rng=rng,
+    )
+    ways = 2**factor.units
+    return _null(result, "sign flip", alternative=alternative, draws=_random(draws, ways))
+
+
+def _random(draws: int, ways: int) -> int | None:
+    """How many rearrangements scipy drew at random; None if it listed all of them instead."""
+    return None if ways <= draws else draws
+
+
+def _null(
+    result: PermutationTestResult, method: str, *, alternative: Alternative, draws: int | None
+) -> Null:
+    null = np.asarray(result.null_distribution, dtype=np.float64)
+    if np.ptp(null) == 0:
+        raise NotMeasurable(
+            "every rearrangement gives the same value, so chance cannot be judged",
+            mend="check that the items differ and that the value depends on the grouping",
+        )
+    return Null(
+        value=float(result.statistic),
+        p=PValue(
+            value=float(result.pvalue),
+            method=f"{method}, exact" if draws is None else method,
+            alternative=alternative,
+            draws=draws,
+        ),
+        mean=float(null.mean()),
+        deviation=float(null.std()),
+    )

@@ -1,0 +1,103 @@
+"""Documents stay true: their code runs, their links lead somewhere, their lists are complete."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+import levelhead
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+RUN = {"python", "bash"}
+SHOWN = {"console", "text", "toml", "json"}  # console: what cannot run in a test, as installing
+
+
+def blocks(page):
+    return [t for t in MarkdownIt().parse(page.read_text()) if t.type == "fence"]
+
+
+CODE = [
+    pytest.param(
+        token.info.strip(), token.content, id=f"{page.relative_to(ROOT)}:{token.map[0] + 1}"
+    )
+    for page in PAGES
+    for token in blocks(page)
+]
+
+
+@pytest.mark.parametrize(("language", "code"), CODE)
+def test_every_code_block_runs(language, code, tmp_path):
+    assert language in RUN | SHOWN, f"a block in {language!r}: say python, bash or console"
+    if language in SHOWN:
+        return
+    if language == "bash":
+        code = f"levelhead() {{ '{sys.executable}' -m levelhead \"$@\"; }}\n{code}"
+    script = tmp_path / "block"
+    script.write_text(code)
+    command = [sys.executable] if language == "python" else ["bash", "-euo", "pipefail"]
+    result = subprocess.run(
+        [*command, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_there_are_blocks_of_both_kinds():
+    assert {param.values[0] for param in CODE} >= RUN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_citation_names_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == levelhead.__version__
+    assert citation["license"] == "Apache-2.0"
+
+
+def test_changelog_lines_are_short():
+    for line in (ROOT / "CHANGELOG.md").read_text().splitlines():
+        if line.startswith("- "):
+            assert len(line.split()) - 1 <= 25, line
+
+
+def skipped_tests():
+    """Names of test functions that may be skipped or may fail, by their marks."""
+    marks = {"skip", "skipif", "xfail", "importorskip"}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                names = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+                names |= {
+                    n.attr
+                    for decorator in node.decorator_list
+                    for n in ast.walk(decorator)
+                    if isinstance(n, ast.Attribute)
+                }
+                if names & marks:
+                    yield node.name
+
+
+def test_every_skip_is_listed_with_its_reason():
+    listed = (ROOT / "tests" / "QUARANTINES.md").read_text()
+    missing = [name for name in skipped_tests() if f"`{name}`" not in listed]
+    assert missing == []
+
+
+def test_no_machine_paths():
+    pattern = re.compile(r"(?<![\w.])/(?:root|home|work|opt|farm)/\w")
+    for path in subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        if (ROOT / path).suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".cff", ""}:
+            found = pattern.search((ROOT / path).read_text(errors="ignore"))
+            assert not found, f"{path}: {found}"

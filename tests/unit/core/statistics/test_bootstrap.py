@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.statistics.bootstrap import bootstrap, chosen_method
+from levelhead.core.statistics.designs import clusters, crossed, groups
+
+X = np.random.default_rng(1).gamma(2.0, size=60)
+
+
+def mean_of_x(items):
+    return float(X[items].mean())
+
+
+@pytest.mark.parametrize(("method", "scipys"), [("percentile", "percentile"), ("bca", "BCa")])
+def test_independent_items_are_the_ordinary_bootstrap(method, scipys):
+    ours = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3), method=method)
+    theirs = stats.bootstrap(
+        (X,), np.mean, n_resamples=1999, method=scipys, rng=np.random.default_rng(3)
+    )
+    assert ours.value == pytest.approx(X.mean())
+    assert ours.interval.low == pytest.approx(theirs.confidence_interval.low)
+    assert ours.interval.high == pytest.approx(theirs.confidence_interval.high)
+    assert ours.standard_error == pytest.approx(theirs.standard_error)
+    assert ours.df == 59
+
+
+def test_the_same_chance_gives_the_same_interval():
+    first, second = (
+        bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3)) for _ in range(2)
+    )
+    assert first.interval.to_json() == second.interval.to_json()
+
+
+def test_clusters_of_one_item_are_independent_items():
+    alone = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3), method="bca")
+    each = bootstrap(mean_of_x, clusters(range(60)), rng=np.random.default_rng(3), method="bca")
+    assert (each.interval.low, each.interval.high) == (alone.interval.low, alone.interval.high)
+
+
+def test_expanded_intervals_are_those_of_t_for_means():
+    # For a normal mean the expanded percentile interval is Student's, up to resampling noise.
+    x = stats.norm.ppf((np.arange(12) + 0.5) / 12)
+    interval = bootstrap(
+        lambda items: float(x[items].mean()),
+        groups(12),
+        rng=np.random.default_rng(0),
+        draws=40_000,
+        method="expanded",
+    ).interval
+    half = stats.t.ppf(0.975, 11) * x.std(ddof=1) / np.sqrt(12)
+    assert interval.high == pytest.approx(half, rel=0.06)
+    assert interval.low == pytest.approx(-half, rel=0.06)
+
+
+def test_the_variance_of_crossed_means_is_owens():
+    # Owen 2007: the pigeonhole variance of a full table's mean, in expectation over resamples, is
+    # that of redrawing row means and column means, and both at once.
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(30, 12)) + rng.normal(size=(30, 1)) + rng.normal(size=(1, 12))
+    rows, columns = np.indices(z.shape).reshape(2, -1)
+    flat = z.ravel()
+    result = bootstrap(
+        lambda items: float(flat[items].mean()),
+        crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
+        rng=rng,
+        draws=20_000,
+        method="percentile",
+    )
+    row, column = z.mean(1) - z.mean(), z.mean(0) - z.mean()
+    rest = z - z.mean() - row[:, None] - column[None, :]
+    exact = (row**2).sum() / 30**2 + (column**2).sum() / 12**2 + (rest**2).sum() / 360**2
+    assert result.standard_error**2 == pytest.approx(exact, rel=0.04)
+    assert result.df == 11
+
+
+def test_the_multiway_variance_counts_each_source_once():
+    # Cameron, Gelbach and Miller: rows + columns - cells, each with its own degrees of freedom.
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(30, 12)) + rng.normal(size=(30, 1)) + rng.normal(size=(1, 12))
+    rows, columns = np.indices(z.shape).reshape(2, -1)
+    flat = z.ravel()
+    result = bootstrap(
+        lambda items: float(flat[items].mean()),
+        crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
+        rng=rng,
+        draws=40_000,
+    )
+    exact = z.mean(1).var(ddof=1) / 30 + z.mean(0).var(ddof=1) / 12 - flat.var(ddof=1) / 360
+    assert result.standard_error**2 == pytest.approx(exact, rel=0.04)
+    half = stats.t.ppf(0.975, 11) * np.sqrt(exact)
+    assert result.interval.low == pytest.approx(flat.mean() - half, rel=0.05, abs=0.05)
+    assert result.interval.high == pytest.approx(flat.mean() + half, rel=0.05, abs=0.05)
+
+
+def test_the_multiway_variance_is_at_least_that_of_any_factor():
+    # Without any factor's effect the difference may fall below: then the largest one stands.
+    rng = np.random.default_rng(11)
+    flat = rng.normal(size=200)
+    rows, columns = np.indices((20, 10)).reshape(2, -1).tolist()
+
+    def mean(items):
+        return float(flat[items].mean())
+
+    table = crossed({"rows": rows, "columns": columns})
+    both = bootstrap(mean, table, rng=rng, draws=20_000)
+    rows_only = bootstrap(mean, clusters(rows), rng=rng, draws=20_000)
+    columns_only = bootstrap(mean, clusters(columns), rng=rng, draws=20_000)
+    alone = max(
+        rows_only.standard_error * np.sqrt(20 / 19), columns_only.standard_error * np.sqrt(10 / 9)
+    )
+    assert both.standard_error >= 0.97 * alone
+
+
+def test_the_method_follows_the_design():
+    assert chosen_method(groups(84, 84)) == "bca"
+    assert chosen_method(clusters([0, 0, 1, 1])) == "expanded"
+    assert chosen_method(crossed({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})) == "multiway"
+
+
+def test_selection_is_made_again_in_every_resample():
+    # The mean of the largest item has no spread if the item is chosen once.
+    result = bootstrap(
+        lambda items: float(X[items].max()), groups(60), rng=np.random.default_rng(0)
+    )
+    assert result.standard_error > 0
+
+
+def test_p_is_students():
+    result = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3))
+    t = (result.value - 1.5) / result.standard_error
+    assert result.p(1.5).value == pytest.approx(2 * stats.t.sf(abs(t), 59))
+    assert result.p(1.5, alternative="greater").value == pytest.approx(stats.t.sf(t, 59))
+    assert result.p(1.5, alternative="less").value == pytest.approx(stats.t.cdf(t, 59))
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "expanded"])
+@pytest.mark.parametrize(
+    ("reduce", "what"),
+    [
+        (lambda items: 1.0, "every resample gives the same value"),
+        (lambda items: np.nan, "not a finite number"),
+        (lambda items: np.inf if items[0] == items[1] else 1.0, "not a finite number"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(method, reduce, what):
+    with pytest.raises(NotMeasurable, match=what):
+        bootstrap(reduce, groups(60), rng=np.random.default_rng(0), method=method)
+
+
+def test_a_nearly_empty_table_is_refused():
+    diagonal = crossed({"rows": [0, 1], "columns": [0, 1]})
+    with pytest.raises(NotMeasurable, match="nearly empty"):
+        bootstrap(lambda items: float(items.mean()), diagonal, rng=np.random.default_rng(0))

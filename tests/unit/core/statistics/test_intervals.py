@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.statistics.intervals import (
+    effect_size,
+    effect_size_interval,
+    proportion_interval,
+)
+
+LISTS = st.lists(st.integers(-1000, 1000), min_size=2, max_size=10)
+
+
+@given(LISTS, LISTS, st.integers(1, 9), st.integers(-5, 5))
+def test_the_effect_size_is_antisymmetric_and_scale_free(x, y, scale, shift):
+    if len(set(x + y)) == 1:
+        return
+    d = effect_size(x, y)
+    assert effect_size(y, x) == pytest.approx(-d)
+    moved = [[scale * v + shift for v in side] for side in (x, y)]
+    assert effect_size(*moved) == pytest.approx(d)
+    assert abs(d) <= np.sqrt((len(x) + len(y)) ** 2 / (len(x) * len(y)))
+
+
+def test_the_effect_size_by_hand():
+    # Means 2 and 5, all six numbers' variance (ddof 1) is 3.5.
+    assert effect_size([1, 2, 3], [4, 5, 6]) == pytest.approx(-3 / np.sqrt(3.5))
+
+
+def test_the_interval_inverts_the_noncentral_t():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(1, 1, 8), rng.normal(0, 1, 11)
+    interval = effect_size_interval(x, y, level=0.9)
+    t = stats.ttest_ind(x, y).statistic
+    share, harmonic = 8 / 19, 88 / 19
+
+    def probability(d):  # of a t as low as ours if the population's effect is d
+        delta = d / np.sqrt(1 - share * (1 - share) * d**2)
+        return stats.nct.cdf(t, 17, delta * np.sqrt(harmonic))
+
+    assert probability(interval.low) == pytest.approx(0.95, abs=1e-5)
+    assert probability(interval.high) == pytest.approx(0.05, abs=1e-5)
+    assert effect_size(x, y) in interval
+    mirrored = effect_size_interval(y, x, level=0.9)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low), abs=1e-6)
+
+
+def test_the_sample_formula_of_the_docstring():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(1, 1, 8), rng.normal(0, 1, 11)
+    t, harmonic = stats.ttest_ind(x, y).statistic, 88 / 19
+    assert effect_size(x, y) == pytest.approx(t * np.sqrt(18 / (harmonic * (17 + t**2))))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "what"),
+    [
+        ([1.0, 1.0], [1.0, 1.0], "associations of all words are equal"),
+        ([1.0, 1.0], [2.0, 2.0], "no spread within"),
+        ([1.0], [2.0, 3.0], "lists of 1 and 2 words"),
+    ],
+)
+def test_lists_without_spread_are_refused(x, y, what):
+    with pytest.raises(NotMeasurable, match=what):
+        effect_size_interval(x, y)
+
+
+def test_a_list_with_nan_is_refused():
+    with pytest.raises(NotMeasurable):
+        effect_size([1.0, np.nan], [2.0, 3.0])
+
+
+def test_shares_keep_a_width_at_the_ends():
+    # Wilson 1927 in closed form: at 0 of n the upper end is z^2 / (n + z^2).
+    z2 = stats.norm.ppf(0.975) ** 2
+    nothing = proportion_interval(0, 100)
+    assert (nothing.low, nothing.high) == pytest.approx((0, z2 / (100 + z2)), abs=1e-12)
+    with pytest.raises(NotMeasurable, match="a share of no items"):
+        proportion_interval(0, 0)

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.statistics.means import equivalence, t_test
+
+D = np.random.default_rng(4).normal(0.3, 1, 50)
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_t_by_its_formula(alternative):
+    result = t_test(D, parity=0.1, alternative=alternative)
+    t = (D.mean() - 0.1) / (D.std(ddof=1) / np.sqrt(50))
+    tails = {"greater": stats.t.sf(t, 49), "less": stats.t.cdf(t, 49)}
+    tails["two-sided"] = 2 * min(tails.values())
+    half = stats.t.ppf(0.975, 49) * D.std(ddof=1) / np.sqrt(50)
+    assert result.t == pytest.approx(t)
+    assert result.p.value == pytest.approx(tails[alternative])
+    assert (result.interval.low, result.interval.high) == pytest.approx(
+        (D.mean() - half, D.mean() + half)
+    )
+
+
+def test_equivalence_agrees_with_the_90_percent_interval():
+    ends = t_test(D, level=0.9).interval
+    inside, outside = 1e-9, -1e-9
+    assert equivalence(D, ends.low - inside, ends.high + inside).value < 0.05
+    assert equivalence(D, ends.low - outside, 10).value > 0.05
+    assert equivalence(D, -10, ends.high + outside).value > 0.05
+
+
+def test_an_empty_margin_is_refused():
+    with pytest.raises(LevelheadError, match="margin of equivalence is empty"):
+        equivalence(D, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ([1.0], "at least two differences"),
+        ([[1.0, 2.0]], r"not an array \(1, 2\)"),
+        ([1.0, np.nan, np.inf], "2 of 3 differences are not finite"),
+        ([0.0, 0.0, 0.0], "all differences are equal"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(values, what):
+    with pytest.raises(NotMeasurable, match=what):
+        t_test(values)
+    with pytest.raises(NotMeasurable, match=what):
+        equivalence(values, -1, 1)

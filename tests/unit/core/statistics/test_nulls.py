@@ -1,0 +1,102 @@
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.statistics.designs import clusters, crossed, groups
+from levelhead.core.statistics.nulls import permutation, sign_flip
+
+Z = np.array([3.1, 0.2, 1.7, 2.2, -0.4, 0.9, -1.0])
+
+
+def difference(items):
+    return float(Z[items[:4]].mean() - Z[items[4:]].mean())
+
+
+def test_a_small_permutation_is_listed_whole():
+    null = permutation(
+        difference, groups(4, 3), rng=np.random.default_rng(0), alternative="greater"
+    )
+    everything = [
+        Z[list(first)].mean() - Z[[i for i in range(7) if i not in first]].mean()
+        for first in combinations(range(7), 4)
+    ]
+    assert null.value == pytest.approx(difference(np.arange(7)))
+    assert null.p.value == pytest.approx(np.mean(np.array(everything) >= null.value - 1e-12))
+    assert (null.p.method, null.p.draws) == ("permutation, exact", None)
+    assert null.mean == pytest.approx(np.mean(everything))
+    assert null.deviation == pytest.approx(np.std(everything))
+
+
+def test_random_permutations_count_the_observed_one():
+    far = np.concatenate([np.arange(20) + 100.0, np.arange(20)])
+    null = permutation(
+        lambda items: float(far[items[:20]].mean() - far[items[20:]].mean()),
+        groups(20, 20),
+        rng=np.random.default_rng(0),
+        draws=99,
+        alternative="greater",
+    )
+    assert null.p.value == pytest.approx(1 / 100)  # (0 + 1) / (99 + 1), never 0
+    assert (null.p.method, null.p.draws) == ("permutation", 99)
+
+
+def test_small_sign_flips_are_listed_whole():
+    null = sign_flip(lambda s: float((s * Z).mean()), groups(7), rng=np.random.default_rng(0))
+    everything = np.array([(np.array(s) * Z).mean() for s in product((-1, 1), repeat=7)])
+    one_sided = np.mean(everything >= Z.mean() - 1e-12)
+    assert null.p.value == pytest.approx(min(2 * one_sided, 1))
+    assert null.p.method == "sign flip, exact"
+
+
+def test_items_of_a_cluster_flip_together():
+    null = sign_flip(
+        lambda s: float((s * Z).sum()),
+        clusters([0, 0, 0, 1, 1, 2, 2]),
+        rng=np.random.default_rng(0),
+    )
+    sums = np.array([Z[:3].sum(), Z[3:5].sum(), Z[5:].sum()])
+    everything = np.array([(np.array(s) * sums).sum() for s in product((-1, 1), repeat=3)])
+    assert null.p.value == pytest.approx(2 * np.mean(everything >= Z.sum() - 1e-12))
+
+
+def test_a_statistic_positive_without_bias_has_a_parity_above_zero():
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=200)
+    null = sign_flip(
+        lambda signs: float(np.sort(signs * s)[-20:].mean()), groups(200), rng=rng, draws=499
+    )
+    assert null.mean == pytest.approx(1.7, abs=0.25)  # the mean of a normal's top tenth is 1.755
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (
+            lambda rng: permutation(difference, groups(7), rng=rng),
+            "two or more groups, not 7 items",
+        ),
+        (lambda rng: permutation(difference, clusters(range(7)), rng=rng), "two or more groups"),
+        (
+            lambda rng: sign_flip(np.sum, crossed({"a": [0, 1], "b": [0, 1]}), rng=rng),
+            "independent clusters, not 2 a x 2 b",
+        ),
+    ],
+)
+def test_designs_that_do_not_fit_are_refused(call, what):
+    with pytest.raises(LevelheadError, match=what):
+        call(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("reduce", "what"),
+    [
+        (lambda items: 0.0, "every rearrangement gives the same value"),
+        (lambda items: float("nan"), "not a finite number"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(reduce, what):
+    for test, design in ((permutation, groups(4, 3)), (sign_flip, groups(7))):
+        with pytest.raises(NotMeasurable, match=what):
+            test(reduce, design, rng=np.random.default_rng(0))

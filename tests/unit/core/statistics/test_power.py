@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.statistics.means import t_test
+from levelhead.core.statistics.power import minimum_detectable_effect
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+def test_an_effect_of_that_size_is_found_with_that_probability(alternative):
+    n, sd, rng = 12, 2.0, np.random.default_rng(0)
+    effect = minimum_detectable_effect(sd / np.sqrt(n), n - 1, alternative=alternative, power=0.8)
+    found = [
+        t_test(rng.normal(effect, sd, n), alternative=alternative).p.value <= 0.05
+        for _ in range(4000)
+    ]
+    assert np.mean(found) == pytest.approx(0.8, abs=3 * np.sqrt(0.16 / 4000))
+
+
+def test_many_items_are_the_normal_case():
+    expected = stats.norm.isf(0.005) + stats.norm.isf(0.1)
+    assert minimum_detectable_effect(3.0, 10**7, alpha=0.01, power=0.9) == pytest.approx(
+        3 * expected, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("error", "df"), [(0.0, 5), (float("nan"), 5), (1.0, 0)])
+def test_no_power_without_spread(error, df):
+    with pytest.raises(NotMeasurable, match="no power without spread"):
+        minimum_detectable_effect(error, df)

@@ -1,0 +1,75 @@
+import hashlib
+import os
+import uuid
+
+import pytest
+
+from levelhead.core import files
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def folder(request, tmp_path):
+    return {
+        "path": str(tmp_path),
+        "file": tmp_path.as_uri(),
+        "memory": f"memory://{uuid.uuid4()}",
+    }[request.param]
+
+
+def test_bytes_come_back_and_are_replaced(folder):
+    url = files.join(folder, "deep", "er", "file.bin")
+    with pytest.raises(FileNotFoundError):
+        files.read_bytes(url)
+    for data in (b"first", b"", b"second" * 1000):
+        files.write_atomic(url, data)
+        assert files.read_bytes(url) == data
+        assert files.file_hash(url) == hashlib.sha256(data).hexdigest()
+
+
+def test_only_real_disks_are_local(tmp_path):
+    assert files.is_local(tmp_path)
+    assert files.is_local(tmp_path.as_uri())
+    assert not files.is_local("memory://x")
+
+
+def test_a_write_that_fails_leaves_the_old_bytes_and_no_rubbish(tmp_path, monkeypatch):
+    place = tmp_path / "file"
+    files.write_atomic(place, b"old")
+
+    def full(descriptor):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        files.write_atomic(place, b"new")
+    assert place.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_final_name_never_shows_a_part(tmp_path, monkeypatch):
+    place, seen = tmp_path / "file", []
+    files.write_atomic(place, b"old")
+    replace = os.replace
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (seen.append(place.read_bytes()), replace(a, b))
+    )
+    files.write_atomic(place, b"new")
+    assert seen == [b"old"]
+    assert place.read_bytes() == b"new"
+
+
+def test_unfinished_files_lie_in_the_scratch_folder(tmp_path, monkeypatch):
+    seen = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (seen.append(a), replace(a, b)))
+    files.write_atomic(tmp_path / "units" / "a", b"x", scratch=tmp_path / "tmp")
+    assert os.path.dirname(seen[0]) == str(tmp_path / "tmp")
+
+
+def test_files_have_the_permissions_the_user_chose(tmp_path):
+    before = os.umask(0o027)
+    try:
+        files.write_atomic(tmp_path / "file", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

@@ -1,0 +1,161 @@
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.engine.claim import FolderInUse, claimed
+from levelhead.engine.events import Failed, Finished, Planned, Stored
+from levelhead.engine.jobs import Job, OtherJob, UnitsFailed, complete, run
+from levelhead.engine.runners import Cancelled, Computed, InProcess
+from levelhead.engine.store import ForeignFolder, open_store
+from levelhead.engine.units import Unit
+
+
+def units(n, work="synthetic:digest", **spec):
+    return tuple(Unit(work, Frozen({"i": i, **spec})) for i in range(n))
+
+
+def test_a_job_computes_what_is_missing_and_nothing_else(tmp_path):
+    log = tmp_path / "log"
+    job = Job("digests", units(10, log=str(log)))
+    store, events = open_store(tmp_path / "run"), []
+    complete(job.units[:4], store)
+    assert run(job, tmp_path / "run", on_event=events.append) == store
+    assert len(log.read_text().splitlines()) == 10
+    assert events[0] == Planned(units=10, stored=4, damaged=())
+    assert [event.done for event in events if isinstance(event, Stored)] == [5, 6, 7, 8, 9, 10]
+    assert isinstance(events[-1], Finished)
+    assert (events[-1].computed, events[-1].failed) == (6, 0)
+    assert list(job.results(store)) == [unit.compute() for unit in units(10)]
+
+
+def test_a_unit_listed_twice_is_computed_once(tmp_path):
+    log = tmp_path / "log"
+    once = units(3, log=str(log))
+    store = run(Job("twice", once + once), tmp_path / "run")
+    assert len(log.read_text().splitlines()) == 3
+    assert len(list(store)) == 3
+
+
+def test_the_time_left_follows_the_pace(tmp_path):
+    events = []
+    run(Job("slow", units(6, seconds=0.05)), tmp_path / "run", on_event=events.append)
+    left = [event.seconds_left for event in events if isinstance(event, Stored)]
+    assert left[0] is None
+    assert left[1] == pytest.approx(4 * 0.05, rel=0.5)
+    assert left[-1] == 0
+
+
+@pytest.mark.parametrize("harm", ["truncated", "flipped", "emptied"])
+def test_a_damaged_file_is_named_and_computed_anew(tmp_path, harm):
+    job, events = Job("digests", units(5)), []
+    store = run(job, tmp_path / "run")
+    good = list(job.results(store))
+    place = tmp_path / "run" / "units" / job.units[2].key[:2] / job.units[2].key
+    bytes_ = place.read_bytes()
+    place.write_bytes(
+        {
+            "truncated": bytes_[:-7],
+            "flipped": bytes_[:-1] + bytes([bytes_[-1] ^ 4]),
+            "emptied": b"",
+        }[harm]
+    )
+    run(job, tmp_path / "run", on_event=events.append)
+    assert events[0] == Planned(units=5, stored=4, damaged=(str(place),))
+    assert list(job.results(store)) == good
+    assert place.read_bytes() == bytes_
+
+
+def test_units_that_fail_end_in_an_error_and_the_others_are_kept(tmp_path):
+    bad = units(1, "synthetic:refuse") + units(1, "synthetic:stumble")
+    job, events = Job("mixed", units(3) + bad), []
+    with pytest.raises(UnitsFailed) as error:
+        run(job, tmp_path / "run", on_event=events.append)
+    assert "2 of 5 units failed" in error.value.what
+    assert "no answer to 0\n  mend: ask another question" in error.value.what
+    assert "ZeroDivisionError: a plain mistake" in error.value.what
+    assert {failed.key for failed in error.value.failures} == {unit.key for unit in bad}
+    assert sum(isinstance(event, Failed) for event in events) == 2
+    assert len(list(open_store(tmp_path / "run"))) == 3
+
+
+def test_two_jobs_in_one_folder_are_refused(tmp_path):
+    first, second = Job("first", units(3)), Job("second", units(4))
+    run(first, tmp_path / "run")
+    with pytest.raises(OtherJob, match=r'holds another job: .*"name":"first"'):
+        run(second, tmp_path / "run")
+    assert len(list(open_store(tmp_path / "run"))) == 3
+    events = []
+    store = run(second, tmp_path / "run", on_event=events.append, extend=True)
+    assert events[0].stored == 3
+    assert len(list(store)) == 4
+
+
+def test_two_processes_in_one_folder_are_refused(tmp_path):
+    job = Job("digests", units(2))
+    run(job, tmp_path / "run")
+    with claimed(tmp_path / "run"):
+        other = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys; from levelhead.engine.jobs import Job, run\n"
+                "from levelhead.engine.units import Unit\n"
+                "from levelhead.core.frozen import Frozen\n"
+                "run(Job('x', (Unit('synthetic:digest', Frozen({'i': 0})),)), sys.argv[1])",
+                str(tmp_path / "run"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        with pytest.raises(FolderInUse):
+            run(job, tmp_path / "run")
+    assert other.returncode != 0
+    assert "another job is running in" in other.stderr
+
+
+def test_a_foreign_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ForeignFolder):
+        run(Job("digests", units(2)), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_cancelling_keeps_what_is_stored(tmp_path):
+    job, cancel, seen = Job("digests", units(20)), threading.Event(), []
+
+    def listen(event):
+        seen.append(event)
+        if isinstance(event, Stored) and event.done == 7:
+            cancel.set()
+
+    with pytest.raises(Cancelled, match="run the same command again"):
+        run(job, tmp_path / "run", on_event=listen, cancel=cancel)
+    assert len(list(open_store(tmp_path / "run"))) == 7
+    run(job, tmp_path / "run", on_event=seen.append)
+    assert seen[-1].computed == 13
+
+
+def test_a_runner_that_forgets_a_unit_is_found_out(tmp_path):
+    class Forgetful:
+        def run(self, units, *, cancel):
+            yield from (Computed(unit.key, unit.compute()) for unit in units[1:])
+
+    with pytest.raises(LevelheadError, match="the runner gave 2 results for 3 units"):
+        run(Job("digests", units(3)), tmp_path / "run", runner=Forgetful())
+
+
+def test_a_job_of_nothing_does_not_exist():
+    with pytest.raises(NotMeasurable, match="the job 'empty' has no units"):
+        Job("empty", ())
+
+
+def test_a_job_on_an_object_store(tmp_path):
+    job = Job("digests", units(5))
+    store = run(job, f"memory://{time.monotonic_ns()}", runner=InProcess())
+    assert list(job.results(store)) == [unit.compute() for unit in job.units]

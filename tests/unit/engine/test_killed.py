@@ -1,0 +1,140 @@
+"""Fifty kills at random moments of a job of 2,000 units."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from levelhead.core.frozen import Frozen
+from levelhead.engine.jobs import Job, run
+from levelhead.engine.store import DamagedFile, open_existing, open_store
+from levelhead.engine.units import Unit
+
+UNITS, KILLS = 2000, 50
+
+DRIVER = """
+import sys
+from levelhead.core.frozen import Frozen
+from levelhead.engine.jobs import Job, run
+from levelhead.engine.processes import LocalProcesses
+from levelhead.engine.units import Unit
+
+if __name__ == "__main__":
+    folder, log, n = sys.argv[1:]
+    job = Job("killed", tuple(
+        Unit("synthetic:digest", Frozen({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
+        for i in range(int(n))
+    ))
+    run(job, folder, runner=LocalProcesses(workers=2),
+        on_event=lambda event: print(event, flush=True))
+"""
+
+
+def start(script, folder, log, number):
+    return subprocess.Popen(
+        [sys.executable, str(script), str(folder), str(log), str(UNITS)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "RUN": str(number)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def stored_whole(folder):
+    """Keys stored right now; the damaged are counted by being absent."""
+    try:
+        store = open_existing(folder)
+    except Exception:  # killed before there was a store
+        return set()
+    found = set()
+    for key in store:
+        try:
+            store.get(key)
+        except DamagedFile:
+            continue
+        found.add(key)
+    return found
+
+
+def units(log):
+    return [
+        Unit("synthetic:digest", Frozen({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
+        for i in range(UNITS)
+    ]
+
+
+def tree(folder):
+    """Every file a run leaves, with the hash of its bytes; the lock is no result."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def kill_at_random(script, folder, log, rng):
+    """Start and kill KILLS times; what was stored before each start."""
+    before = []
+    for number in range(KILLS):
+        before.append(stored_whole(folder))
+        driver = start(script, folder, log, number)
+        # A fifth of the kills fall into start-up, the others after so many events and a moment,
+        # so that they hit work on fast machines and on slow ones.
+        if rng.random() < 0.2:
+            time.sleep(rng.uniform(0, 0.4))
+        else:
+            for _ in range(rng.randint(1, 80)):
+                driver.stdout.readline()
+            time.sleep(rng.uniform(0, 0.006))
+        assert driver.poll() is None
+        # The driver alone, or everything at once as a machine that goes down.
+        (os.kill if rng.random() < 0.5 else os.killpg)(driver.pid, signal.SIGKILL)
+        driver.wait()
+        driver.stdout.close()
+    return before
+
+
+def test_fifty_kills_change_nothing(tmp_path):
+    script, folder, log = tmp_path / "driver.py", tmp_path / "run", tmp_path / "log"
+    script.write_text(DRIVER)
+    before = kill_at_random(script, folder, log, random.Random(20261115))
+    before.append(stored_whole(folder))
+    assert 500 < len(before[-1]) < UNITS  # they fell into work, and not after it
+
+    last = start(script, folder, log, KILLS)
+    last.communicate()
+    assert last.returncode == 0
+
+    # Nothing stored was computed again: no line of a run names a unit stored before that run.
+    keys = {unit.spec["i"]: unit.key for unit in units(str(log))}
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {i for _, i in lines} == set(range(UNITS))
+    again = [(run_, i) for run_, i in lines if keys[i] in before[int(run_)]]
+    assert again == []
+    # What was stored once stayed stored.
+    assert all(first <= second for first, second in pairwise(before))
+
+    # The bytes are those of a run nobody disturbed, file by file: none missing, none doubled.
+    quiet = run(Job("killed", tuple(units(str(log)))), tmp_path / "quiet")
+    assert len(list(quiet)) == UNITS
+    assert tree(folder) == tree(Path(tmp_path / "quiet"))
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_the_kills_would_find_a_store_that_writes_in_place(tmp_path):
+    """The checks above can fail: a half-written file is seen, a lost one is missed."""
+    job = Job("digests", tuple(units(str(tmp_path / "log"))[:3]))
+    run(job, tmp_path / "a")
+    run(job, tmp_path / "b")
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    key = job.units[0].key
+    place = tmp_path / "a" / "units" / key[:2] / key
+    place.write_bytes(place.read_bytes()[:100])
+    assert tree(tmp_path / "a") != tree(tmp_path / "b")
+    assert stored_whole(tmp_path / "a") == {unit.key for unit in job.units[1:]}
+    assert open_store(tmp_path / "b").has(key)

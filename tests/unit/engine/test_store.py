@@ -1,0 +1,119 @@
+import threading
+import uuid
+
+import pytest
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.files import join, write_atomic
+from levelhead.engine.store import (
+    MARKER,
+    DamagedFile,
+    ForeignFolder,
+    NotStored,
+    open_existing,
+    open_store,
+)
+
+KEY, OTHER = content_hash("a"), content_hash("b")
+
+
+@pytest.fixture(params=["path", "memory"])
+def url(request, tmp_path):
+    return str(tmp_path / "store") if request.param == "path" else f"memory://{uuid.uuid4()}"
+
+
+def test_what_was_put_comes_back(url):
+    store = open_store(url)
+    assert not store.has(KEY)
+    with pytest.raises(NotStored, match="nothing is stored under"):
+        store.get(KEY)
+    for payload in (b"", b"one\ntwo\n", bytes(range(256)) * 50):
+        store.put(KEY, payload)
+        assert store.get(KEY) == payload
+    store.put(OTHER, b"x")
+    assert list(open_existing(url)) == sorted([KEY, OTHER])
+
+
+def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
+    store = open_store(tmp_path / "s")
+    store.put(KEY, b"a payload\nof two lines")
+    place = tmp_path / "s" / "units" / KEY[:2] / KEY
+    whole = place.read_bytes()
+    changed = [whole[:length] for length in range(len(whole))]
+    changed += [whole + b"\n", whole.replace(b"payload", b"Payload")]
+    for i in range(len(whole)):
+        for bit in range(8):
+            changed.append(whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :])
+    for bytes_ in changed:
+        place.write_bytes(bytes_)
+        for look in (store.get, store.has):
+            with pytest.raises(DamagedFile) as error:
+                look(KEY)
+            assert str(place) in error.value.what
+    place.write_bytes(whole)
+    assert store.get(KEY) == b"a payload\nof two lines"
+
+
+def test_a_file_under_anothers_name_is_damaged(tmp_path):
+    store = open_store(tmp_path / "s")
+    store.put(KEY, b"x")
+    there = tmp_path / "s" / "units" / OTHER[:2]
+    there.mkdir(parents=True)
+    (tmp_path / "s" / "units" / KEY[:2] / KEY).rename(there / OTHER)
+    with pytest.raises(DamagedFile):
+        store.get(OTHER)
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(url):
+    write_atomic(join(url, "thesis.tex"), b"years of work")
+    with pytest.raises(ForeignFolder, match=r"is no levelhead store \(the first is 'thesis.tex'\)"):
+        open_store(url)
+    with pytest.raises(NotStored, match="is no levelhead store"):
+        open_existing(url)
+
+
+def test_a_store_of_another_format_is_refused(url):
+    write_atomic(join(url, MARKER), b'{"format":2,"kind":"levelhead store"}\n')
+    with pytest.raises(ForeignFolder, match="another format"):
+        open_store(url)
+
+
+def test_a_process_killed_while_making_the_store_leaves_it_ours(tmp_path):
+    (tmp_path / f".{MARKER}.0123456789abcdef.tmp").write_bytes(b"{")
+    assert list(open_store(tmp_path)) == []
+
+
+def test_looking_writes_nothing(tmp_path):
+    with pytest.raises(NotStored):
+        open_existing(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweeping_removes_unfinished_files_only(tmp_path):
+    store = open_store(tmp_path)
+    store.put(KEY, b"x")
+    (tmp_path / "tmp" / ".half.tmp").write_bytes(b"ha")
+    store.sweep()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert store.get(KEY) == b"x"
+
+
+def test_a_reader_beside_a_writer_sees_whole_files_only(tmp_path):
+    store, reader, stop = open_store(tmp_path), open_store(tmp_path), threading.Event()
+    payloads = [bytes([i]) * 200_000 for i in range(8)]
+    store.put(KEY, payloads[0])
+
+    def write():
+        while not stop.is_set():
+            for payload in payloads:
+                store.put(KEY, payload)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = {reader.get(KEY) for _ in range(300)}
+    finally:
+        stop.set()
+        writer.join()
+    assert seen <= set(payloads)
+    assert len(seen) > 1  # the test did look while it was written

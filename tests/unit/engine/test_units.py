@@ -1,0 +1,38 @@
+import pickle
+
+import pytest
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.frozen import Frozen
+from levelhead.engine.units import Unit
+
+
+def unit(work="synthetic:digest", revision=1, **spec):
+    return Unit(work, Frozen(spec), revision)
+
+
+def test_the_key_is_that_of_everything_the_result_depends_on():
+    keys = {
+        unit(i=1).key,
+        unit(i=2).key,
+        unit(i=1, revision=2).key,
+        unit("synthetic:refuse", i=1).key,
+    }
+    assert len(keys) == 4
+    assert unit(i=1, seconds=0).key == unit(seconds=0, i=1).key
+    assert pickle.loads(pickle.dumps(unit(i=1))) == unit(i=1)  # noqa: S301  # our own bytes
+
+
+@pytest.mark.parametrize(
+    ("work", "what"),
+    [
+        ("synthetic:nothing", "no function 'synthetic:nothing' can be imported"),
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        ("synthetic", "no function 'synthetic' can be imported"),
+        ("", "no function '' can be imported"),
+        ("synthetic:not_bytes", "synthetic:not_bytes returned str, not bytes"),
+    ],
+)
+def test_work_that_cannot_be_done_says_why(work, what):
+    with pytest.raises(LevelheadError, match=what):
+        unit(work, i=1).compute()

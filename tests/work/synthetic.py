@@ -1,0 +1,50 @@
+"""Functions that tests hand to runners: workers import them by name."""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from levelhead.core.canonical import canonical
+from levelhead.core.errors import LevelheadError
+
+
+def digest(spec: Mapping[str, object]) -> bytes:
+    """Deterministic bytes of a given length; each call leaves a line in a log."""
+    if spec.get("log"):
+        line = canonical([os.environ.get("RUN", "0"), spec["i"]]) + b"\n"
+        descriptor = os.open(str(spec["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, line)  # one write of a short line is whole, whoever else appends
+        os.close(descriptor)
+    time.sleep(float(str(spec.get("seconds", 0))))
+    seed = hashlib.sha256(canonical(spec["i"])).digest()
+    return (seed * (int(str(spec.get("bytes", 32))) // 32 + 1))[: int(str(spec.get("bytes", 32)))]
+
+
+def refuse(spec: Mapping[str, object]) -> bytes:
+    raise LevelheadError(f"no answer to {spec['i']}", mend="ask another question")
+
+
+def stumble(spec: Mapping[str, object]) -> bytes:
+    raise ZeroDivisionError("a plain mistake")
+
+
+def die(spec: Mapping[str, object]) -> bytes:
+    """Kill the own process until `times` deaths are on record."""
+    record = Path(str(spec["record"]))
+    deaths = record.stat().st_size if record.exists() else 0
+    if deaths < int(str(spec["times"])):
+        with record.open("ab") as file:
+            file.write(b".")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return b"alive"
+
+
+def threads(spec: Mapping[str, object]) -> bytes:
+    return os.environ["OMP_NUM_THREADS"].encode()
+
+
+def not_bytes(spec: Mapping[str, object]) -> str:
+    return "text"
