@@ -1,12 +1,12 @@
-.PHONY: help check lint types layers test docs extras format
+.PHONY: help check lint types layers test docs benchmarks extras format
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 check:  ## everything CI checks, minutes per stage
 	@bash .ci/run
 
-lint types layers test docs extras:  ## one stage of check
+lint types layers test docs benchmarks extras:  ## one stage of check
 	@bash .ci/run $@
 
 format:  ## let ruff format and mend what it can

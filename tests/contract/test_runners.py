@@ -1,7 +1,11 @@
 """One battery every runner must pass. A new runner adds a row to RUNNERS."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from functools import cache
 
 import pytest
 
@@ -11,6 +15,19 @@ from levelhead.engine.jobs import Job, run
 from levelhead.engine.processes import LocalProcesses
 from levelhead.engine.runners import Cancelled, Computed, InProcess
 from levelhead.engine.units import Unit
+
+
+@cache
+def one_thread():  # what a process born with one thread gives
+    code = "import sys, numeric; sys.stdout.buffer.write(numeric.floats({}))"
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | one | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    ).stdout
+
 
 RUNNERS = {
     "in process": InProcess(),
@@ -36,20 +53,31 @@ def test_every_unit_is_computed_once(runner):
     assert {o.key: o.payload for o in outcomes} == {u.key: u.compute() for u in asked}
 
 
+def test_the_number_of_threads_is_the_units_own(runner):
+    """Whatever this process or the machine is set to, the bits are those of the unit's threads."""
+    one, two = (Unit("numeric:floats", Frozen({}), threads=n) for n in (1, 2))
+    outcomes = {o.key: o.payload for o in runner.run([two, one], cancel=threading.Event())}
+    assert outcomes[one.key] == one_thread()
+    if outcomes[one.key] != outcomes[two.key]:  # two cores at least, so the test had a choice
+        assert one.key != two.key
+
+
 def test_no_units_are_no_work(runner):
     assert list(runner.run([], cancel=threading.Event())) == []
 
 
 def test_failures_are_told_and_the_others_go_on(runner):
-    asked = (
-        units(4) + units(2, "synthetic:refuse") + units(1, "synthetic:stumble") + units(1, "no:f")
-    )
+    asked = units(4) + units(2, "synthetic:refuse")
+    asked += [
+        unit for work in ("stumble", "gone", "leave") for unit in units(1, f"synthetic:{work}")
+    ]
     outcomes = {o.key: o for o in runner.run(asked, cancel=threading.Event())}
-    assert len(outcomes) == 8
-    assert [type(outcomes[u.key]) for u in asked] == [Computed] * 4 + [Failed] * 4
+    assert len(outcomes) == 9
+    assert [type(outcomes[u.key]) for u in asked] == [Computed] * 4 + [Failed] * 5
+    assert outcomes[asked[8].key].why.endswith("SystemExit: 0")
     assert outcomes[asked[4].key].why == "no answer to 0\n  mend: ask another question"
     assert outcomes[asked[6].key].why.endswith("ZeroDivisionError: a plain mistake")
-    assert "no function 'no:f' can be imported" in outcomes[asked[7].key].why
+    assert "no function 'synthetic:gone' can be imported" in outcomes[asked[7].key].why
 
 
 def test_cancelling_ends_it_soon(runner):

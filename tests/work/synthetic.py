@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,8 +43,23 @@ def die(spec: Mapping[str, object]) -> bytes:
     return b"alive"
 
 
-def threads(spec: Mapping[str, object]) -> bytes:
-    return os.environ["OMP_NUM_THREADS"].encode()
+def leave(spec: Mapping[str, object]) -> bytes:
+    sys.exit(0)
+
+
+def die_of(spec: Mapping[str, object]) -> bytes:
+    """Die of a given signal, leaving behind a child that keeps every inherited pipe open."""
+    if spec.get("child") and os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
+    os.kill(os.getpid(), int(str(spec["signal"])))
+    time.sleep(20)
+    return b""
+
+
+def wander(spec: Mapping[str, object]) -> bytes:
+    os.chdir(str(spec["to"]))
+    return b"elsewhere"
 
 
 def not_bytes(spec: Mapping[str, object]) -> str:

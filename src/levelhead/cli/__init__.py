@@ -7,13 +7,14 @@ Exit codes: 0 done or passed, 1 a gate failed, 2 inconclusive, 3 error (a wrong 
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
 
 from levelhead import __version__
 from levelhead.cli import store
-from levelhead.cli.exits import ERROR, ExitWith
+from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
 app = typer.Typer(
@@ -54,6 +55,10 @@ def main() -> NoReturn:
         typer.echo(f"levelhead: {error}", err=True)
         sys.exit(ERROR)
     except SystemExit as end:
-        # Verbs leave by ExitWith, so a 2 is typer's own "wrong usage"; ours means inconclusive.
-        sys.exit(ERROR if end.code == 2 else end.code)
+        # Verbs leave by ExitWith, so a 1 or 2 is typer's own (aborted, wrong usage); in our codes
+        # these would read as a failed or an inconclusive gate.
+        sys.exit(end.code if end.code in (None, 0, INTERRUPTED) else ERROR)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(ERROR)
     sys.exit(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3
+PASS, FAIL, INCONCLUSIVE, ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class ExitWith(Exception):

@@ -1,4 +1,4 @@
-"""`levelhead store FOLDER`: what a run has stored, and whether every file of it is whole."""
+"""`levelhead store FOLDER`: what a run has stored, and whether all of it is there and whole."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from levelhead.cli.exits import ERROR, ExitWith
 def store(
     folder: Annotated[str, typer.Argument(help="A run's folder, or any store; a path or URL.")],
 ) -> None:
-    """Check every file of a run's folder: 0 if all are whole, 3 if any is damaged.
+    """Check a run's folder: 0 if every file is whole and every job finished, else 3.
 
     Damaged files are named. Running the job again computes them anew; nothing ever reads them.
     """
+    from levelhead.engine.jobs import FINISHED, JOBS
     from levelhead.engine.store import DamagedFile, open_existing
 
     opened = open_existing(folder)
     whole, size, damaged = 0, 0, 0
-    for key in opened:
-        try:
-            size += len(opened.get(key))
-            whole += 1
-        except DamagedFile as error:
-            damaged += 1
-            typer.echo(f"levelhead: {error}", err=True)
-    typer.echo(f"{whole} results, {size:,} bytes, {damaged} damaged files")
-    if damaged:
+    for room in ("units", JOBS, FINISHED):
+        for key in opened.keys(room=room):
+            try:
+                length = len(opened.get(key, room=room))
+            except DamagedFile as error:
+                damaged += 1
+                typer.echo(f"levelhead: {error}", err=True)
+                continue
+            if room == "units":
+                whole, size = whole + 1, size + length
+    finished = set(opened.keys(room=FINISHED))
+    unfinished = [key for key in opened.keys(room=JOBS) if key not in finished]
+    for key in unfinished:
+        typer.echo(f"levelhead: the job {key[:12]} is not finished: run it again", err=True)
+    typer.echo(f"{whole} results, {size:,} bytes, {damaged} damaged, {len(unfinished)} unfinished")
+    if damaged or unfinished:
         raise ExitWith(ERROR)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 
 from levelhead.core.errors import LevelheadError
 
+MEND = "use text, whole numbers, finite floats, true, false, null, lists and mappings of these"
+
 Json = str | int | float | bool | None | tuple["Json", ...] | Mapping[str, "Json"]
 """A frozen JSON value: lists are tuples."""
 
@@ -24,13 +26,12 @@ def canonical(value: object) -> bytes:
     >>> canonical({"b": 1.0, "a": [True, None]})
     b'{"a":[true,null],"b":1.0}'
     """
-    text = json.dumps(
-        _plain(value, "value"),
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-    )
+    try:
+        text = json.dumps(
+            _plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits; loops
+        raise LevelheadError(f"the value is too large for JSON: {error}", mend=MEND) from None
     return text.encode()
 
 
@@ -72,5 +73,5 @@ def _text(value: object, where: str) -> str:
 def _no_json(where: str, value: object) -> LevelheadError:
     return LevelheadError(
         f"{where} has no exact JSON form: {type(value).__name__} {value!r}",
-        mend="use text, whole numbers, finite floats, true, false, null, lists and mappings",
+        mend=MEND,
     )

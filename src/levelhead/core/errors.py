@@ -47,8 +47,8 @@ class UnknownName(LevelheadError):
 
     def __init__(self, kind: str, name: str, options: Iterable[str]) -> None:
         known = sorted(options)
-        near = get_close_matches(name.casefold(), [option.casefold() for option in known], n=3)
-        suggested = [option for option in known if option.casefold() in near]
+        folded = {option.casefold(): option for option in known}
+        suggested = [folded[near] for near in get_close_matches(name.casefold(), folded, n=3)]
         listed = ", ".join(known) if known else "none"
         guess = f"did you mean {' or '.join(map(repr, suggested))}? " if suggested else ""
         super().__init__(f"there is no {kind} named {name!r}", mend=f"{guess}known: {listed}")

@@ -1,30 +1,70 @@
 """Files as fsspec URLs, written whole or not at all.
 
-A plain path is a URL too. On local disks a file is written beside its place and renamed into it;
-object stores publish an object only when its upload is complete. Either way a reader sees the old
-bytes or the new ones, and a process killed at any moment leaves no half file under the final name.
+A plain path is a URL too. On local disks a file is written under another name and renamed, and
+object stores publish an object only when its upload is complete: a reader sees the old bytes or the
+new ones, and a process killed at any moment leaves no half file under the final name. Remote file
+systems that are neither (sftp, smb) may show a part while it is written; whoever reads from them
+must verify a checksum, as `engine.store` does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import re
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+
+from levelhead.core.errors import LevelheadError, MissingExtra
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 Url = str | os.PathLike[str]
 
+_EXTRAS = {"s3": "s3", "s3a": "s3"}
+"""Protocols whose fsspec package is one of our extras."""
+
 
 def located(url: Url) -> tuple[AbstractFileSystem, str]:
-    """The file system a URL points into, and the path inside it."""
-    fs, path = url_to_fs(os.fspath(url))
+    """The file system a URL points into, and the absolute path inside it."""
+    text = os.fspath(url)
+    # Only text with a protocol is a URL: a path may hold "::", "%20" or anything else.
+    if isinstance(url, os.PathLike) or "://" not in text:
+        return LocalFileSystem(), os.path.abspath(text)
+    if text.startswith("file://"):
+        return LocalFileSystem(), os.path.abspath(unquote(urlsplit(text).path))
+    protocol = text.partition("://")[0]
+    try:
+        fs, path = url_to_fs(text)
+    except ImportError as error:
+        if protocol in _EXTRAS:
+            raise MissingExtra(f"reading {protocol}:// URLs", _EXTRAS[protocol]) from None
+        raise LevelheadError(f"cannot open {text}: {error}", mend="install that package") from None
+    except ValueError as error:
+        raise LevelheadError(
+            f"cannot open {text}: {error}", mend="use a path, or a protocol that fsspec knows"
+        ) from None
     return fs, path
+
+
+def absolute(url: Url) -> str:
+    """A URL that means the same whatever the working directory becomes, without a slash at its end.
+
+    >>> absolute("memory://a/b/")
+    'memory://a/b'
+    """
+    fs, path = located(url)
+    if isinstance(fs, LocalFileSystem):
+        return path
+    protocol, _, rest = os.fspath(url).partition("://")
+    return f"{protocol}://{rest.rstrip('/')}"
 
 
 def is_local(url: Url) -> bool:
@@ -34,7 +74,9 @@ def is_local(url: Url) -> bool:
 
 def join(url: Url, *parts: str) -> str:
     """A URL below another one."""
-    return "/".join((os.fspath(url).rstrip("/"), *parts))
+    text = os.fspath(url)
+    base = text if text.endswith("://") else text.rstrip("/") + "/"
+    return base + "/".join(parts)
 
 
 def read_bytes(url: Url) -> bytes:
@@ -60,7 +102,7 @@ def write_atomic(url: Url, data: bytes, *, scratch: Url | None = None) -> None:
     beside = folder if scratch is None else located(scratch)[1]
     os.makedirs(folder, exist_ok=True)
     os.makedirs(beside, exist_ok=True)
-    unfinished = os.path.join(beside, f".{os.path.basename(path)}.{secrets.token_hex(8)}.tmp")
+    unfinished = os.path.join(beside, _unfinished_name(os.path.basename(path)))
     try:
         with open(unfinished, "xb") as file:
             file.write(data)
@@ -68,9 +110,21 @@ def write_atomic(url: Url, data: bytes, *, scratch: Url | None = None) -> None:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except BaseException:
-        if os.path.exists(unfinished):
+        with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
+
+
+def remove_abandoned(folder: Url) -> None:
+    """Remove unfinished files of writers on this machine that are no more. Others stay."""
+    fs, path = located(folder)
+    if not isinstance(fs, LocalFileSystem) or not os.path.isdir(path):
+        return
+    for entry in os.scandir(path):
+        writer = _UNFINISHED.fullmatch(entry.name)
+        if writer and writer["host"] == _host() and not _alive(int(writer["pid"])):
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
 
 
 def file_hash(url: Url) -> str:
@@ -78,3 +132,27 @@ def file_hash(url: Url) -> str:
     fs, path = located(url)
     with fs.open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_UNFINISHED = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
+
+
+def _unfinished_name(name: str) -> str:
+    """Says who writes it, so that what a killed process left can be told from work under way."""
+    return f".{name}.{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _alive(pid: int) -> bool:
+    if os.name == "nt":  # signal 0 asks on Unix and kills on Windows
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is there and not ours to ask
+        return True
+    return True

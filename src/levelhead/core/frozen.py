@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import final
 
 from levelhead.core.canonical import Json, canonical, content_hash
+from levelhead.core.errors import LevelheadError
 
 
 @final
@@ -23,6 +24,10 @@ class Frozen(Mapping[str, Json]):
     _items: dict[str, Json]
 
     def __init__(self, items: Mapping[str, object]) -> None:
+        if not isinstance(items, Mapping):
+            raise LevelheadError(
+                f"{type(items).__name__} is no mapping: {items!r:.80}", mend="give names to values"
+            )
         canonical(items)  # refuses, by name, what has no exact JSON form
         object.__setattr__(self, "_items", {key: _frozen(items[key]) for key in sorted(items)})
 

@@ -6,9 +6,12 @@ back gives an equal value, writing it again the same bytes. Nothing in them depe
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -20,6 +23,7 @@ from pydantic import (
 )
 
 from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.core.versions import installed_versions
 
@@ -28,10 +32,33 @@ if TYPE_CHECKING:
 
 Alternative = Literal["two-sided", "greater", "less"]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-FrozenMapping = Annotated[
-    Frozen, PlainValidator(Frozen), PlainSerializer(lambda settings: _plain(settings))
-]
+SHA256 = r"^[0-9a-f]{64}$"
+Sha256 = Annotated[str, Field(pattern=SHA256)]
+
+
+def _frozen(value: Mapping[str, object]) -> Frozen:
+    try:
+        return Frozen(value)
+    except LevelheadError as error:
+        raise ValueError(str(error)) from error  # pydantic adds the field's name
+
+
+def _hashes(value: Frozen) -> Frozen:
+    for name, digest in value.items():
+        if not re.fullmatch(SHA256, str(digest)):
+            raise ValueError(f"{name!r} has no SHA-256 but {digest!r}")
+    return value
+
+
+def _plain(settings: Frozen) -> dict[str, object]:
+    """The mapping in plain dictionaries, for pydantic to write."""
+    return {
+        key: _plain(value) if isinstance(value, Frozen) else value
+        for key, value in settings.items()
+    }
+
+
+FrozenMapping = Annotated[Frozen, PlainValidator(_frozen), PlainSerializer(_plain)]
 
 
 class Record(BaseModel):
@@ -47,6 +74,10 @@ class Record(BaseModel):
     def from_json(cls, text: str | bytes) -> Self:
         """Read back what `to_json` wrote."""
         return cls.model_validate_json(text)
+
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed, checked like any other value."""
+        return type(self)(**(dict(self) | dict(update or {})))
 
     @property
     def content_hash(self) -> str:
@@ -117,7 +148,7 @@ class Provenance(Record):
     revision: str | None
     model_hash: Sha256
     edits: tuple[Sha256, ...]
-    data: FrozenMapping
+    data: Annotated[FrozenMapping, AfterValidator(_hashes)]
     """SHA-256 of every data file, by name."""
     equation: str
     """Paper and equation number."""
@@ -179,9 +210,9 @@ class Measurement(Record):
     @model_validator(mode="after")
     def _each_item_once(self) -> Self:
         names = [row.item for row in self.dropped] + [row.item for row in self.per_item]
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})[:3]
-            raise ValueError(f"items counted twice: {', '.join(twice)}")
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
+        if twice:
+            raise ValueError(f"items counted twice: {', '.join(twice[:3])}")
         if self.per_item and len(self.per_item) != self.n:
             raise ValueError(f"{len(self.per_item)} values for n = {self.n} items")
         return self
@@ -203,11 +234,3 @@ class Measurement(Record):
             f"{self.measure} {self.value:.4g} {self.interval} "
             f"(parity {self.parity:.4g}{shown}, n {self.n} of {self.items})"
         )
-
-
-def _plain(settings: Frozen) -> dict[str, object]:
-    """The mapping in plain dictionaries, for pydantic to write."""
-    return {
-        key: _plain(value) if isinstance(value, Frozen) else value
-        for key, value in settings.items()
-    }

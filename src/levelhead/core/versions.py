@@ -6,18 +6,17 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from levelhead import __version__
 from levelhead.core.frozen import Frozen
 
-MATTER = (
-    "levelhead", "torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn"
-)  # fmt: skip
+MATTER = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 """Distributions whose release can move a score."""
 
 
 @cache
 def installed_versions() -> Frozen:
-    """Python and every installed distribution that can move a score, with its version."""
-    found = {"python": platform.python_version()}
+    """Ours, Python's and that of every installed distribution that can move a score."""
+    found = {"levelhead": __version__, "python": platform.python_version()}
     for name in MATTER:
         try:
             found[name] = version(name)

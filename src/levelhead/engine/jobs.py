@@ -1,25 +1,32 @@
-"""A job: units, a folder that keeps their results, and a runner that computes what is missing."""
+"""A job: units, a folder that keeps their results, and a runner that computes what is missing.
+
+Beside the units, a folder holds a card for every job that worked in it (`jobs/`) and another one
+for every job that was finished there (`finished/`).
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import Url, join, read_bytes, write_atomic
 from levelhead.engine.claim import claimed
 from levelhead.engine.events import Event, Failed, Finished, Planned, Stored
-from levelhead.engine.runners import Computed, InProcess, Runner
-from levelhead.engine.store import DamagedFile, Store, open_store
+from levelhead.engine.runners import Cancelled, Computed, InProcess, Runner
+from levelhead.engine.store import DamagedFile, NotStored, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from levelhead.core.files import Url
     from levelhead.engine.units import Unit
+
+JOBS, FINISHED = "jobs", "finished"
 
 
 class OtherJob(LevelheadError):
@@ -53,8 +60,13 @@ class Job:
 
     @cached_property
     def key(self) -> str:
-        """The content hash of the job."""
+        """The content hash of the job: of its units, not of its name."""
         return content_hash([unit.key for unit in self.units])
+
+    @property
+    def card(self) -> bytes:
+        """What the folder says of the job."""
+        return canonical({"name": self.name, "units": len({unit.key for unit in self.units})})
 
     def results(self, store: Store) -> Iterator[bytes]:
         """The units' results in the job's order, checksums verified."""
@@ -77,17 +89,18 @@ def run(
 
     Args:
         job: what is wanted.
-        folder: a new or empty folder, or this job's own.
+        folder: a new or empty folder, or one in which this job has worked.
         runner: who computes; by default this process.
         on_event: is told of the plan, every stored unit with the time left, retries and failures.
         cancel: set it, from another thread or a signal handler, to stop.
-        extend: let the job use and add to a folder in which another job has worked.
+        extend: let the job use and add to a folder in which other jobs have worked.
     """
     store = open_store(folder)
-    with claimed(folder):
-        _sign(job, folder, extend=extend)
+    with claimed(store.url):
+        _sign(job, store, extend=extend)
         store.sweep()
         complete(job.units, store, runner=runner, on_event=on_event, cancel=cancel)
+        store.put(job.key, job.card, room=FINISHED)
     return store
 
 
@@ -100,60 +113,71 @@ def complete(
     cancel: threading.Event | None = None,
 ) -> None:
     """Compute and store the units that a store lacks. A store may be shared by several callers."""
-    began = time.monotonic()
+    began, cancel = time.monotonic(), cancel or threading.Event()
     wanted = {unit.key: unit for unit in units}  # a unit listed twice is one unit
-    missing, damaged = _plan(wanted, store)
-    on_event(Planned(len(wanted), len(wanted) - len(missing), damaged))
-    computed, first = 0, 0.0
+    pending, damaged = _plan(wanted, store, cancel)
+    missing, first = len(pending), 0.0
+    on_event(Planned(len(wanted), len(wanted) - missing, damaged))
     failures: list[Failed] = []
-    for outcome in (runner or InProcess()).run(missing, cancel=cancel or threading.Event()):
+    for outcome in (runner or InProcess()).run(list(pending.values()), cancel=cancel):
+        if isinstance(outcome, Computed | Failed) and not pending.pop(outcome.key, None):
+            raise _runner_fault(f"a second result, or one nobody asked for: {outcome.key}")
         if isinstance(outcome, Computed):
             store.put(outcome.key, outcome.payload)
-            computed += 1
             first = first or time.monotonic()  # what came before it was starting up
+            computed = missing - len(pending) - len(failures)
             pace = (time.monotonic() - first) / (computed - 1) if computed > 1 else None
-            left = len(missing) - computed - len(failures)
-            seconds = None if pace is None else pace * left
-            on_event(Stored(outcome.key, len(wanted) - left, len(wanted), seconds))
+            left = None if pace is None else pace * len(pending)
+            on_event(Stored(outcome.key, len(wanted) - len(pending), len(wanted), left))
             continue
         if isinstance(outcome, Failed):
             failures.append(outcome)
         on_event(outcome)
-    on_event(Finished(len(wanted), computed, len(failures), time.monotonic() - began))
+    if pending:
+        raise _runner_fault(f"no result for {len(pending)} of {missing} units")
+    seconds = time.monotonic() - began
+    on_event(Finished(len(wanted), missing - len(failures), len(failures), seconds))
     if failures:
         raise UnitsFailed(sorted(failures, key=lambda failed: failed.key), len(wanted))
-    if computed != len(missing):
-        raise LevelheadError(
-            f"the runner gave {computed} results for {len(missing)} units",
-            mend="report this: a runner must say of every unit what became of it",
-        )
 
 
-def _plan(wanted: dict[str, Unit], store: Store) -> tuple[list[Unit], tuple[str, ...]]:
+def _plan(
+    wanted: dict[str, Unit], store: Store, cancel: threading.Event
+) -> tuple[dict[str, Unit], tuple[str, ...]]:
     """The units to compute, and the damaged files among their results."""
-    missing: list[Unit] = []
+    pending: dict[str, Unit] = {}
     damaged: list[str] = []
     for key, unit in wanted.items():
+        if cancel.is_set():
+            raise Cancelled
         try:
             if store.has(key):
                 continue
         except DamagedFile:
             damaged.append(store.path(key))
-        missing.append(unit)
-    return missing, tuple(damaged)
+        pending[key] = unit
+    return pending, tuple(damaged)
 
 
-def _sign(job: Job, folder: Url, *, extend: bool) -> None:
-    """Write the job's name into the folder, or refuse one that bears another's."""
-    card = join(folder, "job.json")
-    signature = canonical({"job": job.key, "name": job.name, "units": len(job.units)})
-    try:
-        found = read_bytes(card)
-    except FileNotFoundError:
-        found = signature
-    if found != signature and not extend:
+def _sign(job: Job, store: Store, *, extend: bool) -> None:
+    """Leave the job's card in the folder, or refuse a folder with another's."""
+    others = [key for key in store.keys(room=JOBS) if key != job.key]
+    if others and not extend and job.key not in store.keys(room=JOBS):
+        name = "a damaged card"
+        with suppress(DamagedFile):
+            name = store.get(others[0], room=JOBS).decode()
         raise OtherJob(
-            f"{folder} holds another job: {found[:200].decode(errors='replace')}",
+            f"{store.url} holds another job: {name}",
             mend=f"use another folder for {job.name!r}, or extend=True to share what fits",
         )
-    write_atomic(card, signature, scratch=join(folder, "tmp"))
+    try:
+        store.get(job.key, room=JOBS)
+    except (NotStored, DamagedFile):
+        store.put(job.key, job.card, room=JOBS)
+
+
+def _runner_fault(what: str) -> LevelheadError:
+    return LevelheadError(
+        f"the runner gave {what}",
+        mend="report this: a runner must say once of every unit what became of it",
+    )

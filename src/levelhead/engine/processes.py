@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, Literal, final
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from levelhead.engine.units import Unit
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 READY: Final = "ready"
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -38,20 +37,18 @@ class LocalProcesses:
     """Units over spawned processes of this machine.
 
     Scripts that use it need the usual `if __name__ == "__main__":`, because a spawned process
-    imports the script anew.
+    imports the script anew. Units may not start processes of their own.
     """
 
     workers: int
-    threads: int = 1
-    """Threads of numpy, torch and polars in each worker: sums depend on it in the last bits."""
     attempts: int = 3
     """How many processes may die over one unit before it is given up."""
 
     def __post_init__(self) -> None:
-        if min(self.workers, self.threads, self.attempts) < 1:
+        if min(self.workers, self.attempts) < 1:
             raise LevelheadError(
                 f"{self} cannot compute anything",
-                mend="give workers, threads and attempts of 1 or more; InProcess() needs none",
+                mend="give workers and attempts of 1 or more; InProcess() needs no worker",
             )
 
     def run(self, units: Sequence[Unit], *, cancel: threading.Event) -> Iterator[Outcome]:
@@ -59,93 +56,107 @@ class LocalProcesses:
         todo = deque(units)
         deaths: Counter[str] = Counter()
         stillborn = 0
-        busy: dict[Connection, _Worker] = {}
-        idle: list[_Worker] = []
+        workers: list[_Worker] = []
         try:
-            while todo or busy:
+            while todo or any(worker.unit for worker in workers):
                 if cancel.is_set():
                     raise Cancelled
-                while todo and len(busy) < self.workers:
-                    worker = idle.pop() if idle else _Worker(self.threads)
-                    busy[worker.pipe] = worker
-                    worker.give(todo.popleft())
-                for pipe in wait(list(busy), timeout=0.1):
-                    worker = busy[pipe]  # type: ignore[index]  # wait gives back our own
+                while todo and (free := _free(workers, self.workers)):
+                    free.give(todo.popleft())
+                for worker in _that_speak(workers):
                     answer = worker.answer()
                     if answer == READY:
-                        worker.ready, stillborn = True, 0
-                        continue
-                    del busy[worker.pipe]
-                    if answer is not None:
-                        idle.append(worker)
+                        stillborn = 0
+                    elif answer is not None:
                         yield answer
-                        continue
-                    unit, why = worker.unit, worker.buried()
-                    if not worker.ready:
-                        stillborn += 1
-                        todo.appendleft(unit)
-                        self._give_up_on_starting(stillborn, why)
-                        continue
-                    deaths[unit.key] += 1
-                    if deaths[unit.key] < self.attempts:
-                        todo.append(unit)
-                        yield Retried(unit.key, why)
                     else:
-                        yield Failed(unit.key, f"{why}, {self.attempts} times")
+                        workers.remove(worker)
+                        unit, how = worker.unit, worker.end()
+                        if not worker.ready:
+                            stillborn = self._stillborn(stillborn + 1, how)
+                            todo.extendleft([unit] if unit else [])
+                        elif unit:
+                            deaths[unit.key] += 1
+                            again = deaths[unit.key] < self.attempts
+                            todo.extend([unit] if again else [])
+                            yield self._died(unit, how, again=again)
         finally:
-            for worker in (*idle, *busy.values()):
+            for worker in workers:
                 worker.end()
 
-    def _give_up_on_starting(self, stillborn: int, why: str) -> None:
-        if stillborn >= self.attempts:
+    def _died(self, unit: Unit, how: str, *, again: bool) -> Retried | Failed:
+        if again:
+            return Retried(unit.key, f"the process died ({how})")
+        return Failed(unit.key, f"the process died ({how}), {self.attempts} times")
+
+    def _stillborn(self, times: int, how: str) -> int:
+        if times >= self.attempts:
             raise LevelheadError(
-                f"{why} before it could begin, {stillborn} times in a row",
+                f"the process died ({how}) before it could begin, {times} times in a row",
                 mend="run it from a script file whose main part stands under "
                 'if __name__ == "__main__": (its own errors are above), or use InProcess()',
             )
+        return times
 
 
 @final
 class _Worker:
     """A spawned process, our end of its pipe, and the unit it is at."""
 
-    unit: Unit
-    ready = False
-
-    def __init__(self, threads: int) -> None:
+    def __init__(self) -> None:
+        self.unit: Unit | None = None
+        self.ready = False
         self.pipe, theirs = _SPAWN.Pipe()
         self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
-        with _environment(dict.fromkeys(THREADS, str(threads))):
-            self.process.start()
+        self.process.start()
         theirs.close()  # so that its death is seen here as the end of the pipe
 
     def give(self, unit: Unit) -> None:
         self.unit = unit
-        with suppress(OSError):  # died while idle: the end of the pipe tells the caller
+        with suppress(OSError):  # it died a moment ago; that is seen when it should answer
             self.pipe.send(unit)
 
     def answer(self) -> Computed | Failed | Literal["ready"] | None:
-        """What it says: that it is ready, what became of the unit; None if it died."""
+        """That it is ready, or what became of its unit; None if it died."""
         try:
-            said: Computed | Failed | Literal["ready"] = self.pipe.recv()
+            said = self.pipe.recv() if self.pipe.poll() else None
         except (EOFError, OSError):
             return None
+        if said == READY:
+            self.ready = True
+        elif said is not None:
+            self.unit = None
         return said
 
-    def buried(self) -> str:
-        """Wait for a dead process to end, and say how it did."""
-        self.end()
-        code = self.process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"the process died ({how})"
-
-    def end(self) -> None:
+    def end(self) -> str:
+        """End the process if it still lives, and say how it ended."""
         self.pipe.close()
-        if self.process.is_alive():
-            self.process.join(timeout=0.05)  # an idle worker leaves by itself when the pipe closes
+        self.process.join(timeout=0.05)  # an idle worker leaves by itself when the pipe closes
         if self.process.is_alive():
             self.process.kill()
-        self.process.join()
+            self.process.join()
+        code = self.process.exitcode or 0
+        with suppress(ValueError):
+            return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"signal {-code}"
+
+
+def _free(workers: list[_Worker], most: int) -> _Worker | None:
+    """A living worker without a unit, a new one if there may be more, or None."""
+    for worker in workers:
+        if worker.unit is None and worker.process.is_alive():
+            return worker
+    if sum(worker.unit is not None for worker in workers) >= most:
+        return None
+    workers.append(_Worker())
+    return workers[-1]
+
+
+def _that_speak(workers: list[_Worker]) -> list[_Worker]:
+    """The workers that have something to say, or died, within a tenth of a second."""
+    heard = wait([worker.pipe for worker in workers], timeout=0.1)
+    # A child that a worker left behind may hold its pipe open (and its sentinel): ask the system.
+    return [w for w in workers if w.pipe in heard or not w.process.is_alive()]
 
 
 def _serve(pipe: Connection) -> None:
@@ -164,18 +175,3 @@ def _die_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-@contextmanager
-def _environment(names: dict[str, str]) -> Iterator[None]:
-    """Variables a child must be born with: libraries read them when they load."""
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

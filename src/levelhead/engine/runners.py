@@ -69,5 +69,5 @@ def outcome_of(unit: Unit) -> Computed | Failed:
         return Computed(unit.key, unit.compute())
     except LevelheadError as error:
         return Failed(unit.key, str(error))
-    except Exception as error:  # the others must go on; the job raises at its end
+    except (Exception, SystemExit) as error:  # the others must go on; the job raises at its end
         return Failed(unit.key, "".join(traceback.format_exception(error)).rstrip())

@@ -12,12 +12,21 @@ disk that forgot the last seconds before a power cut costs a computation, not a 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import Url, join, located, read_bytes, write_atomic
+from levelhead.core.files import (
+    Url,
+    absolute,
+    join,
+    located,
+    read_bytes,
+    remove_abandoned,
+    write_atomic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,18 +50,20 @@ class DamagedFile(LevelheadError):
 @final
 @dataclass(frozen=True)
 class Store:
-    """Results by key. Open one with `open_store`."""
+    """Results by key. Open one with `open_store`; iterate over it for the keys."""
 
     url: str
 
-    def put(self, key: str, payload: bytes) -> None:
+    def put(self, key: str, payload: bytes, *, room: str = "units") -> None:
         """Keep a result. Readers see it whole or not at all."""
-        write_atomic(self.path(key), _sealed(key, payload), scratch=join(self.url, "tmp"))
+        scratch = join(self.url, "tmp")
+        write_atomic(self.path(key, room=room), _sealed(key, payload), scratch=scratch)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, room: str = "units") -> bytes:
         """A result, its checksum verified; `NotStored` or `DamagedFile` otherwise."""
+        place = self.path(key, room=room)
         try:
-            sealed = read_bytes(self.path(key))
+            sealed = read_bytes(place)
         except FileNotFoundError:
             raise NotStored(
                 f"nothing is stored under {key} in {self.url}",
@@ -61,7 +72,7 @@ class Store:
         payload = sealed.partition(b"\n")[2]
         if sealed != _sealed(key, payload):
             raise DamagedFile(
-                f"{self.path(key)} is damaged: its bytes are not those that were written",
+                f"{place} is damaged: its bytes are not those that were written",
                 mend="run the job again (it is computed anew); look at the disk if this recurs",
             )
         return payload
@@ -76,19 +87,26 @@ class Store:
 
     def __iter__(self) -> Iterator[str]:
         """Every key with a file, in order; whether the file is whole, `get` and `has` tell."""
-        fs, path = located(join(self.url, "units"))
-        names = (str(name).rpartition("/")[2] for name in fs.find(path))
-        yield from sorted(name for name in names if len(name) == 64)
+        return self.keys()
 
-    def path(self, key: str) -> str:
+    def keys(self, *, room: str = "units") -> Iterator[str]:
+        """The keys of one room of the store."""
+        fs, path = located(join(self.url, room))
+        if not fs.exists(path):
+            return
+        # Not fs.find: a folder that it cannot list reads as an empty one.
+        for folder in sorted(map(_name, fs.ls(path, detail=False))):
+            names = map(_name, fs.ls(join(path, folder), detail=False))
+            yield from sorted(name for name in names if len(name) == 64 and name[:2] == folder)
+
+    def path(self, key: str, *, room: str = "units") -> str:
         """The URL of the file that holds, or would hold, a result."""
-        return join(self.url, "units", key[:2], key)
+        return join(self.url, room, key[:2], key)
 
     def sweep(self) -> None:
-        """Remove unfinished files. Only for who is sure to be the only writer."""
-        fs, path = located(join(self.url, "tmp"))
-        for unfinished in fs.find(path):
-            fs.rm_file(unfinished)
+        """Remove what killed writers of this machine left unfinished."""
+        remove_abandoned(join(self.url, "tmp"))
+        remove_abandoned(self.url)
 
 
 def open_store(url: Url) -> Store:
@@ -96,37 +114,54 @@ def open_store(url: Url) -> Store:
     try:
         return open_existing(url)
     except NotStored:
-        _refuse_foreign(url)
-        write_atomic(join(url, MARKER), FORMAT)
-        return Store(join(url))
-
-
-def open_existing(url: Url) -> Store:
-    """Open a store to read it; nothing is written. `NotStored` if there is none."""
+        pass
+    foreign = _foreign(url)
+    if not foreign:
+        write_atomic(join(absolute(url), MARKER), FORMAT)
     try:
-        marker = read_bytes(join(url, MARKER))
-    except FileNotFoundError:
-        raise NotStored(f"{url} is no levelhead store", mend="name a run's folder") from None
-    if marker != FORMAT:
-        raise ForeignFolder(
-            f"{url} is a store of another format: {marker[:80]!r}",
-            mend="open it with the version of levelhead that wrote it, or use another folder",
-        )
-    return Store(join(url))
-
-
-def _refuse_foreign(url: Url) -> None:
-    fs, path = located(url)
-    found = fs.ls(path, detail=False) if fs.exists(path) else []
-    names = sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
-    # A process killed while it made the store leaves an unfinished marker: that is still ours.
-    foreign = [name for name in names if not name.startswith(f".{MARKER}.")]
-    if foreign:
+        # Another process may have made the store between our two looks.
+        return open_existing(url)
+    except NotStored:
         raise ForeignFolder(
             f"{url} holds {len(foreign)} files or folders and is no levelhead store "
             f"(the first is {foreign[0]!r})",
             mend="name a new or empty folder; nothing was written",
-        )
+        ) from None
+
+
+def open_existing(url: Url) -> Store:
+    """Open a store to read it; nothing is written. `NotStored` if there is none."""
+    marker = join(absolute(url), MARKER)
+    try:
+        found = read_bytes(marker)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotStored(f"{url} is no levelhead store", mend="name a run's folder") from None
+    if found == FORMAT:
+        return Store(absolute(url))
+    try:
+        known = json.loads(found)["format"]
+    except (ValueError, TypeError, KeyError):
+        raise DamagedFile(
+            f"{marker} is damaged: it holds {found[:80]!r}",
+            mend=f"if this is a run's folder, write this line into it: {FORMAT.decode().strip()}",
+        ) from None
+    raise ForeignFolder(
+        f"{url} is a store of format {known}, and this version of levelhead writes format 1",
+        mend="open it with the version of levelhead that wrote it, or use another folder",
+    )
+
+
+def _foreign(url: Url) -> list[str]:
+    """The names in a folder that a process killed while making a store here cannot have left."""
+    fs, path = located(url)
+    if fs.isfile(path):
+        return [path]
+    found = fs.ls(path, detail=False) if fs.exists(path) else []
+    return sorted(name for name in map(_name, found) if not name.startswith(f".{MARKER}."))
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def _sealed(key: str, payload: bytes) -> bytes:

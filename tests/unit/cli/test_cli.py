@@ -7,7 +7,10 @@ import pytest
 
 from levelhead import __version__
 from levelhead.core.canonical import content_hash
+from levelhead.core.frozen import Frozen
+from levelhead.engine.jobs import Job, UnitsFailed, run
 from levelhead.engine.store import open_store
+from levelhead.engine.units import Unit
 
 
 def levelhead(*args, **options):
@@ -64,12 +67,67 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     for key in keys:
         store.put(key, b"12345")
     result = levelhead("store", str(tmp_path / "run"))
-    assert (result.returncode, result.stdout) == (0, "3 results, 15 bytes, 0 damaged files\n")
+    said = "3 results, 15 bytes, 0 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (0, said)
     place = tmp_path / "run" / "units" / keys[0][:2] / keys[0]
     place.write_bytes(place.read_bytes()[:-1])
     result = levelhead("store", str(tmp_path / "run"))
-    assert (result.returncode, result.stdout) == (3, "2 results, 10 bytes, 1 damaged files\n")
+    said = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (3, said)
     assert f"{place} is damaged" in result.stderr
+
+
+def test_a_run_that_did_not_finish_is_not_whole(tmp_path):
+    works, fails = (Unit(f"synthetic:{name}", Frozen({"i": 0})) for name in ("digest", "refuse"))
+    job = Job("half", (works, fails))
+    with pytest.raises(UnitsFailed):
+        run(job, tmp_path / "run")
+    result = levelhead("store", str(tmp_path / "run"))
+    assert (result.returncode, result.stdout) == (
+        3,
+        "1 results, 32 bytes, 0 damaged, 1 unfinished\n",
+    )
+    assert f"the job {job.key[:12]} is not finished: run it again" in result.stderr
+    run(Job("whole", (works,)), tmp_path / "whole")
+    assert levelhead("store", str(tmp_path / "whole")).returncode == 0
+
+
+@pytest.mark.parametrize("folder", ["file", "nosuch://x", "file/below"])
+def test_whatever_is_wrong_with_the_folder_is_an_error(tmp_path, folder):
+    (tmp_path / "file").write_bytes(b"x")
+    result = levelhead("store", folder, cwd=tmp_path)
+    assert result.returncode == 3
+    assert "mend:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("raises", "code"),
+    [
+        ("ZeroDivisionError", 3),  # never 1, which says that a gate failed
+        ("EOFError", 3),
+        ("KeyboardInterrupt", 130),
+        ("SystemExit(7)", 3),
+        ("ExitWith(INCONCLUSIVE)", 2),
+        ("ExitWith(FAIL)", 1),
+    ],
+)
+def test_exit_codes_mean_what_they_say(raises, code):
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "from levelhead.cli import app, main\n"
+            "from levelhead.cli.exits import *\n"
+            "@app.command()\n"
+            f"def odd(): raise {raises}\n"
+            "sys.argv = ['levelhead', 'odd']\n"
+            "main()",
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == code
 
 
 def test_help_has_no_colour_codes_when_piped():

@@ -70,6 +70,14 @@ def test_what_has_no_exact_form_is_refused_by_place(value, what):
     assert error.value.what == what
 
 
+def test_what_is_too_large_is_refused():
+    loop = []
+    loop.append(loop)
+    for value in (10**5000, loop):
+        with pytest.raises(LevelheadError, match="too large for JSON"):
+            canonical(value)
+
+
 def test_the_hash_is_that_of_the_bytes():
     # By sha256sum of the bytes {"a":null,"b":[1,2.5,"ü"]}: stores on disk depend on it.
     assert content_hash({"b": [1, 2.5, "ü"], "a": None}) == (

@@ -19,6 +19,7 @@ def test_an_error_says_what_and_the_mend():
         ("saet", "did you mean 'seat'? known: crows, seat, strength"),
         ("SEAT", "did you mean 'seat'? known: crows, seat, strength"),
         ("zzz", "known: crows, seat, strength"),
+        ("streat", "did you mean 'seat' or 'strength'? known: crows, seat, strength"),
     ],
 )
 def test_an_unknown_name_suggests_the_closest(name, mend):

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from levelhead.core import files
+from levelhead.core.errors import LevelheadError, MissingExtra
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -24,6 +25,51 @@ def test_bytes_come_back_and_are_replaced(folder):
         files.write_atomic(url, data)
         assert files.read_bytes(url) == data
         assert files.file_hash(url) == hashlib.sha256(data).hexdigest()
+
+
+def test_a_path_is_a_path_whatever_it_is_called(tmp_path):
+    for name in ("a::b", "with space", "100%20", "ü"):
+        files.write_atomic(tmp_path / name / "file", b"x")
+        assert (tmp_path / name / "file").read_bytes() == b"x"
+        assert files.read_bytes((tmp_path / name / "file").as_uri()) == b"x"
+        assert files.read_bytes(str(tmp_path / name / "file")) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "below"),
+    [
+        ("memory://", "memory://x"),
+        ("memory://a/b/", "memory://a/b/x"),
+        ("s3://bucket/", "s3://bucket/x"),
+        ("/tmp/a/", "/tmp/a/x"),  # noqa: S108  # a name, nothing is written
+    ],
+)
+def test_joining_keeps_the_protocol(url, below):
+    assert files.join(url, "x") == below
+
+
+def test_absolute_urls_survive_a_change_of_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert files.absolute("a/b/") == str(tmp_path / "a" / "b")
+    assert files.absolute("memory://") == "memory://"
+    assert files.absolute("memory://a/") == "memory://a"
+
+
+def test_unknown_protocols_say_the_mend():
+    with pytest.raises(LevelheadError, match="Protocol not known: nosuch") as error:
+        files.located("nosuch://x")
+    assert error.value.mend == "use a path, or a protocol that fsspec knows"
+
+
+def test_a_protocol_of_an_extra_names_it(monkeypatch):
+    def no_package(url):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(files, "url_to_fs", no_package)
+    with pytest.raises(MissingExtra, match=r"pip install 'levelhead\[s3\]'"):
+        files.located("s3://bucket/x")
+    with pytest.raises(LevelheadError, match="cannot open gcs://x: Install s3fs"):
+        files.located("gcs://x")
 
 
 def test_only_real_disks_are_local(tmp_path):

@@ -31,6 +31,12 @@ def test_it_survives_pickling():
     assert pickle.loads(pickle.dumps(frozen)) == frozen  # noqa: S301  # our own bytes
 
 
+@pytest.mark.parametrize("value", [[], "", [1], 3, None])
+def test_only_mappings_are_mappings(value):
+    with pytest.raises(LevelheadError, match="is no mapping"):
+        Frozen(value)
+
+
 def test_what_json_cannot_say_is_refused():
     with pytest.raises(LevelheadError, match=r"value\['a'\] has no exact JSON form: float nan"):
         Frozen({"a": float("nan")})

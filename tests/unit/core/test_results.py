@@ -107,6 +107,30 @@ def test_a_measurement_of_nothing_does_not_exist(changes, what):
         measurement(**changes)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("settings", [], "list is no mapping"),
+        ("settings", 3, "int is no mapping"),
+        ("data", {"words.txt": 3}, "'words.txt' has no SHA-256 but 3"),
+        ("data", {"words.txt": "ab"}, "has no SHA-256"),
+        ("model_hash", "xyz", "should match pattern"),
+    ],
+)
+def test_a_provenance_file_is_read_strictly(field, value, what):
+    import json
+
+    changed = json.loads(provenance().to_json()) | {field: value}
+    with pytest.raises(ValidationError, match=what):
+        Provenance.from_json(json.dumps(changed))
+
+
+def test_a_changed_copy_is_checked_too():
+    assert measurement().model_copy(update={"value": 0.5}).value == 0.5
+    with pytest.raises(ValidationError, match="finite number"):
+        measurement().model_copy(update={"value": float("nan")})
+
+
 def test_an_interval_has_an_order():
     with pytest.raises(ValidationError, match="ends before it begins"):
         Interval(low=1.0, high=0.0, level=0.95, method="bca")

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from levelhead.core.files import join, read_bytes
+from levelhead.core.files import join, located, read_bytes, write_atomic
 from levelhead.engine.claim import FolderInUse, claimed
 
 HOLD = """
@@ -23,12 +23,12 @@ def test_a_folder_belongs_to_one_process_and_is_free_after_its_death(tmp_path):
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(FolderInUse, match="another job is running in"), claimed(tmp_path):
+    with pytest.raises(FolderInUse, match="another job is running in"), claimed(str(tmp_path)):
         pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     holder.stdout.close()
-    with claimed(tmp_path):
+    with claimed(str(tmp_path)):
         pass
 
 
@@ -37,8 +37,41 @@ def test_an_object_store_keeps_the_claim_of_who_was_killed():
     with claimed(folder), pytest.raises(FolderInUse) as error, claimed(folder):
         pass
     assert f'"pid":{os.getpid()}' in error.value.what
-    assert "if that process is gone, remove" in error.value.mend
+    assert error.value.mend.endswith(f"if that process is gone, remove {folder}/lock")
     with pytest.raises(FileNotFoundError):
         read_bytes(join(folder, "lock"))
     with claimed(folder):
+        pass
+
+
+def test_a_broken_claim_is_left_to_who_took_it_over():
+    folder = f"memory://{uuid.uuid4()}"
+    with claimed(folder):
+        write_atomic(join(folder, "lock"), b"another's")
+    assert read_bytes(join(folder, "lock")) == b"another's"
+
+
+def test_a_claim_that_is_gone_does_not_hide_the_real_error():
+    folder = f"memory://{uuid.uuid4()}"
+    fs, path = located(join(folder, "lock"))
+
+    def lose_it():
+        fs.rm_file(path)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), claimed(folder):
+        lose_it()
+
+
+def test_a_backend_that_lets_two_through_is_noticed(monkeypatch):
+    folder = f"memory://{uuid.uuid4()}"
+    fs, _ = located(folder)
+    write = fs.pipe_file
+
+    def careless(path, value, mode="overwrite"):
+        write(path, value)
+        write(path, b"the other one, a moment later")
+
+    monkeypatch.setattr(type(fs), "pipe_file", lambda self, *a, **k: careless(*a, **k))
+    with pytest.raises(FolderInUse, match="claimed by the other one"), claimed(folder):
         pass

@@ -93,12 +93,37 @@ def test_two_jobs_in_one_folder_are_refused(tmp_path):
     store = run(second, tmp_path / "run", on_event=events.append, extend=True)
     assert events[0].stored == 3
     assert len(list(store)) == 4
+    run(first, tmp_path / "run")  # the first one is still at home there
+    run(Job("first, renamed", first.units), tmp_path / "run")
+    with pytest.raises(OtherJob):
+        run(Job("third", units(5)), tmp_path / "run")
+
+
+def test_a_damaged_card_is_mended(tmp_path):
+    job = Job("digests", units(2))
+    run(job, tmp_path / "run")
+    card = next((tmp_path / "run" / "jobs").rglob(job.key))
+    good = card.read_bytes()
+    card.write_bytes(good[:-3])
+    with pytest.raises(OtherJob, match="holds another job: a damaged card"):
+        run(Job("other", units(3)), tmp_path / "run")
+    run(job, tmp_path / "run")
+    assert card.read_bytes() == good
+
+
+def test_a_unit_that_moves_the_process_does_not_move_the_results(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    wander = Unit("synthetic:wander", Frozen({"to": str(tmp_path / "elsewhere")}))
+    run(Job("wander", (wander, *units(2))), "run")
+    assert len(list(open_store(tmp_path / "run"))) == 3
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_two_processes_in_one_folder_are_refused(tmp_path):
     job = Job("digests", units(2))
     run(job, tmp_path / "run")
-    with claimed(tmp_path / "run"):
+    with claimed(str(tmp_path / "run")):
         other = subprocess.run(
             [
                 sys.executable,
@@ -141,13 +166,22 @@ def test_cancelling_keeps_what_is_stored(tmp_path):
     assert seen[-1].computed == 13
 
 
-def test_a_runner_that_forgets_a_unit_is_found_out(tmp_path):
-    class Forgetful:
+@pytest.mark.parametrize(
+    ("yields", "what"),
+    [
+        (lambda units: units[1:], "no result for 1 of 3 units"),
+        (lambda units: [units[0], units[0], units[1]], "a second result"),
+        (lambda units: [*units, Unit("synthetic:digest", Frozen({"i": 99}))], "nobody asked for"),
+    ],
+)
+def test_a_runner_that_miscounts_is_found_out(tmp_path, yields, what):
+    class Careless:
         def run(self, units, *, cancel):
-            yield from (Computed(unit.key, unit.compute()) for unit in units[1:])
+            yield from (Computed(unit.key, unit.compute()) for unit in yields(units))
 
-    with pytest.raises(LevelheadError, match="the runner gave 2 results for 3 units"):
-        run(Job("digests", units(3)), tmp_path / "run", runner=Forgetful())
+    with pytest.raises(LevelheadError, match=f"the runner gave .*{what}"):
+        run(Job("digests", units(3)), tmp_path / "run", runner=Careless())
+    assert len(list(open_store(tmp_path / "run"))) <= 3
 
 
 def test_a_job_of_nothing_does_not_exist():

@@ -38,13 +38,15 @@ def test_a_unit_that_always_kills_its_process_is_given_up(tmp_path):
     assert (tmp_path / "deaths").stat().st_size == 3
 
 
-def test_workers_are_born_with_the_thread_count(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    unit = Unit("synthetic:threads", Frozen({}))
-    for threads in (1, 2):
-        outcomes = list(LocalProcesses(1, threads=threads).run([unit], cancel=threading.Event()))
-        assert outcomes == [Computed(unit.key, str(threads).encode())]
-    assert "OMP_NUM_THREADS" not in os.environ
+def test_a_death_is_noticed_whatever_it_leaves_behind():
+    """An odd signal has no name; a child keeps the pipe of its dead parent open."""
+    odd = Unit("synthetic:die_of", Frozen({"signal": 40, "child": False}))
+    parent = Unit("synthetic:die_of", Frozen({"signal": 9, "child": True}))
+    began = time.monotonic()
+    outcomes = list(LocalProcesses(2, attempts=2).run([odd, parent], cancel=threading.Event()))
+    assert Failed(odd.key, "the process died (signal 40), 2 times") in outcomes
+    assert Failed(parent.key, "the process died (SIGKILL), 2 times") in outcomes
+    assert time.monotonic() - began < 15  # the child sleeps for 20 seconds
 
 
 def test_no_process_is_left_behind():
@@ -137,7 +139,7 @@ def test_workers_that_cannot_start_end_the_run_soon(tmp_path):
     assert 'main part stands under if __name__ == "__main__"' in result.stderr
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": 1, "threads": 0}])
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": 1, "attempts": 0}])
 def test_a_runner_that_cannot_run_is_refused(wrong):
     with pytest.raises(LevelheadError, match="cannot compute anything"):
         LocalProcesses(**wrong)

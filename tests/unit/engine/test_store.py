@@ -1,3 +1,7 @@
+import os
+import re
+import subprocess
+import sys
 import threading
 import uuid
 
@@ -5,6 +9,7 @@ import pytest
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.files import join, write_atomic
+from levelhead.engine import store as store_module
 from levelhead.engine.store import (
     MARKER,
     DamagedFile,
@@ -14,6 +19,7 @@ from levelhead.engine.store import (
     open_store,
 )
 
+DEAD = 2**22 + 1  # above the largest number Linux gives to a process
 KEY, OTHER = content_hash("a"), content_hash("b")
 
 
@@ -74,13 +80,78 @@ def test_a_foreign_folder_is_refused_and_left_alone(url):
 
 def test_a_store_of_another_format_is_refused(url):
     write_atomic(join(url, MARKER), b'{"format":2,"kind":"levelhead store"}\n')
-    with pytest.raises(ForeignFolder, match="another format"):
+    with pytest.raises(ForeignFolder, match="is a store of format 2"):
         open_store(url)
 
 
+@pytest.mark.parametrize("harm", [b"", b'{"format":', b"[]", b"\xff\xfe"])
+def test_a_damaged_marker_is_named_with_its_mend(url, harm):
+    open_store(url)
+    write_atomic(join(url, MARKER), harm)
+    with pytest.raises(DamagedFile, match=f"{MARKER} is damaged") as error:
+        open_store(url)
+    assert '{"format":1,"kind":"levelhead store"}' in error.value.mend
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(NotStored, match="is no levelhead store"):
+        open_existing(tmp_path / "file")
+    with pytest.raises(ForeignFolder):
+        open_store(tmp_path / "file")
+
+
 def test_a_process_killed_while_making_the_store_leaves_it_ours(tmp_path):
-    (tmp_path / f".{MARKER}.0123456789abcdef.tmp").write_bytes(b"{")
+    (tmp_path / f".{MARKER}.01234567-{DEAD}-0123456789abcdef.tmp").write_bytes(b"{")
     assert list(open_store(tmp_path)) == []
+
+
+def test_two_processes_may_make_one_store_at_once(tmp_path):
+    code = "import sys; from levelhead.engine.store import open_store; open_store(sys.argv[1])"
+    for number in range(4):
+        both = [
+            subprocess.Popen([sys.executable, "-c", code, str(tmp_path / f"new{number}")])
+            for _ in range(2)
+        ]
+        assert [process.wait() for process in both] == [0, 0]
+
+
+def test_a_store_made_between_two_looks_is_not_foreign(tmp_path, monkeypatch):
+    folder, looks = tmp_path / "new", []
+
+    def look(url):
+        if not looks:  # the other process is quicker
+            looks.append(url)
+            (folder / "units").mkdir(parents=True)
+            (folder / MARKER).write_bytes(store_module.FORMAT)
+        return ["units"]
+
+    monkeypatch.setattr(store_module, "_foreign", look)
+    assert list(open_store(folder)) == []
+
+
+def test_a_store_stays_where_it_is_when_the_process_moves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = open_store("run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.put(KEY, b"x")
+    assert (tmp_path / "run" / "units" / KEY[:2] / KEY).exists()
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    store.put(KEY, b"x")
+    scandir = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith(KEY[:2]):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(PermissionError):
+        list(store)
 
 
 def test_looking_writes_nothing(tmp_path):
@@ -89,12 +160,23 @@ def test_looking_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sweeping_removes_unfinished_files_only(tmp_path):
+def test_sweeping_removes_what_dead_writers_of_this_machine_left(tmp_path, monkeypatch):
     store = open_store(tmp_path)
     store.put(KEY, b"x")
-    (tmp_path / "tmp" / ".half.tmp").write_bytes(b"ha")
+    left = []
+    monkeypatch.setattr(os, "replace", lambda a, b: left.append(a))
+    store.put(OTHER, b"under way")  # by this process, which lives
+    monkeypatch.undo()
+    name = os.path.basename(left[0])
+    dead = name.replace(f"-{os.getpid()}-", f"-{DEAD}-")
+    there = tmp_path / "tmp"
+    for other in (dead, "thesis.tex", re.sub(r"\.[0-9a-f]{8}-", ".ffffffff-", dead)):
+        (there / other).write_bytes(b"ha")
+    (tmp_path / dead).write_bytes(b"an unfinished marker")
     store.sweep()
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (there / dead).exists()
+    assert not (tmp_path / dead).exists()
+    assert len(list(there.iterdir())) == 3  # a living writer's, a user's, another machine's
     assert store.get(KEY) == b"x"
 
 

@@ -4,11 +4,12 @@ import pytest
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
+from levelhead.engine import units
 from levelhead.engine.units import Unit
 
 
-def unit(work="synthetic:digest", revision=1, **spec):
-    return Unit(work, Frozen(spec), revision)
+def unit(work="synthetic:digest", revision=1, threads=1, **spec):
+    return Unit(work, Frozen(spec), revision, threads)
 
 
 def test_the_key_is_that_of_everything_the_result_depends_on():
@@ -17,10 +18,23 @@ def test_the_key_is_that_of_everything_the_result_depends_on():
         unit(i=2).key,
         unit(i=1, revision=2).key,
         unit("synthetic:refuse", i=1).key,
+        unit(i=1, threads=2).key,
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
     assert unit(i=1, seconds=0).key == unit(seconds=0, i=1).key
     assert pickle.loads(pickle.dumps(unit(i=1))) == unit(i=1)  # noqa: S301  # our own bytes
+
+
+def test_other_versions_are_another_key(monkeypatch):
+    before = unit(i=1).key
+    newer = Frozen(dict(units.installed_versions()) | {"torch": "99.0"})
+    monkeypatch.setattr(units, "installed_versions", lambda: newer)
+    assert unit(i=1).key != before
+
+
+def test_a_specification_that_could_change_is_refused():
+    with pytest.raises(LevelheadError, match="could change after it was hashed"):
+        Unit("synthetic:digest", {"i": 1})
 
 
 @pytest.mark.parametrize(
