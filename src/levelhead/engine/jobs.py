@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,8 +38,9 @@ class UnitsFailed(LevelheadError):
     """Some units of a job gave no result; nothing stands in for them."""
 
     def __init__(self, failures: Sequence[Failed], units: int) -> None:
-        shown = "\n".join(f"  {failed.key[:12]}: {failed.why}" for failed in failures[:5])
-        more = f"\n  and {len(failures) - 5} more" if len(failures) > 5 else ""
+        reasons = Counter(failed.why for failed in failures).most_common()
+        shown = "\n".join(f"- {times} units: {why}" for why, times in reasons[:3])
+        more = f"\n- and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
         super().__init__(
             f"{len(failures)} of {units} units failed:\n{shown}{more}",
             mend="mend the cause and run again: what was stored is kept",

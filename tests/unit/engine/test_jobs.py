@@ -76,7 +76,7 @@ def test_units_that_fail_end_in_an_error_and_the_others_are_kept(tmp_path):
     with pytest.raises(UnitsFailed) as error:
         run(job, tmp_path / "run", on_event=events.append)
     assert "2 of 5 units failed" in error.value.what
-    assert "no answer to 0\n  mend: ask another question" in error.value.what
+    assert "- 1 units: no answer to 0\n  mend: ask another question" in error.value.what
     assert "ZeroDivisionError: a plain mistake" in error.value.what
     assert {failed.key for failed in error.value.failures} == {unit.key for unit in bad}
     assert sum(isinstance(event, Failed) for event in events) == 2

@@ -1,24 +1,24 @@
 """Intervals by redrawing what was sampled, through the measure's own formula.
 
-`reduce` takes the indices of the items that were drawn, repeats included, and returns the value.
-It is the same function that gives the reported value, so selections inside it (a top tenth, a
-largest head) are made again in every resample.
+`reduce` takes a `Draw` (the items drawn, by group, repeats included) and returns the value. It is
+the same function that gives the reported value, so selections inside it (a top tenth, a largest
+head) are made again in every resample.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, final, get_args
 
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Alternative, Interval, PValue
-from levelhead.core.statistics.designs import meet
+from levelhead.core.statistics.designs import Design, Draw, meet
+from levelhead.core.statistics.spread import finite, is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.stats._resampling import BootstrapResult
 
-    from levelhead.core.statistics.designs import Design, Indices
-
-    Reduce = Callable[[Indices], float]
+    Reduce = Callable[[Draw], float]
 
 Method = Literal["percentile", "bca", "expanded", "multiway"]
 
@@ -37,7 +35,9 @@ def chosen_method(design: Design) -> Method:
     """The method with the best simulated coverage for a kind of design (docs/statistics.md)."""
     if len(design.factors) > 1:
         return "multiway"
-    return "bca" if design.items == design.factors[0].units else "expanded"
+    (factor,) = design.factors
+    many = min(map(len, factor.strata)) >= 30
+    return "bca" if many and design.items == factor.units else "expanded"
 
 
 @final
@@ -49,7 +49,7 @@ class Bootstrap:
     interval: Interval
     standard_error: float
     df: int
-    """Units of the smallest stratum, less one: what the standard error is known by."""
+    """Degrees of freedom of the scarcest factor: what the standard error is known by."""
 
     def p(self, parity: float, *, alternative: Alternative = "two-sided") -> PValue:
         """How surprising the value is if the truth is parity: t = (value - parity) / SE.
@@ -83,34 +83,58 @@ def bootstrap(
         method: by default `chosen_method(design)`. `percentile`; `bca`, bias-corrected and
             accelerated (Efron 1987); `expanded`, percentiles moved out to make up for the
             narrowness of the bootstrap with few units (Hesterberg 2015, "What teachers should
-            know about the bootstrap", section 5); `multiway`, for crossed factors, percentiles
-            of the pigeonhole bootstrap rescaled to the unbiased variance of crossed sampling.
+            know about the bootstrap"); `multiway`, for crossed factors, percentiles of the
+            pigeonhole bootstrap rescaled to the variance of crossed sampling.
     """
     method = method or chosen_method(design)
-    value = finite(reduce(np.arange(design.items)))
+    _check(rng, draws, level, method)
+    value = finite(reduce(design.whole))
     result = _resample(
         reduce, design, rng, draws, level, "BCa" if method == "bca" else "percentile"
     )
-    spread = float(result.standard_error)
-    low, high = (float(end) for end in result.confidence_interval)
-    if spread > 0 and method == "expanded":
-        wide = np.sqrt(design.smallest / (design.smallest - 1)) * _t(level, design)
-        low, high = _percentiles(result.bootstrap_distribution, wide)
-    elif spread > 0 and method == "multiway":
-        pigeonhole, spread = spread, np.sqrt(_multiway_variance(reduce, design, rng, draws))
-        scaled = value + (result.bootstrap_distribution - value) * (spread / pigeonhole)
-        low, high = _percentiles(scaled, _t(level, design))
-    if spread == 0 or not np.isfinite([low, high]).all():
+    found = result.bootstrap_distribution
+    if is_constant([value, *found]):
         raise NotMeasurable(
             "every resample gives the same value, so chance cannot be judged",
             mend="check that the items differ; for shares near 0 or 1 use the proportion interval",
         )
+    # The bootstrap's variance is too small by the share of units that the strata's means spend.
+    scarcest = design.scarcest
+    spread = float(result.standard_error) * np.sqrt(scarcest.units / scarcest.df)
+    t = float(stats.t.ppf((1 + level) / 2, scarcest.df))
+    if method == "bca":
+        _refuse_edge(value, found)
+    if method == "expanded":
+        low, high = _percentiles(found, spread / result.standard_error * t, value, spread * t)
+    elif method == "multiway":
+        pigeonhole = float(result.standard_error)
+        spread = np.sqrt(_multiway_variance(reduce, design, rng, max(draws // 4, 199)))
+        # The resamples' shape around the value, without the bias of reducing a resample.
+        scaled = value + (found - found.mean()) * (spread / pigeonhole)
+        low, high = _percentiles(scaled, t, value, spread * t)
+    else:
+        low, high = (float(end) for end in result.confidence_interval)
     return Bootstrap(
         value=value,
         interval=Interval(low=low, high=high, level=level, method=f"{method}, {design}"),
         standard_error=float(spread),
-        df=design.smallest - 1,
+        df=scarcest.df,
     )
+
+
+def _check(rng: object, draws: int, level: float, method: str) -> None:
+    if not isinstance(rng, np.random.Generator):
+        raise LevelheadError(
+            f"chance must come from a numpy Generator, not {type(rng).__name__}",
+            mend="give rng=numpy.random.default_rng(seed)",
+        )
+    if method not in get_args(Method):
+        raise UnknownName("interval method", method, get_args(Method))
+    if not (0 < level < 1 and draws >= 99):
+        raise LevelheadError(
+            f"level {level} with {draws} resamples",
+            mend="give a level between 0 and 1, such as 0.95, and at least 99 resamples",
+        )
 
 
 def _resample(
@@ -126,7 +150,7 @@ def _resample(
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         return stats.bootstrap(
             design.samples,
-            lambda *samples: finite(reduce(_some(design.drawn(*samples)))),
+            lambda *samples: finite(reduce(_some(Draw(design, samples)))),
             n_resamples=draws,
             confidence_level=level,
             method=method,
@@ -140,52 +164,54 @@ def _multiway_variance(
 ) -> float:
     """The sampling variance with crossed factors, by inclusion and exclusion.
 
-    The pigeonhole bootstrap counts the noise of single items once a factor and once more (Owen
-    2007, Theorem 3), so with weak factors its intervals are far too wide. The variance of each
-    factor's own cluster bootstrap, less that of the cells where factors meet, counts it once
-    (Cameron, Gelbach and Miller 2011, "Robust inference with multiway clustering"). It is never
-    taken smaller than that of any factor alone.
+    The pigeonhole bootstrap counts the noise of single items 2^r - 1 times for r factors (Owen
+    2007), so with weak factors its intervals are far too wide. The variances of each factor's own
+    cluster bootstrap, less that of the cells where two meet (and so on), count it once, but for
+    terms of order 1 / items (Cameron, Gelbach and Miller 2011, "Robust inference with multiway
+    clustering"). It is never taken smaller than that of any factor alone.
     """
-    some = max(draws // 4, 199)
     total, largest = 0.0, 0.0
     for size in range(1, len(design.factors) + 1):
         for factors in combinations(design.factors, size):
-            alone = meet(factors)
-            result = _resample(reduce, alone, rng, some, 0.95, "percentile")
-            # The bootstrap's own variance is (units - 1) / units of the unbiased one.
-            variance = float(result.standard_error) ** 2
-            variance *= alone.smallest / (alone.smallest - 1)
+            alone = meet(design, factors)
+            result = _resample(reduce, alone, rng, draws, 0.95, "percentile")
+            (factor,) = alone.factors
+            variance = float(result.standard_error) ** 2 * factor.units / factor.df
             total += variance if size % 2 else -variance
             largest = max(largest, variance) if size == 1 else largest
     return max(total, largest)
 
 
-def _t(level: float, design: Design) -> float:
-    """Student's quantile, with the degrees of freedom of the smallest stratum."""
-    return float(stats.t.ppf((1 + level) / 2, design.smallest - 1))
+def _percentiles(
+    draws: NDArray[np.float64], reach: float, value: float, distance: float
+) -> tuple[float, float]:
+    """The draws as far out as `reach` deviations of a normal distribution.
 
-
-def _percentiles(draws: NDArray[np.float64], reach: float) -> tuple[float, float]:
-    """The draws as far out as `reach` deviations of a normal distribution."""
+    Where that lies beyond the outermost draws (very few units), Student's interval stands in.
+    """
     tail = stats.norm.cdf(-reach)
+    if tail * draws.size < 2:
+        return value - distance, value + distance
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def finite(value: float) -> float:
-    """The value as a float; NaN and infinities end the computation."""
-    if not math.isfinite(value):
+def _refuse_edge(value: float, draws: NDArray[np.float64]) -> None:
+    """BCa breaks down where nearly all resamples lie on one side of the value."""
+    below = float(np.mean(draws < value) + np.mean(draws == value) / 2)
+    if not 0.1 <= below <= 0.9:
         raise NotMeasurable(
-            "the value is not a finite number for some of the items drawn",
-            mend="look for items without spread or with probability 0; drop them by name",
+            f"{100 * below:.0f}% of the resamples lie below the value itself: a statistic that "
+            "resampling shifts, such as an absolute value near 0 or a maximum, has no BCa interval",
+            mend="take the interval of the signed statistic, or judge it by its null (sign_flip, "
+            "permutation)",
         )
-    return float(value)
 
 
-def _some(items: Indices) -> Indices:
-    if items.size == 0:
+def _some(draw: Draw) -> Draw:
+    if any(group.size == 0 for group in draw.groups):
         raise NotMeasurable(
             "a resample of the crossed factors holds no item: their table is nearly empty",
             mend="cluster on the factor that matters most instead of crossing",
         )
-    return items
+    return draw

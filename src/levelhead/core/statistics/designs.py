@@ -9,14 +9,15 @@ cluster bootstrap for one factor, and the pigeonhole bootstrap for crossed facto
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -40,42 +41,121 @@ class Factor:
         """How many units there are."""
         return sum(len(stratum) for stratum in self.strata)
 
+    @property
+    def df(self) -> int:
+        """Degrees of freedom: every stratum spends one on its own mean."""
+        return self.units - len(self.strata)
+
+    def __str__(self) -> str:
+        return f"{'+'.join(str(len(stratum)) for stratum in self.strata)} {self.name}"
+
 
 @final
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The factors of a data set. Use `groups`, `clusters` or `crossed` to make one."""
+    """The factors of a data set, and the groups that a statistic compares.
+
+    Use `groups`, `clusters` or `crossed` to make one.
+    """
 
     factors: tuple[Factor, ...]
+    group: Indices  # [items], 0 .. groups - 1; all 0 if nothing is compared
+    fixed: tuple[Factor, ...] = ()
+    """Factors that this design does not redraw; a statistic may still ask for their units."""
 
     @property
     def items(self) -> int:
         """How many items there are."""
-        return len(self.factors[0].unit)
+        return len(self.group)
 
     @property
-    def smallest(self) -> int:
-        """The smallest number of exchangeable units: what limits every interval."""
-        return min(len(stratum) for factor in self.factors for stratum in factor.strata)
+    def scarcest(self) -> Factor:
+        """The factor with the fewest degrees of freedom: what limits every interval."""
+        return min(self.factors, key=lambda factor: factor.df)
 
     @property
     def samples(self) -> tuple[Indices, ...]:
         """Every stratum of every factor: each is redrawn on its own."""
         return tuple(stratum for factor in self.factors for stratum in factor.strata)
 
-    def drawn(self, *samples: Indices) -> Indices:
-        """The items of a resample, repeated as often as it holds them, in order of the items."""
-        times = np.ones(self.items, dtype=np.intp)
-        rest = iter(samples)
-        for factor in self.factors:
-            units = np.concatenate([next(rest) for _ in factor.strata])
-            times *= np.bincount(units, minlength=factor.units)[factor.unit]
-        return np.repeat(np.arange(self.items), times)
+    @property
+    def whole(self) -> Draw:
+        """The data themselves: every unit once."""
+        return Draw(self, self.samples)
 
     def __str__(self) -> str:
-        return " x ".join(
-            f"{'+'.join(str(len(stratum)) for stratum in factor.strata)} {factor.name}"
-            for factor in self.factors
+        return " x ".join(map(str, self.factors))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The units drawn for each stratum, and so the items: what a statistic is computed from."""
+
+    design: Design
+    samples: tuple[Indices, ...]
+    dealt: bool = False
+    """In a permutation units are dealt out: their group is the sample they are in."""
+
+    @cached_property
+    def groups(self) -> tuple[Indices, ...]:
+        """The items of each group, an item as often as it was drawn.
+
+        A jackknife leaves items out and a permutation moves them: rely on neither the sizes nor on
+        what group an item came from.
+        """
+        items = np.arange(self.design.items)
+        return tuple(np.repeat(items, times) for times in self._times)
+
+    @cached_property
+    def items(self) -> Indices:
+        """The items of all groups, group after group."""
+        return np.concatenate(self.groups)
+
+    def units(self, factor: str) -> Indices:
+        """For each of `items`, the number of its unit, copies of a unit having their own numbers.
+
+        A statistic over units (a mean of occupation means) must tell the copies of a unit apart:
+        `labels[draw.items]` would merge a unit that was drawn twice into one.
+        """
+        names = [axis.name for axis in self.design.factors]
+        fixed = {axis.name: axis for axis in self.design.fixed}
+        if factor not in (*names, *fixed):
+            raise UnknownName("factor", factor, (*names, *fixed))
+        if factor not in names:
+            return fixed[factor].unit[self.items]
+        # The copies of an item are numbered through; each factor takes its digit of that number.
+        runs = [np.arange(int(t.sum())) - np.repeat(np.cumsum(t) - t, t) for t in self._times]
+        copy: Indices = np.concatenate(runs)
+        number = names.index(factor)
+        for axis, count in zip(self.design.factors[:number], self._counts, strict=False):
+            copy = copy // count[axis.unit[self.items]]
+        count = self._counts[number]
+        unit = self.design.factors[number].unit[self.items]
+        first: Indices = np.cumsum(count) - count
+        return first[unit] + copy % count[unit]
+
+    @cached_property
+    def _counts(self) -> list[Indices]:
+        """For every factor, how often each unit was drawn."""
+        rest = iter(self.samples)
+        return [
+            np.bincount(np.concatenate([next(rest) for _ in axis.strata]), minlength=axis.units)
+            for axis in self.design.factors
+        ]
+
+    @cached_property
+    def _times(self) -> list[Indices]:
+        """For every group, how often each item was drawn."""
+        if self.dealt:
+            (axis,) = self.design.factors
+            return [np.bincount(s, minlength=axis.units)[axis.unit] for s in self.samples]
+        times = self._counts[0][self.design.factors[0].unit]
+        for axis, count in zip(self.design.factors[1:], self._counts[1:], strict=True):
+            times = times * count[axis.unit]
+        compared = range(self.design.group.max() + 1)
+        return (
+            [times * (self.design.group == g) for g in compared] if len(compared) > 1 else [times]
         )
 
 
@@ -88,24 +168,27 @@ def groups(*sizes: int, name: str = "items") -> Design:
     _at_least_two(min(sizes, default=0), name)
     edges = np.cumsum((0, *sizes))
     strata = tuple(np.arange(a, b) for a, b in pairwise(edges))
-    return Design((Factor(name, np.arange(sum(sizes)), strata),))
+    return Design(
+        (Factor(name, np.arange(sum(sizes)), strata),), np.repeat(np.arange(len(sizes)), sizes)
+    )
 
 
 def clusters(
-    labels: Sequence[Hashable], *, name: str = "clusters", strata: Sequence[Hashable] | None = None
+    labels: Sequence[Hashable],
+    *,
+    name: str = "clusters",
+    within: Sequence[Hashable] | None = None,
 ) -> Design:
-    """Items that share a label are drawn together, within their stratum if there are any.
+    """Items that share a label are drawn together, within their group if there are any.
 
     >>> print(clusters(["nurse", "nurse", "cook", "pilot"], name="occupations"))
     3 occupations
     """
-    return crossed({name: labels}, strata={} if strata is None else {name: strata})
+    return crossed({name: labels}, within=within)
 
 
 def crossed(
-    labels: Mapping[str, Sequence[Hashable]],
-    *,
-    strata: Mapping[str, Sequence[Hashable]] = MappingProxyType({}),
+    labels: Mapping[str, Sequence[Hashable]], *, within: Sequence[Hashable] | None = None
 ) -> Design:
     """Factors that cross: each item has a label in every one of them.
 
@@ -114,28 +197,37 @@ def crossed(
 
     Args:
         labels: for every factor, the label of every item.
-        strata: for some factors, the stratum of every item: units are redrawn within theirs.
+        within: the group of every item. The units of the first factor are redrawn within their
+            group, and each of them must lie in one.
     """
-    sizes = [(name, len(column)) for name, column in (*labels.items(), *strata.items())]
-    if len({size for _, size in sizes}) != 1 or not strata.keys() <= labels.keys():
+    columns = [*labels.items(), *([] if within is None else [("within", within)])]
+    if not labels or len({len(column) for _, column in columns}) != 1:
+        sizes = ", ".join(f"{name} {len(column)} items" for name, column in columns)
         raise LevelheadError(
-            "the columns of a design do not fit together: "
-            + ", ".join(f"{name} {size} items" for name, size in sizes),
-            mend="give every item one label in every factor, and strata to factors that exist",
+            f"the columns of a design do not fit together: {sizes or 'there are none'}",
+            mend="give every item one label in every factor",
         )
-    return Design(
-        tuple(
-            _factor(name, column, strata.get(name, [None] * len(column)))
-            for name, column in labels.items()
-        )
+    nowhere = [None] * len(columns[0][1])
+    factors = tuple(
+        _factor(name, column, nowhere if within is None or number else within)
+        for number, (name, column) in enumerate(labels.items())
     )
+    return Design(factors, _numbered(nowhere if within is None else within))
 
 
-def meet(factors: Sequence[Factor]) -> Design:
-    """One factor whose units are the cells in which the given factors meet."""
+def meet(design: Design, factors: Sequence[Factor]) -> Design:
+    """The same items with one factor, whose units are the cells in which some factors meet."""
     cells = list(zip(*(factor.unit.tolist() for factor in factors), strict=True))
-    strata = list(zip(*(_stratum_of_items(factor) for factor in factors), strict=True))
-    return clusters(cells, name="-".join(factor.name for factor in factors), strata=strata)
+    within: list[Hashable] = list(
+        zip(*(_stratum_of_items(factor) for factor in factors), strict=True)
+    )
+    # A stratum with a single cell cannot be redrawn within itself: such strata are redrawn as one.
+    size = Counter(dict(zip(cells, within, strict=True)).values())
+    alone = [stratum for stratum, count in size.items() if count < 2]
+    merged = dict.fromkeys((*alone, *size.most_common(1)[0][:1])) if alone else {}
+    within = [merged.get(stratum, stratum) for stratum in within]
+    name = "-".join(factor.name for factor in factors)
+    return Design((_factor(name, cells, within),), design.group, fixed=design.factors)
 
 
 def _stratum_of_items(factor: Factor) -> list[int]:
@@ -145,20 +237,23 @@ def _stratum_of_items(factor: Factor) -> list[int]:
     return [int(number) for number in stratum[factor.unit]]
 
 
-def _factor(name: str, labels: Sequence[Hashable], strata: Sequence[Hashable]) -> Factor:
-    # Numbered in order of appearance: labels need not be sortable.
+def _numbered(labels: Sequence[Hashable]) -> Indices:
+    """Labels as numbers in the order of their appearance: they need not be sortable."""
     numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-    stratum = dict(zip(labels, strata, strict=True))
-    if any(stratum[label] != own for label, own in zip(labels, strata, strict=True)):
+    return np.array([numbers[label] for label in labels], dtype=np.intp)
+
+
+def _factor(name: str, labels: Sequence[Hashable], within: Sequence[Hashable]) -> Factor:
+    stratum = dict(zip(labels, within, strict=True))
+    if any(stratum[label] != own for label, own in zip(labels, within, strict=True)):
         raise LevelheadError(
-            f"some {name} lie in more than one stratum", mend="give each unit one stratum"
+            f"some {name} lie in more than one group", mend=f"give each of the {name} one group"
         )
     members: dict[Hashable, list[int]] = {}
-    for label, number in numbers.items():
+    for number, label in enumerate(dict.fromkeys(labels)):
         members.setdefault(stratum[label], []).append(number)
     _at_least_two(min(map(len, members.values()), default=0), name)
-    unit = np.array([numbers[label] for label in labels], dtype=np.intp)
-    return Factor(name, unit, tuple(np.array(units) for units in members.values()))
+    return Factor(name, _numbered(labels), tuple(np.array(units) for units in members.values()))
 
 
 def _at_least_two(units: int, name: str) -> None:

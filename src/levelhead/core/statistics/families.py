@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.statistics.spread import is_constant
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,8 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
 
 def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
     """Benjamini and Hochberg's p-values: the share of false discoveries (1995).
+
+    Valid for tests that are independent or positively dependent.
 
     >>> benjamini_hochberg([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.04, 0.04]
@@ -59,6 +62,11 @@ def max_t(observed: ArrayLike, null: ArrayLike) -> NDArray[np.float64]:
         raise NotMeasurable(
             "some statistics of the family are not finite",
             mend="leave out, by name, tests without spread before correcting",
+        )
+    if any(is_constant(column) for column in draws.T) and len(draws) > 1:
+        raise NotMeasurable(
+            "some tests of the family have a null without spread",
+            mend="leave out, by name, tests that no rearrangement changes",
         )
     order = np.argsort(-t, kind="stable")
     # The hardest hypothesis competes with the maximum over all, the next over those that remain.

@@ -9,6 +9,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, Interval, PValue
+from levelhead.core.statistics.spread import is_constant
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -74,7 +75,7 @@ def _spread(differences: ArrayLike) -> NDArray[np.float64]:
             f"{int((~np.isfinite(values)).sum())} of {values.size} differences are not finite",
             mend="drop such items by name, with the reason",
         )
-    if np.ptp(values) == 0:
+    if is_constant(values):
         raise NotMeasurable(
             "all differences are equal, so chance cannot be judged",
             mend="check that the edit acts and that the items differ",

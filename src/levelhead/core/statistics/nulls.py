@@ -1,9 +1,9 @@
 """What the value would be if nothing were the matter: rearrangements of what was read.
 
-p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and Smyth
-2010); where all of them can be listed, all are, and p is exact. The null's mean is kept because
-statistics such as |SEAT|, Strength and Distance are positive when there is no bias: it is their
-parity.
+One-sided p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and
+Smyth 2010); two-sided p is twice the smaller side. Where all rearrangements can be listed, all are,
+and p is exact. The null's mean is kept because statistics such as |SEAT|, Strength and Distance are
+positive when there is no bias: it is their parity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, PValue
-from levelhead.core.statistics.bootstrap import finite
+from levelhead.core.statistics.designs import Draw
+from levelhead.core.statistics.spread import finite, is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,30 +51,26 @@ def permutation(
     draws: int = 9999,
     alternative: Alternative = "two-sided",
 ) -> Null:
-    """Deal the items of all groups out again at random: "which group an item is in is irrelevant".
+    """Deal the units of all groups out again at random: "which group a unit is in is irrelevant".
 
-    `reduce` takes indices whose first part stands for the first group, and so on, as `groups`
-    lists them.
+    `reduce` takes the same `Draw` as a bootstrap's; its `groups` hold the items as they were dealt.
     """
-    if (
-        len(design.factors) != 1
-        or len(design.samples) < 2
-        or design.items != sum(map(len, design.samples))
-    ):
+    if len(design.factors) != 1 or len(design.samples) < 2:
         raise LevelheadError(
-            f"a permutation needs independent items in two or more groups, not {design}",
-            mend="make the design with groups(n, m), or use sign_flip on paired differences",
+            f"a permutation needs independent units in two or more groups, not {design}",
+            mend="make the design with groups(n, m) or clusters(labels, within=groups), or use "
+            "sign_flip on paired differences",
         )
     result = stats.permutation_test(
         design.samples,
-        lambda *samples: finite(reduce(np.concatenate(samples))),
+        lambda *samples: finite(reduce(Draw(design, samples, dealt=True))),
         permutation_type="independent",
         vectorized=False,
         n_resamples=draws,
         alternative=alternative,
         rng=rng,
     )
-    ways = math.factorial(design.items)
+    ways = math.factorial(design.factors[0].units)
     for sample in design.samples:
         ways //= math.factorial(len(sample))
     return _null(result, "permutation", alternative=alternative, draws=_random(draws, ways))
@@ -120,10 +117,15 @@ def _null(
     result: PermutationTestResult, method: str, *, alternative: Alternative, draws: int | None
 ) -> Null:
     null = np.asarray(result.null_distribution, dtype=np.float64)
-    if np.ptp(null) == 0:
+    if is_constant([float(result.statistic), *null]):
         raise NotMeasurable(
             "every rearrangement gives the same value, so chance cannot be judged",
-            mend="check that the items differ and that the value depends on the grouping",
+            mend="check that the items differ and that the value is computed from the groups drawn",
+        )
+    if alternative == "two-sided" and null.min() >= 0:
+        raise LevelheadError(
+            "the value is never negative under the null, so its lower side is no evidence",
+            mend='give alternative="greater"',
         )
     return Null(
         value=float(result.statistic),

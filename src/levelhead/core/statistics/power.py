@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from scipy import special, stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 
 if TYPE_CHECKING:
     from levelhead.core.results import Alternative
@@ -28,7 +29,11 @@ def minimum_detectable_effect(
     >>> round(minimum_detectable_effect(1.0, 10**6), 4)  # (1.95996 + 0.84162) standard errors
     2.8016
     """
-    if not standard_error > 0 or df < 1:
+    if not (0 < alpha < power < 1):
+        raise LevelheadError(
+            f"power {power} at level {alpha}", mend="give 0 < alpha < power < 1, such as 0.05, 0.8"
+        )
+    if not 0 < standard_error < math.inf or df < 1:
         raise NotMeasurable(
             f"no power without spread: standard error {standard_error}, {df} degrees of freedom",
             mend="give at least two items that differ",

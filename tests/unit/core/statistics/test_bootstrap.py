@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.statistics.bootstrap import bootstrap, chosen_method
 from levelhead.core.statistics.designs import clusters, crossed, groups
+from levelhead.core.statistics.intervals import effect_size
 
 X = np.random.default_rng(1).gamma(2.0, size=60)
 
 
-def mean_of_x(items):
-    return float(X[items].mean())
+def mean_of_x(draw):
+    return float(X[draw.items].mean())
 
 
 @pytest.mark.parametrize(("method", "scipys"), [("percentile", "percentile"), ("bca", "BCa")])
@@ -22,7 +23,7 @@ def test_independent_items_are_the_ordinary_bootstrap(method, scipys):
     assert ours.value == pytest.approx(X.mean())
     assert ours.interval.low == pytest.approx(theirs.confidence_interval.low)
     assert ours.interval.high == pytest.approx(theirs.confidence_interval.high)
-    assert ours.standard_error == pytest.approx(theirs.standard_error)
+    assert ours.standard_error == pytest.approx(theirs.standard_error * np.sqrt(60 / 59))
     assert ours.df == 59
 
 
@@ -43,7 +44,7 @@ def test_expanded_intervals_are_those_of_t_for_means():
     # For a normal mean the expanded percentile interval is Student's, up to resampling noise.
     x = stats.norm.ppf((np.arange(12) + 0.5) / 12)
     interval = bootstrap(
-        lambda items: float(x[items].mean()),
+        lambda draw: float(x[draw.items].mean()),
         groups(12),
         rng=np.random.default_rng(0),
         draws=40_000,
@@ -62,7 +63,7 @@ def test_the_variance_of_crossed_means_is_owens():
     rows, columns = np.indices(z.shape).reshape(2, -1)
     flat = z.ravel()
     result = bootstrap(
-        lambda items: float(flat[items].mean()),
+        lambda draw: float(flat[draw.items].mean()),
         crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
         rng=rng,
         draws=20_000,
@@ -71,7 +72,7 @@ def test_the_variance_of_crossed_means_is_owens():
     row, column = z.mean(1) - z.mean(), z.mean(0) - z.mean()
     rest = z - z.mean() - row[:, None] - column[None, :]
     exact = (row**2).sum() / 30**2 + (column**2).sum() / 12**2 + (rest**2).sum() / 360**2
-    assert result.standard_error**2 == pytest.approx(exact, rel=0.04)
+    assert result.standard_error**2 == pytest.approx(exact * 12 / 11, rel=0.04)
     assert result.df == 11
 
 
@@ -82,7 +83,7 @@ def test_the_multiway_variance_counts_each_source_once():
     rows, columns = np.indices(z.shape).reshape(2, -1)
     flat = z.ravel()
     result = bootstrap(
-        lambda items: float(flat[items].mean()),
+        lambda draw: float(flat[draw.items].mean()),
         crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
         rng=rng,
         draws=40_000,
@@ -100,21 +101,43 @@ def test_the_multiway_variance_is_at_least_that_of_any_factor():
     flat = rng.normal(size=200)
     rows, columns = np.indices((20, 10)).reshape(2, -1).tolist()
 
-    def mean(items):
-        return float(flat[items].mean())
+    def mean(draw):
+        return float(flat[draw.items].mean())
 
     table = crossed({"rows": rows, "columns": columns})
     both = bootstrap(mean, table, rng=rng, draws=20_000)
     rows_only = bootstrap(mean, clusters(rows), rng=rng, draws=20_000)
     columns_only = bootstrap(mean, clusters(columns), rng=rng, draws=20_000)
-    alone = max(
-        rows_only.standard_error * np.sqrt(20 / 19), columns_only.standard_error * np.sqrt(10 / 9)
-    )
+    alone = max(rows_only.standard_error, columns_only.standard_error)
     assert both.standard_error >= 0.97 * alone
+
+
+def test_statistics_over_units_work_in_crossed_designs():
+    """In a full table the mean of the rows' means is the mean, whatever is redrawn and held."""
+    flat = np.random.default_rng(2).normal(size=60)
+    rows, columns = np.indices((10, 6)).reshape(2, -1).tolist()
+    table = crossed({"rows": rows, "columns": columns})
+
+    def mean(draw):
+        return float(flat[draw.items].mean())
+
+    def mean_of_means(draw):
+        units = draw.units("rows")
+        return float(np.mean([flat[draw.items[units == unit]].mean() for unit in np.unique(units)]))
+
+    plain, by_unit = (
+        bootstrap(reduce, table, rng=np.random.default_rng(1), draws=99, method="percentile")
+        for reduce in (mean, mean_of_means)
+    )
+    assert by_unit.interval.low == pytest.approx(plain.interval.low)
+    assert by_unit.interval.high == pytest.approx(plain.interval.high)
+    # With "multiway" each factor is redrawn alone, then the cells: there the rows are held.
+    assert bootstrap(mean_of_means, table, rng=np.random.default_rng(1), draws=99).df == 5
 
 
 def test_the_method_follows_the_design():
     assert chosen_method(groups(84, 84)) == "bca"
+    assert chosen_method(groups(84, 8)) == "expanded"
     assert chosen_method(clusters([0, 0, 1, 1])) == "expanded"
     assert chosen_method(crossed({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})) == "multiway"
 
@@ -122,7 +145,10 @@ def test_the_method_follows_the_design():
 def test_selection_is_made_again_in_every_resample():
     # The mean of the largest item has no spread if the item is chosen once.
     result = bootstrap(
-        lambda items: float(X[items].max()), groups(60), rng=np.random.default_rng(0)
+        lambda draw: float(X[draw.items].max()),
+        groups(60),
+        rng=np.random.default_rng(0),
+        method="percentile",
     )
     assert result.standard_error > 0
 
@@ -139,9 +165,11 @@ def test_p_is_students():
 @pytest.mark.parametrize(
     ("reduce", "what"),
     [
-        (lambda items: 1.0, "every resample gives the same value"),
-        (lambda items: np.nan, "not a finite number"),
-        (lambda items: np.inf if items[0] == items[1] else 1.0, "not a finite number"),
+        (lambda draw: 1.0, "every resample gives the same value"),
+        # 0.1 summed in different orders: rounding is not spread.
+        (lambda draw: float(np.full(60, 0.1)[draw.items].sum() / 60), "the same value"),
+        (lambda draw: np.nan, "not a finite number"),
+        (lambda draw: np.inf if draw.items[0] == draw.items[1] else 1.0, "not a finite number"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(method, reduce, what):
@@ -152,4 +180,56 @@ def test_what_cannot_be_judged_is_refused(method, reduce, what):
 def test_a_nearly_empty_table_is_refused():
     diagonal = crossed({"rows": [0, 1], "columns": [0, 1]})
     with pytest.raises(NotMeasurable, match="nearly empty"):
-        bootstrap(lambda items: float(items.mean()), diagonal, rng=np.random.default_rng(0))
+        bootstrap(lambda draw: float(draw.items.mean()), diagonal, rng=np.random.default_rng(0))
+
+
+def test_bca_says_where_it_breaks_down():
+    """|d| of two lists that hardly differ: nearly every resample is larger."""
+    x = np.random.default_rng(8).normal(size=168)
+    x[:84] -= x[:84].mean()
+    x[84:] -= x[84:].mean()
+
+    def size(draw):
+        first, second = (x[group] for group in draw.groups)
+        return abs(effect_size(first, second) + 0.01)
+
+    with pytest.raises(NotMeasurable, match="% of the resamples lie below the value itself"):
+        bootstrap(size, groups(84, 84), rng=np.random.default_rng(0))
+
+
+def test_very_few_units_get_students_interval():
+    labels = np.repeat(np.arange(3), 20)
+    x = np.random.default_rng(3).normal(size=3)[labels] + np.random.default_rng(4).normal(size=60)
+    result = bootstrap(
+        lambda draw: float(x[draw.items].mean()),
+        clusters(labels.tolist()),
+        rng=np.random.default_rng(0),
+    )
+    half = stats.t.ppf(0.975, 2) * result.standard_error
+    assert result.interval.low == pytest.approx(result.value - half)
+    means = x.reshape(3, 20).mean(1)
+    assert result.standard_error == pytest.approx(means.std(ddof=1) / np.sqrt(3), rel=0.08)
+
+
+def test_strata_count_their_degrees_of_freedom_together():
+    lopsided = clusters(range(42), within=[0] * 40 + [1] * 2)
+    x = np.random.default_rng(3).normal(size=42)
+    result = bootstrap(
+        lambda draw: float(x[draw.items].mean()), lopsided, rng=np.random.default_rng(0)
+    )
+    assert result.df == 40
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"level": 95}, "level 95 with 1999 resamples"),
+        ({"draws": 1}, "with 1 resamples"),
+        ({"method": "BCa"}, "did you mean 'bca'"),
+        ({"rng": None}, "numpy Generator, not NoneType"),
+        ({"rng": 7}, "numpy Generator, not int"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, what):
+    with pytest.raises(LevelheadError, match=what):
+        bootstrap(mean_of_x, groups(60), **({"rng": np.random.default_rng(0)} | wrong))

@@ -3,22 +3,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.designs import clusters, crossed, groups, meet
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.statistics.designs import Draw, clusters, crossed, groups, meet
 
 
-def test_groups_keep_their_sizes_and_places():
+def draw(design, *samples, dealt=False):
+    return Draw(design, tuple(np.array(sample) for sample in samples), dealt)
+
+
+def lists(arrays):
+    return [array.tolist() for array in arrays]
+
+
+def test_the_whole_is_every_item_once():
+    for design in (
+        groups(3, 2),
+        clusters(["x", "y", "x", "z"]),
+        crossed({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}),
+        crossed({"a": [0, 0, 1, 1, 2, 3], "b": [0, 1, 0, 1, 0, 1]}, within=[0, 0, 1, 1, 0, 1]),
+    ):
+        assert sorted(design.whole.items.tolist()) == list(range(design.items))
+
+
+def test_groups_are_redrawn_within_themselves():
     design = groups(3, 2)
-    assert [sample.tolist() for sample in design.samples] == [[0, 1, 2], [3, 4]]
-    drawn = design.drawn(np.array([2, 0, 2]), np.array([4, 4]))
-    assert drawn.tolist() == [0, 2, 2, 4, 4]
-    assert (design.items, design.smallest) == (5, 2)
+    assert lists(design.samples) == [[0, 1, 2], [3, 4]]
+    resample = draw(design, [2, 0, 2], [4, 4])
+    assert lists(resample.groups) == [[0, 2, 2], [4, 4]]
+    assert resample.items.tolist() == [0, 2, 2, 4, 4]
+
+
+def test_a_jackknife_leaves_items_out_of_their_own_group():
+    assert lists(draw(groups(3, 2), [1, 2], [3, 4]).groups) == [[1, 2], [3, 4]]
+
+
+def test_a_permutation_deals_units_to_groups():
+    assert lists(draw(groups(3, 2), [4, 0, 3], [1, 2], dealt=True).groups) == [[0, 3, 4], [1, 2]]
+    words = clusters(["a", "a", "b", "c", "d"], within=["f", "f", "f", "m", "m"])
+    assert lists(draw(words, [3, 1], [0, 2], dealt=True).groups) == [[2, 4], [0, 1, 3]]
 
 
 def test_clusters_are_drawn_whole():
     design = clusters(["x", "y", "x", "z"])
-    assert design.drawn(np.array([0, 0, 2])).tolist() == [0, 0, 2, 2, 3]
-    assert (design.items, design.smallest) == (4, 3)
+    assert draw(design, [0, 0, 2]).items.tolist() == [0, 0, 2, 2, 3]
 
 
 @given(st.integers(2, 5), st.integers(2, 5), st.randoms(use_true_random=False))
@@ -34,7 +61,64 @@ def test_crossed_factors_are_the_pigeonhole_bootstrap(rows, columns, random):
     literal = sorted(
         cells.index((row_order[r], column_order[c])) for r in drawn_rows for c in drawn_columns
     )
-    assert design.drawn(np.array(drawn_rows), np.array(drawn_columns)).tolist() == literal
+    resample = draw(design, drawn_rows, drawn_columns)
+    assert resample.items.tolist() == literal
+    # Copies are told apart: every copy of a row meets every copy of a column exactly once.
+    meetings = list(zip(resample.units("rows"), resample.units("columns"), strict=True))
+    assert sorted(meetings) == [(r, c) for r in range(rows) for c in range(columns)]
+    # And each copy of a row is a copy of one row.
+    for copy in range(rows):
+        mine = {cells[item][0] for item in resample.items[resample.units("rows") == copy]}
+        assert len(mine) == 1
+
+
+def test_a_statistic_over_units_can_tell_copies_apart():
+    """The mean of cluster means, where the first of three clusters was drawn twice."""
+    design = clusters([0, 0, 1, 1, 2, 2])
+    x = np.array([1.0, 3.0, 10.0, 10.0, 100.0, 100.0])
+    resample = draw(design, [0, 0, 1])
+    units = resample.units("clusters")
+    means = [x[resample.items[units == unit]].mean() for unit in np.unique(units)]
+    assert sorted(means) == [2.0, 2.0, 10.0]
+    with pytest.raises(UnknownName, match="did you mean 'clusters'"):
+        resample.units("cluster")
+
+
+def test_units_are_redrawn_within_their_group_and_other_factors_across():
+    words, sides = ["she", "she", "he", "her", "his"], ["f", "f", "m", "f", "m"]
+    design = crossed({"words": words, "contexts": [1, 2, 1, 2, 1]}, within=sides)
+    assert lists(design.samples) == [[0, 2], [1, 3], [0, 1]]
+    assert str(design) == "2+2 words x 2 contexts"
+    resample = draw(design, [0, 0], [1, 3], [0, 0])
+    assert lists(resample.groups) == [[0, 0, 0, 0], [2, 2, 4, 4]]
+
+
+def test_degrees_of_freedom_are_units_less_strata():
+    design = crossed({"words": list(range(42)) * 2, "contexts": [0] * 42 + [1] * 42})
+    assert (design.scarcest.name, design.scarcest.df) == ("contexts", 1)
+    lopsided = clusters(range(42), within=[0] * 40 + [1] * 2)
+    assert lopsided.scarcest.df == 40
+
+
+def test_factors_meet_in_cells_and_keep_the_groups():
+    labels = {"words": ["a", "a", "b", "b", "b"], "contexts": [1, 2, 1, 2, 2]}
+    design = crossed(labels)
+    (cells,) = meet(design, design.factors).factors
+    assert cells.unit.tolist() == [0, 1, 2, 3, 3]
+    assert str(meet(design, design.factors)) == "4 words-contexts"
+    design = crossed({"words": list("abcd"), "contexts": [1, 2, 1, 2]}, within=list("ffmm"))
+    by_context = meet(design, design.factors[1:])
+    assert lists(draw(by_context, [0, 0]).groups) == [[0, 0], [2, 2]]
+
+
+def test_a_stratum_of_one_cell_is_redrawn_with_others():
+    # A factor's strata need two units each; where factors meet there may be fewer cells.
+    design = crossed(
+        {"words": list("aabbcd"), "contexts": [1, 2, 1, 2, 1, 1]}, within=list("ffffmm")
+    )
+    other = crossed({"words": list("aabbcc"), "contexts": [1, 2, 1, 2, 1, 2]})
+    for each in (design, other):
+        assert meet(each, each.factors).items == 6
 
 
 def test_a_design_says_what_it_is():
@@ -58,34 +142,19 @@ def test_one_unit_is_refused(make, what):
         make()
 
 
-def test_units_are_redrawn_within_their_stratum():
-    words, sides = ["she", "she", "he", "her", "his"], ["f", "f", "m", "f", "m"]
-    design = crossed({"words": words, "contexts": [1, 2, 1, 2, 1]}, strata={"words": sides})
-    assert [sample.tolist() for sample in design.samples] == [[0, 2], [1, 3], [0, 1]]
-    assert str(design) == "2+2 words x 2 contexts"
-
-
-def test_factors_meet_in_cells():
-    design = crossed({"words": ["a", "a", "b", "b", "b"], "contexts": [1, 2, 1, 2, 2]})
-    (cells,) = meet(design.factors).factors
-    assert cells.unit.tolist() == [0, 1, 2, 3, 3]
-    assert str(meet(design.factors)) == "4 words-contexts"
-
-
 @pytest.mark.parametrize(
-    ("labels", "strata"),
+    ("labels", "within"),
     [
-        ({"words": ["a", "b"], "contexts": [1]}, {}),
-        ({"words": ["a", "b"]}, {"words": ["f"]}),
-        ({"words": ["a", "b"]}, {"contexts": ["f", "m"]}),
-        ({}, {}),
+        ({"words": ["a", "b"], "contexts": [1]}, None),
+        ({"words": ["a", "b"]}, ["f"]),
+        ({}, None),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(labels, strata):
+def test_columns_that_do_not_fit_are_refused(labels, within):
     with pytest.raises(LevelheadError, match="do not fit together"):
-        crossed(labels, strata=strata)
+        crossed(labels, within=within)
 
 
-def test_a_unit_in_two_strata_is_refused():
-    with pytest.raises(LevelheadError, match="some words lie in more than one stratum"):
-        clusters(["a", "a", "b", "c"], name="words", strata=["f", "m", "f", "m"])
+def test_a_unit_in_two_groups_is_refused():
+    with pytest.raises(LevelheadError, match="some words lie in more than one group"):
+        clusters(["a", "a", "b", "c"], name="words", within=["f", "m", "f", "m"])

@@ -61,6 +61,10 @@ def test_the_sample_formula_of_the_docstring():
         ([1.0, 1.0], [1.0, 1.0], "associations of all words are equal"),
         ([1.0, 1.0], [2.0, 2.0], "no spread within"),
         ([1.0], [2.0, 3.0], "lists of 1 and 2 words"),
+        # One step of rounding is no spread: t is 5e16 here, and its interval was once [0, 0].
+        ([1.0] * 7 + [1.0000000000000002], [2.0] * 8, "no spread within"),
+        ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0000001], "no spread within"),
+        (np.linspace(0, 1e-6, 8), np.linspace(1, 1 + 1e-6, 8), "no spread within"),
     ],
 )
 def test_lists_without_spread_are_refused(x, y, what):
@@ -68,9 +72,27 @@ def test_lists_without_spread_are_refused(x, y, what):
         effect_size_interval(x, y)
 
 
-def test_a_list_with_nan_is_refused():
-    with pytest.raises(NotMeasurable):
-        effect_size([1.0, np.nan], [2.0, 3.0])
+@pytest.mark.parametrize(
+    ("x", "y", "what"),
+    [
+        ([1.0, np.nan], [2.0, 3.0], "lists of 2 and 2 words, 1 not finite"),
+        ([], [2.0, 3.0], "lists of 0 and 2 words"),
+        ([0.1 + 0.2, 0.3], [0.3, 0.3], "associations of all words are equal"),
+    ],
+)
+def test_lists_without_scores_are_refused(x, y, what):
+    with pytest.raises(NotMeasurable, match=what):
+        effect_size(x, y)
+
+
+@pytest.mark.parametrize("t", [-900.0, -30.0, 0.0, 5.0, 300.0])
+@pytest.mark.parametrize("n", [2, 8, 84])
+def test_large_effects_have_an_interval_too(t, n):
+    rng = np.random.default_rng(1)
+    x, y = (side - side.mean() for side in rng.normal(size=(2, n)))
+    pooled = np.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
+    interval = effect_size_interval(x + t * pooled * np.sqrt(2 / n), y)
+    assert -2 <= interval.low < interval.high <= 2
 
 
 def test_shares_keep_a_width_at_the_ends():

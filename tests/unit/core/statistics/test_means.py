@@ -42,6 +42,7 @@ def test_an_empty_margin_is_refused():
         ([[1.0, 2.0]], r"not an array \(1, 2\)"),
         ([1.0, np.nan, np.inf], "2 of 3 differences are not finite"),
         ([0.0, 0.0, 0.0], "all differences are equal"),
+        ([0.3 - 0.2, 0.2 - 0.1, 0.4 - 0.3], "all differences are equal"),  # but for rounding
     ],
 )
 def test_what_cannot_be_judged_is_refused(values, what):

@@ -10,8 +10,9 @@ from levelhead.core.statistics.nulls import permutation, sign_flip
 Z = np.array([3.1, 0.2, 1.7, 2.2, -0.4, 0.9, -1.0])
 
 
-def difference(items):
-    return float(Z[items[:4]].mean() - Z[items[4:]].mean())
+def difference(draw):
+    first, second = draw.groups
+    return float(Z[first].mean() - Z[second].mean())
 
 
 def test_a_small_permutation_is_listed_whole():
@@ -22,7 +23,7 @@ def test_a_small_permutation_is_listed_whole():
         Z[list(first)].mean() - Z[[i for i in range(7) if i not in first]].mean()
         for first in combinations(range(7), 4)
     ]
-    assert null.value == pytest.approx(difference(np.arange(7)))
+    assert null.value == pytest.approx(difference(groups(4, 3).whole))
     assert null.p.value == pytest.approx(np.mean(np.array(everything) >= null.value - 1e-12))
     assert (null.p.method, null.p.draws) == ("permutation, exact", None)
     assert null.mean == pytest.approx(np.mean(everything))
@@ -32,7 +33,7 @@ def test_a_small_permutation_is_listed_whole():
 def test_random_permutations_count_the_observed_one():
     far = np.concatenate([np.arange(20) + 100.0, np.arange(20)])
     null = permutation(
-        lambda items: float(far[items[:20]].mean() - far[items[20:]].mean()),
+        lambda draw: float(far[draw.groups[0]].mean() - far[draw.groups[1]].mean()),
         groups(20, 20),
         rng=np.random.default_rng(0),
         draws=99,
@@ -65,7 +66,11 @@ def test_a_statistic_positive_without_bias_has_a_parity_above_zero():
     rng = np.random.default_rng(0)
     s = rng.normal(size=200)
     null = sign_flip(
-        lambda signs: float(np.sort(signs * s)[-20:].mean()), groups(200), rng=rng, draws=499
+        lambda signs: float(np.sort(signs * s)[-20:].mean()),
+        groups(200),
+        rng=rng,
+        draws=499,
+        alternative="greater",
     )
     assert null.mean == pytest.approx(1.7, abs=0.25)  # the mean of a normal's top tenth is 1.755
 
@@ -93,6 +98,7 @@ def test_designs_that_do_not_fit_are_refused(call, what):
     ("reduce", "what"),
     [
         (lambda items: 0.0, "every rearrangement gives the same value"),
+        (lambda items: 0.1 + 1e-17, "every rearrangement gives the same value"),
         (lambda items: float("nan"), "not a finite number"),
     ],
 )
@@ -100,3 +106,36 @@ def test_what_cannot_be_judged_is_refused(reduce, what):
     for test, design in ((permutation, groups(4, 3)), (sign_flip, groups(7))):
         with pytest.raises(NotMeasurable, match=what):
             test(reduce, design, rng=np.random.default_rng(0))
+
+
+def test_clusters_are_dealt_whole():
+    words = clusters(["a", "a", "b", "c", "d", "d", "d"], within=list("fffmmmm"))
+
+    def largest(draw):
+        first, second = draw.groups
+        return float(Z[first].sum() - Z[second].sum())
+
+    null = permutation(largest, words, rng=np.random.default_rng(0), alternative="greater")
+    sums = [Z[:2].sum(), Z[2], Z[3], Z[4:].sum()]
+    everything = [
+        sum(sums[i] if i in first else -sums[i] for i in range(4))
+        for first in combinations(range(4), 2)
+    ]
+    assert null.p.value == pytest.approx(np.mean(np.array(everything) >= null.value - 1e-12))
+
+
+def test_a_value_computed_from_the_items_own_groups_is_found_out():
+    """Reduced by what group an item came from, no dealing changes anything: that is no p = 1."""
+    own = np.array([0, 0, 0, 0, 1, 1, 1])
+
+    def forgetful(draw):
+        return float(Z[draw.items][own[draw.items] == 0].mean())
+
+    with pytest.raises(NotMeasurable, match="computed from the groups drawn"):
+        permutation(forgetful, groups(4, 3), rng=np.random.default_rng(0))
+
+
+def test_two_sided_is_refused_where_one_side_is_no_evidence():
+    with pytest.raises(LevelheadError, match="never negative under the null") as error:
+        permutation(lambda draw: abs(difference(draw)), groups(4, 3), rng=np.random.default_rng(0))
+    assert error.value.mend == 'give alternative="greater"'

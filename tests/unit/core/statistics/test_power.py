@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.statistics.means import t_test
 from levelhead.core.statistics.power import minimum_detectable_effect
 
@@ -25,7 +25,15 @@ def test_many_items_are_the_normal_case():
     )
 
 
-@pytest.mark.parametrize(("error", "df"), [(0.0, 5), (float("nan"), 5), (1.0, 0)])
+@pytest.mark.parametrize(("alpha", "power"), [(0.05, 0.01), (0.05, 80), (0, 0.8), (0.05, 1)])
+def test_levels_that_make_no_sense_are_refused(alpha, power):
+    with pytest.raises(LevelheadError, match=f"power {power} at level {alpha}"):
+        minimum_detectable_effect(1.0, 10, alpha=alpha, power=power)
+
+
+@pytest.mark.parametrize(
+    ("error", "df"), [(0.0, 5), (float("nan"), 5), (1.0, 0), (float("inf"), 5)]
+)
 def test_no_power_without_spread(error, df):
     with pytest.raises(NotMeasurable, match="no power without spread"):
         minimum_detectable_effect(error, df)
