@@ -266,14 +266,16 @@ INTERVALS = (
             lambda rng, rows=rows, columns=columns, design=design, method=method: mean_over(
                 rng, table(rng, rows, columns), design, method
             ),
-            must if (rows, must) != (0.0, "miss") else "show",
+            must,
         )
-        for rows, columns in ((0.3, 0.2), (0.1, 0.05), (0.0, 0.0))
-        for how, design, method, must in (
-            ("multiway", TABLE, None, "cover"),
-            ("pigeonhole, percentile", TABLE, "percentile", "show"),
-            ("one-way over rows", ONE_WAY_ROWS, None, "miss"),
-            ("one-way over columns", ONE_WAY_COLUMNS, None, "miss"),
+        for rows, columns, how, design, method, must in (
+            (0.3, 0.2, "multiway", TABLE, None, "cover"),
+            (0.3, 0.2, "pigeonhole, percentile", TABLE, "percentile", "show"),
+            (0.3, 0.2, "one-way over rows", ONE_WAY_ROWS, None, "miss"),
+            (0.3, 0.2, "one-way over columns", ONE_WAY_COLUMNS, None, "miss"),
+            (0.1, 0.05, "multiway", TABLE, None, "cover"),
+            (0.0, 0.0, "multiway", TABLE, None, "cover"),
+            (0.0, 0.0, "pigeonhole, percentile", TABLE, "percentile", "show"),
         )
     ),
     *(
@@ -282,7 +284,7 @@ INTERVALS = (
             "multiway",
             lambda rng, delta=delta: words_in_contexts(rng, delta),
         )
-        for delta in (0.0, 1.0, 2.5)
+        for delta in (1.0, 2.5)
     ),
     IntervalRow(
         "mean of the top tenth of a table of 40 x 20, variance of rows 0.3, of columns 0.2",
@@ -415,7 +417,7 @@ TESTS = (
 
 # --- Running and telling -------------------------------------------------------------------------
 
-DRAWS = [399, 199]  # resamples of an interval, rearrangements of a test
+DRAWS = [299, 199]  # resamples of an interval, rearrangements of a test
 
 
 def block(spec: Mapping[str, object]) -> bytes:
@@ -554,7 +556,6 @@ def main() -> None:
     options.add_argument("--folder", type=Path, help="keeps the blocks; default: thrown away")
     options.add_argument("--write", type=Path, metavar="PAGE")
     given = options.parse_args()
-    DRAWS[0] = 299 if given.quick else 399
     sets, cheap_sets = (50, 1000) if given.quick else (given.sets, given.sets)
     with tempfile.TemporaryDirectory() as scratch:
         rows = simulate(given.folder or Path(scratch) / "run", sets, cheap_sets, DRAWS[0])

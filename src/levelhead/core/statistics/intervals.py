@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval
-from levelhead.core.statistics.spread import ROUNDING, is_constant
+from levelhead.core.statistics.spread import ROUNDING
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -35,17 +35,18 @@ def effect_size(x: ArrayLike, y: ArrayLike) -> float:
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     both = np.concatenate([x, y])
-    if min(x.size, y.size) < 1 or not np.isfinite(both).all():
+    spread = float(both.std(ddof=1)) if min(x.size, y.size) else math.nan
+    if not math.isfinite(spread):
         raise NotMeasurable(
             f"lists of {x.size} and {y.size} words, {int((~np.isfinite(both)).sum())} not finite",
             mend="give at least one word a side, and drop by name those without a score",
         )
-    if is_constant(both):
+    if spread <= ROUNDING * np.abs(both).max():
         raise NotMeasurable(
             "the associations of all words are equal: an effect size has no unit here",
             mend="check that the words differ and that the model reads them",
         )
-    return float((x.mean() - y.mean()) / np.std(both, ddof=1))
+    return float(x.mean() - y.mean()) / spread
 
 
 def effect_size_interval(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Interval:
