@@ -17,6 +17,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Alternative, Interval, PValue
+from levelhead.core.statistics.chance import generator
 from levelhead.core.statistics.designs import Design, Draw, meet
 from levelhead.core.statistics.spread import finite, is_constant
 
@@ -118,6 +119,11 @@ def bootstrap(
         low, high = _percentiles(scaled, t, value, spread * t)
     else:
         low, high = (float(end) for end in result.confidence_interval)
+    if not np.isfinite([low, high]).all():
+        raise NotMeasurable(
+            f"the {method} interval cannot be computed: leaving out any one unit changes nothing",
+            mend='check that the items differ, or give method="expanded"',
+        )
     return Bootstrap(
         value=value,
         interval=Interval(low=low, high=high, level=level, method=f"{method}, {design}"),
@@ -127,11 +133,7 @@ def bootstrap(
 
 
 def _check(rng: object, draws: int, level: float, method: str) -> None:
-    if not isinstance(rng, np.random.Generator):
-        raise LevelheadError(
-            f"chance must come from a numpy Generator, not {type(rng).__name__}",
-            mend="give rng=numpy.random.default_rng(seed)",
-        )
+    generator(rng)
     if method not in get_args(Method):
         raise UnknownName("interval method", method, get_args(Method))
     if not (0 < level < 1 and draws >= 99):

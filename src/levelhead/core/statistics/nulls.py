@@ -17,6 +17,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, PValue
+from levelhead.core.statistics.chance import generator
 from levelhead.core.statistics.designs import Draw
 from levelhead.core.statistics.spread import finite, is_constant
 
@@ -68,7 +69,7 @@ def permutation(
         vectorized=False,
         n_resamples=draws,
         alternative=alternative,
-        rng=rng,
+        rng=generator(rng),
     )
     ways = math.factorial(design.factors[0].units)
     for sample in design.samples:
@@ -102,7 +103,7 @@ def sign_flip(
         vectorized=False,
         n_resamples=draws,
         alternative=alternative,
-        rng=rng,
+        rng=generator(rng),
     )
     ways = 2**factor.units
     return _null(result, "sign flip", alternative=alternative, draws=_random(draws, ways))

@@ -204,6 +204,15 @@ def test_bca_says_where_it_breaks_down():
         bootstrap(size, groups(84, 84), rng=np.random.default_rng(0))
 
 
+def test_bca_without_a_jackknife_is_refused():
+    """A median of many ties moves in resamples and not when one item is left out."""
+    x = np.repeat([0.0, 1.0, 2.0], [20, 21, 20])
+    with pytest.raises(NotMeasurable, match="leaving out any one unit changes nothing"):
+        bootstrap(
+            lambda draw: float(np.median(x[draw.items])), groups(61), rng=np.random.default_rng(0)
+        )
+
+
 def test_very_few_units_get_students_interval():
     labels = np.repeat(np.arange(3), 20)
     x = np.random.default_rng(3).normal(size=3)[labels] + np.random.default_rng(4).normal(size=60)

@@ -139,3 +139,12 @@ def test_two_sided_is_refused_where_one_side_is_no_evidence():
     with pytest.raises(LevelheadError, match="never negative under the null") as error:
         permutation(lambda draw: abs(difference(draw)), groups(4, 3), rng=np.random.default_rng(0))
     assert error.value.mend == 'give alternative="greater"'
+
+
+def test_chance_is_an_argument():
+    for test, reduce, design in (
+        (permutation, difference, groups(4, 3)),
+        (sign_flip, lambda signs: float((signs * Z).sum()), groups(7)),
+    ):
+        with pytest.raises(LevelheadError, match="numpy Generator, not NoneType"):
+            test(reduce, design, rng=None)
