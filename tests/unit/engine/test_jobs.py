@@ -46,7 +46,7 @@ def test_the_time_left_follows_the_pace(tmp_path):
     run(Job("slow", units(6, seconds=0.05)), tmp_path / "run", on_event=events.append)
     left = [event.seconds_left for event in events if isinstance(event, Stored)]
     assert left[0] is None
-    assert left[1] == pytest.approx(4 * 0.05, rel=0.5)
+    assert 4 * 0.05 <= left[1] < 4  # at least the sleeping, and no start-up in it
     assert left[-1] == 0
 
 

@@ -83,7 +83,7 @@ def kill_at_random(script, folder, log, rng):
         if rng.random() < 0.2:
             time.sleep(rng.uniform(0, 0.4))
         else:
-            for _ in range(rng.randint(1, 80)):
+            for _ in range(rng.randint(1, 50)):
                 driver.stdout.readline()
             time.sleep(rng.uniform(0, 0.006))
         assert driver.poll() is None
