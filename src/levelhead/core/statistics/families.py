@@ -63,7 +63,7 @@ def max_t(observed: ArrayLike, null: ArrayLike) -> NDArray[np.float64]:
             "some statistics of the family are not finite",
             mend="leave out, by name, tests without spread before correcting",
         )
-    if any(is_constant(column) for column in draws.T) and len(draws) > 1:
+    if any(is_constant(column) for column in draws.T):
         raise NotMeasurable(
             "some tests of the family have a null without spread",
             mend="leave out, by name, tests that no rearrangement changes",

@@ -70,13 +70,16 @@ def effect_size_interval(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> 
             mend="give at least two words a side",
         )
     effect_size(x, y)  # refuses lists without any spread
+    alike = NotMeasurable(
+        "the words of each list are all alike: there is no spread within to compare with",
+        mend="check that the model tells the words apart",
+    )
     within, df = x.var() * x.size + y.var() * y.size, x.size + y.size - 2
-    t = (x.mean() - y.mean()) / math.sqrt(within / df * (1 / x.size + 1 / y.size) or math.inf)
-    if within <= (ROUNDING * np.abs([*x, *y]).max()) ** 2 or abs(t) > 1000:
-        raise NotMeasurable(
-            "the words of each list are all alike: there is no spread within to compare with",
-            mend="check that the model tells the words apart",
-        )
+    if within <= (ROUNDING * np.abs([*x, *y]).max()) ** 2:
+        raise alike
+    t = (x.mean() - y.mean()) / math.sqrt(within / df * (1 / x.size + 1 / y.size))
+    if abs(t) > 1000:  # beyond it the inversion below is not to be trusted
+        raise alike
     harmonic, share = x.size * y.size / (x.size + y.size), x.size / (x.size + y.size)
     # The noncentralities under which a t this low has the upper and the lower tail's probability.
     ends = [special.nctdtrinc(df, tail, t) for tail in ((1 + level) / 2, (1 - level) / 2)]
