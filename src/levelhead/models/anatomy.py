@@ -1,0 +1,167 @@
+"""One model's parts, found by its family's row: modules, sizes, and the columns of every head."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+import torch
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models.families import Family, ModelClass, family
+from levelhead.models.sites import BY_HEAD, Site, Stream, checked
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Place(NamedTuple):
+    """Where a stream of a layer is to be had: the input or the output of a module's n-th call."""
+
+    module: torch.nn.Module
+    side: Literal["input", "output"]
+    call: int
+    """Counted in one whole forward. 0 unless the module is shared by several layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """The parts of one loaded model. `of` finds them."""
+
+    model: PreTrainedModel
+    family: Family
+    cls: ModelClass
+    backbone: PreTrainedModel
+    blocks: tuple[torch.nn.Module, ...]
+    """The layers in the order they are called; a shared one appears once a call."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """From the width of the output projection: hidden size / heads is wrong for some families."""
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, model_class: ModelClass) -> Anatomy:
+        """Find the parts of a model loaded as one of its family's classes."""
+        row = family(model.config.model_type)
+        backbone = cast("PreTrainedModel", model.base_model)
+        blocks = _blocks(backbone, row)
+        if not blocks:
+            raise LevelheadError("the model has no layers", mend="use a model with at least one")
+        heads = int(model.config.num_attention_heads)
+        kv_heads = int(getattr(model.config, "num_key_value_heads", None) or heads)
+        width = weight_shape(blocks[0].get_submodule(row.out))[1]
+        if width % heads or heads % kv_heads:
+            raise LevelheadError(
+                f"{heads} heads ({kv_heads} for keys) do not divide the width {width}",
+                mend="correct num_attention_heads in the model's config.json",
+            )
+        return cls(model, row, model_class, backbone, blocks, heads, kv_heads, width // heads)
+
+    @property
+    def layers(self) -> int:
+        """How many layers are run in a forward."""
+        return len(self.blocks)
+
+    @cached_property
+    def width(self) -> int:
+        """Of the residual stream: what a layer returns."""
+        return int(self.model.config.hidden_size)
+
+    def is_shared(self, layer: int) -> bool:
+        """Whether other layers run the same weights."""
+        return Counter(map(id, self.blocks))[id(self.blocks[layer])] > 1
+
+    def place(self, stream: Stream, layer: int) -> Place:
+        """The module, side and call at which a stream of a layer is found."""
+        if stream == "pooled":
+            return self._pooled()
+        block = self.blocks[layer]
+        call = sum(other is block for other in self.blocks[:layer])
+        if stream == "embeddings":
+            return Place(block, "input", 0)
+        if stream == "block_out":
+            return Place(block, "output", call)
+        if stream == "head_out":
+            return Place(block.get_submodule(self.family.out), "input", call)
+        path = self.family.mlp if stream == "mlp_out" else getattr(self.family, stream)
+        return Place(block.get_submodule(path), "output", call)
+
+    def _pooled(self) -> Place:
+        if last := self.cls.classifier or self.cls.next_sentence:
+            return Place(self.model.get_submodule(last), "input", 0)
+        if self.cls.pooler and getattr(self.backbone, "pooler", None) is not None:
+            return Place(self.backbone.get_submodule(self.cls.pooler), "output", 0)
+        raise LevelheadError(
+            f"{self.cls.name} has no pooled vector: this checkpoint holds no pooler that is used",
+            mend="use a checkpoint with a classifier, a next-sentence head or a pooler",
+        )
+
+    def heads_of(self, stream: Stream) -> int:
+        """How many heads a stream is split into."""
+        return self.kv_heads if stream in ("key", "value") else self.heads
+
+    def columns(self, stream: Stream, layer: int) -> torch.Tensor | None:
+        """`[heads, head_dim]` columns of the module's activation; None where it is one piece."""
+        if stream not in BY_HEAD:
+            return None
+        count, size = self.heads_of(stream), self.head_dim
+        if stream == "head_out" or not self.family.fused:
+            return torch.arange(count * size).view(count, size)
+        part = ("query", "key", "value").index(stream)
+        if self.family.fused == "by head":
+            return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, part]
+        begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[part]
+        return torch.arange(begin, begin + count * size).view(count, size)
+
+    def size(self, site: Site) -> int:
+        """How wide the activation at a site is."""
+        if site.stream in BY_HEAD:
+            return self.head_dim * (self.heads_of(site.stream) if site.head is None else 1)
+        place = self.place(site.stream, site.layer)
+        if site.stream == "mlp_out":
+            return weight_shape(place.module)[0]
+        if site.stream == "pooled" and place.side == "input":
+            return weight_shape(place.module)[1]
+        return self.width
+
+    def find(self, site: Site) -> Site:
+        """The site, if this model has it."""
+        checked(site)
+        if site.layer >= self.layers:
+            raise LevelheadError(
+                f"there is no {site}: the model has {self.layers} layers",
+                mend=f"layers are counted from 0: use 0 to {self.layers - 1}",
+            )
+        if site.head is not None and site.head >= (count := self.heads_of(site.stream)):
+            raise LevelheadError(
+                f"there is no {site}: {site.stream} has {count} heads",
+                mend=f"heads are counted from 0: use 0 to {count - 1}",
+            )
+        self.place(site.stream, site.layer)
+        return site
+
+
+def _blocks(backbone: PreTrainedModel, row: Family) -> tuple[torch.nn.Module, ...]:
+    layers = cast("torch.nn.ModuleList", backbone.get_submodule(row.layers))
+    if not row.shared:
+        return tuple(layers)
+    # ALBERT: `layers` are the groups; every pass runs all inner layers of the pass's group.
+    passes, groups = int(backbone.config.num_hidden_layers), len(layers)
+    return tuple(
+        inner
+        for i in range(passes)
+        for inner in cast("torch.nn.ModuleList", layers[int(i / (passes / groups))].albert_layers)
+    )
+
+
+def weight_shape(linear: torch.nn.Module) -> tuple[int, int]:
+    """(out, in) of a linear map, whichever way round it keeps its weight."""
+    rows, columns = cast("torch.Tensor", linear.weight).shape
+    return (columns, rows) if is_transposed(linear) else (rows, columns)
+
+
+def is_transposed(linear: torch.nn.Module) -> bool:
+    """GPT-2's Conv1D keeps its weight as (in, out)."""
+    return type(linear).__name__ == "Conv1D"

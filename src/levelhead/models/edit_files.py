@@ -1,0 +1,155 @@
+"""Edits as files: a folder with edits.json and edits.safetensors, both hash-checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as written_tensors
+
+from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import Url, join, read_bytes, write_atomic
+from levelhead.core.results import Record, Sha256
+from levelhead.models.edits import Edit, HeadScale, Projection
+from levelhead.models.sites import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+TEXT, TENSORS = "edits.json", "edits.safetensors"
+
+
+class RefusedEdits(LevelheadError):
+    """An edit file that is not what it says it is."""
+
+
+class _Entry(Record):
+    kind: Literal["head_scale", "projection"]
+    at: tuple[tuple[str, int, int | None], ...] = Field(min_length=1)
+    settings: dict[str, str | float]
+    tensors: tuple[str, ...]
+    sha256: Sha256
+    """The edit's own content hash."""
+
+
+class _Contents(Record):
+    format: Literal["levelhead-edits-1"]
+    tensors: str
+    """The file beside this one that holds the tensors."""
+    tensors_sha256: Sha256
+    edits: tuple[_Entry, ...] = Field(min_length=1)
+
+
+def save_edits(edits: Sequence[Edit], folder: Url) -> None:
+    """Write edits into a folder that `load_edits` and `load(edit=...)` read."""
+    if not edits:
+        raise LevelheadError("there is no edit to save", mend="give at least one")
+    tensors = written_tensors(
+        {
+            f"{i}.{name}": value.contiguous()
+            for i, edit in enumerate(edits)
+            for name, value in edit.tensors.items()
+        }
+    )
+    contents = _Contents(
+        format="levelhead-edits-1",
+        tensors=TENSORS,
+        tensors_sha256=hashlib.sha256(tensors).hexdigest(),
+        edits=tuple(
+            _Entry(
+                kind=edit.kind,  # type: ignore[arg-type]  # pydantic checks it
+                at=tuple((site.stream, site.layer, site.head) for site in edit.at),
+                settings=dict(edit.settings),  # type: ignore[arg-type]
+                tensors=tuple(sorted(edit.tensors)),
+                sha256=edit.content_hash,
+            )
+            for edit in edits
+        ),
+    )
+    plain = contents.model_dump()
+    write_atomic(join(folder, TENSORS), tensors)
+    # The text is written last and names the tensors' hash: half a folder is never read as an edit.
+    write_atomic(join(folder, TEXT), canonical({"sha256": content_hash(plain), "contents": plain}))
+
+
+def load_edits(folder: Url) -> tuple[Edit, ...]:
+    """Read the edits of a folder; anything that does not fit its hash or shape is refused."""
+    contents = _contents(folder)
+    if os.path.basename(contents.tensors) != contents.tensors or contents.tensors in (
+        "",
+        ".",
+        "..",
+    ):
+        raise RefusedEdits(
+            f"{TEXT} names a file outside its folder: {contents.tensors!r}",
+            mend="do not use this edit; ask for it again",
+        )
+    data = _bytes(folder, contents.tensors)
+    if hashlib.sha256(data).hexdigest() != contents.tensors_sha256:
+        raise RefusedEdits(
+            f"{contents.tensors} is not the file that {TEXT} was written with",
+            mend="copy the whole folder again",
+        )
+    try:
+        tensors = read_tensors(data)
+    except SafetensorError as error:
+        raise RefusedEdits(f"{TENSORS} is damaged: {error}", mend="copy it again") from None
+    return tuple(_edit(i, entry, tensors) for i, entry in enumerate(contents.edits))
+
+
+def _contents(folder: Url) -> _Contents:
+    try:
+        found = json.loads(_bytes(folder, TEXT))
+        contents = _Contents.model_validate_json(json.dumps(found["contents"]))
+    except (ValueError, ValidationError, KeyError, TypeError) as error:
+        raise RefusedEdits(
+            f"{TEXT} is no edit file: {str(error).splitlines()[0]}",
+            mend="give a folder that save_edits wrote",
+        ) from None
+    if content_hash(contents.model_dump()) != found.get("sha256"):
+        raise RefusedEdits(
+            f"{TEXT} was changed after it was written", mend="copy the whole folder again"
+        )
+    return contents
+
+
+def _bytes(folder: Url, name: str) -> bytes:
+    try:
+        return read_bytes(join(folder, name))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RefusedEdits(
+            f"there is no {name} in {folder}", mend="give a folder that save_edits wrote"
+        ) from None
+
+
+def _edit(index: int, entry: _Entry, tensors: Mapping[str, torch.Tensor]) -> Edit:
+    sites = [Site(*site) for site in entry.at]  # type: ignore[arg-type]  # checked by the edit
+    own: dict[str, Any] = {}
+    for name in entry.tensors:
+        if f"{index}.{name}" not in tensors:
+            raise RefusedEdits(f"edit {index} lacks its {name}", mend="copy the folder again")
+        own[name] = tensors[f"{index}.{name}"]
+    try:
+        edit: Edit
+        if entry.kind == "head_scale":
+            edit = HeadScale(sites, **entry.settings, **own)  # type: ignore[arg-type]
+        else:
+            (site,) = sites
+            edit = Projection(site, **entry.settings, **own)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise RefusedEdits(
+            f"edit {index} is no {entry.kind}: {error}", mend="give a folder save_edits wrote"
+        ) from None
+    if edit.content_hash != entry.sha256:
+        raise RefusedEdits(
+            f"edit {index} does not have the hash it was saved with", mend="copy the folder again"
+        )
+    return edit

@@ -1,0 +1,241 @@
+"""Edits: frozen values that say what happens to an activation, and where.
+
+An edit is called with the activation at one of its sites and returns the edited one. It knows no
+model: `LM.edited` checks that the model has its sites and widths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+import torch
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.models.sites import Site, checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from levelhead.core.canonical import Json
+
+Tokens = Literal["all", "first"]
+
+
+class Edit(ABC):
+    """What happens to the activation at some sites. Abstract."""
+
+    kind: ClassVar[str]
+    at: tuple[Site, ...]
+
+    @abstractmethod
+    def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
+        """The activation `[..., width]` at one of the sites, edited. Never in place."""
+
+    @abstractmethod
+    def matrix(self, site: Site, width: int) -> torch.Tensor | None:
+        """`[width, width]` M in float64 with M x = self(x, site) for every token; None if none."""
+
+    @abstractmethod
+    def width(self, site: Site) -> int | None:
+        """The only width of activation it fits; None if any."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Json]:
+        """Everything it is made of but its sites and tensors."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors, by field name."""
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of everything it is made of: equal edits have equal hashes."""
+        return content_hash(
+            {
+                "kind": self.kind,
+                "at": [list(site) for site in self.at],
+                "settings": dict(self.settings),
+                "tensors": {name: _hash(value) for name, value in self.tensors.items()},
+            }
+        )
+
+
+@final
+@dataclass(frozen=True)
+class HeadScale(Edit):
+    """Multiply what some heads hand on by a factor: 0 masks, 1 changes nothing, 2 doubles.
+
+    The mask m of Yang et al. 2025, Eq. 2. Scaling a head's output before the output projection is
+    the same as scaling its attention probabilities: (m P) V = m (P V).
+
+    >>> HeadScale([Site.paper("9-12")], 0)
+    HeadScale(at=(Site(stream='head_out', layer=8, head=11),), factor=0.0)
+    """
+
+    at: tuple[Site, ...]
+    factor: float
+    kind: ClassVar[str] = "head_scale"
+
+    def __init__(self, at: Iterable[Site], factor: float) -> None:
+        object.__setattr__(self, "at", _sites(at))
+        object.__setattr__(self, "factor", float(factor))
+        if not math.isfinite(self.factor):
+            raise LevelheadError(
+                f"a head cannot be scaled by {factor}", mend="give a finite factor; 0 masks a head"
+            )
+        for site in self.at:
+            if site.stream != "head_out" or site.head is None:
+                raise LevelheadError(
+                    f"HeadScale acts on heads, not on {site}",
+                    mend="give sites like Site('head_out', layer, head)",
+                )
+
+    def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
+        """The activation times the factor."""
+        return activation * self.factor
+
+    def matrix(self, site: Site, width: int) -> torch.Tensor:
+        """The factor times the identity."""
+        return torch.eye(width, dtype=torch.float64) * self.factor
+
+    def width(self, site: Site) -> None:
+        """Any."""
+        return
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """The factor."""
+        return {"factor": self.factor}
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """None."""
+        return {}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Projection(Edit):
+    """Take out of an activation what lies along some directions (Dawkins et al. 2024, Eq. 5).
+
+    h' = h - sum_i w_i <h, g_i> g_i, with orthonormal g_i. Without weights all w_i are 1 (hard):
+    nothing is left along g_i. With weights in [0, 1] (the paper: the share of variance that the
+    component explains) a part is left.
+    """
+
+    site: Site
+    basis: torch.Tensor = field(repr=False)
+    """`[k, width]`, one direction a row; orthonormal, float64."""
+    weights: torch.Tensor
+    """`[k]` in [0, 1], float64."""
+    tokens: Tokens = "all"
+    kind: ClassVar[str] = "projection"
+
+    def __init__(
+        self,
+        site: Site,
+        basis: torch.Tensor,
+        *,
+        weights: torch.Tensor | None = None,
+        tokens: Tokens = "all",
+    ) -> None:
+        basis = torch.as_tensor(basis).detach().to("cpu", torch.float64, copy=True)
+        ones = torch.ones(basis.shape[:1], dtype=torch.float64)
+        given = ones if weights is None else torch.as_tensor(weights).detach()
+        weights = given.to("cpu", torch.float64, copy=True)
+        _check_directions(basis, weights)
+        if tokens not in get_args(Tokens):
+            raise UnknownName("choice of tokens", str(tokens), get_args(Tokens))
+        object.__setattr__(self, "site", checked(site))
+        object.__setattr__(self, "basis", basis)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "tokens", tokens)
+
+    @property
+    def at(self) -> tuple[Site, ...]:  # type: ignore[override]  # a field there, derived here
+        """The one site."""
+        return (self.site,)
+
+    def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
+        """What is left of the activation."""
+        if self.tokens == "first" and activation.dim() > 2:  # [batch, token, width]
+            first = self._taken_out(activation[:, :1])
+            return torch.cat([first, activation[:, 1:]], dim=1)
+        return self._taken_out(activation)
+
+    def _taken_out(self, activation: torch.Tensor) -> torch.Tensor:
+        basis = self.basis.to(activation)
+        along = (activation @ basis.T) * self.weights.to(activation)
+        return activation - along @ basis
+
+    def matrix(self, site: Site, width: int) -> torch.Tensor | None:
+        """I - G^T diag(w) G, if all tokens are edited; a pooled vector is all there is."""
+        if self.tokens == "first" and site.stream != "pooled":
+            return None
+        eye = torch.eye(width, dtype=torch.float64)
+        return eye - self.basis.T @ (self.weights[:, None] * self.basis)
+
+    def width(self, site: Site) -> int:
+        """That of its directions."""
+        return int(self.basis.shape[1])
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """Which tokens."""
+        return {"tokens": self.tokens}
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The directions and their weights."""
+        return {"basis": self.basis, "weights": self.weights}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Projection) and self.content_hash == other.content_hash
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+
+def _check_directions(basis: torch.Tensor, weights: torch.Tensor) -> None:
+    if basis.dim() != 2 or not basis.shape[0] or weights.shape != basis.shape[:1]:
+        raise LevelheadError(
+            f"directions of shape {tuple(basis.shape)} with weights {tuple(weights.shape)}",
+            mend="give directions as [k, width], one a row, with one weight each",
+        )
+    if not (basis.isfinite().all() and weights.isfinite().all()):
+        raise LevelheadError(
+            "the directions or weights hold NaN or infinity", mend="fit the subspace again"
+        )
+    if weights.min() < 0 or weights.max() > 1:
+        raise LevelheadError(
+            f"the weights reach from {weights.min():.3g} to {weights.max():.3g}",
+            mend="weights are shares of variance: keep them in [0, 1]",
+        )
+    gram = basis @ basis.T
+    if not torch.allclose(gram, torch.eye(len(basis), dtype=torch.float64), atol=1e-5):
+        raise LevelheadError(
+            "the directions are not orthonormal",
+            mend="orthonormalise them first: torch.linalg.qr(basis.T).Q.T",
+        )
+
+
+def _sites(at: Iterable[Site]) -> tuple[Site, ...]:
+    sites = tuple(checked(Site(*site)) for site in at)
+    if not sites:
+        raise LevelheadError("an edit needs a site", mend="give at least one Site")
+    if len(set(sites)) < len(sites):
+        raise LevelheadError("a site is named twice in one edit", mend="name each site once")
+    return sites
+
+
+def _hash(tensor: torch.Tensor) -> str:
+    head = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
+    return hashlib.sha256(head + tensor.contiguous().numpy().tobytes()).hexdigest()

@@ -1,0 +1,290 @@
+"""One forward through a model, with hooks that live exactly as long as it does.
+
+`instrumented` installs everything: edits, gates (head masks with a gradient), captures, and the
+skipped layers of a resumed forward. When it ends, after an exception too, the model is as before,
+and whatever was to be touched and was not is an error: an edit that did nothing must not read as an
+edit without effect.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count, groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models.sites import BY_HEAD, Site, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from levelhead.models.anatomy import Anatomy
+    from levelhead.models.edits import Edit
+
+Where = tuple[Stream, int]
+
+
+class NothingTouched(LevelheadError):
+    """An edit, a mask or a capture did not meet the activation it is for."""
+
+
+class Prefix(NamedTuple):
+    """What the layers below `layer` returned for one batch: a forward can go on from here."""
+
+    layer: int
+    output: Any
+    """The last skipped layer's output, edits included, in the shape the model hands it on."""
+    edits: tuple[str, ...]
+    """Hashes of the edits that acted below, in order: only they may have been at work here."""
+
+
+@dataclass
+class Passage:
+    """What one forward is to do, and what it has seen."""
+
+    anatomy: Anatomy
+    shape: tuple[int, int]
+    """Rows and tokens of the batch."""
+    edits: tuple[Edit, ...] = ()
+    gates: Mapping[Stream, torch.Tensor] = field(default_factory=dict)
+    """Factors `[layers, heads]`, or `[batch, layers, heads]`, for a stream; after the edits."""
+    watch: frozenset[Where] = frozenset()
+    keep: frozenset[int] = frozenset()
+    """Layers whose input a later forward shall be resumed from."""
+    start: Prefix | None = None
+    seen: dict[Where, torch.Tensor] = field(default_factory=dict)
+    """Captured activations, after edits and gates; `[batch, token, heads, width]` by heads."""
+    prefixes: dict[int, Prefix] = field(default_factory=dict)
+    _met: set[Where] = field(default_factory=set)
+
+    @property
+    def first(self) -> int:
+        """The first layer that is really run."""
+        return self.start.layer if self.start else 0
+
+    def below(self, layer: int) -> tuple[str, ...]:
+        """Hashes of the edits that act before a layer's input is ready."""
+        return tuple(
+            edit.content_hash
+            for edit in self.edits
+            if any(is_below(site, layer) for site in edit.at)
+        )
+
+    @cached_property
+    def wanted(self) -> dict[Where, list[tuple[Edit, Site]]]:
+        """Every place to be touched in this forward, with the edits that act there in order."""
+        places: dict[Where, list[tuple[Edit, Site]]] = {where: [] for where in self.watch}
+        for stream, gate in self.gates.items():
+            for layer in range(gate.shape[-2]):
+                places.setdefault((stream, layer), [])
+        for edit in self.edits:
+            for site in edit.at:
+                places.setdefault((site.stream, site.layer), []).append((edit, site))
+        return {
+            (stream, layer): acting
+            for (stream, layer), acting in places.items()
+            if not (self.start and is_below(Site(stream, layer), self.first))
+        }
+
+    def act(self, where: Where, x: torch.Tensor) -> torch.Tensor:
+        """Edit, gate and capture one activation."""
+        stream, layer = where
+        acting = self.wanted[where]
+        flat = x.dim() == 2 and stream != "pooled"
+        if flat:  # OPT puts all tokens of all rows in one line for its feed-forward
+            x = x.unflatten(0, self.shape)
+        columns = self.anatomy.columns(stream, layer)
+        view = x if columns is None else _split(x, columns)
+        view = _edited(view, acting)
+        if stream in self.gates:
+            view = view * _gate(self.gates[stream], layer, view)
+        self._met.add(where)
+        if where in self.watch:
+            self.seen[where] = view
+        if acting or stream in self.gates:
+            x = view if columns is None else _joined(x, columns, view)
+        return x.flatten(0, 1) if flat else x
+
+    def check(self) -> None:
+        """Raise unless everything that was to be touched was."""
+        for stream, layer in sorted(self.wanted.keys() - self._met):
+            acting = self.wanted[stream, layer]
+            if stream == "pooled" and all(self._acts_elsewhere(edit) for edit, _ in acting):
+                continue  # this forward ends before the classifier, and the edit acted below
+            raise NothingTouched(
+                f"this forward never passes {Site(stream, layer)}"
+                + (f", where {acting[0][0].kind} was to act" if acting else ""),
+                mend="run `levelhead doctor` on this model; an edit of `pooled` alone changes only "
+                "next_sentence, classify and what is read there",
+            )
+
+    def _acts_elsewhere(self, edit: Edit) -> bool:
+        return any((site.stream, site.layer) in self._met for site in edit.at)
+
+
+def is_below(site: Site, layer: int) -> bool:
+    """Whether a site is passed before the input of a layer is ready."""
+    return site.stream == "embeddings" or (site.stream != "pooled" and site.layer < layer)
+
+
+@contextmanager
+def instrumented(passage: Passage) -> Iterator[Passage]:
+    """Install the hooks of a passage for one forward, and remove them whatever happens."""
+    _check_start(passage)
+    with ExitStack() as stack:
+        if passage.start:
+            stack.enter_context(_skipping(passage.anatomy.blocks, passage.start))
+        for hook in _hooks(passage):
+            stack.callback(hook.remove)
+        yield passage
+        passage.check()
+
+
+def _check_start(passage: Passage) -> None:
+    start = passage.start
+    if start is None:
+        return
+    below = passage.below(start.layer)
+    if below != start.edits:
+        raise LevelheadError(
+            f"the stored input of layer {start.layer} was made with other edits below that layer",
+            mend="resume at or below the first layer that the edits differ in",
+        )
+
+
+def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
+    anatomy, blocks = passage.anatomy, set(map(id, passage.anatomy.blocks))
+    inputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
+    outputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
+    for stream, layer in sorted(passage.wanted):
+        module, side, call = anatomy.place(stream, layer)
+        if passage.start and id(module) not in blocks:
+            # Layers are called while they are skipped; the modules inside them are not.
+            block = anatomy.blocks[layer]
+            call -= sum(other is block for other in anatomy.blocks[: passage.first])
+        calls = inputs if side == "input" else outputs
+        calls[module].setdefault(call, []).append((stream, layer))
+    for module, places in inputs.items():
+        yield module.register_forward_pre_hook(_input_hook(passage, places), with_kwargs=True)
+    for module, places in outputs.items():
+        yield module.register_forward_hook(_output_hook(passage, places))
+    # Last, so that it sees what the edits made of a layer's output.
+    for module in {id(block): block for block in anatomy.blocks}.values():
+        layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
+        if passage.keep & {layer + 1 for layer in layers}:
+            yield module.register_forward_hook(_keeper(passage, layers))
+
+
+def _input_hook(passage: Passage, calls: Mapping[int, list[Where]]) -> Callable[..., Any]:
+    turns = count()
+
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for where in (places := calls.get(next(turns), ())):
+            if args:
+                args = (passage.act(where, args[0]), *args[1:])
+            else:
+                kwargs = kwargs | {"hidden_states": passage.act(where, kwargs["hidden_states"])}
+        return (args, kwargs) if places else None
+
+    return hook
+
+
+def _output_hook(passage: Passage, calls: Mapping[int, list[Where]]) -> Callable[..., Any]:
+    turns = count()
+
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        for where in (places := calls.get(next(turns), ())):
+            if isinstance(output, tuple):  # gpt_neo, bloom, deberta-v2: (hidden, attention)
+                output = (passage.act(where, output[0]), *output[1:])
+            else:
+                output = passage.act(where, output)
+        return output if places else None
+
+    return hook
+
+
+def _keeper(passage: Passage, layers: Sequence[int]) -> Callable[..., None]:
+    turns = count()
+
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        after = layers[next(turns)] + 1
+        if after not in passage.keep or after < passage.first:
+            return
+        # What else a layer returns is attention: large, and never handed to the next layer.
+        kept = (output[0], *(None for _ in output[1:])) if isinstance(output, tuple) else output
+        passage.prefixes[after] = Prefix(after, kept, passage.below(after))
+
+    return hook
+
+
+@contextmanager
+def _skipping(blocks: Sequence[torch.nn.Module], start: Prefix) -> Iterator[None]:
+    """Let the first layers return what they returned before, at no cost.
+
+    The model's own forward runs, so masks, positions, final norms and whatever a release adds
+    between layers stay its own business.
+    """
+    calls = 0
+
+    def stub(real: Any) -> Any:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return start.output if calls <= start.layer else real(*args, **kwargs)
+
+        return forward
+
+    with ExitStack() as stack:
+        for block in {id(block): block for block in blocks[: start.layer]}.values():
+            stack.callback(_restore, block, block.__dict__.get("forward"))
+            block.forward = stub(block.forward)
+        yield
+
+
+def _restore(module: torch.nn.Module, forward: Any) -> None:
+    del module.forward
+    if forward is not None:  # accelerate keeps its own forward on the instance
+        module.forward = forward
+
+
+def _split(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    if columns.numel() == x.shape[-1]:
+        return x.view(*x.shape[:-1], *columns.shape)
+    return x[..., columns.to(x.device)]
+
+
+def _joined(x: torch.Tensor, columns: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    flat = view.flatten(-2)
+    if columns.numel() == x.shape[-1]:
+        return flat
+    return x.index_copy(-1, columns.flatten().to(x.device), flat)
+
+
+def _edited(view: torch.Tensor, acting: Sequence[tuple[Edit, Site]]) -> torch.Tensor:
+    """Edits in their order; neighbours that act on single heads take the view apart only once."""
+    for on_heads, group in groupby(acting, key=lambda pair: pair[1].head is not None):
+        if on_heads:
+            parts = list(view.unbind(-2))
+            for edit, site in group:
+                head = cast("int", site.head)
+                parts[head] = edit(parts[head], site)
+            view = torch.stack(parts, dim=-2)
+        else:
+            for edit, site in group:
+                whole = view.flatten(-2) if site.stream in BY_HEAD else view
+                view = edit(whole, site).view_as(view)
+    return view
+
+
+def _gate(gate: torch.Tensor, layer: int, view: torch.Tensor) -> torch.Tensor:
+    """Of a layer, shaped to multiply `[batch, token, heads, width]` or `[batch, token, width]`."""
+    factors = gate[..., layer, :].to(view.device, view.dtype)
+    per_item = factors[:, None] if gate.dim() == 3 else factors
+    if view.dim() == 4:
+        return per_item[..., None]
+    return per_item

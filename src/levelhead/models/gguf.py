@@ -1,0 +1,57 @@
+"""GGUF files: converted once to safetensors, then loaded like any other checkpoint."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock
+
+from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.files import file_hash
+
+
+def converted(path: Path, cache: Path) -> Path:
+    """The folder a GGUF file was converted into; made on first use, whole or not at all."""
+    folder = cache / "gguf" / file_hash(path)[:32]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+            try:
+                _convert(path, unfinished)
+                os.replace(unfinished, folder)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+    return folder
+
+
+def _convert(path: Path, folder: Path) -> None:
+    import torch
+    import transformers
+
+    try:
+        import gguf  # noqa: F401  # transformers asks for it much later, and less clearly
+    except ImportError:
+        raise MissingExtra("reading GGUF files", "gguf") from None
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    except (ValueError, OSError, KeyError) as error:
+        raise LevelheadError(
+            f"transformers cannot read {path.name}: {str(error).splitlines()[0]}",
+            mend="use a GGUF file of an architecture and quantisation that transformers knows",
+        ) from None
+    # transformers will not save a model it read from GGUF; a fresh one with the same weights it
+    # will. The weights are dequantised, so the note of their quantisation goes.
+    settings = model.config.to_dict()
+    settings.pop("quantization_config", None)
+    fresh = type(model)(type(model.config)(**settings))
+    fresh.load_state_dict(model.state_dict())
+    fresh.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,379 @@
+"""LM: a pretrained model, its tokenizer and its edits. An edited LM is an LM like any other."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
+
+import torch
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.frozen import Frozen
+from levelhead.models import asks
+from levelhead.models.attention import attention_rows
+from levelhead.models.bake import baked
+from levelhead.models.batches import Batching, padded
+from levelhead.models.checkpoints import NoHead
+from levelhead.models.forward import Passage, Prefix, instrumented
+from levelhead.models.readings import Reading, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from levelhead.models.anatomy import Anatomy
+    from levelhead.models.batches import Batch
+    from levelhead.models.checkpoints import Checkpoint
+    from levelhead.models.edits import Edit
+    from levelhead.models.readings import Part
+    from levelhead.models.sites import Site, Stream
+    from levelhead.models.tokens import Span, Tokens
+
+Pooling = Literal["mean", "first", "last"]
+
+
+class Identity(NamedTuple):
+    """Which model this is."""
+
+    name: str
+    revision: str | None
+    checkpoint: Checkpoint
+    folded: tuple[str, ...] = ()
+    """Hashes of edits that were folded into the weights after they were read."""
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of texts and how many tokens each is the sum of."""
+
+    value: torch.Tensor
+    tokens: torch.Tensor
+
+
+class Answer(NamedTuple):
+    """What a batch of a reading gave, and the layer inputs that were kept."""
+
+    values: torch.Tensor
+    prefixes: dict[int, Prefix]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LM:
+    """A model that can be read and edited. `levelhead.load` makes it."""
+
+    anatomy: Anatomy = field(repr=False)
+    tokens: Tokens = field(repr=False)
+    identity: Identity
+    edits: tuple[Edit, ...] = ()
+    batch_size: int = 32
+    progress: Callable[[int, int], None] | None = field(default=None, repr=False)
+    batching: Batching = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # In float64, families that take their softmax in float32 (gemma2) turn padding into NaN:
+        # the least float64 is minus infinity there. Float64 is for checks, so nothing is padded.
+        anatomy = self.anatomy
+        level = anatomy.family.sees_padding or anatomy.model.dtype == torch.float64
+        object.__setattr__(self, "batching", Batching(self.batch_size, level))
+
+    # -- the model itself
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """What this checkpoint can answer: masked, causal, next_sentence, classifier."""
+        row = self.anatomy.cls
+        return frozenset(
+            name
+            for name, held in {
+                "masked": bool(row.vocabulary) and not row.causal,
+                "causal": row.causal,
+                "next_sentence": bool(row.next_sentence),
+                "classifier": bool(row.classifier),
+            }.items()
+            if held
+        )
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether its tokens see only what stands before them."""
+        return any(row.causal for row in self.anatomy.family.classes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first weights are; inputs go there."""
+        return self.anatomy.model.device
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classifier's classes, in the order of `classify`'s columns."""
+        self._need("classifier", "classify")
+        names = cast("dict[int, str]", self.anatomy.model.config.id2label)
+        return tuple(names[i] for i in sorted(names))
+
+    @property
+    def settings(self) -> Frozen:
+        """Everything that can move a number read from it, for provenance."""
+        model = self.anatomy.model
+        return Frozen(
+            {
+                "dtype": str(model.dtype).removeprefix("torch."),
+                "device": self.device.type,
+                "class": type(model).__name__,
+                "attention": str(model.config._attn_implementation),
+                "bos": self.tokens.bos,
+                "folded": self.identity.folded,
+                "batch_size": self.batch_size,
+                "batch_shrunk_to": self.batching.smallest or None,
+            }
+        )
+
+    def edited(self, *edits: Edit) -> LM:
+        """This model with more edits, after those it has. The base stays as it is."""
+        for edit in edits:
+            for site in edit.at:
+                self.anatomy.find(site)
+                width, size = edit.width(site), self.anatomy.size(site)
+                if width is not None and width != size:
+                    raise LevelheadError(
+                        f"the {edit.kind} for {site} is {width} wide, the model is {size} there",
+                        mend="fit the edit on this model",
+                    )
+        return replace(self, edits=(*self.edits, *edits))
+
+    def baked(self) -> LM:
+        """This model with its edits folded into plain weights, in a copy; NotBakeable if not."""
+        folded = (*self.identity.folded, *(edit.content_hash for edit in self.edits))
+        return replace(
+            self,
+            anatomy=baked(self.anatomy, self.edits),
+            identity=self.identity._replace(folded=folded),
+            edits=(),
+        )
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write plain weights, edits folded in, and the tokenizer; AutoModel loads the folder."""
+        target = Path(folder)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise LevelheadError(f"{target} is not empty", mend="give a new folder")
+        plain = self.baked() if self.edits else self
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
+            written = Path(unfinished, "model")
+            plain.anatomy.model.save_pretrained(written)
+            self.tokens.tokenizer.save_pretrained(written)
+            os.replace(written, target)
+
+    def batched(self, size: int) -> LM:
+        """This model reading `size` rows at a time."""
+        return replace(self, batch_size=size)
+
+    def telling(self, progress: Callable[[int, int], None] | None) -> LM:
+        """This model calling `progress(done, total)` as rows are read."""
+        return replace(self, progress=progress)
+
+    # -- verbs
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        spans: Sequence[Span] | None = None,
+        *,
+        pooling: Pooling | None = None,
+    ) -> torch.Tensor:
+        """`[n, width]` last hidden states: of a word at its characters, or of the sentence.
+
+        A word's vector is the mean over all its subwords. A sentence's is that of its first token
+        for encoders and of its last for decoders, unless `pooling` says otherwise; "mean" is over
+        all tokens that are not special.
+        """
+        return self.run(asks.embedding(self, texts, spans, pooling))
+
+    def read(
+        self,
+        texts: Sequence[str],
+        sites: Sequence[Site],
+        *,
+        spans: Sequence[Span] | None = None,
+        pooling: Pooling | None = None,
+    ) -> dict[Site, torch.Tensor]:
+        """`[n, width]` activations at sites, as edits have left them; tokens as in `embed`."""
+        for site in sites:
+            self.anatomy.find(site)
+        values = self.run(asks.states(self, texts, sites, spans, pooling))
+        sizes = [self.anatomy.size(site) for site in sites]
+        return dict(zip(sites, values.split(sizes, dim=1), strict=True))
+
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
+        """`[n, 2]` log-probabilities that the second text follows the first, and that not."""
+        self._need("next_sentence", "next_sentence")
+        return self.run(asks.follows(self, pairs))
+
+    def classify(self, texts: Sequence[str | tuple[str, str]]) -> torch.Tensor:
+        """`[n, classes]` log-probabilities; the classes are `labels`."""
+        self._need("classifier", "classify")
+        return self.run(asks.classes(self, texts))
+
+    def fill(self, texts: Sequence[str], words: Sequence[str]) -> torch.Tensor:
+        """`[n, words]` log-probabilities of each word in the one [MASK] of each text.
+
+        A word of several tokens is scored from left to right within the word, the rest of it
+        masked. A causal model fills a [MASK] that ends the text.
+        """
+        self._need("vocabulary", "fill")
+        return self._summed(*asks.filling(self, texts, words))[:, : len(words)]
+
+    def fill_top(self, texts: Sequence[str], k: int = 10) -> list[list[tuple[str, float]]]:
+        """The k likeliest tokens for the one [MASK] of each text, with log-probabilities."""
+        self._need("vocabulary", "fill_top")
+        found = self.run(asks.likeliest(self, texts, k))
+        decode = self.tokens.tokenizer.decode
+        return [
+            [
+                (str(decode([int(token)])).strip(), float(value))
+                for token, value in zip(*row, strict=True)
+            ]
+            for row in found
+        ]
+
+    def log_prob(
+        self, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None = None
+    ) -> Scores:
+        """Log-probability of each text, or of some spans of it given the rest.
+
+        Causal models: the sum over tokens given all before. Masked models: the pseudo
+        log-likelihood, each token masked in turn (Salazar et al. 2020). Special tokens are not
+        scored; a causal model without a beginning token cannot score the first, and does not count
+        it.
+        """
+        self._need("vocabulary", "log_prob")
+        ask = asks.continuing if self.anatomy.cls.causal else asks.masking
+        reading, items, counts = ask(self, texts, spans)
+        return Scores(self._summed(reading, items, len(texts))[:, 0], torch.tensor(counts))
+
+    def attention_row(self, texts: Sequence[str], spans: Sequence[Span]) -> list[torch.Tensor]:
+        """`[layers, heads, tokens]` attention of a word on every token, for each text.
+
+        The mean over the word's subwords. Which token is where: `tokens.encode(texts)`.
+        """
+        reading = asks.attention(self, texts, spans)
+        rows: list[torch.Tensor] = [torch.empty(0)] * len(texts)
+        for indices, values in self.batches(reading):
+            for i, value in zip(indices, values, strict=True):
+                rows[i] = value[..., : len(reading.rows[i].ids)].clone()
+        return rows
+
+    # -- running readings
+
+    def run(self, reading: Reading) -> torch.Tensor:
+        """`[rows, ...]` what a reading gives, without gradient, on the CPU."""
+        order: list[int] = []
+        parts = []
+        for indices, values in self.batches(reading):
+            order.extend(indices)
+            parts.append(values)
+        return torch.cat(parts)[torch.tensor(order).argsort()]
+
+    def batches(self, reading: Reading) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+        """Row numbers and values, batch by batch, longest rows first."""
+        done, total = 0, len(reading.rows)
+
+        def once(indices: Sequence[int]) -> torch.Tensor:
+            with torch.no_grad():
+                return self.answer(reading, indices).values.cpu()
+
+        for indices, values in self.batching.over(reading.rows, once):
+            if not values.isfinite().all():
+                raise LevelheadError(
+                    "the model returned NaN or infinity",
+                    mend="load it with dtype='float32'; if it stays, the weights are damaged",
+                )
+            done += len(indices)
+            if self.progress is not None:
+                self.progress(done, total)
+            yield indices, values
+
+    def answer(
+        self,
+        reading: Reading,
+        indices: Sequence[int],
+        *,
+        gates: Mapping[Stream, torch.Tensor] | None = None,
+        keep: Collection[int] = (),
+        start: Prefix | None = None,
+    ) -> Answer:
+        """Some rows of a reading in one forward, with a gradient if one is wanted.
+
+        Args:
+            reading: what is asked.
+            indices: which of its rows.
+            gates: factors by stream, `[layers, heads]` or `[rows, layers, heads]`; their gradient
+                is that of Yang et al. 2025, Eq. 4, the second form for each row by itself.
+            keep: layers whose input is kept, to resume from.
+            start: such an input of the same rows: the layers below are not run again.
+        """
+        batch = padded(reading.rows, indices, pad=self.tokens.pad, device=self.device)
+        passage = Passage(
+            self.anatomy,
+            shape=(len(indices), batch.width),
+            edits=self.edits,
+            gates=gates or {},
+            watch=reading.readout.watch,
+            keep=frozenset(keep),
+            start=start,
+        )
+        with instrumented(passage):
+            hidden, logits, attention = self._forward(batch, reading)
+        result = Result(self.anatomy, batch, hidden, logits, passage.seen, attention)
+        return Answer(reading.readout(result), passage.prefixes)
+
+    def _forward(
+        self, batch: Batch, reading: Reading
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, list[torch.Tensor]]:
+        readout, inputs = reading.readout, dict(batch.inputs)
+        weights = readout.attends(batch)
+        if weights is None:
+            return (*self._through(inputs, readout.part), [])
+        if self.anatomy.family.eager_row and self._says_attention():
+            inputs["output_attentions"] = True  # type: ignore[assignment]
+        with attention_rows(self.anatomy, weights) as found:
+            hidden, logits = self._through(inputs, readout.part)
+        return hidden, logits, found
+
+    def _through(
+        self, inputs: dict[str, Any], part: Part
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        anatomy = self.anatomy
+        if part == "classifier":
+            return None, anatomy.model(**inputs).logits
+        if "use_cache" in inspect.signature(anatomy.backbone.forward).parameters:
+            inputs["use_cache"] = False
+        output = anatomy.backbone(**inputs)
+        if part == "next_sentence":
+            head = anatomy.model.get_submodule(anatomy.cls.next_sentence)
+            return None, head(output.pooler_output)
+        return output.last_hidden_state, None
+
+    def _says_attention(self) -> bool:
+        """DeBERTa and its like return their attention only if told to."""
+        module = self.anatomy.blocks[0].get_submodule(self.anatomy.family.eager_row)
+        return "output_attentions" in inspect.signature(module.forward).parameters
+
+    def _summed(self, reading: Reading, items: Sequence[int], count: int) -> torch.Tensor:
+        """A reading with several rows an item, added up by item."""
+        values = self.run(reading)
+        total = torch.zeros(count, values.shape[1], dtype=values.dtype)
+        return total.index_add(0, torch.tensor(items), values)
+
+    def _need(self, head: str, verb: str) -> None:
+        held = self.heads
+        if head in held or (head == "vocabulary" and held & {"masked", "causal"}):
+            return
+        has = ", ".join(sorted(held)) or "none: it gives embeddings only"
+        raise NoHead(
+            f"{verb} needs a head that {self.identity.name} does not hold; its heads: {has}",
+            mend="use a checkpoint trained with that head (a new one would be random, and its "
+            "scores would be chance)",
+        )

@@ -1,0 +1,232 @@
+"""`load`: the door. A Hub id, a folder or a GGUF file becomes an LM."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pooch
+import tokenizers
+import torch
+import transformers
+from transformers.utils import logging as hf_logging
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.models.anatomy import Anatomy
+from levelhead.models.checkpoints import WANTED, Checkpoint
+from levelhead.models.edit_files import load_edits
+from levelhead.models.families import ModelClass, family
+from levelhead.models.gguf import converted
+from levelhead.models.lm import LM, Identity
+from levelhead.models.tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from levelhead.models.edits import Edit
+    from levelhead.models.tokens import Bos
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
+    device_map: str | Mapping[str, int | str] | None = None,
+    edit: str | os.PathLike[str] | Edit | None = None,
+    bos: Bos = "auto",
+    batch_size: int = 32,
+    allow_pickle: bool = False,
+) -> LM:
+    """A pretrained model, ready to be read, edited and measured.
+
+    Args:
+        name: a Hub id, a folder written by save_pretrained, or a .gguf file.
+        revision: a branch, tag or commit of the Hub; the commit is what gets recorded.
+        device: where all of it goes, "cpu" or "cuda:0".
+        dtype: precision of the weights in memory, whatever they are stored in.
+        device_map: how to split it over devices, as in transformers ("auto" or a mapping).
+        edit: an edit, or a folder that `save_edits` wrote.
+        bos: whether a beginning-of-sequence token is put first; "auto" where it is known to be
+            needed and missing.
+        batch_size: rows in a batch; halved by itself when memory runs out.
+        allow_pickle: read pickled weights, by torch's weights-only reader. Only if you trust them.
+    """
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", str(dtype), DTYPES)
+    if device is not None and device_map is not None:
+        raise LevelheadError("both device and device_map are given", mend="give one of them")
+    folder, commit = _folder(os.fspath(name), revision)
+    checkpoint = Checkpoint.inspect(folder, allow_pickle=allow_pickle)
+    family(checkpoint.model_type)  # an unknown architecture is refused before weights are read
+    model, model_class = _model(checkpoint, getattr(torch, dtype), device, device_map)
+    tokens = Tokens.of(
+        _tokenizer(checkpoint.folder),
+        model.config,
+        bos=bos,
+        offset=family(checkpoint.model_type).position_offset,
+    )
+    if model_class.classifier and model.config.pad_token_id is None:
+        model.config.pad_token_id = tokens.pad  # decoders' classifiers find the last token by it
+    lm = LM(
+        anatomy=Anatomy.of(model, model_class),
+        tokens=tokens,
+        identity=Identity(str(name), commit, checkpoint),
+        batch_size=batch_size,
+    )
+    if edit is None:
+        return lm
+    return lm.edited(*(load_edits(edit) if isinstance(edit, str | os.PathLike) else (edit,)))
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: LEVELHEAD_CACHE, or the system's place for caches."""
+    return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' bars and its report of missing weights, which we turn into errors."""
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def _folder(name: str, revision: str | None) -> tuple[Path, str | None]:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path, None
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise LevelheadError(f"there is no file {path}", mend="check the path")
+        return converted(path, cache_folder()), None
+    if path.is_file():
+        raise LevelheadError(
+            f"{path} is a file", mend="give the folder it lies in, or a .gguf file"
+        )
+    return _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> tuple[Path, str | None]:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        found = Path(snapshot_download(name, revision=revision, allow_patterns=list(WANTED)))
+    except HFValidationError:
+        raise LevelheadError(
+            f"{name!r} is neither a folder here nor a Hub id", mend="check the path"
+        ) from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise LevelheadError(
+            f"{name!r} is no folder here, and the Hub did not give it: "
+            f"{str(error).splitlines()[0]:.160}",
+            mend="check the name and the connection, or give a local folder",
+        ) from None
+    return found, found.name  # a snapshot's folder is named by its commit
+
+
+PROBE = "The nurse said: she's TIRED, na\u00efve caf\u00e9 n\u00b0 3.5 \u2014 isn't it?"
+
+
+def _tokenizer(folder: Path) -> Any:
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise LevelheadError(
+            f"{folder} has no tokenizer that transformers can read: "
+            f"{(str(error).splitlines() or [''])[0]:.160}",
+            mend="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
+        ) from None
+    if not (path := folder / "tokenizer.json").exists():
+        return found
+    # For some architectures transformers puts its own rules in the place of tokenizer.json's, and
+    # says nothing; the file is what the model was trained with.
+    told = tokenizers.Tokenizer.from_file(str(path)).encode(PROBE, add_special_tokens=False).ids
+    if found(PROBE, add_special_tokens=False).input_ids != told:
+        found = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    if found(PROBE, add_special_tokens=False).input_ids != told:
+        raise LevelheadError(
+            "transformers reads other tokens than tokenizer.json says",
+            mend="save the tokenizer again with the installed version of transformers",
+        )
+    return found
+
+
+def _model(
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    device: str | None,
+    device_map: str | Mapping[str, int | str] | None,
+) -> tuple[Any, ModelClass]:
+    """The model in the first class whose every weight the checkpoint holds."""
+    missing: dict[str, list[str]] = {}
+    for row in checkpoint.candidates:
+        model, lacking = _loaded(checkpoint, row, dtype, device_map)
+        if not lacking:
+            model.requires_grad_(False).eval()
+            return (model if device is None else model.to(device)), row
+        missing[row.name] = lacking
+        del model
+    last, lacking = list(missing.items())[-1]
+    raise LevelheadError(
+        f"the checkpoint lacks weights of {last}, which would be random: "
+        f"{', '.join(lacking[:3])}{' and more' if len(lacking) > 3 else ''}",
+        mend="fetch the model again, or correct its config.json",
+    )
+
+
+def _loaded(
+    checkpoint: Checkpoint,
+    row: ModelClass,
+    dtype: torch.dtype,
+    device_map: str | Mapping[str, int | str] | None,
+) -> tuple[Any, list[str]]:
+    """The model, and the names of weights that would be newly initialised."""
+    options: dict[str, Any] = {}
+    if row.pooler and not any("pooler." in key for key in checkpoint.keys):
+        options["add_pooling_layer"] = False
+    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False)
+    if checkpoint.config.get("is_decoder"):
+        raise LevelheadError(
+            "the config says is_decoder: this encoder would look backwards only",
+            mend="set is_decoder to false in config.json if that is not meant",
+        )
+    try:
+        with _quiet():
+            model, told = getattr(transformers, row.name).from_pretrained(
+                checkpoint.folder,
+                config=config,
+                dtype=dtype,
+                device_map=device_map,
+                use_safetensors=not checkpoint.pickled,
+                weights_only=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                **options,
+            )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise LevelheadError(
+            f"transformers cannot load {checkpoint.folder}: "
+            f"{(str(error).strip().splitlines() or [''])[0]:.200}",
+            mend="check that config.json fits the weights, or fetch the model again",
+        ) from error
+    layers = f"{family(checkpoint.model_type).layers}."
+    if over := sorted(key for key in told["unexpected_keys"] if layers in key):
+        raise LevelheadError(
+            f"the checkpoint holds layers that config.json does not: {over[0]}",
+            mend="correct num_hidden_layers in config.json, or fetch the model again",
+        )
+    return model, sorted(told["missing_keys"])

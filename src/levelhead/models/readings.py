@@ -1,0 +1,196 @@
+"""What is read from a forward: rows of tokens, and a readout that makes numbers of the result.
+
+Every verb of an LM is a Reading. The same Reading can be run over all rows without a gradient, or
+over some of them with one, or resumed from a stored layer input.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
+
+import torch
+
+from levelhead.models.sites import BY_HEAD, Site
+from levelhead.models.vocabulary import log_probs, log_probs_of
+
+if TYPE_CHECKING:
+    from levelhead.models.anatomy import Anatomy
+    from levelhead.models.batches import Batch
+    from levelhead.models.forward import Where
+    from levelhead.models.tokens import Row
+
+Part = Literal["hidden", "next_sentence", "classifier"]
+"""How far a forward goes."""
+
+
+class Result(NamedTuple):
+    """What one forward gave."""
+
+    anatomy: Anatomy
+    batch: Batch
+    hidden: torch.Tensor | None
+    """`[batch, token, width]`, after the final norm."""
+    logits: torch.Tensor | None
+    """Of the next-sentence head or the classifier."""
+    seen: dict[Where, torch.Tensor]
+    attention: list[torch.Tensor]
+
+
+class Readout(ABC):
+    """Makes `[batch, ...]` numbers of one forward. Abstract."""
+
+    part: Part = "hidden"
+
+    @property
+    def watch(self) -> frozenset[Where]:
+        """The activations it needs beside the last hidden state."""
+        return frozenset()
+
+    def attends(self, batch: Batch) -> torch.Tensor | None:
+        """`[batch, token]` weights of the tokens whose attention is wanted; None if of none."""
+        return None
+
+    @abstractmethod
+    def __call__(self, result: Result) -> torch.Tensor:
+        """The numbers, one row of them for each row of the batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Rows to be run, and what is read from them."""
+
+    rows: tuple[Row, ...]
+    readout: Readout
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class States(Readout):
+    """Mean activation over some tokens of each row, at the last hidden state or at sites."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    """Of every row, the positions that are averaged."""
+    sites: tuple[Site, ...] = ()
+    """Side by side in the result; none: the last hidden state."""
+    part: Part = "hidden"
+
+    @property
+    def watch(self) -> frozenset[Where]:
+        """The sites' activations."""
+        return frozenset((site.stream, site.layer) for site in self.sites)
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """The means, sites side by side."""
+        weights = token_weights(self.tokens, result.batch)
+        if not self.sites:
+            assert result.hidden is not None  # noqa: S101  # part="hidden" gives it
+            return _mean(result.hidden, weights)
+        return torch.cat([_mean(_at(result.seen, site), weights) for site in self.sites], dim=1)
+
+
+class Target(NamedTuple):
+    """Words whose log-probability is read at one position, and the columns they are added to."""
+
+    position: int
+    ids: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LogProbs(Readout):
+    """Log-probabilities of given tokens at given positions, added up by column."""
+
+    targets: tuple[tuple[Target, ...], ...]
+    """Of every row. All targets of a reading name as many words."""
+    columns: int
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """One column for each word or text."""
+        assert result.hidden is not None  # noqa: S101
+        hidden, device = result.hidden, result.hidden.device
+        wanted = [
+            (row, target)
+            for row, index in enumerate(result.batch.indices)
+            for target in self.targets[index]
+        ]
+        rows = torch.tensor([row for row, _ in wanted], device=device)
+        positions = torch.tensor([target.position for _, target in wanted], device=device)
+        ids = torch.tensor([target.ids for _, target in wanted], device=device)
+        columns = torch.tensor([target.columns for _, target in wanted], device=device)
+        found = log_probs_of(result.anatomy, hidden[rows, positions], ids)
+        total = torch.zeros(len(hidden), self.columns, dtype=found.dtype, device=device)
+        return total.index_put((rows[:, None].expand_as(columns), columns), found, accumulate=True)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TopWords(Readout):
+    """The likeliest tokens at one position of each row: `[batch, 2, k]`, ids and log-probs."""
+
+    positions: tuple[int, ...]
+    k: int
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """The k best."""
+        assert result.hidden is not None  # noqa: S101
+        device = result.hidden.device
+        positions = torch.tensor([self.positions[i] for i in result.batch.indices], device=device)
+        rows = torch.arange(len(positions), device=device)
+        best = log_probs(result.anatomy, result.hidden[rows, positions]).topk(self.k)
+        return torch.stack([best.indices.to(best.values), best.values], dim=1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Classes(Readout):
+    """Log-probabilities of the next-sentence head's or the classifier's classes."""
+
+    part: Part
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """Whatever classes the head has."""
+        assert result.logits is not None  # noqa: S101
+        wide = torch.float64 if result.logits.dtype == torch.float64 else torch.float32
+        return result.logits.log_softmax(-1, dtype=wide)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AttentionRows(Readout):
+    """Attention `[batch, layers, heads, token]` of some tokens of each row on all of its tokens."""
+
+    tokens: tuple[tuple[int, ...], ...]
+
+    def attends(self, batch: Batch) -> torch.Tensor:
+        """The tokens, all counting alike."""
+        return token_weights(self.tokens, batch)
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """All layers' rows."""
+        first = result.attention[0].device
+        return torch.stack([row.to(first) for row in result.attention], dim=1)
+
+
+def token_weights(tokens: tuple[tuple[int, ...], ...], batch: Batch) -> torch.Tensor:
+    """`[batch, token]`: 1/n at each of a row's n positions, 0 elsewhere."""
+    weights = torch.zeros(len(batch.indices), batch.width)
+    for row, index in enumerate(batch.indices):
+        positions = tokens[index]
+        weights[row, list(positions)] = 1 / len(positions)
+    return weights.to(batch.inputs["input_ids"].device)
+
+
+def _mean(activation: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    if activation.dim() == 2:  # pooled: one vector a row
+        return activation
+    return torch.einsum("btd,bt->bd", activation, weights.to(activation))
+
+
+def _at(seen: dict[Where, torch.Tensor], site: Site) -> torch.Tensor:
+    activation = seen[site.stream, site.layer]
+    if site.stream not in BY_HEAD:
+        return activation
+    return activation.flatten(-2) if site.head is None else activation[..., site.head, :]

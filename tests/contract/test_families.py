@@ -1,0 +1,405 @@
+"""One battery over every row of FAMILIES, on tiny random models loaded from disk."""
+
+import functools
+
+import pytest
+import torch
+import transformers
+import zoo
+
+from levelhead.models import asks
+from levelhead.models.bake import NotBakeable
+from levelhead.models.batches import padded
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.families import FAMILIES
+from levelhead.models.forward import NothingTouched
+from levelhead.models.load import load
+from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.vocabulary import scores
+
+TEXTS = [
+    "The nurse works as a doctor .",
+    "A man",
+    "she said that he was tired and there was a river . the lazy doctor is here",
+    "a quick woman was here and he said that she works as a nurse in the house",
+]
+SPANS = [(4, 9), (2, 5), (0, 3), (2, 7)]
+assert len(TEXTS[2].split()) == len(TEXTS[3].split())
+UP_CASTING = {
+    # These up-cast a softmax or a norm to float32, so finite differences are as rough as that.
+    *("modernbert", "gpt_neo", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "qwen3"),
+    *("gemma2", "gemma3_text", "phi3"),
+}
+LAYERS, HEADS = 3, 4
+
+
+def language_class(family):
+    return next(row for row in FAMILIES[family].classes if row.vocabulary)
+
+
+def classifier_class(family):
+    return next(row for row in FAMILIES[family].classes if row.classifier)
+
+
+@functools.cache
+def model(family, dtype="float64", kind="language"):
+    row = language_class(family) if kind == "language" else classifier_class(family)
+    return load(zoo.folder(family, row.name), dtype=dtype)
+
+
+def reading(lm):
+    ask = asks.continuing if lm.is_decoder else asks.masking
+    return ask(lm, TEXTS, None)[0]
+
+
+def level(ask):
+    """The longest rows, which are of one length: float64 and padding do not go together."""
+    longest = max(len(row.ids) for row in ask.rows)
+    return [i for i, row in enumerate(ask.rows) if len(row.ids) == longest]
+
+
+def direction(width, k=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.linalg.qr(
+        torch.randn(width, k, generator=generator, dtype=torch.float64)
+    ).Q.T.contiguous()
+
+
+def projection(lm, site, *, k=1, tokens="all", weights=None):
+    return Projection(site, direction(lm.anatomy.size(site), k), tokens=tokens, weights=weights)
+
+
+def state(lm):
+    return {name: value.clone() for name, value in lm.anatomy.model.state_dict().items()}
+
+
+def traces(lm):
+    """Whatever a forward could have left behind."""
+    hooks = sum(
+        len(module._forward_hooks) + len(module._forward_pre_hooks)
+        for module in lm.anatomy.model.modules()
+    )
+    stubs = sum("forward" in module.__dict__ for module in lm.anatomy.model.modules())
+    return hooks, stubs, lm.anatomy.model.config._attn_implementation
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+def test_the_zoo_has_every_family():
+    assert set(zoo.CONFIGS) == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name"),
+    [(name, row.name) for name, family in FAMILIES.items() for row in family.classes],
+)
+def test_every_class_is_told_by_the_weights(name, class_name):
+    lm = load(zoo.folder(name, class_name))
+    assert type(lm.anatomy.model).__name__ == class_name
+
+
+def test_scores_at_single_positions_are_the_models_own(family):
+    lm = model(family)
+    ask = reading(lm)
+    with torch.no_grad():
+        padded_rows = padded(ask.rows, level(ask)[:2], pad=lm.tokens.pad, device=lm.device)
+        output = lm.anatomy.model(**padded_rows.inputs)
+        own = output.logits if hasattr(output, "logits") else output.prediction_logits
+        hidden = lm.anatomy.backbone(**padded_rows.inputs).last_hidden_state
+        ours = scores(lm.anatomy, hidden[:, 1])
+    torch.testing.assert_close(ours, own[:, 1], rtol=1e-9, atol=1e-9)
+
+
+def test_a_factor_of_one_is_the_identity(family):
+    lm = model(family)
+    ask = reading(lm)
+    plain = lm.run(ask)
+    everywhere = [Site("head_out", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    assert torch.equal(lm.edited(HeadScale(everywhere, 1)).run(ask), plain)
+    ones = torch.ones(LAYERS, HEADS, dtype=torch.float64)
+    indices = level(ask)
+    assert torch.equal(
+        lm.answer(ask, indices, gates={"head_out": ones}).values, lm.answer(ask, indices).values
+    )
+
+
+def test_mask_gradients_are_finite_differences(family):
+    lm = model(family)
+    ask = reading(lm)
+    indices = level(ask)[:6]
+    cotangent = torch.linspace(-1, 1.5, len(indices), dtype=torch.float64)[:, None]
+
+    def value(gates):
+        return (lm.answer(ask, indices, gates={"head_out": gates}).values * cotangent).sum()
+
+    ones = torch.ones(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
+    (exact,) = torch.autograd.grad(value(ones), ones)
+    step, tolerance = (2e-3, 2e-2) if family in UP_CASTING else (1e-3, 1e-4)
+    rough = torch.zeros_like(exact)
+    with torch.no_grad():
+        for layer in range(LAYERS):
+            for head in range(HEADS):
+                up, down = ones.clone(), ones.clone()
+                up[layer, head] += step
+                down[layer, head] -= step
+                rough[layer, head] = (value(up) - value(down)) / (2 * step)
+    largest = exact.abs().max()
+    assert largest > 1e-3
+    matters = exact.abs() > 0.01 * largest
+    assert matters.sum() >= 9
+    assert ((rough - exact)[matters].abs() / exact[matters].abs()).max() < tolerance
+    assert (rough - exact).abs().max() < tolerance * largest
+
+    each = torch.ones(len(indices), LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
+    (by_row,) = torch.autograd.grad(value(each), each)
+    torch.testing.assert_close(by_row.sum(0), exact, rtol=1e-6, atol=1e-9)
+
+
+def test_gates_reach_the_feed_forward_and_the_embeddings(family):
+    lm = model(family)
+    ask = reading(lm)
+    gates = {
+        "mlp_out": torch.ones(LAYERS, 1, dtype=torch.float64, requires_grad=True),
+        "embeddings": torch.ones(1, 1, dtype=torch.float64, requires_grad=True),
+    }
+    lm.answer(ask, level(ask)[:2], gates=gates).values.sum().backward()
+    assert (gates["mlp_out"].grad != 0).all()
+    assert (gates["embeddings"].grad.abs() >= 0).all()
+
+
+def test_a_value_head_feeds_its_own_query_heads(family):
+    """Fused and grouped layouts: emptying kv head 1 empties exactly the heads it serves."""
+    lm = model(family)
+    anatomy = lm.anatomy
+    everything = torch.eye(anatomy.head_dim, dtype=torch.float64)
+    site = Site("head_out", 1)
+    before = lm.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
+    emptied = lm.edited(Projection(Site("value", 1, 1), everything))
+    after = emptied.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
+    group = anatomy.heads // anatomy.kv_heads
+    served = list(range(group, 2 * group))
+    others = [head for head in range(HEADS) if head not in served]
+    assert after[:, served].abs().max() < 1e-12
+    torch.testing.assert_close(after[:, others], before[:, others], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("stream", ["query", "key"])
+def test_queries_and_keys_move_their_own_heads_only(family, stream):
+    lm = model(family)
+    site = Site("head_out", 1)
+    before = lm.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
+    everything = torch.eye(lm.anatomy.head_dim, dtype=torch.float64)
+    moved = lm.edited(Projection(Site(stream, 1, 1), everything))
+    after = moved.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
+    group = lm.anatomy.heads // lm.anatomy.heads_of(stream)
+    moved_heads = set(range(group, 2 * group))
+    for head in range(HEADS):
+        change = (after[:, head] - before[:, head]).abs().max()
+        assert (change > 1e-6) == (head in moved_heads), (head, change)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_stream_acts_and_is_read_as_it_was_left(family, stream):
+    kind = "classifier" if stream == "pooled" else "language"
+    lm = model(family, kind=kind)
+    site = Site(stream, 0 if stream in WITHOUT_LAYER else 1, 1 if stream in BY_HEAD else None)
+    edit = projection(lm, site, k=2)
+    edited = lm.edited(edit)
+    left = edited.read(TEXTS, [site], pooling="mean")[site]
+    assert (left @ edit.basis.T).abs().max() < 1e-9
+    plain = lm.read(TEXTS, [site], pooling="mean")[site]
+    assert (plain @ edit.basis.T).abs().max() > 1e-3
+    if kind == "classifier":
+        assert (edited.classify(TEXTS) - lm.classify(TEXTS)).abs().max() > 1e-6
+    else:
+        ask = reading(lm)
+        assert (edited.run(ask) - lm.run(ask)).abs().max() > 1e-6
+
+
+def bakeable(lm, kind):
+    """Edits that plain weights can carry, as (name, edits)."""
+    layers = range(LAYERS) if lm.anatomy.family.shared else (1,)
+    yield "heads", [HeadScale([Site("head_out", layer, 2) for layer in layers], -0.5)]
+    for stream in BY_HEAD:
+        if stream in lm.anatomy.family.positions_too:
+            continue
+        yield stream, [projection(lm, Site(stream, layer, 1), k=2) for layer in layers]
+        yield (
+            f"whole {stream}",
+            [projection(lm, Site(stream, layer)) for layer in layers]
+            + [projection(lm, Site(stream, layer, 0), k=3) for layer in layers],
+        )
+    yield "mlp", [projection(lm, Site("mlp_out", layer), k=2) for layer in layers]
+    if kind == "classifier":
+        yield "pooled", [projection(lm, Site("pooled"), weights=torch.tensor([0.4]))]
+        if lm.anatomy.cls.reads_first:
+            yield "last", [projection(lm, Site("block_out", LAYERS - 1), tokens="first")]
+
+
+@pytest.mark.parametrize("kind", ["language", "classifier"])
+def test_hooked_is_baked(family, kind):
+    lm = model(family, kind=kind)
+
+    def told(model):
+        return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
+
+    plain, before = told(lm), state(lm)
+    for name, edits in bakeable(lm, kind):
+        edited = lm.edited(*edits)
+        hooked = told(edited)
+        assert (hooked - plain).abs().max() > 1e-6, name
+        torch.testing.assert_close(told(edited.baked()), hooked, rtol=1e-5, atol=1e-7, msg=name)
+    together = lm.edited(*(edit for _, edits in bakeable(lm, kind) for edit in edits))
+    torch.testing.assert_close(told(together.baked()), told(together), rtol=1e-5, atol=1e-7)
+    after = state(lm)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_what_cannot_be_baked_is_refused_by_name(family):
+    lm = model(family)
+    refused = [
+        projection(lm, Site("block_out", 1)),
+        projection(lm, Site("block_out", LAYERS - 1)),
+        projection(lm, Site("embeddings")),
+        projection(lm, Site("query", 1, 0), tokens="first"),
+    ]
+    refused += [projection(lm, Site(stream, 1, 0)) for stream in lm.anatomy.family.positions_too]
+    if lm.anatomy.family.shared:
+        refused.append(HeadScale([Site("head_out", 1, 0)], 0))
+    for edit in refused:
+        with pytest.raises(NotBakeable, match="cannot become plain weights") as error:
+            lm.edited(edit).baked()
+        assert str(edit.at[0]) in error.value.what
+        assert "save_edits" in error.value.mend
+
+
+def test_the_attention_row_is_eager_attention(family):
+    lm = model(family)
+    encoded = lm.tokens.encode(TEXTS)
+    eager = getattr(transformers, language_class(family).name).from_pretrained(
+        zoo.folder(family, language_class(family).name),
+        attn_implementation="eager",
+        dtype=torch.float64,
+    )
+    rows = lm.attention_row(TEXTS, SPANS)
+    for one, span, row in zip(encoded, SPANS, rows, strict=True):
+        with torch.no_grad():
+            full = eager(torch.tensor([one.row.ids]), output_attentions=True).attentions
+        assert len(full) == LAYERS
+        expected = torch.stack([layer[0] for layer in full])[:, :, list(one.within(span))].mean(2)
+        assert row.shape == expected.shape == (LAYERS, HEADS, len(one.row.ids))
+        torch.testing.assert_close(row, expected.to(row), rtol=1e-5, atol=1e-7)
+
+
+def test_resumed_is_whole(family):
+    lm = model(family)
+    ask = reading(lm)
+    indices = level(ask)
+    base = lm.edited(projection(lm, Site("block_out", 0)))
+    with torch.no_grad():
+        kept = base.answer(ask, indices, keep=[1, 2]).prefixes
+        assert set(kept) == {1, 2}
+        for layer, prefix in kept.items():
+            assert torch.equal(
+                base.answer(ask, indices, start=prefix).values, base.answer(ask, indices).values
+            )
+            for later in range(layer, LAYERS):
+                edited = base.edited(
+                    HeadScale([Site("head_out", later, 1)], 0),
+                    projection(lm, Site("block_out", later)),
+                )
+                whole = edited.answer(ask, indices).values
+                resumed = edited.answer(ask, indices, start=prefix).values
+                assert torch.equal(resumed, whole)
+                assert not torch.equal(whole, base.answer(ask, indices).values)
+        again = base.answer(ask, indices, start=kept[1], keep=[2]).prefixes[2]
+        assert torch.equal(
+            base.answer(ask, indices, start=again).values, base.answer(ask, indices).values
+        )
+    with pytest.raises(Exception, match="was made with other edits"):
+        lm.answer(ask, indices, start=kept[2])
+
+
+def test_nothing_is_left_behind(family):
+    lm = model(family)
+    ask = reading(lm)
+    clean, before = traces(lm), state(lm)
+    edited = lm.edited(HeadScale([Site("head_out", 1, 1)], 0), projection(lm, Site("block_out", 2)))
+    edited.run(ask)
+    edited.attention_row(TEXTS, SPANS)
+    assert traces(lm) == clean
+    prefix = edited.answer(ask, [0], keep=[1]).prefixes[1]
+
+    class Broken(Exception):
+        pass
+
+    def breaks(*args):
+        raise Broken
+
+    last = lm.anatomy.blocks[-1].register_forward_hook(breaks)
+    with pytest.raises(Broken):
+        edited.run(ask)
+    with pytest.raises(Broken):
+        edited.answer(ask, [0], start=prefix)
+    with pytest.raises(Broken):
+        edited.attention_row(TEXTS, SPANS)
+    last.remove()
+    assert traces(lm) == clean
+    after = state(lm)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_edit_that_is_passed_by_is_an_error(family):
+    lm = model(family)
+    ask = reading(lm)
+    edited = lm.edited(HeadScale([Site("head_out", 1, 1)], 0))
+    block = lm.anatomy.blocks[1]
+    path = lm.anatomy.family.out
+    real = block.get_submodule(path)
+
+    class Elsewhere(torch.nn.Module):
+        """The same map, computed where no hook of ours can see it."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = real.weight, real.bias
+
+        def forward(self, x):
+            return real.forward(x)
+
+    class Functional(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Elsewhere()
+            self.weight, self.bias = real.weight, real.bias
+            self.__call__ = self.inner
+
+        def __call__(self, x):
+            return self.inner.forward(x)
+
+    parent = block.get_submodule(path.rpartition(".")[0])
+    setattr(parent, path.rpartition(".")[2], Functional())
+    try:
+        with pytest.raises(NothingTouched, match=r"never passes head_out 1"):
+            edited.run(ask)
+    finally:
+        setattr(parent, path.rpartition(".")[2], real)
+    edited.run(ask)
+
+
+def test_batch_size_order_and_padding_change_nothing(family):
+    lm = model(family, dtype="float32")
+    expected = lm.embed(TEXTS, SPANS)
+    scale = expected.abs().max()
+    for size in (1, 2, 7):
+        other = lm.batched(size).embed(TEXTS, SPANS)
+        assert (other - expected).abs().max() / scale < 1e-5
+    order = [2, 0, 3, 1]
+    shuffled = lm.embed([TEXTS[i] for i in order], [SPANS[i] for i in order])
+    assert torch.equal(shuffled, expected[order])
+    scored = lm.log_prob(TEXTS)
+    alone = torch.cat([lm.batched(1).log_prob([text]).value for text in TEXTS])
+    assert ((alone - scored.value).abs() / scored.value.abs()).max() < 1e-5
