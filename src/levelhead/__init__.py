@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from levelhead.core.results import Measurement as Measurement
     from levelhead.core.results import Provenance as Provenance
     from levelhead.core.results import PValue as PValue
+    from levelhead.models.edit_files import load_edits as load_edits
+    from levelhead.models.edit_files import save_edits as save_edits
+    from levelhead.models.edits import HeadScale as HeadScale
+    from levelhead.models.edits import Projection as Projection
+    from levelhead.models.lm import LM as LM
+    from levelhead.models.load import load as load
+    from levelhead.models.sites import Site as Site
 
 _HOME = {
     "LevelheadError": "levelhead.core.errors",
@@ -25,9 +32,29 @@ _HOME = {
     "Measurement": "levelhead.core.results",
     "PValue": "levelhead.core.results",
     "Provenance": "levelhead.core.results",
+    "HeadScale": "levelhead.models.edits",
+    "LM": "levelhead.models.lm",
+    "Projection": "levelhead.models.edits",
+    "Site": "levelhead.models.sites",
+    "load": "levelhead.models.load",
+    "load_edits": "levelhead.models.edit_files",
+    "save_edits": "levelhead.models.edit_files",
 }
 
-__all__ = ["Interval", "LevelheadError", "Measurement", "PValue", "Provenance"]
+__all__ = [
+    "LM",
+    "HeadScale",
+    "Interval",
+    "LevelheadError",
+    "Measurement",
+    "PValue",
+    "Projection",
+    "Provenance",
+    "Site",
+    "load",
+    "load_edits",
+    "save_edits",
+]
 
 
 def __getattr__(name: str) -> object:

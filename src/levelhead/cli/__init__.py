@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import store
+from levelhead.cli import bake, doctor, store
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -24,6 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
     pretty_exceptions_enable=False,
 )
+app.command("doctor")(doctor.doctor)
+app.command("bake")(bake.bake)
 app.command("store")(store.store)
 
 

@@ -11,6 +11,7 @@ from filelock import FileLock
 
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.files import file_hash
+from levelhead.models.quiet import quiet
 
 
 def converted(path: Path, cache: Path) -> Path:
@@ -21,7 +22,8 @@ def converted(path: Path, cache: Path) -> Path:
         if not folder.exists():
             unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
             try:
-                _convert(path, unfinished)
+                with quiet():
+                    _convert(path, unfinished)
                 os.replace(unfinished, folder)
             except BaseException:
                 shutil.rmtree(unfinished, ignore_errors=True)

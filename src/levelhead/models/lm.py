@@ -19,6 +19,7 @@ from levelhead.models.bake import baked
 from levelhead.models.batches import Batching, padded
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.forward import Passage, Prefix, instrumented
+from levelhead.models.quiet import quiet
 from levelhead.models.readings import Reading, Result
 
 if TYPE_CHECKING:
@@ -162,8 +163,9 @@ class LM:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
             written = Path(unfinished, "model")
-            plain.anatomy.model.save_pretrained(written)
-            self.tokens.tokenizer.save_pretrained(written)
+            with quiet():
+                plain.anatomy.model.save_pretrained(written)
+                self.tokens.tokenizer.save_pretrained(written)
             os.replace(written, target)
 
     def batched(self, size: int) -> LM:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pooch
 import tokenizers
 import torch
 import transformers
-from transformers.utils import logging as hf_logging
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.anatomy import Anatomy
@@ -20,10 +18,11 @@ from levelhead.models.edit_files import load_edits
 from levelhead.models.families import ModelClass, family
 from levelhead.models.gguf import converted
 from levelhead.models.lm import LM, Identity
+from levelhead.models.quiet import quiet
 from levelhead.models.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from levelhead.models.edits import Edit
     from levelhead.models.tokens import Bos
@@ -87,20 +86,6 @@ def load(
 def cache_folder() -> Path:
     """Where converted models are kept: LEVELHEAD_CACHE, or the system's place for caches."""
     return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' bars and its report of missing weights, which we turn into errors."""
-    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bars:
-            hf_logging.enable_progress_bar()
 
 
 def _folder(name: str, revision: str | None) -> tuple[Path, str | None]:
@@ -204,7 +189,7 @@ def _loaded(
             mend="set is_decoder to false in config.json if that is not meant",
         )
     try:
-        with _quiet():
+        with quiet():
             model, told = getattr(transformers, row.name).from_pretrained(
                 checkpoint.folder,
                 config=config,

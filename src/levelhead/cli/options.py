@@ -1,0 +1,18 @@
+"""Options that several verbs share, named as the Python keywords are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str, typer.Argument(help="A Hub id, a folder written by save_pretrained, or a .gguf file.")
+]
+Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of the Hub.")]
+Device = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda:0.")]
+Dtype = Annotated[str, typer.Option(help="Precision: float32, float64, bfloat16, float16.")]
+AllowPickle = Annotated[
+    bool,
+    typer.Option("--allow-pickle", help="Read pickled weights. Only if you trust them."),
+]
