@@ -114,9 +114,7 @@ def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
         second[batch] = bare(batch)[:, 0]
     difference = float((first - second).abs().max() / second.abs().max())
     assert difference < 1e-4, f"file order and sorted batches differ by {difference}"
-    return {name: round(value, 3) for name, value in found.items()} | {
-        "max_difference": difference
-    }
+    return {name: round(value, 3) for name, value in found.items()} | {"max_difference": difference}
 
 
 def bert_base(folder: Path, tokenizer) -> Path:

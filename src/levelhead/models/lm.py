@@ -104,8 +104,9 @@ class LM:
 
     @property
     def device(self) -> torch.device:
-        """Where the first weights are; inputs go there."""
-        return self.anatomy.model.device
+        """Where inputs go; accelerate takes them on from there to where a layer runs."""
+        device = self.anatomy.model.device
+        return torch.device("cpu") if device.type == "meta" else device  # meta: offloaded
 
     @property
     def labels(self) -> tuple[str, ...]:

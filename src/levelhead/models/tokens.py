@@ -104,8 +104,7 @@ class Tokens:
             bos=known if wanted else None,
             limit=min(positions, int(tokenizer.model_max_length)),
             pad=int(_first(tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)),
-            typed="token_type_ids" in tokenizer.model_input_names
-            and int(getattr(config, "type_vocab_size", 0) or 0) > 1,
+            typed=int(getattr(config, "type_vocab_size", 0) or 0) > 1,
         )
 
     def encode(self, texts: Sequence[str | tuple[str, str]]) -> list[Encoded]:
@@ -143,6 +142,11 @@ class Tokens:
     def _check(self, index: int, encoded: Encoded, text: object) -> None:
         if not any(part is not None for part in encoded.texts):
             raise LevelheadError(f"text {index} has no tokens: {text!r}", mend="leave it out")
+        if self.typed and 1 in encoded.texts and 1 not in (encoded.row.types or ()):
+            raise LevelheadError(
+                "the tokenizer does not tell the model which of two texts a token belongs to",
+                mend="save the tokenizer with a template for pairs ([SEP] $B:1 [SEP]:1)",
+            )
         if len(encoded.row.ids) > self.limit:
             raise TooLong(
                 f"text {index} has {len(encoded.row.ids)} tokens, the model reads {self.limit}",

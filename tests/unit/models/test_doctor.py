@@ -1,0 +1,192 @@
+"""Each line of the doctor sees exactly the property it is about: broken on purpose, it fails."""
+
+import pytest
+import torch
+import zoo
+
+from levelhead.models import attention, bake, doctor, forward
+from levelhead.models.doctor import CHECKS, examine
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+
+def lines(lm):
+    return {finding.check: finding for finding in examine(lm)}
+
+
+@pytest.fixture
+def lm():
+    return load(zoo.folder("bert", "BertForPreTraining"))
+
+
+def another_softcap(lm, monkeypatch):
+    """A release changes what comes after the vocabulary head."""
+    lm.anatomy.model.config.final_logit_softcapping = 3.0
+
+
+def ignored_masks(lm, monkeypatch):
+    real = forward._gate
+
+    def ignoring(gate, layer, view):
+        return real(torch.where(gate == 0, 1.0, gate), layer, view)
+
+    monkeypatch.setattr(forward, "_gate", ignoring)
+
+
+def half_a_gradient(lm, monkeypatch):
+    real = forward._gate
+
+    def halved(gate, layer, view):
+        factor = real(gate, layer, view)
+        return (factor + factor.detach()) / 2
+
+    monkeypatch.setattr(forward, "_gate", halved)
+
+
+def another_scale(lm, monkeypatch):
+    """A release scales attention scores where our row does not look."""
+    real = attention._masked
+    monkeypatch.setattr(attention, "_masked", lambda scores, *a, **k: real(scores * 1.1, *a, **k))
+
+
+def half_a_fold(lm, monkeypatch):
+    real = bake._apply
+    monkeypatch.setattr(
+        bake, "_apply", lambda linear, fold: real(linear, fold) if fold.side == "input" else None
+    )
+
+
+def a_stale_prefix(lm, monkeypatch):
+    real = forward._skipping
+    monkeypatch.setattr(
+        forward,
+        "_skipping",
+        lambda blocks, start: real(blocks, start._replace(output=start.output * 1.01)),
+    )
+
+
+def rows_that_see_each_other(lm, monkeypatch):
+    def mixing(module, args, output):
+        return output + 0.01 * len(output) * torch.linspace(0, 1, output.shape[-1])
+
+    lm.anatomy.blocks[-1].register_forward_hook(mixing)
+
+
+def a_dead_site(lm, monkeypatch):
+    real = forward.Passage.act
+
+    def act(self, where, x):
+        result = real(self, where, x)
+        return x if where == ("mlp_out", 1) and self.edits[-1].at[0].stream == "mlp_out" else result
+
+    monkeypatch.setattr(forward.Passage, "act", act)
+    # The baking check edits that place too, by design; it must not be what sees this.
+    monkeypatch.setattr(doctor, "CHECKS", {k: v for k, v in CHECKS.items() if k != "baking"})
+
+
+def moved_weights(lm, monkeypatch):
+    bias = lm.anatomy.model.cls.seq_relationship.bias
+
+    def moving(*args):
+        with torch.no_grad():
+            bias.add_(1e-6)
+
+    lm.anatomy.blocks[0].register_forward_hook(moving)
+
+
+SABOTAGE = {
+    "own scores": another_softcap,
+    "masking": ignored_masks,
+    "gradient": half_a_gradient,
+    "attention": another_scale,
+    "baking": half_a_fold,
+    "resuming": a_stale_prefix,
+    "batches": rows_that_see_each_other,
+    "sites": a_dead_site,
+    "untouched": moved_weights,
+}
+
+
+def test_every_check_has_its_sabotage():
+    assert list(SABOTAGE) == list(CHECKS)
+
+
+def test_a_healthy_model_passes(lm):
+    found = lines(lm)
+    assert list(found) == list(CHECKS)
+    assert all(finding.holds for finding in found.values()), found
+
+
+@pytest.mark.parametrize("check", SABOTAGE)
+def test_the_line_fails_and_no_other(lm, monkeypatch, check):
+    SABOTAGE[check](lm, monkeypatch)
+    found = lines(lm)
+    assert [name for name, finding in found.items() if not finding.holds] == [check], found
+    assert "transformers" in found[check].mend
+
+
+def test_a_hook_left_behind_is_seen(lm, monkeypatch):
+    real = forward._hooks
+
+    def leaving(passage):
+        lm.anatomy.blocks[0].register_forward_hook(forward._keeper(passage, [0] * 999))
+        yield from real(passage)
+
+    monkeypatch.setattr(forward, "_hooks", leaving)
+    assert lines(lm)["untouched"].told.startswith("hooks were left at")
+
+
+def test_what_a_release_raises_is_a_line_that_fails(lm, monkeypatch):
+    def gone(*args, **kwargs):
+        raise TypeError("forward() got an unexpected keyword argument")
+
+    monkeypatch.setattr(attention, "sdpa_attention_forward", gone)
+    found = lines(lm)
+    assert [name for name, finding in found.items() if not finding.holds] == ["attention"]
+    assert "TypeError: forward() got" in found["attention"].told
+
+
+def test_a_mask_that_meets_no_head_is_a_line_that_fails(lm):
+    """The commonest silent break: the projection is no longer called as a module."""
+    dense = lm.anatomy.blocks[1].attention.output.dense
+
+    class Inlined(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = dense.weight, dense.bias
+
+        def __call__(self, x):
+            return torch.nn.functional.linear(x, self.weight, self.bias)
+
+    lm.anatomy.blocks[1].attention.output.dense = Inlined()
+    found = lines(lm)
+    assert not found["masking"].holds
+    assert "never passes head_out 1" in found["masking"].told
+
+
+def test_a_head_that_was_baked_away_is_no_fault(lm):
+    baked = lm.edited(HeadScale([Site("head_out", 1, 2)], 0)).baked()
+    found = lines(baked)
+    assert found["masking"].holds
+    assert found["masking"].told.startswith("11 of 12 heads change the output; 1 hand nothing on")
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("albert", "AlbertForMaskedLM"),
+        ("deberta-v2", "DebertaV2ForMaskedLM"),
+        ("mobilebert", "MobileBertForPreTraining"),
+        ("gpt2", "GPT2LMHeadModel"),
+        ("gemma2", "Gemma2ForCausalLM"),
+        ("opt", "OPTForCausalLM"),
+        ("distilbert", "DistilBertForSequenceClassification"),
+        ("roberta", "RobertaModel"),
+    ],
+)
+def test_odd_families_are_healthy_too(family, name):
+    found = lines(load(zoo.folder(family, name)))
+    assert all(finding.holds is not False for finding in found.values()), found
+    speaks = name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
+    assert found["own scores"].holds is (True if speaks else None)

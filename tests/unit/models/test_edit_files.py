@@ -1,0 +1,179 @@
+"""Edits as files: what was written comes back; what was tampered with does not."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+import zoo
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save
+
+from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.errors import LevelheadError
+from levelhead.models.edit_files import RefusedEdits, load_edits, save_edits
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+
+def projection(width=24, k=2, **options):
+    drawn = torch.randn(width, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return Projection(Site("block_out", 1), torch.linalg.qr(drawn).Q.T, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_edits(
+        [HeadScale([Site("head_out", 1, 2)], 0), projection(weights=torch.tensor([0.5, 1]))],
+        tmp_path / "edit",
+    )
+    return tmp_path / "edit"
+
+
+def rewrite(folder, data=None, **changes):
+    """Change an edit file and make its hashes right again, as a forger would."""
+    contents = json.loads((folder / "edits.json").read_text())["contents"]
+    if data is not None:
+        data = save(data)
+        (folder / "edits.safetensors").write_bytes(data)
+        contents["tensors_sha256"] = hashlib.sha256(data).hexdigest()
+    contents |= changes
+    (folder / "edits.json").write_bytes(
+        canonical({"sha256": content_hash(contents), "contents": contents})
+    )
+
+
+def test_edits_come_back_equal(folder):
+    first, second = load_edits(folder)
+    assert first == HeadScale([Site("head_out", 1, 2)], 0)
+    assert second == projection(weights=torch.tensor([0.5, 1]))
+    assert second.content_hash == projection(weights=torch.tensor([0.5, 1])).content_hash
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, unique=True),
+    st.floats(-10, 10),
+)
+def test_head_scales_come_back_equal(tmp_path_factory, heads, factor):
+    edit = HeadScale([Site("head_out", layer, head) for layer, head in heads], factor)
+    folder = tmp_path_factory.mktemp("edit")
+    save_edits([edit], folder)
+    assert load_edits(folder) == (edit,)
+
+
+def test_the_same_edit_gives_the_same_bytes(folder, tmp_path):
+    save_edits(load_edits(folder), tmp_path / "again")
+    for name in ("edits.json", "edits.safetensors"):
+        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_a_model_is_loaded_with_its_edit(folder):
+    path = zoo.folder("bert", "BertForPreTraining")
+    texts = ["the nurse is here"]
+    edited = load(path).edited(*load_edits(folder))
+    assert torch.equal(load(path, edit=folder).embed(texts), edited.embed(texts))
+    assert torch.equal(load(path, edit=str(folder)).embed(texts), edited.embed(texts))
+    assert not torch.equal(load(path).embed(texts), edited.embed(texts))
+
+
+def refused(folder, said, kind=RefusedEdits):
+    with pytest.raises(kind, match=said) as error:
+        load_edits(folder)
+    assert error.value.mend
+
+
+def test_a_wrong_hash_is_refused(folder):
+    data = bytearray((folder / "edits.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "edits.safetensors").write_bytes(data)
+    refused(folder, "is not the file that edits.json was written with")
+
+
+def test_a_changed_text_is_refused(folder):
+    text = (folder / "edits.json").read_text()
+    assert '"factor":0.0' in text
+    (folder / "edits.json").write_text(text.replace('"factor":0.0', '"factor":2.0'))
+    refused(folder, "was changed after it was written")
+
+
+@pytest.mark.parametrize(
+    "name", ["../stolen.safetensors", "/etc/hosts", "a/b.safetensors", "..", "", "a\\..\\b/c"]
+)
+def test_a_path_that_climbs_out_is_refused(folder, name):
+    (folder.parent / "stolen.safetensors").write_bytes((folder / "edits.safetensors").read_bytes())
+    rewrite(folder, None, tensors=name)
+    refused(folder, "names a file outside its folder")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_refused(folder, value):
+    tensors = load_file(folder / "edits.safetensors")
+    tensors["1.basis"][0, 0] = value
+    rewrite(folder, tensors)
+    refused(folder, "hold NaN or infinity", LevelheadError)
+
+
+def test_a_wrong_shape_is_refused(folder):
+    tensors = load_file(folder / "edits.safetensors")
+    rewrite(folder, tensors | {"1.weights": torch.ones(3, dtype=torch.float64)})
+    refused(folder, r"directions of shape \(2, 24\) with weights \(3,\)", LevelheadError)
+    rewrite(folder, tensors | {"1.basis": tensors["1.basis"][:, :, None].contiguous()})
+    refused(folder, r"directions of shape \(2, 24, 1\)", LevelheadError)
+
+
+def test_a_width_that_is_not_the_models_is_refused(tmp_path):
+    save_edits([projection(width=32)], tmp_path)
+    with pytest.raises(LevelheadError, match="is 32 wide, the model is 24 there") as error:
+        load(zoo.folder("bert", "BertModel"), edit=tmp_path)
+    assert error.value.mend == "fit the edit on this model"
+
+
+def test_other_numbers_than_were_saved_are_refused(folder):
+    tensors = load_file(folder / "edits.safetensors")
+    rewrite(folder, tensors | {"1.basis": tensors["1.basis"].flip(0).contiguous()})
+    refused(folder, "edit 1 does not have the hash it was saved with")
+
+
+def test_missing_pieces_are_refused(folder):
+    tensors = load_file(folder / "edits.safetensors")
+    del tensors["1.weights"]
+    rewrite(folder, tensors)
+    refused(folder, "edit 1 lacks its weights")
+    (folder / "edits.safetensors").unlink()
+    refused(folder, r"there is no edits\.safetensors")
+    (folder / "edits.json").unlink()
+    refused(folder, r"there is no edits\.json")
+
+
+def entry(folder):
+    return json.loads((folder / "edits.json").read_text())["contents"]["edits"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "pickle"}, "is no edit file"),
+        ({"at": []}, "is no edit file"),
+        ({"at": [["head_out", -1, 0]]}, "is no position"),
+        ({"at": [["heads", 0, 0]]}, "no stream named 'heads'"),
+        ({"settings": {"factor": "lots"}}, "is no head_scale"),
+        ({"settings": {"factor": 1.0, "exec": "x"}}, "is no head_scale"),
+        ({"extra": 1}, "is no edit file"),
+    ],
+)
+def test_strange_entries_are_refused(folder, changes, said):
+    rewrite(folder, edits=[entry(folder) | changes])
+    refused(folder, said, LevelheadError)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", '{"contents": 3}'])
+def test_other_files_are_refused(folder, text):
+    (folder / "edits.json").write_text(text)
+    refused(folder, "is no edit file")
+
+
+def test_nothing_is_not_saved(tmp_path):
+    with pytest.raises(LevelheadError, match="no edit to save"):
+        save_edits([], tmp_path)

@@ -1,0 +1,345 @@
+"""The verbs, against a slow literal calculation with plain transformers."""
+
+import pytest
+import torch
+import transformers
+import zoo
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models import vocabulary
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.forward import NothingTouched
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+from levelhead.models.tokens import TooLong
+
+TEXTS = ["The nurse works as a doctor .", "a man", "she said that he was tired and there"]
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return load(zoo.folder("bert", "BertForPreTraining"))
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return load(zoo.folder("llama", "LlamaForCausalLM"))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    path = zoo.folder("bert", "BertForPreTraining")
+    return transformers.BertForPreTraining.from_pretrained(path), zoo.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def plain_llama():
+    path = zoo.folder("llama", "LlamaForCausalLM")
+    return transformers.LlamaForCausalLM.from_pretrained(path), zoo.tokenizer(decoder=True)
+
+
+close = torch.testing.assert_close
+
+
+@torch.no_grad()
+def test_embed_is_the_last_hidden_state(bert, plain):
+    model, tokenizer = plain
+    for text, span, words in zip(
+        TEXTS, [(4, 15), (2, 5), (0, 3)], [(2, 3), (2,), (1,)], strict=True
+    ):
+        hidden = model.bert(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        close(bert.embed([text], [span])[0], hidden[list(words)].mean(0))
+        close(bert.embed([text])[0], hidden[0])
+        close(bert.embed([text], pooling="last")[0], hidden[-1])
+        close(bert.embed([text], pooling="mean")[0], hidden[1:-1].mean(0))
+
+
+def test_a_decoder_is_embedded_by_its_last_token(llama):
+    close(llama.embed(TEXTS), llama.embed(TEXTS, pooling="last"))
+
+
+@torch.no_grad()
+def test_next_sentence_is_the_models_own(bert, plain):
+    model, tokenizer = plain
+    pairs = [("he was tired", "she said that"), ("a man", "the river is lazy and quick .")]
+    for pair, ours in zip(pairs, bert.next_sentence(pairs), strict=True):
+        logits = model(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits
+        close(ours, logits[0].log_softmax(-1))
+
+
+@torch.no_grad()
+def test_pseudo_log_likelihood_masks_each_token_in_turn(bert, plain):
+    model, tokenizer = plain
+    scores = bert.log_prob(TEXTS)
+    for text, value, count in zip(TEXTS, *scores, strict=True):
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        total = 0.0
+        for i in range(1, ids.shape[1] - 1):
+            masked = ids.clone()
+            masked[0, i] = tokenizer.mask_token_id
+            total += model(masked).prediction_logits[0, i].log_softmax(-1)[ids[0, i]]
+        close(value, total)
+        assert count == ids.shape[1] - 2
+
+
+@torch.no_grad()
+def test_log_prob_is_the_sum_over_tokens(llama, plain_llama):
+    model, tokenizer = plain_llama
+    scores = llama.log_prob(TEXTS)
+    for text, value, count in zip(TEXTS, *scores, strict=True):
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        assert ids[0, 0] == tokenizer.bos_token_id
+        said = model(ids).logits[0].log_softmax(-1)
+        close(value, said[:-1].gather(1, ids[0, 1:, None]).sum())
+        assert count == ids.shape[1] - 1
+
+
+def test_spans_are_scored_given_the_rest(bert, llama):
+    for lm in (bert, llama):
+        words = [[(4, 9)], [(2, 5)], [(0, 3), (4, 8)]]
+        scores = lm.log_prob(TEXTS, words)
+        assert scores.tokens.tolist() == [1, 1, 2]
+        parts = [lm.log_prob([TEXTS[2]], [[span]]).value[0] for span in words[2]]
+        close(scores.value[2], sum(parts))
+
+
+@torch.no_grad()
+def test_fill_reads_the_blank(bert, plain):
+    model, tokenizer = plain
+    words = ["nurse", "doctor", "man"]
+    texts = ["the [MASK] works", "she said that the [MASK] is tired"]
+    ours = bert.fill(texts, words)
+    top = bert.fill_top(texts, 3)
+    for i, text in enumerate(texts):
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        place = ids[0].tolist().index(tokenizer.mask_token_id)
+        said = model(ids).prediction_logits[0, place].log_softmax(-1)
+        close(ours[i], said[tokenizer.convert_tokens_to_ids(words)])
+        best = said.topk(3)
+        assert [word for word, _ in top[i]] == tokenizer.convert_ids_to_tokens(best.indices)
+        close(torch.tensor([value for _, value in top[i]]), best.values)
+
+
+@torch.no_grad()
+def test_words_of_several_tokens_are_scored_within_the_word(bert, plain):
+    model, tokenizer = plain
+    ours = bert.fill(["the [MASK] works"], ["nurse", "quick lazy nurse"])
+    ids = tokenizer("the quick lazy nurse works", return_tensors="pt").input_ids
+    total = 0.0
+    for known in range(3):
+        masked = ids.clone()
+        masked[0, 2 + known : 5] = tokenizer.mask_token_id
+        said = model(masked).prediction_logits[0, 2 + known].log_softmax(-1)
+        total += said[ids[0, 2 + known]]
+    close(ours[0, 1], total)
+    close(ours[:, 0], bert.fill(["the [MASK] works"], ["nurse"])[:, 0])
+
+
+def test_a_causal_model_fills_the_end(llama):
+    ours = llama.fill(["the nurse said that [MASK]"], ["she", "he was tired"])
+    for column, words in enumerate(["she", "he was tired"]):
+        text = f"the nurse said that {words}"
+        expected = llama.log_prob([text], [[(20, len(text))]]).value[0]
+        close(ours[0, column], expected)
+    best = llama.fill_top(["the nurse said that [MASK]"], 2)[0]
+    close(torch.tensor(best[0][1]), llama.fill(["the nurse said that [MASK]"], [best[0][0]])[0, 0])
+    with pytest.raises(LevelheadError, match="cannot fill a blank inside a text"):
+        llama.fill(["the [MASK] works"], ["nurse"])
+
+
+def test_classify_is_the_models_own():
+    path = zoo.folder("gpt2", "GPT2ForSequenceClassification")
+    lm = load(path)
+    model = transformers.GPT2ForSequenceClassification.from_pretrained(path)
+    tokenizer = zoo.tokenizer(decoder=True)
+    assert lm.labels == ("LABEL_0", "LABEL_1")
+    for text, ours in zip(TEXTS, lm.classify(TEXTS), strict=True):
+        with torch.no_grad():
+            close(ours, model(**tokenizer(text, return_tensors="pt")).logits[0].log_softmax(-1))
+
+
+class Shapes(TorchDispatchMode):
+    """Every shape that a calculation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.seen.add(tuple(result.shape))
+        return result
+
+
+LONG = "the nurse said that he was tired and the doctor said that she was here and there ."
+LENGTH = len(LONG.split())
+
+
+def test_one_row_of_attention_makes_no_square(bert):
+    length = LENGTH + 2
+    with Shapes() as shapes:
+        (row,) = bert.attention_row([LONG], [(4, 9)])
+    assert row.shape == (3, 4, length)
+    assert any(length in shape for shape in shapes.seen)
+    assert not [shape for shape in shapes.seen if shape.count(length) > 1]
+
+
+def test_the_vocabulary_is_never_scored_at_every_token(bert, llama, monkeypatch):
+    with Shapes() as shapes:
+        bert.fill([LONG.replace("tired", "[MASK]")], ["lazy"])
+    size = zoo.VOCABULARY
+    assert {shape for shape in shapes.seen if size in shape[1:]} <= {(1, size), (24, size)}
+    monkeypatch.setattr(vocabulary, "PIECE", 4 * size)
+    whole = llama.log_prob([LONG] * 2).value
+    with Shapes() as shapes:
+        pieces = llama.log_prob([LONG] * 2).value
+    close(pieces, whole)
+    scored = {shape for shape in shapes.seen if len(shape) == 2 and shape[1] == size}
+    assert max(rows for rows, _ in scored) == 24  # the weight itself; scores come four at a time
+    assert (4, size) in scored
+
+
+def test_pieces_have_the_same_gradient(llama, monkeypatch):
+    from levelhead.models import asks
+
+    reading = asks.continuing(llama, TEXTS, None)[0]
+
+    def gradient():
+        gates = torch.ones(3, 4, requires_grad=True)
+        values = llama.answer(reading, [0, 2], gates={"head_out": gates}).values
+        return torch.autograd.grad(values.sum(), gates)[0]
+
+    whole = gradient()
+    monkeypatch.setattr(vocabulary, "PIECE", 4 * zoo.VOCABULARY)
+    close(gradient(), whole)
+
+
+def test_an_edited_model_is_still_a_model(bert):
+    mask = HeadScale([Site("head_out", 1, 1)], 0)
+    again = Projection(Site("block_out", 2), torch.eye(24, dtype=torch.float64)[:2])
+    edited = bert.edited(mask).edited(again)
+    assert edited.edits == (mask, again)
+    assert bert.edits == ()
+    close(edited.embed(TEXTS), bert.edited(mask, again).embed(TEXTS))
+    assert edited.embed(TEXTS)[:, :2].abs().max() < 1e-6
+
+
+def test_edits_act_in_their_order(bert):
+    first = Projection(Site("block_out", 2), torch.eye(24, dtype=torch.float64)[:1])
+    slanted = torch.zeros(1, 24, dtype=torch.float64)
+    slanted[0, :2] = 0.5**0.5
+    second = Projection(Site("block_out", 2), slanted)
+    one, other = bert.edited(first, second), bert.edited(second, first)
+    assert other.embed(TEXTS)[:, 0].abs().max() < 1e-6
+    assert one.embed(TEXTS)[:, 0].abs().max() > 1e-3
+
+
+def test_an_edit_no_forward_passes_is_an_error(bert):
+    pooled = Projection(Site("pooled"), torch.eye(24, dtype=torch.float64)[:1])
+    with pytest.raises(NothingTouched, match="never passes pooled") as error:
+        bert.edited(pooled).embed(TEXTS)
+    assert "next_sentence" in error.value.mend
+    bert.edited(pooled).next_sentence([("he", "she")])
+    with pytest.raises(NothingTouched):
+        bert.edited(pooled).fill(["the [MASK] works"], ["nurse"])
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        (Site("head_out", 3, 0), "the model has 3 layers"),
+        (Site("head_out", 0, 4), "head_out has 4 heads"),
+    ],
+)
+def test_places_the_model_does_not_have_are_refused(bert, site, said):
+    with pytest.raises(LevelheadError, match=said) as error:
+        bert.edited(HeadScale([site], 0))
+    assert "counted from 0" in error.value.mend
+
+
+def test_kv_heads_are_counted_for_themselves(llama):
+    eye = torch.eye(6, dtype=torch.float64)[:1]
+    llama.edited(Projection(Site("query", 0, 3), eye))
+    with pytest.raises(LevelheadError, match="key has 2 heads"):
+        llama.edited(Projection(Site("key", 0, 3), eye))
+
+
+def test_no_pooled_vector_is_said(llama):
+    with pytest.raises(LevelheadError, match="has no pooled vector"):
+        llama.read(TEXTS, [Site("pooled")])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda lm: lm.embed([]), "no text to read"),
+        (lambda lm: lm.embed([""]), "text 0 has no tokens"),
+        (lambda lm: lm.embed(["the nurse"], [(9, 12)]), "no token lies at characters 9 to 12"),
+        (lambda lm: lm.embed(["the nurse"], [(0, 3), (4, 9)]), "1 texts and 2 spans"),
+        (lambda lm: lm.embed(["the"], pooling="max"), "no pooling named 'max'"),
+        (lambda lm: lm.fill(["the nurse"], ["a"]), "has 0 blanks"),
+        (lambda lm: lm.fill(["[MASK] the [MASK]"], ["a"]), "has 2 blanks"),
+        (lambda lm: lm.fill(["the [MASK]"], []), "no word to fill in"),
+        (lambda lm: lm.fill(["the [MASK]"], [""]), "no token lies"),
+        (lambda lm: lm.log_prob(["the nurse"], [[]]), "no token of text 0 can be scored"),
+    ],
+)
+def test_questions_without_an_answer_are_errors(bert, call, said):
+    with pytest.raises(LevelheadError, match=said) as error:
+        call(bert)
+    assert error.value.mend
+
+
+def test_nothing_is_cut_off(bert):
+    with pytest.raises(TooLong, match="text 1 has 72 tokens, the model reads 64") as error:
+        bert.embed(["the nurse", "the " * 70])
+    assert "dropped" in error.value.mend
+
+
+def test_nan_is_an_error_not_a_number(tmp_path):
+    model = zoo.built("bert", "BertForPreTraining")
+    with torch.no_grad():
+        model.bert.encoder.layer[1].output.dense.bias[0] = float("nan")
+    model.save_pretrained(tmp_path)
+    zoo.tokenizer().save_pretrained(tmp_path)
+    lm = load(tmp_path)
+    for call in (
+        lambda: lm.embed(TEXTS),
+        lambda: lm.fill(["the [MASK]"], ["nurse"]),
+        lambda: lm.next_sentence([("he", "she")]),
+        lambda: lm.attention_row(TEXTS[:1], [(0, 3)]),
+    ):
+        with pytest.raises(LevelheadError, match="NaN or infinity"):
+            call()
+
+
+def test_progress_is_told(bert):
+    told = []
+    bert.batched(2).telling(lambda done, total: told.append((done, total))).embed(TEXTS)
+    assert told == [(2, 3), (3, 3)]
+
+
+def test_a_shrunk_batch_is_in_the_settings(bert, monkeypatch):
+    real = type(bert).answer
+
+    def small(self, reading, indices, **options):
+        if len(indices) > 1:
+            raise torch.OutOfMemoryError
+        return real(self, reading, indices, **options)
+
+    expected = bert.embed(TEXTS)
+    lm = bert.batched(3)
+    assert lm.settings["batch_shrunk_to"] is None
+    monkeypatch.setattr(type(bert), "answer", small)
+    close(lm.embed(TEXTS), expected)
+    assert lm.settings["batch_shrunk_to"] == 1
+
+
+def test_a_baked_model_does_not_pass_for_its_base(bert):
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    baked = bert.edited(edit).baked()
+    assert baked.settings["folded"] == (edit.content_hash,)
+    assert bert.settings["folded"] == ()
+    assert baked.edits == ()

@@ -1,0 +1,77 @@
+"""Special tokens are a stated policy; words are found by their characters."""
+
+import json
+import shutil
+
+import pytest
+import tokenizers
+import zoo
+from transformers import AutoTokenizer
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models.load import load
+
+
+@pytest.fixture
+def forgetful(tmp_path):
+    """A Llama whose tokenizer adds no beginning token, as stories15m's."""
+    folder = shutil.copytree(zoo.folder("llama", "LlamaForCausalLM"), tmp_path / "model")
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.post_processor = tokenizers.processors.Sequence([])
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def first_id(lm):
+    return lm.tokens.encode(["the nurse"])[0].row.ids[0]
+
+
+def test_a_tokenizer_that_adds_its_own_is_believed():
+    lm = load(zoo.folder("llama", "LlamaForCausalLM"))
+    assert lm.tokens.bos is None
+    assert first_id(lm) == 1
+    assert load(zoo.folder("llama", "LlamaForCausalLM"), bos="always").tokens.bos is None
+
+
+def test_other_tokenizers_without_one_are_believed(forgetful):
+    lm = load(forgetful)
+    assert lm.tokens.bos is None
+    assert lm.settings["bos"] is None
+    assert first_id(lm) != 1
+
+
+def test_a_beginning_token_is_put_when_asked_for(forgetful):
+    lm = load(forgetful, bos="always")
+    assert lm.settings["bos"] == 1
+    encoded = lm.tokens.encode(["the nurse"])[0]
+    assert encoded.row.ids[0] == 1
+    assert encoded.texts[:2] == (None, 0)
+    assert encoded.within((4, 9)) == (2,)
+    assert lm.log_prob(["the nurse"]).tokens.tolist() == [2]
+    assert load(forgetful).log_prob(["the nurse"]).tokens.tolist() == [1]
+
+
+def test_no_beginning_token_to_put_is_an_error(forgetful):
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((forgetful / name).read_text())
+        settings = {k: v for k, v in settings.items() if not k.startswith("bos_token")}
+        (forgetful / name).write_text(json.dumps(settings | {"bos_token_id": None}))
+    with pytest.raises(LevelheadError, match="no beginning-of-sequence token"):
+        load(forgetful, bos="always")
+
+
+def test_pairs_are_told_apart():
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    (encoded,) = lm.tokens.encode([("he was", "she is here")])
+    assert encoded.row.types == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert encoded.texts == (None, 0, 0, None, 1, 1, 1, None)
+    assert encoded.within((0, 3), text=1) == (4,)
+
+
+def test_the_tokenizer_file_is_what_counts():
+    """transformers reads some families' tokenizer.json with rules of its own, and says nothing."""
+    folder = zoo.folder("qwen2", "Qwen2ForCausalLM")
+    text = "the nurse works"
+    told = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert AutoTokenizer.from_pretrained(folder)(text).input_ids != told
+    assert list(load(folder).tokens.encode([text])[0].row.ids) == told
