@@ -120,7 +120,7 @@ def test_a_missing_layer_is_refused(folder):
 
 def test_a_layer_too_many_is_refused(folder):
     change(folder / "config.json", num_hidden_layers=2)
-    with pytest.raises(LevelheadError, match="holds layers that config.json does not") as error:
+    with pytest.raises(LevelheadError, match=r"holds layers that config\.json does not") as error:
         load(folder)
     assert "num_hidden_layers" in error.value.mend
 

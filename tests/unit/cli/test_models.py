@@ -1,0 +1,83 @@
+"""`doctor` and `bake` on the command line."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+import typer
+import zoo
+
+from levelhead.cli import app
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+
+def levelhead(*args):
+    return subprocess.run(
+        [sys.executable, "-m", "levelhead", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_healthy_model_exits_0():
+    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"))
+    assert result.returncode == 0, result.stderr
+    assert "GPT2LMHeadModel, 3 layers x 4 heads; heads for causal" in result.stdout
+    assert result.stdout.count("\u2713") == 9
+
+
+def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
+    model = zoo.built("bert", "BertForPreTraining")
+    with torch.no_grad():
+        model.bert.encoder.layer[2].output.dense.bias[0] = float("nan")
+    model.save_pretrained(tmp_path)
+    zoo.tokenizer().save_pretrained(tmp_path)
+    result = levelhead("doctor", tmp_path)
+    assert result.returncode == 3
+    assert "\u2717" in result.stdout
+    assert "mend: " in result.stdout
+
+
+def test_marks_are_plain_where_the_terminal_is(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"))
+    assert result.returncode == 0
+    assert result.stdout.count("   ok ") == 9
+
+
+def test_bake_writes_the_edited_model(tmp_path):
+    path = zoo.folder("bert", "BertForPreTraining")
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    save_edits([edit], tmp_path / "edit")
+    result = levelhead("bake", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    texts = ["the nurse works"]
+    torch.testing.assert_close(
+        load(tmp_path / "out").embed(texts), load(path).edited(edit).embed(texts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["doctor", "nowhere/at/all/nothing"], "neither a folder here nor a Hub id"),
+        (["bake", "x", "-o", "y"], "Missing option '--edit'"),
+    ],
+)
+def test_errors_exit_3(args, said):
+    result = levelhead(*args)
+    assert result.returncode == 3
+    assert said in result.stderr
+
+
+def test_options_are_named_as_in_python():
+    keywords = set(inspect.signature(load).parameters) | {"model", "output"}
+    commands = typer.main.get_command(app).commands
+    for verb in ("doctor", "bake"):
+        assert {option.name for option in commands[verb].params} - {"help"} <= keywords
