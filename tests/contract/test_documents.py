@@ -106,3 +106,12 @@ def test_no_machine_paths():
         if (ROOT / path).suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".cff", ""}:
             found = pattern.search((ROOT / path).read_text(errors="ignore"))
             assert not found, f"{path}: {found}"
+
+
+def test_the_page_on_models_lists_every_architecture():
+    from levelhead.models.families import FAMILIES
+
+    page = (ROOT / "docs" / "models.md").read_text()
+    listed = re.findall(r"^\| ([\w-]+) \| (O\(T\)|eager) \|", page, flags=re.MULTILINE)
+    rows = {name: "eager" if row.eager_row else "O(T)" for name, row in FAMILIES.items()}
+    assert dict(listed) == rows

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from assets import asset, smollm2
+from command import levelhead
 
 from levelhead.models.edit_files import save_edits
 from levelhead.models.edits import HeadScale, Projection
@@ -19,15 +20,6 @@ MODELS = {
     "SmolLM2-135M": smollm2,
 }
 SHAPES = {"minibert-en": (6, 12, 12), "stories15m": (6, 6, 6), "SmolLM2-135M": (30, 9, 3)}
-
-
-def levelhead(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "levelhead", *map(str, args)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.families import Family, ModelClass, family
-from levelhead.models.sites import BY_HEAD, Site, Stream, checked
+from levelhead.models.sites import BY_HEAD, QKV, Site, Stream, checked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +85,10 @@ class Anatomy:
             return Place(block, "output", call)
         if stream == "head_out":
             return Place(block.get_submodule(self.family.out), "input", call)
-        path = self.family.mlp if stream == "mlp_out" else getattr(self.family, stream)
+        if stream == "mlp_out":
+            return Place(block.get_submodule(self.family.mlp), "output", call)
+        # Queries, keys and values: three projections, or one that is fused.
+        path = self.family.qkv[QKV.index(stream) % len(self.family.qkv)]
         return Place(block.get_submodule(path), "output", call)
 
     def _pooled(self) -> Place:
@@ -109,7 +112,7 @@ class Anatomy:
         count, size = self.heads_of(stream), self.head_dim
         if stream == "head_out" or not self.family.fused:
             return torch.arange(count * size).view(count, size)
-        part = ("query", "key", "value").index(stream)
+        part = QKV.index(stream)
         if self.family.fused == "by head":
             return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, part]
         begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[part]

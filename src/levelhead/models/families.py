@@ -41,9 +41,8 @@ class Family:
     """The list of layers, from the base model."""
     out: str
     """The attention's output projection; its input is the concatenated head outputs."""
-    query: str
-    key: str
-    value: str
+    qkv: tuple[str, str, str] | tuple[str]
+    """The projections of queries, keys and values; a single one if they are fused."""
     fused: Literal["", "stacked", "by head"] = ""
     """How one projection holds all three: [q|k|v], or [q|k|v] of each head in turn."""
     mlp: str
@@ -128,18 +127,14 @@ def _decoder(name: str, *, head: str = "ForCausalLM") -> tuple[ModelClass, ...]:
 _BERT = Family(
     layers="encoder.layer",
     out="attention.output.dense",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
+    qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
     mlp="output.dense",
     classes=_bert("bert", "Bert"),
 )
 _LLAMA = Family(
     layers="layers",
     out="self_attn.o_proj",
-    query="self_attn.q_proj",
-    key="self_attn.k_proj",
-    value="self_attn.v_proj",
+    qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     mlp="mlp.down_proj",
     classes=_decoder("Llama"),
 )
@@ -164,9 +159,7 @@ FAMILIES: dict[str, Family] = {
     "albert": Family(
         layers="encoder.albert_layer_groups",
         out="attention.dense",
-        query="attention.query",
-        key="attention.key",
-        value="attention.value",
+        qkv=("attention.query", "attention.key", "attention.value"),
         mlp="ffn_output",
         shared=True,
         classes=(
@@ -187,9 +180,7 @@ FAMILIES: dict[str, Family] = {
     "distilbert": Family(
         layers="transformer.layer",
         out="attention.out_lin",
-        query="attention.q_lin",
-        key="attention.k_lin",
-        value="attention.v_lin",
+        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         mlp="ffn.lin2",
         classes=(
             ModelClass(
@@ -209,9 +200,7 @@ FAMILIES: dict[str, Family] = {
     "modernbert": Family(
         layers="layers",
         out="attn.Wo",
-        query="attn.Wqkv",
-        key="attn.Wqkv",
-        value="attn.Wqkv",
+        qkv=("attn.Wqkv",),
         fused="stacked",
         mlp="mlp.Wo",
         classes=(
@@ -231,9 +220,7 @@ FAMILIES: dict[str, Family] = {
     "deberta-v2": Family(
         layers="encoder.layer",
         out="attention.output.dense",
-        query="attention.self.query_proj",
-        key="attention.self.key_proj",
-        value="attention.self.value_proj",
+        qkv=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
         mlp="output.dense",
         eager_row="attention.self",
         positions_too=("query", "key"),
@@ -255,9 +242,7 @@ FAMILIES: dict[str, Family] = {
     "gpt2": Family(
         layers="h",
         out="attn.c_proj",
-        query="attn.c_attn",
-        key="attn.c_attn",
-        value="attn.c_attn",
+        qkv=("attn.c_attn",),
         fused="stacked",
         mlp="mlp.c_proj",
         classes=_decoder("GPT2", head="LMHeadModel"),
@@ -265,9 +250,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neo": Family(
         layers="h",
         out="attn.attention.out_proj",
-        query="attn.attention.q_proj",
-        key="attn.attention.k_proj",
-        value="attn.attention.v_proj",
+        qkv=("attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"),
         mlp="mlp.c_proj",
         eager_row="attn.attention",
         classes=_decoder("GPTNeo"),
@@ -275,9 +258,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": Family(
         layers="layers",
         out="attention.dense",
-        query="attention.query_key_value",
-        key="attention.query_key_value",
-        value="attention.query_key_value",
+        qkv=("attention.query_key_value",),
         fused="by head",
         mlp="mlp.dense_4h_to_h",
         classes=_decoder("GPTNeoX"),
@@ -285,18 +266,14 @@ FAMILIES: dict[str, Family] = {
     "opt": Family(
         layers="decoder.layers",
         out="self_attn.out_proj",
-        query="self_attn.q_proj",
-        key="self_attn.k_proj",
-        value="self_attn.v_proj",
+        qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         mlp="fc2",
         classes=_decoder("OPT"),
     ),
     "bloom": Family(
         layers="h",
         out="self_attention.dense",
-        query="self_attention.query_key_value",
-        key="self_attention.query_key_value",
-        value="self_attention.query_key_value",
+        qkv=("self_attention.query_key_value",),
         fused="by head",
         mlp="mlp.dense_4h_to_h",
         eager_row="self_attention",
@@ -313,9 +290,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "phi3": replace(
         _LLAMA,
-        query="self_attn.qkv_proj",
-        key="self_attn.qkv_proj",
-        value="self_attn.qkv_proj",
+        qkv=("self_attn.qkv_proj",),
         fused="stacked",
         classes=_decoder("Phi3"),
     ),

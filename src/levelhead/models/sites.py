@@ -20,7 +20,8 @@ pooled: what the final classifier is given (the [SENT] of Dawkins et al. 2024).
 """
 
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-BY_HEAD: tuple[Stream, ...] = ("head_out", "query", "key", "value")
+QKV: tuple[Stream, ...] = ("query", "key", "value")
+BY_HEAD: tuple[Stream, ...] = ("head_out", *QKV)
 """Streams that are split into heads. Keys and values have as many as the model has kv heads."""
 WITHOUT_LAYER: tuple[Stream, ...] = ("embeddings", "pooled")
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from command import levelhead
 
 from levelhead import __version__
 from levelhead.core.canonical import content_hash
@@ -11,16 +12,6 @@ from levelhead.core.frozen import Frozen
 from levelhead.engine.jobs import Job, UnitsFailed, run
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
-
-
-def levelhead(*args, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "levelhead", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
 
 
 def test_help_costs_at_most_half_a_cpu_second(record_property):

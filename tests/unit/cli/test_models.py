@@ -1,28 +1,18 @@
 """`doctor` and `bake` on the command line."""
 
 import inspect
-import subprocess
-import sys
 
 import pytest
 import torch
 import typer
 import zoo
+from command import levelhead
 
 from levelhead.cli import app
 from levelhead.models.edit_files import save_edits
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
-
-
-def levelhead(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "levelhead", *map(str, args)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_a_healthy_model_exits_0():
