@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
@@ -14,6 +16,8 @@ from levelhead.models.families import Family, ModelClass, family
 from levelhead.models.sites import BY_HEAD, QKV, Site, Stream, checked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import PreTrainedModel
 
 
@@ -40,6 +44,9 @@ class Anatomy:
     kv_heads: int
     head_dim: int
     """From the width of the output projection: hidden size / heads is wrong for some families."""
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    holder: list[int] = field(default_factory=list, repr=False)
+    """The thread whose forward is under way."""
 
     @classmethod
     def of(cls, model: PreTrainedModel, model_class: ModelClass) -> Anatomy:
@@ -50,6 +57,10 @@ class Anatomy:
         if not blocks:
             raise LevelheadError("the model has no layers", mend="use a model with at least one")
         heads = int(model.config.num_attention_heads)
+        if heads < 1:
+            raise LevelheadError(
+                f"the model has {heads} heads", mend="correct num_attention_heads in config.json"
+            )
         kv_heads = int(getattr(model.config, "num_key_value_heads", None) or heads)
         width = weight_shape(blocks[0].get_submodule(row.out))[1]
         if width % heads or heads % kv_heads:
@@ -58,6 +69,25 @@ class Anatomy:
                 mend="correct num_attention_heads in the model's config.json",
             )
         return cls(model, row, model_class, backbone, blocks, heads, kv_heads, width // heads)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the model for one forward: hooks of two threads would mix and give wrong numbers."""
+        if self.holder and self.holder[-1] == threading.get_ident():
+            raise LevelheadError(
+                "the model is asked again from inside one of its own forwards",
+                mend="finish the forward first, or load the model a second time",
+            )
+        with self.lock:
+            self.holder.append(threading.get_ident())
+            try:
+                yield
+            finally:
+                self.holder.pop()
+
+    def modules(self, stream: Stream) -> set[torch.nn.Module]:
+        """The modules a stream is found at, over all layers."""
+        return {self.place(stream, layer).module for layer in range(self.layers)}
 
     @property
     def layers(self) -> int:
@@ -123,7 +153,7 @@ class Anatomy:
         if site.stream in BY_HEAD:
             return self.head_dim * (self.heads_of(site.stream) if site.head is None else 1)
         place = self.place(site.stream, site.layer)
-        if site.stream == "mlp_out":
+        if site.stream == "mlp_out" and is_linear(place.module):
             return weight_shape(place.module)[0]
         if site.stream == "pooled" and place.side == "input":
             return weight_shape(place.module)[1]
@@ -163,6 +193,12 @@ def weight_shape(linear: torch.nn.Module) -> tuple[int, int]:
     """(out, in) of a linear map, whichever way round it keeps its weight."""
     rows, columns = cast("torch.Tensor", linear.weight).shape
     return (columns, rows) if is_transposed(linear) else (rows, columns)
+
+
+def is_linear(module: torch.nn.Module) -> bool:
+    """Whether a module is a linear map with a weight matrix."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.dim() == 2
 
 
 def is_transposed(linear: torch.nn.Module) -> bool:

@@ -14,18 +14,18 @@ from levelhead.models.readings import (
     Target,
     TopWords,
 )
-from levelhead.models.tokens import MASK, Row
+from levelhead.models.sites import Site
+from levelhead.models.tokens import MASK, Row, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from levelhead.models.lm import LM, Pooling
     from levelhead.models.readings import Part
-    from levelhead.models.sites import Site
     from levelhead.models.tokens import Encoded, Span
 
-Summed = tuple[Reading, list[int], int]
-"""A reading, the item each of its rows belongs to, and how many items there are."""
+Scored = tuple[Reading, list[int]]
+"""A reading, and how many tokens each of its items is the sum of."""
 
 
 def embedding(
@@ -43,6 +43,7 @@ def states(
     pooling: Pooling | None,
 ) -> Reading:
     """Activations at sites (none: the last hidden state) of words or sentences."""
+    _not_of_the_base(lm, sites, spans, pooling)
     encoded = lm.tokens.encode(texts)
     if spans is None:
         tokens = tuple(_pooled(lm, one, pooling) for one in encoded)
@@ -63,10 +64,10 @@ def attention(lm: LM, texts: Sequence[str], spans: Sequence[Span]) -> Reading:
 
 def follows(lm: LM, pairs: Sequence[tuple[str, str]]) -> Reading:
     """Whether one text follows another."""
-    return Reading(
-        _rows(lm.tokens.encode([(first, second) for first, second in pairs])),
-        Classes("next_sentence"),
-    )
+    encoded = lm.tokens.encode(pairs)
+    if not all(1 in one.texts for one in encoded):
+        raise LevelheadError("a single text where a pair is wanted", mend="give (first, second)")
+    return Reading(_rows(encoded), Classes("next_sentence"))
 
 
 def classes(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
@@ -74,9 +75,7 @@ def classes(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
     return Reading(_rows(lm.tokens.encode(texts)), Classes("classifier"))
 
 
-def continuing(
-    lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None
-) -> tuple[Reading, list[int], list[int]]:
+def continuing(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None) -> Scored:
     """A causal model's log-probability: every token is read at the position before it."""
     encoded = lm.tokens.encode(texts)
     wanted = [[i for i in one if i > 0] for one in _scored(lm, encoded, texts, spans)]
@@ -86,12 +85,10 @@ def continuing(
         for one, positions in zip(encoded, wanted, strict=True)
     )
     reading = Reading(_rows(encoded), LogProbs(targets, columns=1))
-    return reading, list(range(len(texts))), [len(positions) for positions in wanted]
+    return reading, [len(positions) for positions in wanted]
 
 
-def masking(
-    lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None
-) -> tuple[Reading, list[int], list[int]]:
+def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None) -> Scored:
     """A masked model's pseudo log-likelihood: a row for every token, with that token masked."""
     encoded = lm.tokens.encode(texts)
     wanted = _scored(lm, encoded, texts, spans)
@@ -102,18 +99,21 @@ def masking(
             rows.append(_with(one.row, {i: lm.tokens.mask}))
             targets.append((Target(i, (one.row.ids[i],), (0,)),))
             items.append(item)
-    reading = Reading(tuple(rows), LogProbs(tuple(targets), columns=1))
-    return reading, items, [len(positions) for positions in wanted]
+    reading = Reading(tuple(rows), LogProbs(tuple(targets), columns=1), tuple(items))
+    return reading, [len(positions) for positions in wanted]
 
 
-def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Summed:
+def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
     """Each word in the blank of each text.
 
     The word is put into the text, so that its tokens are those it has there (capital letters, the
-    blank before it); then they are masked again. Words of one token share a row.
+    space before it); then they are masked again. Words of one token share a row.
     """
-    if not words:
-        raise LevelheadError("there is no word to fill in", mend="give at least one word")
+    listed(texts)
+    if isinstance(words, str) or not words or not all(word.strip() for word in words):
+        raise LevelheadError(
+            f"no list of words to fill in: {words!r:.60}", mend="give at least one word, in a list"
+        )
     one = _filling_causal if lm.anatomy.cls.causal else _filling_masked
     rows: list[Row] = []
     targets: list[tuple[Target, ...]] = []
@@ -137,61 +137,67 @@ def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Summed:
         )
         for row in targets
     )
-    reading = Reading(tuple(rows), LogProbs(level, columns=spare + 1))
-    return reading, items, len(texts)
+    return Reading(tuple(rows), LogProbs(level, columns=spare + 1), tuple(items))
 
 
 def likeliest(lm: LM, texts: Sequence[str], k: int) -> Reading:
     """The likeliest tokens for the blank of each text."""
+    size = int(lm.anatomy.model.config.vocab_size)
+    if not 0 < k <= size:
+        raise LevelheadError(f"the {k} likeliest of {size} words", mend=f"ask for 1 to {size}")
     if lm.anatomy.cls.causal:
-        encoded = lm.tokens.encode([_open_end(text) for text in texts])
+        encoded = lm.tokens.encode([_open_end(str(text)) for text in listed(texts)])
         return Reading(_rows(encoded), TopWords(tuple(len(one.row.ids) - 1 for one in encoded), k))
-    marked = [_blank(text) for text in texts]
     mask = str(lm.tokens.tokenizer.mask_token)
-    encoded = lm.tokens.encode([before + mask + after for before, after in marked])
+    marked = [mask.join(_blank(str(text))) for text in listed(texts)]
+    encoded = lm.tokens.encode(marked, blanks=1)
     positions = [one.row.ids.index(lm.tokens.mask) for one in encoded]
     return Reading(_rows(encoded), TopWords(tuple(positions), k))
+
+
+def _filled(lm: LM, text: str, words: Sequence[str]) -> Iterator[tuple[Encoded, tuple[int, ...]]]:
+    """The text with each word in its blank, and the positions of the word's tokens.
+
+    A token that is only the space before the word belongs to it: without it, words whose first
+    letter starts a token of its own would be too likely.
+    """
+    before, after = _blank(text)
+    whole = [before + word + after for word in words]
+    for word, full, one in zip(words, whole, lm.tokens.encode(whole), strict=True):
+        span = (len(before.rstrip()), len(before) + len(word))
+        yield one, lm.tokens.of_word(one, span, full)
 
 
 def _filling_masked(
     lm: LM, text: str, words: Sequence[str]
 ) -> list[tuple[Row, tuple[Target, ...]]]:
-    before, after = _blank(text)
-    single: dict[Row, dict[int, list[tuple[int, int]]]] = {}
-    several = []
-    span = [(len(before), len(before) + len(word)) for word in words]
-    for column, one in enumerate(lm.tokens.encode([before + word + after for word in words])):
-        places = lm.tokens.at(one, span[column], before + words[column] + after)
+    single: dict[tuple[Row, int], list[tuple[int, int]]] = {}
+    several: list[tuple[Row, tuple[Target, ...]]] = []
+    for column, (one, places) in enumerate(_filled(lm, text, words)):
         if len(places) == 1:
             row = _with(one.row, {places[0]: lm.tokens.mask})
-            single.setdefault(row, {}).setdefault(places[0], []).append(
-                (one.row.ids[places[0]], column)
-            )
+            single.setdefault((row, places[0]), []).append((one.row.ids[places[0]], column))
             continue
         for n, place in enumerate(places):
             row = _with(one.row, dict.fromkeys(places[n:], lm.tokens.mask))
             several.append((row, (Target(place, (one.row.ids[place],), (column,)),)))
-    together = [
-        (row, tuple(Target(place, *zip(*pairs, strict=True)) for place, pairs in places.items()))
-        for row, places in single.items()
-    ]
-    return together + several
+    for (row, place), pairs in single.items():
+        several.append((row, (Target(place, *zip(*pairs, strict=True)),)))
+    return several
 
 
 def _filling_causal(
     lm: LM, text: str, words: Sequence[str]
 ) -> list[tuple[Row, tuple[Target, ...]]]:
-    before = _open_end(text)
-    start = len(text.partition(MASK)[0])
+    _open_end(text)
     found = []
-    for column, one in enumerate(lm.tokens.encode([text.replace(MASK, word) for word in words])):
-        places = lm.tokens.at(one, (start, start + len(words[column])), before)
-        targets = tuple(Target(i - 1, (one.row.ids[i],), (column,)) for i in places)
+    for column, (one, places) in enumerate(_filled(lm, text, words)):
         if places[0] == 0:
             raise LevelheadError(
                 f"nothing stands before the blank of {text!r:.60}",
                 mend="write a text before [MASK], or load the model with bos='always'",
             )
+        targets = tuple(Target(i - 1, (one.row.ids[i],), (column,)) for i in places)
         found.append((one.row, targets))
     return found
 
@@ -231,7 +237,7 @@ def _pooled(lm: LM, encoded: Encoded, pooling: Pooling | None) -> tuple[int, ...
         "first": (0,),
         "last": (len(encoded.row.ids) - 1,),
     }
-    default = "last" if lm.is_decoder else "first"
+    default = "last" if lm.is_causal else "first"
     if (chosen := pooling or default) not in ways:
         raise UnknownName("pooling", str(chosen), ways)
     return ways[chosen]
@@ -253,6 +259,8 @@ def _scored(
     spans: Sequence[Sequence[Span]] | None,
 ) -> list[list[int]]:
     if spans is None:
+        for one, text in zip(encoded, texts, strict=True):
+            lm.tokens.known(one, one.words(), text)
         return [list(one.words()) for one in encoded]
     _same_length(texts, spans)
     return [
@@ -268,6 +276,19 @@ def _check_scored(wanted: Sequence[Sequence[int]], texts: Sequence[str]) -> None
                 f"no token of text {i} can be scored: {texts[i]!r:.60}",
                 mend="leave it out, or load a causal model with bos='always'",
             )
+
+
+def _not_of_the_base(
+    lm: LM, sites: Sequence[Site], spans: Sequence[Span] | None, pooling: Pooling | None
+) -> None:
+    """Refuse what a fold into the pooler has left unedited: the first token's own last state."""
+    last = Site("block_out", lm.anatomy.layers - 1)
+    first = spans is None and (pooling or ("last" if lm.is_causal else "first")) == "first"
+    if lm.folded_into_pooler and first and (not sites or last in sites or Site("pooled") in sites):
+        raise LevelheadError(
+            "the first token's edit was folded into the pooler; its hidden state is the base's",
+            mend="read it from the edited model before baking",
+        )
 
 
 def _same_length(texts: Sequence[str], spans: Sequence[object]) -> None:

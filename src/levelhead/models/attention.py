@@ -9,6 +9,7 @@ the row out of what their attention module returns and lets go of the rest.
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "levelhead_row"
 
-_wanted: list[_Rows] = []
-"""The rows being collected by the forward under way; the innermost last."""
+_now = threading.local()
+"""`rows`: what is collected by the forward that this thread is in."""
 
 
 class _Rows:
@@ -64,7 +65,7 @@ def attention_rows(anatomy: Anatomy, weights: torch.Tensor) -> Iterator[list[tor
 def _by_interface(anatomy: Anatomy, rows: _Rows) -> Iterator[None]:
     config = anatomy.model.config
     before = config._attn_implementation
-    _wanted.append(rows)
+    _now.rows = rows
     try:
         # The attribute the model's own layers read at every call; set_attn_implementation would
         # warn about names it does not know.
@@ -72,7 +73,7 @@ def _by_interface(anatomy: Anatomy, rows: _Rows) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
-        _wanted.pop()
+        del _now.rows
 
 
 def _attention(
@@ -85,7 +86,7 @@ def _attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """sdpa, and beside it the attention of the wanted queries."""
-    rows = _wanted[-1]
+    rows: _Rows = _now.rows
     queries, counts = _positions(rows.weights)
     picked = query.gather(
         2, queries[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3])

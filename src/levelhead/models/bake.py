@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.anatomy import Anatomy, is_transposed
+from levelhead.models.anatomy import Anatomy, is_linear, is_transposed
 from levelhead.models.sites import BY_HEAD, Site, Stream
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def _fold(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]]) -> _Fol
     module, side, _ = anatomy.place(stream, layer)
     if stream in anatomy.family.positions_too and anatomy.model.config.share_att_key:
         raise NotBakeable(*here[0], "the same weights are applied to position embeddings")
+    if not (is_linear(module) or stream == "pooled"):
+        raise NotBakeable(*here[0], "a norm stands between the weights and this place")
     if stream == "pooled" and side == "output":
         raise NotBakeable(*here[0], "no linear map follows the pooler")
     size = anatomy.size(Site(stream, layer))

@@ -39,7 +39,7 @@ class Batching:
     level: bool = False
     """Only rows of one length share a batch, so that nothing is padded."""
     smallest: int = field(default=0)
-    """The size it had to shrink to; 0 if it never did."""
+    """The least size it had to shrink to so far; 0 if it never did."""
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
@@ -47,45 +47,44 @@ class Batching:
                 f"a batch of {self.size!r} rows", mend="give a whole number of at least 1"
             )
 
-    @property
-    def now(self) -> int:
-        """The size in use."""
-        return self.smallest or self.size
-
     def over(
         self, rows: Sequence[Row], run: Callable[[Sequence[int]], Result]
     ) -> Iterator[tuple[tuple[int, ...], Result]]:
-        """Run something over all rows in batches, halving them where memory does not suffice."""
-        waiting = sorted_by_length(rows)
+        """Run something over all rows in batches, halving them where memory does not suffice.
+
+        Every run starts with the full size, so that batches do not depend on earlier runs.
+        """
+        waiting, size = sorted_by_length(rows), self.size
         while waiting:
-            indices = waiting[: self.now]
+            indices = waiting[:size]
             if self.level:
                 length = len(rows[indices[0]].ids)
                 indices = [i for i in indices if len(rows[i].ids) == length]
-            result = self._tried(indices, run)
+            result = _tried(indices, run)
             if result is None:
+                size = max(1, len(indices) // 2)
+                self.smallest = min(self.smallest or size, size)
                 continue
             yield tuple(indices), result
             waiting = waiting[len(indices) :]
 
-    def _tried(
-        self, indices: Sequence[int], run: Callable[[Sequence[int]], Result]
-    ) -> Result | None:
-        try:
-            return run(indices)
-        except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            if len(indices) == 1:
-                raise LevelheadError(
-                    "memory does not suffice for a single text",
-                    mend="use a smaller dtype, split the model with device_map, or shorten texts",
-                ) from error
-            self.smallest = max(1, min(self.now, len(indices)) // 2)
-        # Outside the handler, so that the failed forward's tensors are no longer held.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        return None
+
+def _tried(indices: Sequence[int], run: Callable[[Sequence[int]], Result]) -> Result | None:
+    """The result, or None if memory did not suffice."""
+    try:
+        return run(indices)
+    except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        if len(indices) == 1:
+            raise LevelheadError(
+                "memory does not suffice for a single text",
+                mend="use a smaller dtype, split the model with device_map, or shorten texts",
+            ) from error
+    # Outside the handler, so that the failed forward's tensors are no longer held.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return None
 
 
 def sorted_by_length(rows: Sequence[Row]) -> list[int]:

@@ -25,8 +25,18 @@ if TYPE_CHECKING:
 
 SAFE = ("model.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-"""What is fetched from a hub: never code, never a pickle."""
+SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
+"""Config and tokenizer, in all the files they come in."""
+WANTED = ("*.safetensors", *SETTINGS)
+"""What is fetched from a hub: never code, and a pickle only if asked for."""
+REFUSED = {
+    "auto_map": "asks to run code that comes with the checkpoint",
+    "quantization_config": "says the weights are quantised: they cannot be read as they are",
+    "transformers_weights": "names other files for the weights",
+    "attn_implementation": "names the code that computes attention",
+    "_attn_implementation": "names the code that computes attention",
+}
+"""Keys of config.json and tokenizer_config.json that we do not follow, and what they do."""
 
 
 class Unsafe(LevelheadError):
@@ -51,7 +61,7 @@ class Checkpoint:
     def inspect(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
         """Read a folder's config and the names of its weights, and refuse what is unsafe."""
         config = _json(folder / "config.json")
-        _refuse_code(folder, config)
+        _refuse(folder, config)
         if (folder / "adapter_config.json").exists():
             raise LevelheadError(
                 f"{folder} holds an adapter beside or instead of a model",
@@ -77,11 +87,9 @@ class Checkpoint:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over everything that decides what the model says: weights, config, tokenizer."""
-        told = [*self.weights, self.folder / "config.json"]
-        told += sorted(self.folder.glob("tokenizer*")) + sorted(self.folder.glob("vocab*"))
-        told += sorted(self.folder.glob("merges.txt")) + sorted(self.folder.glob("*.model"))
-        told += sorted(self.folder.glob("added_tokens.json"))
-        return content_hash({path.name: file_hash(path) for path in told})
+        told = {path for pattern in SETTINGS for path in self.folder.glob(pattern)}
+        told |= set(self.weights)
+        return content_hash({path.name: file_hash(path) for path in sorted(told)})
 
     @property
     def candidates(self) -> list[ModelClass]:
@@ -116,32 +124,35 @@ def _json(path: Path) -> dict[str, Any]:
         raise LevelheadError(
             f"{path.parent} has no {path.name}", mend="give a folder written by save_pretrained"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LevelheadError(f"{path} is no JSON: {error}", mend="fetch the model again") from None
     if not isinstance(found, dict):
         raise LevelheadError(f"{path} holds no settings", mend="fetch the model again")
     return found
 
 
-def _refuse_code(folder: Path, config: dict[str, Any]) -> None:
+def _refuse(folder: Path, config: dict[str, Any]) -> None:
     asks = {"config.json": config}
     if (path := folder / "tokenizer_config.json").exists():
         asks[path.name] = _json(path)
     for name, settings in asks.items():
-        if "auto_map" in settings:
+        for key in settings.keys() & REFUSED.keys():
             raise Unsafe(
-                f"{name} asks to run code that comes with the checkpoint (auto_map)",
-                mend="levelhead never runs it; if transformers itself knows this architecture, "
-                "remove auto_map from a copy of the folder",
+                f"{name} {REFUSED[key]} ({key})",
+                mend="levelhead does not follow it; if transformers knows the model without "
+                f"{key}, remove it from a copy of the folder",
             )
 
 
 def _files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
     if (folder / single).exists():
         return (folder / single,)
-    names = sorted(set(_json(folder / index).get("weight_map", {}).values()))
+    placed = _json(folder / index).get("weight_map")
+    if not isinstance(placed, dict) or not all(isinstance(v, str) for v in placed.values()):
+        raise LevelheadError(f"{index} names no files", mend="fetch the model again")
+    names = sorted(set(placed.values()))
     for name in names:
-        if os.path.basename(str(name)) != name or name in ("", ".", ".."):
+        if os.path.basename(name) != name or name in ("", ".", ".."):
             raise Unsafe(
                 f"{index} names a file outside its folder: {name!r}", mend="fetch the model again"
             )

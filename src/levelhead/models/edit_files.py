@@ -14,7 +14,7 @@ from safetensors.torch import save as written_tensors
 
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import Url, join, read_bytes, write_atomic
+from levelhead.core.files import Url, join, located, read_bytes, write_atomic
 from levelhead.core.results import Record, Sha256
 from levelhead.models.edits import Edit, HeadScale, Projection
 from levelhead.models.sites import Site
@@ -50,8 +50,8 @@ class _Contents(Record):
 
 def save_edits(edits: Sequence[Edit], folder: Url) -> None:
     """Write edits into a folder that `load_edits` and `load(edit=...)` read."""
-    if not edits:
-        raise LevelheadError("there is no edit to save", mend="give at least one")
+    if isinstance(edits, Edit) or not edits:
+        raise LevelheadError("there is no list of edits to save", mend="write [edit]")
     tensors = written_tensors(
         {
             f"{i}.{name}": value.contiguous()
@@ -75,9 +75,13 @@ def save_edits(edits: Sequence[Edit], folder: Url) -> None:
         ),
     )
     plain = contents.model_dump()
+    text = canonical({"sha256": content_hash(plain), "contents": plain})
+    fs, path = located(join(folder, TEXT))
+    if fs.exists(path) and read_bytes(join(folder, TEXT)) != text:
+        raise LevelheadError(f"{folder} holds other edits", mend="give a new folder")
     write_atomic(join(folder, TENSORS), tensors)
     # The text is written last and names the tensors' hash: half a folder is never read as an edit.
-    write_atomic(join(folder, TEXT), canonical({"sha256": content_hash(plain), "contents": plain}))
+    write_atomic(join(folder, TEXT), text)
 
 
 def load_edits(folder: Url) -> tuple[Edit, ...]:
@@ -109,7 +113,7 @@ def _contents(folder: Url) -> _Contents:
     try:
         found = json.loads(_bytes(folder, TEXT))
         contents = _Contents.model_validate_json(json.dumps(found["contents"]))
-    except (ValueError, ValidationError, KeyError, TypeError) as error:
+    except (ValueError, ValidationError, KeyError, TypeError, RecursionError) as error:
         raise RefusedEdits(
             f"{TEXT} is no edit file: {str(error).splitlines()[0]}",
             mend="give a folder that save_edits wrote",

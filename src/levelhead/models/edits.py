@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
 
 import torch
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from levelhead.core.canonical import Json
 
-Tokens = Literal["all", "first"]
+Which = Literal["all", "first"]
+"""The tokens an edit acts on."""
 
 
 class Edit(ABC):
@@ -132,11 +133,9 @@ class Projection(Edit):
     """
 
     site: Site
-    basis: torch.Tensor = field(repr=False)
-    """`[k, width]`, one direction a row; orthonormal, float64."""
-    weights: torch.Tensor
-    """`[k]` in [0, 1], float64."""
-    tokens: Tokens = "all"
+    _basis: torch.Tensor = field(repr=False)
+    _weights: torch.Tensor
+    tokens: Which = "all"
     kind: ClassVar[str] = "projection"
 
     def __init__(
@@ -145,19 +144,29 @@ class Projection(Edit):
         basis: torch.Tensor,
         *,
         weights: torch.Tensor | None = None,
-        tokens: Tokens = "all",
+        tokens: Which = "all",
     ) -> None:
         basis = torch.as_tensor(basis).detach().to("cpu", torch.float64, copy=True)
         ones = torch.ones(basis.shape[:1], dtype=torch.float64)
         given = ones if weights is None else torch.as_tensor(weights).detach()
         weights = given.to("cpu", torch.float64, copy=True)
         _check_directions(basis, weights)
-        if tokens not in get_args(Tokens):
-            raise UnknownName("choice of tokens", str(tokens), get_args(Tokens))
+        if tokens not in get_args(Which):
+            raise UnknownName("choice of tokens", str(tokens), get_args(Which))
         object.__setattr__(self, "site", checked(site))
-        object.__setattr__(self, "basis", basis)
-        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "_basis", basis)
+        object.__setattr__(self, "_weights", weights)
         object.__setattr__(self, "tokens", tokens)
+
+    @property
+    def basis(self) -> torch.Tensor:
+        """`[k, width]` in float64, one orthonormal direction a row. A copy: edits are frozen."""
+        return self._basis.clone()
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """`[k]` in [0, 1], float64. A copy."""
+        return self._weights.clone()
 
     @property
     def at(self) -> tuple[Site, ...]:  # type: ignore[override]  # a field there, derived here
@@ -172,8 +181,8 @@ class Projection(Edit):
         return self._taken_out(activation)
 
     def _taken_out(self, activation: torch.Tensor) -> torch.Tensor:
-        basis = self.basis.to(activation)
-        along = (activation @ basis.T) * self.weights.to(activation)
+        basis = self._basis.to(activation)
+        along = (activation @ basis.T) * self._weights.to(activation)
         return activation - along @ basis
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
@@ -181,11 +190,11 @@ class Projection(Edit):
         if self.tokens == "first" and site.stream != "pooled":
             return None
         eye = torch.eye(width, dtype=torch.float64)
-        return eye - self.basis.T @ (self.weights[:, None] * self.basis)
+        return eye - self._basis.T @ (self._weights[:, None] * self._basis)
 
     def width(self, site: Site) -> int:
         """That of its directions."""
-        return int(self.basis.shape[1])
+        return int(self._basis.shape[1])
 
     @property
     def settings(self) -> Mapping[str, Json]:
@@ -205,6 +214,8 @@ class Projection(Edit):
 
 
 def _check_directions(basis: torch.Tensor, weights: torch.Tensor) -> None:
+    if basis.dim() == 1:
+        raise LevelheadError("one direction where a list is wanted", mend="give direction[None]")
     if basis.dim() != 2 or not basis.shape[0] or weights.shape != basis.shape[:1]:
         raise LevelheadError(
             f"directions of shape {tuple(basis.shape)} with weights {tuple(weights.shape)}",
@@ -228,7 +239,19 @@ def _check_directions(basis: torch.Tensor, weights: torch.Tensor) -> None:
 
 
 def _sites(at: Iterable[Site]) -> tuple[Site, ...]:
-    sites = tuple(checked(Site(*site)) for site in at)
+    """Checked, and sorted: within one edit their order means nothing."""
+    given: tuple[object, ...] = tuple(at)  # one Site is a tuple too, of other things
+    if not all(isinstance(site, Site) for site in given):
+        raise LevelheadError(
+            f"{at!r:.60} is no list of sites",
+            mend="write [Site('head_out', layer, head)], or [Site.paper('9-12')]",
+        )
+    sites = tuple(
+        sorted(
+            map(checked, cast("tuple[Site, ...]", given)),
+            key=lambda site: (site.stream, site.layer, str(site)),
+        )
+    )
     if not sites:
         raise LevelheadError("an edit needs a site", mend="give at least one Site")
     if len(set(sites)) < len(sites):

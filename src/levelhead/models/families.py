@@ -8,9 +8,12 @@ an architecture is adding a row; the battery in tests/contract/test_families.py 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from levelhead.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from levelhead.models.sites import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ class Family:
     fused: Literal["", "stacked", "by head"] = ""
     """How one projection holds all three: [q|k|v], or [q|k|v] of each head in turn."""
     mlp: str
-    """The feed-forward's last projection."""
+    """What the feed-forward adds to the residual: its last projection, or the norm behind it."""
     classes: tuple[ModelClass, ...]
     """Tried in this order; the first whose heads the checkpoint really holds is taken."""
     shared: bool = False
@@ -54,7 +57,7 @@ class Family:
     eager_row: str = ""
     """The attention module whose eager output holds the attention, where the family does not go
     through transformers' AttentionInterface under sdpa. Empty: it does, and a row costs O(T)."""
-    positions_too: tuple[str, ...] = ()
+    positions_too: tuple[Stream, ...] = ()
     """Projections that are applied to position embeddings as well, if the config says
     share_att_key: an edit of the tokens' activations cannot be folded into their weights."""
     sees_padding: bool = False
@@ -62,6 +65,11 @@ class Family:
     only rows of one length may share a batch."""
     position_offset: int = 0
     """Position embeddings that no token may use (RoBERTa counts from its padding index)."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens see only what stands before them."""
+        return any(row.causal for row in self.classes)
 
 
 def _bert(prefix: str, name: str) -> tuple[ModelClass, ...]:
@@ -138,6 +146,9 @@ _LLAMA = Family(
     mlp="mlp.down_proj",
     classes=_decoder("Llama"),
 )
+
+_NORMED = "post_feedforward_layernorm"
+# Behind Gemma's projection stands a norm that undoes any scale: a mask before it has no effect.
 
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
@@ -283,9 +294,10 @@ FAMILIES: dict[str, Family] = {
     "mistral": replace(_LLAMA, classes=_decoder("Mistral")),
     "qwen2": replace(_LLAMA, classes=_decoder("Qwen2")),
     "qwen3": replace(_LLAMA, classes=_decoder("Qwen3")),
-    "gemma2": replace(_LLAMA, classes=_decoder("Gemma2"), eager_row="self_attn"),
+    "gemma2": replace(_LLAMA, classes=_decoder("Gemma2"), eager_row="self_attn", mlp=_NORMED),
     "gemma3_text": replace(
         _LLAMA,
+        mlp=_NORMED,
         classes=(_decoder("Gemma3Text")[0], _decoder("Gemma3")[1], _decoder("Gemma3Text")[2]),
     ),
     "phi3": replace(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.core.errors import LevelheadError
-from levelhead.models.sites import BY_HEAD, Site, Stream
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +33,23 @@ class NothingTouched(LevelheadError):
     """An edit, a mask or a capture did not meet the activation it is for."""
 
 
+class Origin(NamedTuple):
+    """What a stored layer input was made of: it fits no forward that differs below that layer."""
+
+    model: int
+    """Which model in memory."""
+    rows: tuple[tuple[int, ...], ...]
+    edits: tuple[str, ...]
+    """Hashes of the edits that acted below, in order."""
+
+
 class Prefix(NamedTuple):
     """What the layers below `layer` returned for one batch: a forward can go on from here."""
 
     layer: int
     output: Any
     """The last skipped layer's output, edits included, in the shape the model hands it on."""
-    edits: tuple[str, ...]
-    """Hashes of the edits that acted below, in order: only they may have been at work here."""
+    origin: Origin
 
 
 @dataclass
@@ -48,8 +57,8 @@ class Passage:
     """What one forward is to do, and what it has seen."""
 
     anatomy: Anatomy
-    shape: tuple[int, int]
-    """Rows and tokens of the batch."""
+    rows: tuple[tuple[int, ...], ...]
+    """The token ids of the batch, without padding."""
     edits: tuple[Edit, ...] = ()
     gates: Mapping[Stream, torch.Tensor] = field(default_factory=dict)
     """Factors `[layers, heads]`, or `[batch, layers, heads]`, for a stream; after the edits."""
@@ -63,17 +72,23 @@ class Passage:
     _met: set[Where] = field(default_factory=set)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and tokens of the batch."""
+        return len(self.rows), max(map(len, self.rows))
+
+    @property
     def first(self) -> int:
         """The first layer that is really run."""
         return self.start.layer if self.start else 0
 
-    def below(self, layer: int) -> tuple[str, ...]:
-        """Hashes of the edits that act before a layer's input is ready."""
-        return tuple(
+    def origin(self, layer: int) -> Origin:
+        """What a layer's input is made of in this forward."""
+        edits = (
             edit.content_hash
             for edit in self.edits
             if any(is_below(site, layer) for site in edit.at)
         )
+        return Origin(id(self.anatomy.model), self.rows, tuple(edits))
 
     @cached_property
     def wanted(self) -> dict[Where, list[tuple[Edit, Site]]]:
@@ -135,8 +150,10 @@ def is_below(site: Site, layer: int) -> bool:
 @contextmanager
 def instrumented(passage: Passage) -> Iterator[Passage]:
     """Install the hooks of a passage for one forward, and remove them whatever happens."""
+    _check_gates(passage)
     _check_start(passage)
     with ExitStack() as stack:
+        stack.enter_context(passage.anatomy.alone())
         if passage.start:
             stack.enter_context(_skipping(passage.anatomy.blocks, passage.start))
         for hook in _hooks(passage):
@@ -145,20 +162,55 @@ def instrumented(passage: Passage) -> Iterator[Passage]:
         passage.check()
 
 
+def _check_gates(passage: Passage) -> None:
+    """A gate of another shape would be stretched to fit, and mean something else."""
+    anatomy = passage.anatomy
+    for stream, gate in passage.gates.items():
+        if stream not in STREAMS:
+            raise UnknownName("stream", str(stream), STREAMS)
+        layers = 1 if stream in WITHOUT_LAYER else anatomy.layers
+        heads = anatomy.heads_of(stream) if stream in BY_HEAD else 1
+        if tuple(gate.shape) not in {(layers, heads), (len(passage.rows), layers, heads)}:
+            raise LevelheadError(
+                f"gates of shape {tuple(gate.shape)} for {stream} and {len(passage.rows)} rows",
+                mend=f"give [{layers}, {heads}], or [rows, {layers}, {heads}]",
+            )
+
+
 def _check_start(passage: Passage) -> None:
-    start = passage.start
+    start, layers = passage.start, passage.anatomy.layers
+    if out := sorted(layer for layer in passage.keep if not 0 < layer < layers):
+        raise LevelheadError(
+            f"the input of layer {out[0]} cannot be kept", mend=f"keep layers 1 to {layers - 1}"
+        )
+    if passage.keep and passage.gates:
+        raise LevelheadError(
+            "a layer input is not kept from a gated forward", mend="keep it in one without gates"
+        )
     if start is None:
         return
-    below = passage.below(start.layer)
-    if below != start.edits:
+    if passage.origin(start.layer) != start.origin:
         raise LevelheadError(
-            f"the stored input of layer {start.layer} was made with other edits below that layer",
-            mend="resume at or below the first layer that the edits differ in",
+            f"the stored input of layer {start.layer} was made by another model, of other rows or "
+            "with other edits below that layer",
+            mend="resume the same rows, at or below the first layer that the edits differ in",
         )
+    watched = [(stream, layer) for stream, layer in passage.watch]
+    gated = [(stream, 0) for stream in passage.gates]
+    for stream, layer in watched + gated:
+        if is_below(Site(stream, layer), start.layer):
+            raise LevelheadError(
+                f"{Site(stream, layer)} is passed before layer {start.layer}, where this forward "
+                "is resumed: a gate there would have a gradient of 0",
+                mend="read and gate in a whole forward",
+            )
 
 
 def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
     anatomy, blocks = passage.anatomy, set(map(id, passage.anatomy.blocks))
+    again = {
+        module for stream in anatomy.family.positions_too for module in anatomy.modules(stream)
+    }
     inputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
     outputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
     for stream, layer in sorted(passage.wanted):
@@ -170,9 +222,13 @@ def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
         calls = inputs if side == "input" else outputs
         calls[module].setdefault(call, []).append((stream, layer))
     for module, places in inputs.items():
-        yield module.register_forward_pre_hook(_input_hook(passage, places), with_kwargs=True)
+        turns = _turns(passage, module, free=module in again)
+        yield module.register_forward_pre_hook(
+            _input_hook(passage, places, turns), with_kwargs=True
+        )
     for module, places in outputs.items():
-        yield module.register_forward_hook(_output_hook(passage, places))
+        turns = _turns(passage, module, free=module in again)
+        yield module.register_forward_hook(_output_hook(passage, places, turns))
     # Last, so that it sees what the edits made of a layer's output.
     for module in {id(block): block for block in anatomy.blocks}.values():
         layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
@@ -180,9 +236,25 @@ def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
             yield module.register_forward_hook(_keeper(passage, layers))
 
 
-def _input_hook(passage: Passage, calls: Mapping[int, list[Where]]) -> Callable[..., Any]:
-    turns = count()
+def _turns(passage: Passage, module: torch.nn.Module, *, free: bool) -> Iterator[int]:
+    """0, 1, 2 ...: a module's calls in one forward; an error where there are more than layers.
 
+    A feed-forward worked off in chunks, say: an edit would act on the first chunk only.
+    """
+    anatomy = passage.anatomy
+    expected = sum(any(module is inner for inner in block.modules()) for block in anatomy.blocks)
+    for turn in count():
+        if not free and turn >= max(expected, 1):
+            raise NothingTouched(
+                f"{type(module).__name__} is called more often than the model has layers",
+                mend="run `levelhead doctor` on this model: its parts are not where they were",
+            )
+        yield turn
+
+
+def _input_hook(
+    passage: Passage, calls: Mapping[int, list[Where]], turns: Iterator[int]
+) -> Callable[..., Any]:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for where in (places := calls.get(next(turns), ())):
             if args:
@@ -194,9 +266,9 @@ def _input_hook(passage: Passage, calls: Mapping[int, list[Where]]) -> Callable[
     return hook
 
 
-def _output_hook(passage: Passage, calls: Mapping[int, list[Where]]) -> Callable[..., Any]:
-    turns = count()
-
+def _output_hook(
+    passage: Passage, calls: Mapping[int, list[Where]], turns: Iterator[int]
+) -> Callable[..., Any]:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         for where in (places := calls.get(next(turns), ())):
             if isinstance(output, tuple):  # gpt_neo, bloom, deberta-v2: (hidden, attention)
@@ -217,7 +289,7 @@ def _keeper(passage: Passage, layers: Sequence[int]) -> Callable[..., None]:
             return
         # What else a layer returns is attention: large, and never handed to the next layer.
         kept = (output[0], *(None for _ in output[1:])) if isinstance(output, tuple) else output
-        passage.prefixes[after] = Prefix(after, kept, passage.below(after))
+        passage.prefixes[after] = Prefix(after, kept, passage.origin(after))
 
     return hook
 

@@ -13,18 +13,27 @@ from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.files import file_hash
 from levelhead.models.quiet import quiet
 
+RECIPE = 2
+"""Raised when `_convert` writes other files than before; old conversions are then made anew."""
+
 
 def converted(path: Path, cache: Path) -> Path:
     """The folder a GGUF file was converted into; made on first use, whole or not at all."""
-    folder = cache / "gguf" / file_hash(path)[:32]
+    folder = cache / "gguf" / f"{file_hash(path)[:32]}-{RECIPE}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
             try:
+                # Alone in a folder: transformers would take a tokenizer, an adapter or code from
+                # whatever lies beside the file.
+                alone = unfinished / "source"
+                alone.mkdir()
+                (alone / "model.gguf").symlink_to(path.resolve())
                 with quiet():
-                    _convert(path, unfinished)
-                os.replace(unfinished, folder)
+                    _convert(alone / "model.gguf", unfinished / "model")
+                os.replace(unfinished / "model", folder)
+                shutil.rmtree(unfinished)
             except BaseException:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise
@@ -41,12 +50,14 @@ def _convert(path: Path, folder: Path) -> None:
         raise MissingExtra("reading GGUF files", "gguf") from None
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32
+            path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    except (ValueError, OSError, KeyError) as error:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            path.parent, gguf_file=path.name, trust_remote_code=False
+        )
+    except Exception as error:
         raise LevelheadError(
-            f"transformers cannot read {path.name}: {str(error).splitlines()[0]}",
+            f"transformers cannot read this GGUF file: {(str(error).splitlines() or [''])[0]}",
             mend="use a GGUF file of an architecture and quantisation that transformers knows",
         ) from None
     # transformers will not save a model it read from GGUF; a fresh one with the same weights it
@@ -56,4 +67,13 @@ def _convert(path: Path, folder: Path) -> None:
     fresh = type(model)(type(model.config)(**settings))
     fresh.load_state_dict(model.state_dict())
     fresh.save_pretrained(folder)
+    tokenizer.init_kwargs["add_bos_token"] = _adds_bos(path)
     tokenizer.save_pretrained(folder)
+
+
+def _adds_bos(path: Path) -> bool:
+    """What the file says about a beginning token; transformers' tokenizer forgets it."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(path).get_field("tokenizer.ggml.add_bos_token")
+    return bool(field is not None and field.contents())

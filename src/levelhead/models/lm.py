@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
 
 import torch
 
+from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.models import asks
@@ -18,17 +17,18 @@ from levelhead.models.attention import attention_rows
 from levelhead.models.bake import baked
 from levelhead.models.batches import Batching, padded
 from levelhead.models.checkpoints import NoHead
+from levelhead.models.edits import Edit
 from levelhead.models.forward import Passage, Prefix, instrumented
-from levelhead.models.quiet import quiet
 from levelhead.models.readings import Reading, Result
+from levelhead.models.save import save_whole
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.batches import Batch
     from levelhead.models.checkpoints import Checkpoint
-    from levelhead.models.edits import Edit
     from levelhead.models.readings import Part
     from levelhead.models.sites import Site, Stream
     from levelhead.models.tokens import Span, Tokens
@@ -60,6 +60,15 @@ class Answer(NamedTuple):
     prefixes: dict[int, Prefix]
 
 
+def batching_for(anatomy: Anatomy, size: int) -> Batching:
+    """Batches for a model: without padding where it sees padding.
+
+    In float64, families that take their softmax in float32 (gemma2) turn padding into NaN: the
+    least float64 is minus infinity there. Float64 is for checks, so nothing is padded.
+    """
+    return Batching(size, anatomy.family.sees_padding or anatomy.model.dtype == torch.float64)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class LM:
@@ -69,16 +78,11 @@ class LM:
     tokens: Tokens = field(repr=False)
     identity: Identity
     edits: tuple[Edit, ...] = ()
-    batch_size: int = 32
+    batching: Batching = field(repr=False, kw_only=True)
+    """How large batches are, and how they have gone; shared with edited copies."""
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
-    batching: Batching = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        # In float64, families that take their softmax in float32 (gemma2) turn padding into NaN:
-        # the least float64 is minus infinity there. Float64 is for checks, so nothing is padded.
-        anatomy = self.anatomy
-        level = anatomy.family.sees_padding or anatomy.model.dtype == torch.float64
-        object.__setattr__(self, "batching", Batching(self.batch_size, level))
+    folded_into_pooler: bool = field(default=False, repr=False)
+    """Whether an edit of the first token was baked: the base's own state is left there."""
 
     # -- the model itself
 
@@ -98,9 +102,9 @@ class LM:
         )
 
     @property
-    def is_decoder(self) -> bool:
+    def is_causal(self) -> bool:
         """Whether its tokens see only what stands before them."""
-        return any(row.causal for row in self.anatomy.family.classes)
+        return self.anatomy.family.is_causal
 
     @property
     def device(self) -> torch.device:
@@ -111,7 +115,7 @@ class LM:
     @property
     def labels(self) -> tuple[str, ...]:
         """The classifier's classes, in the order of `classify`'s columns."""
-        self._need("classifier", "classify")
+        self._need_classes("labels")
         names = cast("dict[int, str]", self.anatomy.model.config.id2label)
         return tuple(names[i] for i in sorted(names))
 
@@ -127,14 +131,43 @@ class LM:
                 "attention": str(model.config._attn_implementation),
                 "bos": self.tokens.bos,
                 "folded": self.identity.folded,
-                "batch_size": self.batch_size,
+                "batch_size": self.batching.size,
                 "batch_shrunk_to": self.batching.smallest or None,
             }
         )
 
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of what decides its answers: checkpoint, edits, precision, special tokens."""
+        return content_hash(
+            {
+                "checkpoint": self.identity.checkpoint.hash,
+                "folded": self.identity.folded,
+                "edits": [edit.content_hash for edit in self.edits],
+                "class": type(self.anatomy.model).__name__,
+                "dtype": str(self.anatomy.model.dtype),
+                "bos": self.tokens.bos,
+            }
+        )
+
+    def __str__(self) -> str:
+        anatomy = self.anatomy
+        heads = ", ".join(sorted(self.heads)) or "embeddings only"
+        edits = f"; {len(self.edits)} edits" if self.edits else ""
+        return (
+            f"{self.identity.name}: {type(anatomy.model).__name__}, {anatomy.layers} layers x "
+            f"{anatomy.heads} heads; {heads}{edits}"
+        )
+
+    __repr__ = __str__
+
     def edited(self, *edits: Edit) -> LM:
         """This model with more edits, after those it has. The base stays as it is."""
         for edit in edits:
+            if not isinstance(edit, Edit):
+                raise LevelheadError(
+                    f"{edit!r:.60} is no edit", mend="write lm.edited(first, second)"
+                )
             for site in edit.at:
                 self.anatomy.find(site)
                 width, size = edit.width(site), self.anatomy.size(site)
@@ -148,30 +181,26 @@ class LM:
     def baked(self) -> LM:
         """This model with its edits folded into plain weights, in a copy; NotBakeable if not."""
         folded = (*self.identity.folded, *(edit.content_hash for edit in self.edits))
+        into_pooler = any(site.stream == "block_out" for edit in self.edits for site in edit.at)
         return replace(
             self,
             anatomy=baked(self.anatomy, self.edits),
             identity=self.identity._replace(folded=folded),
             edits=(),
+            folded_into_pooler=self.folded_into_pooler or into_pooler,
         )
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write plain weights, edits folded in, and the tokenizer; AutoModel loads the folder."""
-        target = Path(folder)
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise LevelheadError(f"{target} is not empty", mend="give a new folder")
+        """Write plain weights, edits folded in, and the tokenizer; AutoModel loads the folder.
+
+        `levelhead.json` in it says what was folded into which checkpoint.
+        """
         plain = self.baked() if self.edits else self
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
-            written = Path(unfinished, "model")
-            with quiet():
-                plain.anatomy.model.save_pretrained(written)
-                self.tokens.tokenizer.save_pretrained(written)
-            os.replace(written, target)
+        save_whole(plain, Path(folder))
 
     def batched(self, size: int) -> LM:
         """This model reading `size` rows at a time."""
-        return replace(self, batch_size=size)
+        return replace(self, batching=Batching(size, self.batching.level))
 
     def telling(self, progress: Callable[[int, int], None] | None) -> LM:
         """This model calling `progress(done, total)` as rows are read."""
@@ -203,6 +232,8 @@ class LM:
         pooling: Pooling | None = None,
     ) -> dict[Site, torch.Tensor]:
         """`[n, width]` activations at sites, as edits have left them; tokens as in `embed`."""
+        if not sites:
+            raise LevelheadError("there is no site to read", mend="give at least one Site")
         for site in sites:
             self.anatomy.find(site)
         values = self.run(asks.states(self, texts, sites, spans, pooling))
@@ -216,7 +247,7 @@ class LM:
 
     def classify(self, texts: Sequence[str | tuple[str, str]]) -> torch.Tensor:
         """`[n, classes]` log-probabilities; the classes are `labels`."""
-        self._need("classifier", "classify")
+        self._need_classes("classify")
         return self.run(asks.classes(self, texts))
 
     def fill(self, texts: Sequence[str], words: Sequence[str]) -> torch.Tensor:
@@ -226,7 +257,7 @@ class LM:
         masked. A causal model fills a [MASK] that ends the text.
         """
         self._need("vocabulary", "fill")
-        return self._summed(*asks.filling(self, texts, words))[:, : len(words)]
+        return self.run(asks.filling(self, texts, words))[:, : len(words)]
 
     def fill_top(self, texts: Sequence[str], k: int = 10) -> list[list[tuple[str, float]]]:
         """The k likeliest tokens for the one [MASK] of each text, with log-probabilities."""
@@ -253,8 +284,8 @@ class LM:
         """
         self._need("vocabulary", "log_prob")
         ask = asks.continuing if self.anatomy.cls.causal else asks.masking
-        reading, items, counts = ask(self, texts, spans)
-        return Scores(self._summed(reading, items, len(texts))[:, 0], torch.tensor(counts))
+        reading, counts = ask(self, texts, spans)
+        return Scores(self.run(reading)[:, 0], torch.tensor(counts))
 
     def attention_row(self, texts: Sequence[str], spans: Sequence[Span]) -> list[torch.Tensor]:
         """`[layers, heads, tokens]` attention of a word on every token, for each text.
@@ -271,13 +302,17 @@ class LM:
     # -- running readings
 
     def run(self, reading: Reading) -> torch.Tensor:
-        """`[rows, ...]` what a reading gives, without gradient, on the CPU."""
+        """`[items, ...]` what a reading gives, without gradient, on the CPU."""
         order: list[int] = []
         parts = []
         for indices, values in self.batches(reading):
             order.extend(indices)
             parts.append(values)
-        return torch.cat(parts)[torch.tensor(order).argsort()]
+        rows = torch.cat(parts)[torch.tensor(order).argsort()]
+        if reading.items is None:
+            return rows
+        total = torch.zeros(max(reading.items) + 1, *rows.shape[1:], dtype=rows.dtype)
+        return total.index_add(0, torch.tensor(reading.items), rows)
 
     def batches(self, reading: Reading) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
         """Row numbers and values, batch by batch, longest rows first."""
@@ -288,11 +323,6 @@ class LM:
                 return self.answer(reading, indices).values.cpu()
 
         for indices, values in self.batching.over(reading.rows, once):
-            if not values.isfinite().all():
-                raise LevelheadError(
-                    "the model returned NaN or infinity",
-                    mend="load it with dtype='float32'; if it stays, the weights are damaged",
-                )
             done += len(indices)
             if self.progress is not None:
                 self.progress(done, total)
@@ -318,9 +348,14 @@ class LM:
             start: such an input of the same rows: the layers below are not run again.
         """
         batch = padded(reading.rows, indices, pad=self.tokens.pad, device=self.device)
+        if self.batching.level and len(set(batch.lengths)) > 1:
+            raise LevelheadError(
+                "rows of several lengths in one forward of a model that sees padding",
+                mend="take rows of one length, as `batches` does",
+            )
         passage = Passage(
             self.anatomy,
-            shape=(len(indices), batch.width),
+            rows=tuple(reading.rows[i].ids for i in indices),
             edits=self.edits,
             gates=gates or {},
             watch=reading.readout.watch,
@@ -330,7 +365,13 @@ class LM:
         with instrumented(passage):
             hidden, logits, attention = self._forward(batch, reading)
         result = Result(self.anatomy, batch, hidden, logits, passage.seen, attention)
-        return Answer(reading.readout(result), passage.prefixes)
+        values = reading.readout(result)
+        if not values.isfinite().all():
+            raise LevelheadError(
+                "the model returned NaN or infinity",
+                mend="load it with dtype='float32'; if it stays, the weights are damaged",
+            )
+        return Answer(values, passage.prefixes)
 
     def _forward(
         self, batch: Batch, reading: Reading
@@ -338,18 +379,18 @@ class LM:
         readout, inputs = reading.readout, dict(batch.inputs)
         weights = readout.attends(batch)
         if weights is None:
-            return (*self._through(inputs, readout.part), [])
+            return (*self._through(inputs, batch, readout.part), [])
         if self.anatomy.family.eager_row and self._says_attention():
             inputs["output_attentions"] = True  # type: ignore[assignment]
         with attention_rows(self.anatomy, weights) as found:
-            hidden, logits = self._through(inputs, readout.part)
+            hidden, logits = self._through(inputs, batch, readout.part)
         return hidden, logits, found
 
     def _through(
-        self, inputs: dict[str, Any], part: Part
+        self, inputs: dict[str, Any], batch: Batch, part: Part
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         anatomy = self.anatomy
-        if part == "classifier":
+        if part == "classifier" and not self.is_causal:
             return None, anatomy.model(**inputs).logits
         if "use_cache" in inspect.signature(anatomy.backbone.forward).parameters:
             inputs["use_cache"] = False
@@ -357,18 +398,19 @@ class LM:
         if part == "next_sentence":
             head = anatomy.model.get_submodule(anatomy.cls.next_sentence)
             return None, head(output.pooler_output)
+        if part == "classifier":
+            # A decoder is classified by its last token. The model's own forward looks for the last
+            # token that is not padding by its id, which a text may end with; we know the lengths.
+            last = torch.tensor(batch.lengths, device=output.last_hidden_state.device) - 1
+            rows = torch.arange(len(last), device=last.device)
+            head = anatomy.model.get_submodule(anatomy.cls.classifier)
+            return None, head(output.last_hidden_state[rows, last])
         return output.last_hidden_state, None
 
     def _says_attention(self) -> bool:
         """DeBERTa and its like return their attention only if told to."""
         module = self.anatomy.blocks[0].get_submodule(self.anatomy.family.eager_row)
         return "output_attentions" in inspect.signature(module.forward).parameters
-
-    def _summed(self, reading: Reading, items: Sequence[int], count: int) -> torch.Tensor:
-        """A reading with several rows an item, added up by item."""
-        values = self.run(reading)
-        total = torch.zeros(count, values.shape[1], dtype=values.dtype)
-        return total.index_add(0, torch.tensor(items), values)
 
     def _need(self, head: str, verb: str) -> None:
         held = self.heads
@@ -380,3 +422,14 @@ class LM:
             mend="use a checkpoint trained with that head (a new one would be random, and its "
             "scores would be chance)",
         )
+
+    def _need_classes(self, verb: str) -> None:
+        self._need("classifier", verb)
+        config = self.anatomy.model.config
+        kind = getattr(config, "problem_type", None)
+        if int(config.num_labels or 0) < 2 or kind in ("regression", "multi_label_classification"):
+            raise NoHead(
+                f"{self.identity.name} has no exclusive classes: {config.num_labels} outputs"
+                + (f", {kind}" if kind else ""),
+                mend="use a classifier of two or more classes that exclude each other",
+            )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +17,17 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.anatomy import Anatomy
 from levelhead.models.checkpoints import WANTED, Checkpoint
 from levelhead.models.edit_files import load_edits
+from levelhead.models.edits import Edit
 from levelhead.models.families import ModelClass, family
 from levelhead.models.gguf import converted
-from levelhead.models.lm import LM, Identity
+from levelhead.models.lm import LM, Identity, batching_for
 from levelhead.models.quiet import quiet
+from levelhead.models.save import RECORD
 from levelhead.models.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from levelhead.models.edits import Edit
     from levelhead.models.tokens import Bos
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -35,9 +38,9 @@ def load(
     *,
     revision: str | None = None,
     device: str | None = None,
-    dtype: str = "float32",
+    dtype: str | torch.dtype = "float32",
     device_map: str | Mapping[str, int | str] | None = None,
-    edit: str | os.PathLike[str] | Edit | None = None,
+    edit: str | os.PathLike[str] | Edit | Sequence[Edit] | None = None,
     bos: Bos = "auto",
     batch_size: int = 32,
     allow_pickle: bool = False,
@@ -50,37 +53,39 @@ def load(
         device: where all of it goes, "cpu" or "cuda:0".
         dtype: precision of the weights in memory, whatever they are stored in.
         device_map: how to split it over devices, as in transformers ("auto" or a mapping).
-        edit: an edit, or a folder that `save_edits` wrote.
+        edit: an edit, several, or a folder that `save_edits` wrote.
         bos: whether a beginning-of-sequence token is put first; "auto" where it is known to be
             needed and missing.
         batch_size: rows in a batch; halved by itself when memory runs out.
         allow_pickle: read pickled weights, by torch's weights-only reader. Only if you trust them.
     """
-    if dtype not in DTYPES:
-        raise UnknownName("dtype", str(dtype), DTYPES)
+    if (precision := str(dtype).removeprefix("torch.")) not in DTYPES:
+        raise UnknownName("dtype", precision, DTYPES)
     if device is not None and device_map is not None:
         raise LevelheadError("both device and device_map are given", mend="give one of them")
-    folder, commit = _folder(os.fspath(name), revision)
+    folder, commit = _folder(os.fspath(name), revision, allow_pickle=allow_pickle)
     checkpoint = Checkpoint.inspect(folder, allow_pickle=allow_pickle)
     family(checkpoint.model_type)  # an unknown architecture is refused before weights are read
-    model, model_class = _model(checkpoint, getattr(torch, dtype), device, device_map)
+    model, model_class = _model(checkpoint, getattr(torch, precision), device, device_map)
     tokens = Tokens.of(
         _tokenizer(checkpoint.folder),
         model.config,
         bos=bos,
+        causal=family(checkpoint.model_type).is_causal,
         offset=family(checkpoint.model_type).position_offset,
     )
-    if model_class.classifier and model.config.pad_token_id is None:
-        model.config.pad_token_id = tokens.pad  # decoders' classifiers find the last token by it
+    anatomy = Anatomy.of(model, model_class)
     lm = LM(
-        anatomy=Anatomy.of(model, model_class),
+        anatomy=anatomy,
         tokens=tokens,
-        identity=Identity(str(name), commit, checkpoint),
-        batch_size=batch_size,
+        identity=Identity(str(name), commit, checkpoint, _folded(folder)),
+        batching=batching_for(anatomy, batch_size),
     )
     if edit is None:
         return lm
-    return lm.edited(*(load_edits(edit) if isinstance(edit, str | os.PathLike) else (edit,)))
+    if isinstance(edit, str | os.PathLike):
+        return lm.edited(*load_edits(edit))
+    return lm.edited(*((edit,) if isinstance(edit, Edit) else edit))
 
 
 def cache_folder() -> Path:
@@ -88,7 +93,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
 
 
-def _folder(name: str, revision: str | None) -> tuple[Path, str | None]:
+def _folded(folder: Path) -> tuple[str, ...]:
+    """Hashes of the edits that `save_pretrained` says it folded in."""
+    try:
+        return tuple(map(str, json.loads((folder / RECORD).read_text())["folded"]))
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as error:
+        raise LevelheadError(f"{folder / RECORD} is damaged: {error}", mend="bake again") from None
+
+
+def _folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
     path = Path(name).expanduser()
     if path.is_dir():
         return path, None
@@ -100,15 +115,15 @@ def _folder(name: str, revision: str | None) -> tuple[Path, str | None]:
         raise LevelheadError(
             f"{path} is a file", mend="give the folder it lies in, or a .gguf file"
         )
-    return _from_hub(name, revision)
+    return _from_hub(name, revision, (*WANTED, "*.bin") if allow_pickle else WANTED)
 
 
-def _from_hub(name: str, revision: str | None) -> tuple[Path, str | None]:
+def _from_hub(name: str, revision: str | None, wanted: Sequence[str]) -> tuple[Path, str | None]:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = Path(snapshot_download(name, revision=revision, allow_patterns=list(WANTED)))
+        found = Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
     except HFValidationError:
         raise LevelheadError(
             f"{name!r} is neither a folder here nor a Hub id", mend="check the path"
@@ -134,11 +149,21 @@ def _tokenizer(folder: Path) -> Any:
             f"{(str(error).splitlines() or [''])[0]:.160}",
             mend="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
         ) from None
+    unknown = found.unk_token_id
+    if len(found) < 2 or set(found(PROBE, add_special_tokens=False).input_ids) <= {unknown}:
+        # transformers makes a tokenizer without words where there is no file for one.
+        raise LevelheadError(
+            f"the tokenizer in {folder} knows no word of English text",
+            mend="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
+        )
     if not (path := folder / "tokenizer.json").exists():
         return found
     # For some architectures transformers puts its own rules in the place of tokenizer.json's, and
     # says nothing; the file is what the model was trained with.
-    told = tokenizers.Tokenizer.from_file(str(path)).encode(PROBE, add_special_tokens=False).ids
+    inner = tokenizers.Tokenizer.from_file(str(path))
+    inner.no_padding()
+    inner.no_truncation()
+    told = inner.encode(PROBE, add_special_tokens=False).ids
     if found(PROBE, add_special_tokens=False).input_ids != told:
         found = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     if found(PROBE, add_special_tokens=False).input_ids != told:
@@ -161,7 +186,8 @@ def _model(
         model, lacking = _loaded(checkpoint, row, dtype, device_map)
         if not lacking:
             model.requires_grad_(False).eval()
-            return (model if device is None else model.to(device)), row
+            _check_finite(model)
+            return _moved(model, device), row
         missing[row.name] = lacking
         del model
     last, lacking = list(missing.items())[-1]
@@ -170,6 +196,26 @@ def _model(
         f"{', '.join(lacking[:3])}{' and more' if len(lacking) > 3 else ''}",
         mend="fetch the model again, or correct its config.json",
     )
+
+
+def _check_finite(model: Any) -> None:
+    # sdpa on a CPU makes finite numbers of some NaN: a damaged layer would read as dead heads.
+    for name, parameter in model.named_parameters():
+        if not parameter.is_meta and not parameter.isfinite().all():
+            raise LevelheadError(
+                f"the weight {name} holds NaN or infinity",
+                mend="fetch the model again, or load it with dtype='float32'",
+            )
+
+
+def _moved(model: Any, device: str | None) -> Any:
+    try:
+        return model if device is None else model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise LevelheadError(
+            f"the model cannot go to {device!r}: {(str(error).splitlines() or [''])[0]:.160}",
+            mend="use device='cpu', or a device that torch finds here",
+        ) from None
 
 
 def _loaded(
@@ -182,13 +228,16 @@ def _loaded(
     options: dict[str, Any] = {}
     if row.pooler and not any("pooler." in key for key in checkpoint.keys):
         options["add_pooling_layer"] = False
-    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False)
     if checkpoint.config.get("is_decoder"):
         raise LevelheadError(
             "the config says is_decoder: this encoder would look backwards only",
             mend="set is_decoder to false in config.json if that is not meant",
         )
     try:
+        config = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False)
+        config.return_dict = True
+        if getattr(config, "chunk_size_feed_forward", 0):
+            config.chunk_size_feed_forward = 0  # the same numbers, and one call a layer
         with quiet():
             model, told = getattr(transformers, row.name).from_pretrained(
                 checkpoint.folder,
@@ -202,16 +251,26 @@ def _loaded(
                 output_loading_info=True,
                 **options,
             )
-    except (RuntimeError, ValueError, OSError) as error:
+    except Exception as error:
         raise LevelheadError(
             f"transformers cannot load {checkpoint.folder}: "
             f"{(str(error).strip().splitlines() or [''])[0]:.200}",
             mend="check that config.json fits the weights, or fetch the model again",
         ) from error
-    layers = f"{family(checkpoint.model_type).layers}."
-    if over := sorted(key for key in told["unexpected_keys"] if layers in key):
+    if over := _layers_too_many(checkpoint.model_type, model, told["unexpected_keys"]):
         raise LevelheadError(
-            f"the checkpoint holds layers that config.json does not: {over[0]}",
+            f"the checkpoint holds layers that config.json does not: {over}",
             mend="correct num_hidden_layers in config.json, or fetch the model again",
         )
     return model, sorted(told["missing_keys"])
+
+
+def _layers_too_many(model_type: str, model: Any, keys: Iterable[str]) -> str:
+    """A weight of a layer that the model does not have; buffers of older releases are none."""
+    path = family(model_type).layers
+    count = len(model.base_model.get_submodule(path))
+    for key in sorted(keys):
+        index = re.search(rf"(?:^|\.){re.escape(path)}\.(\d+)\.", key)
+        if index and int(index[1]) >= count:
+            return key
+    return ""

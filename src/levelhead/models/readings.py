@@ -7,11 +7,13 @@ over some of them with one, or resumed from a stored layer input.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 import torch
 
+from levelhead.core.canonical import content_hash
 from levelhead.models.sites import BY_HEAD, Site
 from levelhead.models.vocabulary import log_probs, log_probs_of
 
@@ -38,10 +40,14 @@ class Result(NamedTuple):
     attention: list[torch.Tensor]
 
 
+@dataclass(frozen=True, eq=False)
 class Readout(ABC):
     """Makes `[batch, ...]` numbers of one forward. Abstract."""
 
-    part: Part = "hidden"
+    @property
+    def part(self) -> Part:
+        """How far the forward must go."""
+        return "hidden"
 
     @property
     def watch(self) -> frozenset[Where]:
@@ -63,6 +69,22 @@ class Reading:
 
     rows: tuple[Row, ...]
     readout: Readout
+    items: tuple[int, ...] | None = None
+    """Which item each row belongs to, if an item has several; their values are added up."""
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of everything that is asked: the same question has the same hash."""
+        return content_hash(
+            {
+                "rows": [[row.ids, row.types] for row in self.rows],
+                "readout": type(self.readout).__name__,
+                "asks": {
+                    each.name: getattr(self.readout, each.name) for each in fields(self.readout)
+                },
+                "items": self.items,
+            }
+        )
 
 
 @final
@@ -74,7 +96,12 @@ class States(Readout):
     """Of every row, the positions that are averaged."""
     sites: tuple[Site, ...] = ()
     """Side by side in the result; none: the last hidden state."""
-    part: Part = "hidden"
+    end: Part = "hidden"
+
+    @property
+    def part(self) -> Part:
+        """To the head, where a site is what a head is given."""
+        return self.end
 
     @property
     def watch(self) -> frozenset[Where]:
@@ -148,7 +175,12 @@ class TopWords(Readout):
 class Classes(Readout):
     """Log-probabilities of the next-sentence head's or the classifier's classes."""
 
-    part: Part
+    head: Part
+
+    @property
+    def part(self) -> Part:
+        """To that head."""
+        return self.head
 
     def __call__(self, result: Result) -> torch.Tensor:
         """Whatever classes the head has."""

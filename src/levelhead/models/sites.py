@@ -14,7 +14,7 @@ Stream = Literal[
 
 head_out: what a head hands to the attention's output projection (Yang et al. 2025, Eq. 2).
 query, key, value: what their projections return, before any rotation or norm of theirs.
-mlp_out: what the feed-forward's last projection returns, before the residual sum.
+mlp_out: what the feed-forward adds to the residual stream.
 block_out: what a layer returns. embeddings: what the first layer is given.
 pooled: what the final classifier is given (the [SENT] of Dawkins et al. 2024).
 """

@@ -174,6 +174,13 @@ def test_other_files_are_refused(folder, text):
     refused(folder, "is no edit file")
 
 
+def test_other_edits_are_not_written_over(folder):
+    save_edits(load_edits(folder), folder)
+    with pytest.raises(LevelheadError, match="holds other edits"):
+        save_edits([projection()], folder)
+    assert len(load_edits(folder)) == 2
+
+
 def test_nothing_is_not_saved(tmp_path):
-    with pytest.raises(LevelheadError, match="no edit to save"):
+    with pytest.raises(LevelheadError, match="no list of edits to save"):
         save_edits([], tmp_path)

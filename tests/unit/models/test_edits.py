@@ -86,12 +86,20 @@ def test_edits_are_frozen_and_keep_their_own_tensors():
     edit = Projection(HERE, directions)
     before = edit.content_hash
     directions.zero_()
-    assert edit.basis.abs().sum() > 0
+    edit.basis.zero_()
+    edit.weights.zero_()
+    assert edit(activation(), HERE).allclose(Projection(HERE, basis(1))(activation(), HERE))
     assert Projection(HERE, basis(1)).content_hash == before
     with pytest.raises(dataclasses.FrozenInstanceError):
         edit.tokens = "first"
     with pytest.raises(dataclasses.FrozenInstanceError):
         HeadScale([Site("head_out", 0, 0)], 0).factor = 1
+
+
+def test_the_order_of_sites_in_one_edit_means_nothing():
+    sites = [Site("head_out", 0, 1), Site("head_out", 2, 0)]
+    assert HeadScale(sites, 0) == HeadScale(sites[::-1], 0)
+    assert HeadScale(sites, 0).content_hash == HeadScale(sites[::-1], 0).content_hash
 
 
 def test_different_edits_have_different_hashes():
@@ -118,7 +126,9 @@ def test_different_edits_have_different_hashes():
         (lambda: HeadScale([Site("head_out", 0)], 0), "acts on heads, not on head_out 0"),
         (lambda: Projection(HERE, torch.ones(1, WIDTH)), "not orthonormal"),
         (lambda: Projection(HERE, basis(2)[[0, 0]]), "not orthonormal"),
-        (lambda: Projection(HERE, basis(1)[0]), "directions of shape"),
+        (lambda: Projection(HERE, basis(1)[0]), "one direction where a list is wanted"),
+        (lambda: HeadScale(Site("head_out", 0, 0), 0), "is no list of sites"),
+        (lambda: HeadScale(["1-1"], 0), "is no list of sites"),
         (lambda: Projection(HERE, torch.empty(0, WIDTH)), "directions of shape"),
         (lambda: Projection(HERE, basis(1) * float("nan")), "NaN"),
         (lambda: Projection(HERE, basis(1), weights=torch.tensor([1.5])), "reach from 1.5"),

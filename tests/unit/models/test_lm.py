@@ -1,5 +1,7 @@
 """The verbs, against a slow literal calculation with plain transformers."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import transformers
@@ -7,7 +9,7 @@ import zoo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models import vocabulary
+from levelhead.models import asks, vocabulary
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.forward import NothingTouched
 from levelhead.models.load import load
@@ -64,7 +66,9 @@ def test_next_sentence_is_the_models_own(bert, plain):
     model, tokenizer = plain
     pairs = [("he was tired", "she said that"), ("a man", "the river is lazy and quick .")]
     for pair, ours in zip(pairs, bert.next_sentence(pairs), strict=True):
-        logits = model(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits
+        logits = model(
+            **tokenizer(*pair, return_tensors="pt", return_token_type_ids=True)
+        ).seq_relationship_logits
         close(ours, logits[0].log_softmax(-1))
 
 
@@ -202,8 +206,6 @@ def test_the_vocabulary_is_never_scored_at_every_token(bert, llama, monkeypatch)
 
 
 def test_pieces_have_the_same_gradient(llama, monkeypatch):
-    from levelhead.models import asks
-
     reading = asks.continuing(llama, TEXTS, None)[0]
 
     def gradient():
@@ -276,13 +278,35 @@ def test_no_pooled_vector_is_said(llama):
     [
         (lambda lm: lm.embed([]), "no text to read"),
         (lambda lm: lm.embed([""]), "text 0 has no tokens"),
-        (lambda lm: lm.embed(["the nurse"], [(9, 12)]), "no token lies at characters 9 to 12"),
+        (
+            lambda lm: lm.embed(["the nurse"], [(9, 12)]),
+            r"\(9, 12\) is no span of the 9 characters",
+        ),
         (lambda lm: lm.embed(["the nurse"], [(0, 3), (4, 9)]), "1 texts and 2 spans"),
         (lambda lm: lm.embed(["the"], pooling="max"), "no pooling named 'max'"),
         (lambda lm: lm.fill(["the nurse"], ["a"]), "has 0 blanks"),
         (lambda lm: lm.fill(["[MASK] the [MASK]"], ["a"]), "has 2 blanks"),
-        (lambda lm: lm.fill(["the [MASK]"], []), "no word to fill in"),
-        (lambda lm: lm.fill(["the [MASK]"], [""]), "no token lies"),
+        (lambda lm: lm.fill(["the [MASK]"], []), "no list of words"),
+        (lambda lm: lm.fill(["the [MASK]"], [""]), "no list of words"),
+        (lambda lm: lm.fill(["the [MASK]"], "he"), "no list of words"),
+        (lambda lm: lm.fill([], ["he"]), "no text to read"),
+        (lambda lm: lm.fill_top(["the [MASK]"], 1000), "the 1000 likeliest of 29 words"),
+        (lambda lm: lm.fill_top(["the [MASK]"], 0), "the 0 likeliest"),
+        (lambda lm: lm.embed("the nurse"), "one text where a list of texts is wanted"),
+        (lambda lm: lm.embed([3]), "neither a text nor a pair"),
+        (lambda lm: lm.embed(["the nurse"], [None]), "None is no span"),
+        (lambda lm: lm.embed(["the nurse"], [(-5, 2)]), "is no span"),
+        (lambda lm: lm.embed(["the nurse"], [(4, 900)]), "is no span"),
+        (lambda lm: lm.embed(["the nurse"], [(5, 8)]), "cut a token .* holds 'nurse'"),
+        (lambda lm: lm.log_prob(["the nurse"], [(4, 9)]), "4 is no span"),
+        (lambda lm: lm.next_sentence(["he", "she"]), "a single text where a pair is wanted"),
+        (lambda lm: lm.next_sentence([("he", "")]), "text 0 has no tokens"),
+        (lambda lm: lm.read(["the"], []), "no site to read"),
+        (lambda lm: lm.log_prob(["the [MASK] works"]), "1 mask tokens written out"),
+        (lambda lm: lm.embed(["the emperor"], [(4, 11)]), "vocabulary lacks 'emperor'"),
+        (lambda lm: lm.fill(["the [MASK]"], ["emperor"]), "vocabulary lacks 'emperor'"),
+        (lambda lm: lm.log_prob(["the emperor"]), "vocabulary lacks 'emperor'"),
+        (lambda lm: lm.fill(["the nur[MASK]"], ["se"]), "cut a token"),
         (lambda lm: lm.log_prob(["the nurse"], [[]]), "no token of text 0 can be scored"),
     ],
 )
@@ -300,11 +324,11 @@ def test_nothing_is_cut_off(bert):
 
 def test_nan_is_an_error_not_a_number(tmp_path):
     model = zoo.built("bert", "BertForPreTraining")
-    with torch.no_grad():
-        model.bert.encoder.layer[1].output.dense.bias[0] = float("nan")
     model.save_pretrained(tmp_path)
     zoo.tokenizer().save_pretrained(tmp_path)
     lm = load(tmp_path)
+    with torch.no_grad():
+        lm.anatomy.model.bert.encoder.layer[1].output.dense.bias[0] = float("nan")
     for call in (
         lambda: lm.embed(TEXTS),
         lambda: lm.fill(["the [MASK]"], ["nurse"]),
@@ -343,3 +367,182 @@ def test_a_baked_model_does_not_pass_for_its_base(bert):
     assert baked.settings["folded"] == (edit.content_hash,)
     assert bert.settings["folded"] == ()
     assert baked.edits == ()
+
+
+def test_an_unknown_word_may_stand_around_what_is_read(bert):
+    assert bert.embed(["the nurse emperor"], [(4, 9)]).isfinite().all()
+
+
+def test_a_separator_written_out_is_a_separator(bert):
+    (encoded,) = bert.tokens.encode(["he was [SEP] she is"])
+    assert encoded.words() == (1, 2, 4, 5)
+    assert bert.log_prob(["he was [SEP] she is"]).tokens.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}]
+)
+def test_outputs_that_are_no_classes_are_refused(changes):
+    lm = load(zoo.folder("bert", "BertForSequenceClassification", **changes))
+    for call in (lambda: lm.classify(["the nurse"]), lambda: lm.labels):
+        with pytest.raises(LevelheadError, match="no exclusive classes"):
+            call()
+
+
+def test_decoders_are_classified_by_their_last_token_whatever_pads():
+    """A text may end with the id that pads; the model's own forward would look before it."""
+    for changes in ({}, {"pad_token_id": None}, {"pad_token_id": 28}):
+        lm = load(zoo.folder("gpt2", "GPT2ForSequenceClassification", **changes))
+        ending = ["the nurse works .", "he"]  # "." is id 28
+        together = lm.classify(ending)
+        close(together[0], lm.classify(ending[:1])[0])
+        assert not torch.allclose(together[0], lm.classify(["the nurse works"])[0])
+
+
+def test_pooled_is_one_vector_for_decoders_too():
+    lm = load(zoo.folder("gpt2", "GPT2ForSequenceClassification"), dtype="float64")
+    eye = torch.eye(24, dtype=torch.float64)[:3]
+    for tokens in ("all", "first"):
+        edited = lm.edited(Projection(Site("pooled"), eye, tokens=tokens))
+        assert (edited.classify(TEXTS) - lm.classify(TEXTS)).abs().max() > 1e-6
+        close(edited.baked().classify(TEXTS), edited.classify(TEXTS))
+
+
+def test_a_fold_into_the_pooler_is_not_read_past(bert):
+    edit = Projection(Site("block_out", 2), torch.eye(24, dtype=torch.float64)[:1], tokens="first")
+    baked = bert.edited(edit).baked()
+    close(baked.next_sentence([("he", "she")]), bert.edited(edit).next_sentence([("he", "she")]))
+    with pytest.raises(LevelheadError, match="its hidden state is the base's"):
+        baked.embed(TEXTS)
+    baked.embed(TEXTS, pooling="mean")
+    baked.embed(TEXTS[:1], [(4, 9)])
+
+
+@pytest.fixture
+def reading(bert):
+    return asks.embedding(bert, ["he was tired", "she was here", "the nurse said"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        ({"head_out": torch.ones(1, 4)}, r"gates of shape \(1, 4\)"),
+        ({"head_out": torch.ones(3, 1)}, r"gates of shape \(3, 1\)"),
+        ({"head_out": torch.ones(5, 4)}, "gates of shape"),
+        ({"head_out": torch.ones(1, 3, 4)}, "gates of shape"),
+        ({"mlp_out": torch.ones(3, 4)}, r"give \[3, 1\]"),
+        ({"heads": torch.ones(3, 4)}, "no stream named 'heads'"),
+    ],
+)
+def test_gates_of_another_shape_are_refused(bert, reading, gates, said):
+    with pytest.raises(LevelheadError, match=said):
+        bert.answer(reading, [0, 1], gates=gates)
+
+
+def test_a_prefix_fits_its_own_forward_only(bert, reading):
+    prefix = bert.answer(reading, [0], keep=[2]).prefixes[2]
+    bert.answer(reading, [0], start=prefix)
+    other = load(zoo.folder("bert", "BertForPreTraining"))
+    masked = bert.edited(HeadScale([Site("head_out", 1, 0)], 0))
+    for lm, rows in ((bert, [1]), (other, [0]), (masked, [0]), (bert, [0, 1])):
+        with pytest.raises(
+            LevelheadError, match="another model, of other rows or with other edits"
+        ):
+            lm.answer(reading, rows, start=prefix)
+
+
+def test_what_lies_below_a_resumed_forward_is_not_asked_for(bert, reading):
+    prefix = bert.answer(reading, [0], keep=[2]).prefixes[2]
+    gates = {"head_out": torch.ones(3, 4)}
+    with pytest.raises(LevelheadError, match="a gate there would have a gradient of 0"):
+        bert.answer(reading, [0], start=prefix, gates=gates)
+    below = asks.states(bert, ["he was tired"], [Site("mlp_out", 0)], None, None)
+    with pytest.raises(LevelheadError, match="mlp_out 0 is passed before layer 2"):
+        bert.answer(below, [0], start=prefix)
+    with pytest.raises(LevelheadError, match="not kept from a gated forward"):
+        bert.answer(reading, [0], keep=[1], gates=gates)
+    for layer in (0, 3, 99):
+        with pytest.raises(LevelheadError, match=f"the input of layer {layer} cannot be kept"):
+            bert.answer(reading, [0], keep=[layer])
+
+
+def test_two_threads_wait_for_each_other(bert):
+    edited = bert.edited(HeadScale([Site("head_out", layer, 0) for layer in range(3)], 3))
+    spans = [(4, 9), (2, 5), (0, 3)]
+    expected = [bert.embed(TEXTS), edited.embed(TEXTS), *bert.attention_row(TEXTS, spans)]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(10):
+            found = [
+                pool.submit(bert.embed, TEXTS),
+                pool.submit(edited.embed, TEXTS),
+                pool.submit(bert.attention_row, TEXTS, spans),
+            ]
+            for value, wanted in zip(found[:2], expected, strict=False):
+                close(value.result(), wanted)
+            for row, wanted in zip(found[2].result(), expected[2:], strict=True):
+                close(row, wanted)
+    assert bert.settings["attention"] == "sdpa"
+
+
+def test_a_forward_inside_a_forward_is_refused(bert):
+    hook = bert.anatomy.blocks[1].register_forward_hook(lambda *a: bert.embed(TEXTS) and None)
+    try:
+        with pytest.raises(LevelheadError, match="from inside one of its own forwards"):
+            bert.embed(TEXTS)
+    finally:
+        hook.remove()
+    bert.embed(TEXTS)
+
+
+def test_a_feed_forward_in_chunks_is_made_whole_or_refused(bert):
+    chunked = load(zoo.folder("bert", "BertForPreTraining", chunk_size_feed_forward=1))
+    edit = Projection(Site("mlp_out", 1), torch.eye(24, dtype=torch.float64)[:2])
+    close(chunked.edited(edit).embed(TEXTS), bert.edited(edit).embed(TEXTS))
+    block = chunked.anatomy.blocks[1]
+    block.chunk_size_feed_forward = 1  # a release that brings it back
+    with pytest.raises(NothingTouched, match="called more often than the model has layers"):
+        chunked.edited(edit).embed(TEXTS[:1])
+
+
+def test_mobilebert_answers_rows_of_one_length(bert):
+    lm = load(zoo.folder("mobilebert", "MobileBertForPreTraining"))
+    mixed = asks.embedding(lm, ["he was", "she was here"], None, None)
+    with pytest.raises(LevelheadError, match="rows of several lengths"):
+        lm.answer(mixed, [0, 1])
+    lm.run(mixed)
+
+
+def test_the_same_question_has_the_same_hash(bert):
+    def ask(text, words):
+        return asks.filling(bert, [text], words).content_hash
+
+    assert ask("the [MASK] works", ["nurse", "man"]) == ask("the [MASK] works", ["nurse", "man"])
+    assert ask("the [MASK] works", ["nurse", "man"]) != ask("the [MASK] works", ["man", "nurse"])
+    assert ask("the [MASK] works", ["nurse"]) != ask("a [MASK] works", ["nurse"])
+    assert asks.embedding(bert, ["he"], None, None).content_hash != (
+        asks.embedding(bert, ["he"], None, "mean").content_hash
+    )
+
+
+def test_the_hash_of_a_model_is_that_of_its_answers(bert):
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    hashes = {
+        bert.content_hash,
+        bert.edited(edit).content_hash,
+        bert.edited(edit).baked().content_hash,
+        load(zoo.folder("bert", "BertForPreTraining"), dtype="float64").content_hash,
+        load(zoo.folder("bert", "BertForPreTraining", hidden_act="relu")).content_hash,
+    }
+    assert len(hashes) == 5
+    assert bert.batched(3).content_hash == bert.content_hash
+
+
+def test_a_model_prints_in_one_line(bert):
+    assert str(bert).endswith("BertForPreTraining, 3 layers x 4 heads; masked, next_sentence")
+    assert repr(bert.edited(HeadScale([Site("head_out", 1, 1)], 0))).endswith("; 1 edits")
+
+
+def test_only_edits_are_edits(bert):
+    with pytest.raises(LevelheadError, match="is no edit") as error:
+        bert.edited([HeadScale([Site("head_out", 1, 1)], 0)])
+    assert "lm.edited(first, second)" in error.value.mend

@@ -1,0 +1,63 @@
+"""A model written into a new folder, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from levelhead.core.canonical import canonical
+from levelhead.core.errors import LevelheadError
+from levelhead.models.quiet import quiet
+
+if TYPE_CHECKING:
+    from levelhead.models.lm import LM
+
+RECORD = "levelhead.json"
+"""In the folder of a baked model: what was folded into which checkpoint."""
+GENERATION = "generation_config.json"
+
+
+def new_folder(folder: Path) -> Path:
+    """The folder, if a model can be written there; said before the work, not after it."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise LevelheadError(f"{folder} is not empty", mend="give a new folder")
+    if target == Path.cwd():
+        raise LevelheadError("a model cannot replace the working folder", mend="name a new folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(target.parent, os.W_OK):
+            raise PermissionError(f"{target.parent} is read-only")
+    except OSError as error:
+        raise LevelheadError(f"cannot write {folder}: {error}", mend="give another place") from None
+    return target
+
+
+def save_whole(lm: LM, folder: Path) -> None:
+    """Weights as safetensors, config, tokenizer, and the record of what was folded."""
+    target, model, source = new_folder(folder), lm.anatomy.model, lm.identity.checkpoint
+    with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
+        written = Path(unfinished, "model")
+        generation = getattr(model, "generation_config", None)
+        try:
+            # transformers refuses to write some generation settings that it read; the file itself
+            # goes along as it was.
+            model.generation_config = None  # type: ignore[assignment]
+            with quiet():
+                model.save_pretrained(written)
+                lm.tokens.tokenizer.save_pretrained(written)
+        finally:
+            model.generation_config = generation  # type: ignore[assignment]
+        if (source.folder / GENERATION).exists():
+            shutil.copy(source.folder / GENERATION, written / GENERATION)
+        record = {
+            "base": lm.identity.name,
+            "base_sha256": source.hash,
+            "folded": lm.identity.folded,
+        }
+        if lm.identity.folded:
+            (written / RECORD).write_bytes(canonical(record))
+        os.replace(written, target)
