@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from levelhead.core.results import Measurement as Measurement
     from levelhead.core.results import Provenance as Provenance
     from levelhead.core.results import PValue as PValue
+    from levelhead.models.bake import NotBakeable as NotBakeable
+    from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
     from levelhead.models.edit_files import save_edits as save_edits
     from levelhead.models.edits import HeadScale as HeadScale
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM as LM
     from levelhead.models.load import load as load
     from levelhead.models.sites import Site as Site
+    from levelhead.models.tokens import TooLong as TooLong
+    from levelhead.models.tokens import UnknownWord as UnknownWord
 
 _HOME = {
     "LevelheadError": "levelhead.core.errors",
@@ -34,8 +38,12 @@ _HOME = {
     "Provenance": "levelhead.core.results",
     "HeadScale": "levelhead.models.edits",
     "LM": "levelhead.models.lm",
+    "NoHead": "levelhead.models.checkpoints",
+    "NotBakeable": "levelhead.models.bake",
     "Projection": "levelhead.models.edits",
     "Site": "levelhead.models.sites",
+    "TooLong": "levelhead.models.tokens",
+    "UnknownWord": "levelhead.models.tokens",
     "load": "levelhead.models.load",
     "load_edits": "levelhead.models.edit_files",
     "save_edits": "levelhead.models.edit_files",
@@ -47,10 +55,14 @@ __all__ = [
     "Interval",
     "LevelheadError",
     "Measurement",
+    "NoHead",
+    "NotBakeable",
     "PValue",
     "Projection",
     "Provenance",
     "Site",
+    "TooLong",
+    "UnknownWord",
     "load",
     "load_edits",
     "save_edits",

@@ -59,6 +59,8 @@ def main() -> NoReturn:
     except SystemExit as end:
         # Verbs leave by ExitWith, so a 1 or 2 is typer's own (aborted, wrong usage); in our codes
         # these would read as a failed or an inconclusive gate.
+        if end.code == INTERRUPTED:
+            typer.echo("levelhead: interrupted", err=True)
         sys.exit(end.code if end.code in (None, 0, INTERRUPTED) else ERROR)
     except Exception:
         traceback.print_exc()

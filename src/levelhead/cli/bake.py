@@ -21,9 +21,19 @@ def bake(
 
     Exit 3, and the way out, if plain weights cannot carry the edit exactly.
     """
-    from levelhead.models.load import load
+    from pathlib import Path
 
+    from levelhead.models.load import load
+    from levelhead.models.save import new_folder
+
+    new_folder(Path(output))
     lm = load(model, revision=revision, dtype=dtype, edit=edit, allow_pickle=allow_pickle)
     lm.save_pretrained(output)
-    kinds = ", ".join(sorted({part.kind for part in lm.edits}))
-    typer.echo(f"{output}: {model} with {len(lm.edits)} edits folded in ({kinds})")
+    typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) folded in:")
+    for part in lm.edits:
+        typer.echo(f"  {part.kind} at {', '.join(map(str, part.at))}")
+    if any(site.stream == "block_out" for part in lm.edits for site in part.at):
+        typer.echo(
+            "  block_out is folded into the pooler: it acts on the next-sentence head or the\n"
+            "  classifier; the first token's own hidden state is the base's"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from typing import Annotated
 
 import typer
@@ -13,6 +15,13 @@ from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
 MARKS = {True: "\u2713", False: "\u2717", None: "\u2013"}
 PLAIN = {True: "ok", False: "FAILS", None: "-"}
 COLOURS = {True: typer.colors.GREEN, False: typer.colors.RED, None: None}
+
+
+def wrapped(text: str) -> str:
+    """Behind the marks, in the width of the terminal."""
+    indent = " " * 18
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
 
 
 def doctor(
@@ -40,12 +49,12 @@ def doctor(
         batch_size=batch_size,
     )
     anatomy = lm.anatomy
-    kv = f", {anatomy.kv_heads} for keys and values" if anatomy.kv_heads < anatomy.heads else ""
-    first = "" if lm.tokens.bos is None else "; <bos> is put first, the tokenizer leaves it out"
-    typer.echo(
-        f"{model}: {type(anatomy.model).__name__}, {anatomy.layers} layers x {anatomy.heads} heads"
-        f"{kv}; heads for {', '.join(sorted(lm.heads)) or 'nothing: embeddings only'}{first}"
-    )
+    typer.echo(str(lm))
+    if anatomy.kv_heads < anatomy.heads:
+        typer.echo(f"  {anatomy.kv_heads} heads for keys and values")
+    if lm.tokens.bos is not None:
+        begin = lm.tokens.tokenizer.convert_ids_to_tokens(lm.tokens.bos)
+        typer.echo(f"  {begin} is put before every text; the tokenizer leaves it out")
     failed = False
     marks = MARKS if (sys.stdout.encoding or "").lower().startswith("utf") else PLAIN
     for finding in examine(lm):
@@ -53,6 +62,6 @@ def doctor(
         typer.echo(f"{mark} {finding.check:<10}  {finding.told}")
         if finding.holds is False:
             failed = True
-            typer.echo(f"{'':18}mend: {finding.mend}")
+            typer.echo(wrapped(f"mend: {finding.mend}"))
     if failed:
         raise ExitWith(ERROR)

@@ -101,6 +101,13 @@ class Checkpoint:
         """Transformers' name of the architecture."""
         return str(self.config.get("model_type", "(none)"))
 
+    @property
+    def says_bos(self) -> bool | None:
+        """What the tokenizer's settings say about a beginning token; transformers may forget it."""
+        path = self.folder / "tokenizer_config.json"
+        says = _json(path).get("add_bos_token") if path.exists() else None
+        return says if isinstance(says, bool) else None
+
     def _seems(self, row: ModelClass) -> bool:
         architectures = self.config.get("architectures") or [""]
         if row.classifier and architectures[0] != row.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -67,8 +68,9 @@ def _convert(path: Path, folder: Path) -> None:
     fresh = type(model)(type(model.config)(**settings))
     fresh.load_state_dict(model.state_dict())
     fresh.save_pretrained(folder)
-    tokenizer.init_kwargs["add_bos_token"] = _adds_bos(path)
     tokenizer.save_pretrained(folder)
+    said = folder / "tokenizer_config.json"
+    said.write_text(json.dumps(json.loads(said.read_text()) | {"add_bos_token": _adds_bos(path)}))
 
 
 def _adds_bos(path: Path) -> bool:

@@ -71,6 +71,7 @@ def load(
         _tokenizer(checkpoint.folder),
         model.config,
         bos=bos,
+        says=checkpoint.says_bos,
         causal=family(checkpoint.model_type).is_causal,
         offset=family(checkpoint.model_type).position_offset,
     )

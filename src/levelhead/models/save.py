@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from transformers import GenerationConfig
 
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.models.quiet import quiet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
     from levelhead.models.lm import LM
 
 RECORD = "levelhead.json"
@@ -41,16 +48,9 @@ def save_whole(lm: LM, folder: Path) -> None:
     target, model, source = new_folder(folder), lm.anatomy.model, lm.identity.checkpoint
     with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
         written = Path(unfinished, "model")
-        generation = getattr(model, "generation_config", None)
-        try:
-            # transformers refuses to write some generation settings that it read; the file itself
-            # goes along as it was.
-            model.generation_config = None  # type: ignore[assignment]
-            with quiet():
-                model.save_pretrained(written)
-                lm.tokens.tokenizer.save_pretrained(written)
-        finally:
-            model.generation_config = generation  # type: ignore[assignment]
+        with quiet(), _plain_generation(model):
+            model.save_pretrained(written)
+            lm.tokens.tokenizer.save_pretrained(written)
         if (source.folder / GENERATION).exists():
             shutil.copy(source.folder / GENERATION, written / GENERATION)
         record = {
@@ -61,3 +61,20 @@ def save_whole(lm: LM, folder: Path) -> None:
         if lm.identity.folded:
             (written / RECORD).write_bytes(canonical(record))
         os.replace(written, target)
+
+
+@contextmanager
+def _plain_generation(model: PreTrainedModel) -> Iterator[None]:
+    """Transformers refuses to write some generation settings that it read.
+
+    The settings' file goes along as it was instead.
+    """
+    own = getattr(model, "generation_config", None)
+    if own is None:
+        yield
+        return
+    model.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own

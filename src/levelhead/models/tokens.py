@@ -88,10 +88,11 @@ class Tokens:
         config: PretrainedConfig,
         *,
         bos: Bos,
+        says: bool | None,
         causal: bool,
         offset: int,
     ) -> Self:
-        """The policy for a model; see `_beginning`."""
+        """The policy for a model; see `_beginning`. `says`: what its files say (add_bos_token)."""
         if bos not in get_args(Bos):
             raise UnknownName("policy for the beginning token (bos)", str(bos), get_args(Bos))
         if not tokenizer.is_fast:
@@ -102,7 +103,7 @@ class Tokens:
         positions = int(getattr(config, "max_position_embeddings", None) or 10**9) - offset
         return cls(
             tokenizer=tokenizer,
-            bos=_beginning(tokenizer, config, bos) if causal else None,
+            bos=_beginning(tokenizer, config, bos, says) if causal else None,
             limit=min(positions, int(tokenizer.model_max_length)),
             pad=int(_first(tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)),
             typed=int(getattr(config, "type_vocab_size", 0) or 0) > 1,
@@ -258,7 +259,7 @@ def _checked_span(span: Span, text: str) -> Span:
 
 
 def _beginning(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, bos: Bos
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, bos: Bos, says: bool | None
 ) -> int | None:
     """The token to put first, or None.
 
@@ -278,7 +279,6 @@ def _beginning(
                 "the model has no beginning-of-sequence token", mend="load it with bos='auto'"
             )
         return None
-    says = tokenizer.init_kwargs.get("add_bos_token")
     lost = tokenizer.convert_ids_to_tokens(int(known)) in SENTENCEPIECE_BEGIN
     wanted = bos == "always" or says is True or (says is None and lost)
     return int(known) if wanted else None

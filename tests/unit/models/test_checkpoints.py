@@ -82,6 +82,43 @@ def test_code_that_comes_along_is_refused(folder, tmp_path, name):
     assert "auto_map" in error.value.mend
 
 
+@pytest.mark.parametrize(
+    "key", ["transformers_weights", "quantization_config", "attn_implementation"]
+)
+def test_settings_that_lead_elsewhere_are_refused(folder, key):
+    change(folder / "config.json", **{key: "other.safetensors"})
+    with pytest.raises(Unsafe, match=key) as error:
+        load(folder)
+    assert "remove it from a copy" in error.value.mend
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_attention_heads": 0}, "transformers cannot load|has 0 heads"),
+        ({"hidden_act": "nonsense"}, "transformers cannot load"),
+    ],
+)
+def test_impossible_settings_are_refused(folder, changes, said):
+    change(folder / "config.json", **changes)
+    with pytest.raises(LevelheadError, match=said):
+        load(folder)
+
+
+def test_a_config_that_wants_tuples_is_read_all_the_same(folder):
+    expected = load(folder).embed(["he"])
+    change(folder / "config.json", return_dict=False)
+    assert torch.equal(load(folder).embed(["he"]), expected)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"weight_map": ["a"]}', "{}"])
+def test_a_strange_index_is_refused(folder, text):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(LevelheadError, match=r"is no JSON|names no files"):
+        load(folder)
+
+
 def test_a_checkpoint_without_the_head_is_refused_for_it(folder):
     rewrite(folder, lambda key: "seq_relationship" not in key)
     lm = load(folder)
@@ -208,7 +245,9 @@ def test_broken_folders_say_what_is_wrong(folder, spoil, said):
 def test_the_hash_covers_weights_config_and_tokenizer(folder):
     before = Checkpoint.inspect(folder).hash
     assert Checkpoint.inspect(folder).hash == before
-    for name in ("config.json", "tokenizer.json"):
+    (folder / "special_tokens_map.json").write_text("{}")
+    before = Checkpoint.inspect(folder).hash
+    for name in ("config.json", "tokenizer.json", "special_tokens_map.json"):
         old = (folder / name).read_text()
         (folder / name).write_text(old + " ")
         assert Checkpoint.inspect(folder).hash != before

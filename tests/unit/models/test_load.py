@@ -1,11 +1,17 @@
 """The door: where a model comes from, in which precision, on which devices."""
 
+import json
+import shutil
+
 import pytest
 import torch
+import transformers
 import zoo
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
-from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.models import gguf
+from levelhead.core.errors import LevelheadError
+from levelhead.models import asks
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import cache_folder, load
 from levelhead.models.sites import Site
@@ -55,8 +61,6 @@ def test_a_split_model_is_read_edited_and_resumed(tmp_path):
             one.attention_row(TEXTS, spans), other.attention_row(TEXTS, spans), strict=True
         ):
             assert torch.equal(row, same)
-    from levelhead.models import asks
-
     reading = asks.embedding(split, TEXTS, None, None)
     prefix = split.answer(reading, [0], keep=[1]).prefixes[1]
     resumed = split.edited(edit).answer(reading, [0], start=prefix).values
@@ -110,21 +114,6 @@ def test_the_cache_is_where_it_is_told_to_be(monkeypatch, tmp_path):
     assert cache_folder().name == "levelhead"
 
 
-def test_a_gguf_that_is_none_leaves_nothing_behind(tmp_path):
-    (tmp_path / "x.gguf").write_bytes(b"not a model")
-    with pytest.raises((LevelheadError, MissingExtra)):
-        gguf.converted(tmp_path / "x.gguf", tmp_path / "cache")
-    left = [path for path in (tmp_path / "cache" / "gguf").iterdir() if path.suffix != ".lock"]
-    assert left == []
-
-
-def test_without_the_extra_gguf_says_which(tmp_path, monkeypatch):
-    (tmp_path / "x.gguf").write_bytes(b"not a model")
-    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
-    with pytest.raises(MissingExtra, match=r"levelhead\[gguf\]"):
-        gguf.converted(tmp_path / "x.gguf", tmp_path / "cache")
-
-
 def test_a_saved_model_goes_into_a_new_folder(tmp_path):
     lm = load(zoo.folder(*BERT))
     (tmp_path / "out").mkdir()
@@ -133,3 +122,100 @@ def test_a_saved_model_goes_into_a_new_folder(tmp_path):
     with pytest.raises(LevelheadError, match="is not empty"):
         lm.save_pretrained(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_baked_folder_says_what_was_folded(tmp_path):
+    lm = load(zoo.folder(*BERT))
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    lm.edited(edit).save_pretrained(tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "levelhead.json").read_text())
+    assert record["base_sha256"] == lm.identity.checkpoint.hash
+    assert load(tmp_path / "out").identity.folded == (edit.content_hash,)
+    lm.save_pretrained(tmp_path / "plain")
+    assert not (tmp_path / "plain" / "levelhead.json").exists()
+    (tmp_path / "out" / "levelhead.json").write_text("{}")
+    with pytest.raises(LevelheadError, match="is damaged"):
+        load(tmp_path / "out")
+
+
+def test_places_that_cannot_be_written_are_said_before_the_work(tmp_path, monkeypatch):
+    lm = load(zoo.folder(*BERT))
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    for place in (tmp_path / "file" / "out", tmp_path / "file", "."):
+        with pytest.raises(LevelheadError) as error:
+            lm.save_pretrained(place)
+        assert error.value.mend
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    lm.save_pretrained(tmp_path / "link")
+    assert (tmp_path / "real" / "model.safetensors").exists()
+
+
+def test_generation_settings_go_along_as_they_are(tmp_path):
+    folder = shutil.copytree(zoo.folder("llama", "LlamaForCausalLM"), tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"temperature": 0.7, "do_sample": false}')
+    load(folder).save_pretrained(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == {
+        "temperature": 0.7,
+        "do_sample": False,
+    }
+
+
+@pytest.mark.parametrize("keep", [(), ("tokenizer_config.json",)])
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path, keep):
+    """transformers makes a BERT tokenizer of five tokens there, to which all words are one."""
+    source = zoo.folder(*BERT)
+    for name in ("config.json", "model.safetensors", *keep):
+        shutil.copy(source / name, tmp_path)
+    assert len(transformers.BertTokenizer.from_pretrained(tmp_path)) == 5
+    with pytest.raises(LevelheadError, match=r"knows no word of English|has no tokenizer") as error:
+        load(tmp_path)
+    assert "tokenizer.save_pretrained(folder)" in error.value.mend
+
+
+def test_padding_and_truncation_in_the_tokenizer_file_do_not_count(tmp_path):
+    folder = shutil.copytree(zoo.folder(*BERT), tmp_path / "model")
+    inner = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.enable_padding(length=40)
+    inner.enable_truncation(5)
+    inner.save(str(folder / "tokenizer.json"))
+    text = ["the nurse said that he was tired"]
+    assert torch.equal(load(folder).embed(text), load(zoo.folder(*BERT)).embed(text))
+
+
+def test_buffers_of_older_releases_are_no_extra_layers(tmp_path):
+    folder = shutil.copytree(zoo.folder("gpt2", "GPT2LMHeadModel"), tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.h.1.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load(folder).heads == {"causal"}
+    weights["transformer.h.3.attn.c_proj.bias"] = torch.zeros(24)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(LevelheadError, match="holds layers that"):
+        load(folder)
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    folder = shutil.copytree(zoo.folder(*BERT), tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["bert.encoder.layer.1.attention.self.query.weight"][:] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(LevelheadError, match=r"layer\.1\.attention\.self\.query\.weight holds NaN"):
+        load(folder)
+
+
+def test_devices_that_are_not_there_are_said():
+    with pytest.raises(LevelheadError, match="cannot go to 'nonsense'"):
+        load(zoo.folder(*BERT), device="nonsense")
+
+
+def test_edits_come_in_one_by_one_or_together():
+    edits = [HeadScale([Site("head_out", layer, 1)], 0) for layer in range(2)]
+    path = zoo.folder(*BERT)
+    assert load(path, edit=edits[0]).edits == (edits[0],)
+    assert load(path, edit=edits).edits == load(path, edit=tuple(edits)).edits == tuple(edits)
+
+
+def test_torchs_own_dtypes_are_understood():
+    assert load(zoo.folder(*BERT), dtype=torch.float64).settings["dtype"] == "float64"

@@ -51,6 +51,29 @@ def test_a_beginning_token_is_put_when_asked_for(forgetful):
     assert load(forgetful).log_prob(["the nurse"]).tokens.tolist() == [1]
 
 
+def test_a_sentencepiece_model_gets_the_one_it_lost(forgetful):
+    """<s> is how Llama's tokenizers begin; which class reads the file does not matter."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        path = forgetful / name
+        path.write_text(path.read_text().replace("[CLS]", "<s>"))
+    assert load(forgetful).settings["bos"] == 1
+    (forgetful / "tokenizer_config.json").unlink()
+    assert load(forgetful).settings["bos"] == 1
+    assert load(forgetful, bos="tokenizer").settings["bos"] is None
+
+
+def test_what_the_tokenizer_files_say_is_done(forgetful):
+    path = forgetful / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_bos_token": True}))
+    assert load(forgetful).settings["bos"] == 1
+
+
+@pytest.mark.parametrize("bos", ["sometimes", "Always", True])
+def test_other_policies_are_refused(bos):
+    with pytest.raises(LevelheadError, match="no policy for the beginning token"):
+        load(zoo.folder("llama", "LlamaForCausalLM"), bos=bos)
+
+
 def test_no_beginning_token_to_put_is_an_error(forgetful):
     for name in ("config.json", "tokenizer_config.json"):
         settings = json.loads((forgetful / name).read_text())
