@@ -1,0 +1,1 @@
+"""What we ask: lexicons, swaps, datasets, prompts, contexts, and the linter. No torch in it."""

@@ -1,0 +1,212 @@
+"""Counterfactual twins: every word that marks a group, replaced by the other group's.
+
+Case, punctuation, possessives and contractions are kept. Ambiguous pronouns are decided by grammar
+(`pronouns`); what cannot be decided is refused with a reason, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.pronouns import is_object, stands_alone
+from levelhead.data.words import folded, in_case_of, tokens, without_clitic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.data.lexicon import Lexicon
+    from levelhead.data.words import Token
+
+
+class Replacement(NamedTuple):
+    """A word that may stand for another, and when it does."""
+
+    word: str
+    role: str | None = None
+    """The pronoun's role in which it does."""
+    title: bool = False
+    """Only before a name: Miss Marple, not "I miss you"."""
+
+
+class Change(NamedTuple):
+    """A word that was replaced, where it was and where its replacement is."""
+
+    old: str
+    new: str
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+class Refusal(NamedTuple):
+    """A word that could not be replaced, and why."""
+
+    word: str
+    start: int
+    end: int
+    reason: str
+
+
+@final
+@dataclass(frozen=True)
+class Swapped:
+    """A text's twin, or why there is none."""
+
+    original: str
+    twin: str | None
+    """None where a word was refused: half a swap is no counterfactual."""
+    changes: tuple[Change, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def text(self) -> str:
+        """The twin; an error if there is none."""
+        if self.twin is None:
+            first = self.refusals[0]
+            raise LevelheadError(
+                f"{first.word!r} in {self.original!r:.80} cannot be swapped: {first.reason}",
+                mend="leave the text out and count it as dropped, or swap it by hand",
+            )
+        return self.twin
+
+
+def swap(text: str, lexicon: Lexicon, *, groups: tuple[str, str] | None = None) -> Swapped:
+    """A text with the words of two groups exchanged.
+
+    Args:
+        text: any text.
+        lexicon: whose words.
+        groups: which two; by default its first two. Both directions are swapped at once.
+
+    >>> from levelhead.data.lexicon import lexicon
+    >>> swap("Her brother's wife saw her.", lexicon("gender-en")).twin
+    "His sister's husband saw him."
+    """
+    first, second = groups or lexicon.groups[:2]
+    return _replaced(text, _exchange(lexicon, first, second))
+
+
+def placebo(text: str, lexicon: Lexicon) -> Swapped:
+    """A text with words of a group replaced by others of the same group: a control.
+
+    >>> from levelhead.data.lexicon import lexicon
+    >>> placebo("The women met their mother.", lexicon("gender-en")).twin
+    'The ladies met their aunt.'
+    """
+    return _replaced(text, _within_groups(lexicon))
+
+
+@cache
+def _exchange(
+    lexicon: Lexicon, first: str, second: str
+) -> dict[tuple[str, ...], tuple[Replacement, ...]]:
+    """Words of either group, as sequences of tokens, and what may stand for them."""
+    for group in (first, second):
+        if group not in lexicon.groups:
+            raise UnknownName("group", group, lexicon.groups)
+    if first == second:
+        raise LevelheadError(f"{first} twice", mend="name two groups, or use placebo")
+    found: dict[tuple[str, ...], list[Replacement]] = {}
+    for term in lexicon.terms:
+        for here, there in ((first, second), (second, first)):
+            old, new = term.word(here), term.word(there)
+            if old is None or new is None or not term.marks(here):
+                continue
+            entries = found.setdefault(_key(old), [])
+            # The first row that names a word decides, but a pronoun has several roles.
+            if not entries or (term.role and new not in [entry.word for entry in entries]):
+                title = term.kind == "title" and old[0].isupper()
+                entries.append(Replacement(new, term.role, title))
+    return {key: tuple(entries) for key, entries in found.items()}
+
+
+@cache
+def _within_groups(lexicon: Lexicon) -> dict[tuple[str, ...], tuple[Replacement, ...]]:
+    return {
+        _key(old): (Replacement(new, title=old[0].isupper()),)
+        for _, pairs in lexicon.placebos
+        for old, new in pairs
+    }
+
+
+def _key(word: str) -> tuple[str, ...]:
+    return tuple(folded(token.text) for token in tokens(word))
+
+
+def _replaced(text: str, table: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> Swapped:
+    found = tokens(text)
+    longest = max(map(len, table), default=0)
+    pieces: list[str] = []
+    changes: list[Change] = []
+    refusals: list[Refusal] = []
+    done, length, i = 0, 0, 0
+    while i < len(found):
+        match = _match(found, i, table, longest)
+        if match is None:
+            i += 1
+            continue
+        count, clitic, options = match
+        start, end = found[i].start, found[i + count - 1].end - len(clitic)
+        old = text[start:end]
+        word, reason = _chosen(found, i, options)
+        if word is None:
+            refusals.append(Refusal(old, start, end, reason))
+        else:
+            new = in_case_of(word, old)
+            pieces += [text[done:start], new]
+            length += start - done
+            changes.append(Change(old, new, start, end, length, length + len(new)))
+            length += len(new)
+            done = end
+        i += count
+    twin = None if refusals else "".join([*pieces, text[done:]])
+    return Swapped(text, twin, tuple(changes), tuple(refusals))
+
+
+def _match(
+    found: Sequence[Token],
+    i: int,
+    table: Mapping[tuple[str, ...], tuple[Replacement, ...]],
+    longest: int,
+) -> tuple[int, str, tuple[Replacement, ...]] | None:
+    """How many tokens from i are an entry, the clitic that hangs on the last, and its options."""
+    for count in range(min(longest, len(found) - i), 0, -1):
+        run = found[i : i + count]
+        if any(a.end != b.start for a, b in pairwise(run) if not b.text[0].isalnum()):
+            continue  # "Mr ." is no title with its full stop
+        last, clitic = without_clitic(run[-1].text)
+        for ending, hangs in ((run[-1].text, ""), (last, clitic)):
+            key = (*(folded(token.text) for token in run[:-1]), folded(ending))
+            if key in table and _fits(found, i, count, table[key]):
+                return count, hangs, table[key]
+    return None
+
+
+def _fits(found: Sequence[Token], i: int, count: int, options: tuple[Replacement, ...]) -> bool:
+    if not options[0].title:
+        return True
+    after = found[i + count].text if i + count < len(found) else ""
+    return found[i].text[0].isupper() and after[:1].isupper()
+
+
+def _chosen(
+    found: Sequence[Token], i: int, options: tuple[Replacement, ...]
+) -> tuple[str | None, str]:
+    if len(options) == 1:
+        return options[0].word, ""
+    words = [token.text for token in found]
+    by_role = {option.role: option.word for option in options}
+    if {"object", "possessive determiner"} <= by_role.keys():
+        told = is_object(words, i)
+        if told is None:
+            return None, "the words around it do not say whether it is an object or possessive"
+        return by_role["object" if told else "possessive determiner"], ""
+    if {"possessive determiner", "possessive pronoun"} <= by_role.keys():
+        alone = stands_alone(words, i)
+        return by_role["possessive pronoun" if alone else "possessive determiner"], ""
+    return None, f"it may become any of {', '.join(option.word for option in options)}"
