@@ -26,7 +26,7 @@ from levelhead.models.save import RECORD
 from levelhead.models.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from levelhead.models.tokens import Bos
 
@@ -136,6 +136,18 @@ def _from_hub(name: str, revision: str | None, wanted: Sequence[str]) -> tuple[P
             mend="check the name and the connection, or give a local folder",
         ) from None
     return found, found.name  # a snapshot's folder is named by its commit
+
+
+def tokenize(name: str | os.PathLike[str]) -> Callable[[str], Sequence[str]]:
+    """A model's tokenizer as a function from a word to its pieces; none where it has no token."""
+    folder, _ = _folder(os.fspath(name), None, allow_pickle=False)
+    found = _tokenizer(folder)
+
+    def pieces(word: str) -> list[str]:
+        ids = found(word, add_special_tokens=False).input_ids
+        return [] if found.unk_token_id in ids else list(found.convert_ids_to_tokens(ids))
+
+    return pieces
 
 
 PROBE = "The nurse said: she's TIRED, na\u00efve caf\u00e9 n\u00b0 3.5 \u2014 isn't it?"

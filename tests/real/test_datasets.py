@@ -1,0 +1,56 @@
+"""Every data set, whole: each file's items counted against the table."""
+
+import csv
+
+import pytest
+from assets import ASSETS, asset
+from command import levelhead
+from serving import serving
+
+from levelhead.data.datasets import dataset, datasets
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
+
+
+@pytest.mark.parametrize("name", [name for name in datasets() if name != "theredpill"])
+def test_every_row_is_read(name):
+    row = dataset(name)
+    for part in row.parts:
+        ids = [item.id for item in row.items(part)]
+        assert len(set(ids)) == len(ids) == row.file(part).items
+
+
+def test_the_table_agrees_with_the_manifest():
+    with asset("data", "MANIFEST.csv").open(newline="") as file:
+        known = {(row["dataset"], row["file"]): row for row in csv.DictReader(file)}
+    for row in datasets().values():
+        for file in row.files:
+            if file.sha256:
+                told = known[row.folder, file.path]
+                assert (told["sha256"], int(told["bytes"])) == (file.sha256, file.bytes)
+
+
+def test_the_counts_the_papers_name():
+    def count(name, *parts):
+        return sum(1 for part in parts for _ in dataset(name).items(part))
+
+    assert count("stereoset", "dev") == 4229
+    assert count("stereoset-swapped", "dev") == 234
+    assert count("stereoset-swapped", "test") == 749
+    assert count("crows-pairs", "all") == 1508
+
+
+def test_get_from_a_server(tmp_path, monkeypatch):
+    monkeypatch.delenv("LEVELHEAD_DATA")
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
+    with serving(ASSETS / "data") as (address, asked):
+        monkeypatch.setenv("LEVELHEAD_MIRROR", address)
+        first = levelhead("data", "get", "stereoset-swapped")
+        assert first.returncode == 0, first.stderr
+        again = levelhead("data", "get", "stereoset-swapped")
+        assert again.returncode == 0
+    assert asked == ["gender-swapped-stereoset/dev.csv", "gender-swapped-stereoset/test.csv"]
+    assert levelhead("data", "path", "stereoset-swapped", "--part", "dev").returncode == 0
