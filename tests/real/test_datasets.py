@@ -8,6 +8,8 @@ from command import levelhead
 from serving import serving
 
 from levelhead.data.datasets import dataset, datasets
+from levelhead.data.nli import pairs, subset
+from levelhead.data.prompts import counteracts
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +56,38 @@ def test_get_from_a_server(tmp_path, monkeypatch):
         assert again.returncode == 0
     assert asked == ["gender-swapped-stereoset/dev.csv", "gender-swapped-stereoset/test.csv"]
     assert levelhead("data", "path", "stereoset-swapped", "--part", "dev").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("which", "name"),
+    [("winobias40", "prompts_winobias40_2680.csv"), ("table1", "prompts_table1_58_5452.csv")],
+)
+def test_prompts_line_by_line(which, name):
+    with asset("data", "counteracts", name).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    ours = list(counteracts(which))
+    assert len(ours) == len(rows)
+    for row, prompt in zip(rows, ours, strict=True):
+        assert (row["occupation"], row["dominated"], row["knowledge_type"]) == (
+            prompt.occupation,
+            prompt.dominated,
+            prompt.kind,
+        )
+        assert row["background_occupation"] == prompt.background
+        assert row["knowledge"] == prompt.knowledge
+        assert row["base"].replace("[target]", "[MASK]") == prompt.base
+        assert row["prompt"].replace("[target]", "[MASK]") == prompt.text()
+
+
+def test_the_whole_cross_of_inference_pairs():
+    folder = asset("data", "nli-gender-occupation", "word_lists", "nouns", "people")
+    occupations = (folder / "occupations.txt").read_text().split("\n")
+    occupations = [line.strip() for line in occupations if line.strip()]
+    gendered = (folder / "gendered_words.txt").read_text().split()
+    templates = [
+        (slots["verb"], slots["object"])
+        for slots in (dict(item.slots) for item in dataset("nli-occupations").items("templates"))
+    ]
+    assert (len(occupations), len(templates), len(gendered)) == (164, 1968, 6)
+    assert sum(1 for _ in pairs(occupations, templates, gendered)) == 1_936_512
+    assert sum(1 for _ in subset(occupations, templates, gendered)) == 10_824
