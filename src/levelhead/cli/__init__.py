@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import bake, data, doctor, store
+from levelhead.cli import bake, data, doctor, mine, store
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("doctor")(doctor.doctor)
 app.command("bake")(bake.bake)
+app.command("mine")(mine.mine)
 app.command("store")(store.store)
 app.add_typer(data.app, name="data")
 

@@ -1,0 +1,125 @@
+"""Corpora: files, globs and URLs of text, cut into pieces that can be read apart.
+
+Lines of text (.txt), a document and a sentence a line (.tsv), or a JSON object with a field `text`
+a line (.jsonl). A piece is a range of bytes; a line belongs to the piece that it begins in, so that
+the cut changes nothing. Documents are split into sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import Url, absolute, file_hash, located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FORMATS = (".txt", ".tsv", ".jsonl")
+PIECE = 4 * 2**20
+"""Bytes in a piece, about."""
+
+
+class Piece(NamedTuple):
+    """A range of bytes of a file, and the hash of the whole file."""
+
+    url: str
+    sha256: str
+    start: int
+    end: int
+
+
+def pieces(sources: Sequence[Url], *, size: int = PIECE) -> list[Piece]:
+    """The files that paths, globs and URLs name, in order, cut into pieces."""
+    found = []
+    for url in expanded(sources):
+        fs, path = located(url)
+        length, digest = int(fs.size(path)), file_hash(url)
+        found += [
+            Piece(url, digest, start, min(start + size, length))
+            for start in range(0, max(length, 1), size)
+        ]
+    return found
+
+
+def expanded(sources: Sequence[Url]) -> list[str]:
+    """Every file once; a pattern that names none is an error."""
+    found: dict[str, None] = {}
+    for source in sources:
+        fs, path = located(source)
+        protocol = absolute(source).partition("://")[0] if "://" in str(source) else ""
+        names = sorted(fs.glob(path)) if any(sign in path for sign in "*?[") else [path]
+        names = [name for name in names if fs.isfile(name)]
+        if not names:
+            raise LevelheadError(f"there is no file {source}", mend="check the path or the pattern")
+        for name in names:
+            if not str(name).endswith(FORMATS):
+                raise LevelheadError(
+                    f"{name} is none of {', '.join(FORMATS)}", mend="convert it to one of them"
+                )
+            found[f"{protocol}://{name}" if protocol else str(name)] = None
+    if not found:
+        raise LevelheadError("there is no corpus", mend="name at least one file")
+    return list(found)
+
+
+def sentences(piece: Piece) -> Iterator[str]:
+    """The sentences of a piece, in NFC."""
+    for line in _lines(piece):
+        for text in _texts(line, piece.url):
+            yield from split(unicodedata.normalize("NFC", text))
+
+
+def _lines(piece: Piece) -> Iterator[bytes]:
+    fs, path = located(piece.url)
+    with fs.open(path, "rb") as file:
+        at = piece.start
+        if at:
+            file.seek(at - 1)
+            at += len(file.readline()) - 1  # the line that began before
+        while at < piece.end and (line := file.readline()):
+            at += len(line)
+            yield line.rstrip(b"\r\n")
+
+
+def _texts(line: bytes, url: str) -> Iterator[str]:
+    try:
+        text = line.decode("utf-8")
+        if url.endswith(".jsonl"):
+            text = json.loads(text)["text"]
+        elif url.endswith(".tsv"):
+            text = text.partition("\t")[2]
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        raise LevelheadError(
+            f"{url} holds a line that is not as its format says: {error}",
+            mend="a .jsonl line is an object with a field text; files are UTF-8",
+        ) from None
+    if not isinstance(text, str):
+        raise LevelheadError(f"a text in {url} is no string", mend="correct the field text")
+    if text.strip():
+        yield text
+
+
+_END = re.compile(r"(?<=[.!?])[\"'\u201d\u2019)\]]*\s+(?=[\"'\u201c\u2018(\[]?[A-Z\u00c0-\u00de])")
+_SHORT = re.compile(r"(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|Gen|Sen|Rep|Lt|Col|[A-Z])\.$")
+
+
+def split(text: str) -> Iterator[str]:
+    """Sentences of a text: after a full stop and before a capital, but not after Mr. or an initial.
+
+    >>> list(split("Mr. Smith left. He was tired."))
+    ['Mr. Smith left.', 'He was tired.']
+    """
+    begin = 0
+    for match in _END.finditer(text):
+        if _SHORT.search(text[begin : match.start()]):
+            continue
+        end = match.start() + len(match[0].rstrip())
+        if part := text[begin:end].strip():
+            yield part
+        begin = match.end()
+    if part := text[begin:].strip():
+        yield part

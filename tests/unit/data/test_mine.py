@@ -1,0 +1,178 @@
+"""Mining: exact matching, and the same bytes whatever the order, the cut, the workers or a kill."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from pathlib import Path
+
+import pytest
+from command import levelhead
+from hypothesis import given
+from hypothesis import strategies as st
+
+from levelhead.core.errors import LevelheadError
+from levelhead.data import corpus
+from levelhead.data.corpus import pieces, sentences, split
+from levelhead.data.lexicon import lexicon
+from levelhead.data.mine import _Kernel, mine
+
+GENDER = lexicon("gender-en")
+KERNEL = _Kernel(GENDER, ("female", "male"))
+OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
+TEXTS = [
+    "The nurse saw her yesterday.",
+    "She is a nurse and he is a pilot.",
+    "The engineer lost his keys.",
+    "The engineer lost her keys.",
+    "A gentle woman sang.",
+    "Nothing to see here.",
+    "The mechanic said that he was strong. The man was bold.",
+]
+
+
+def written(folder):
+    return {name: (folder / name).read_bytes() for name in OUTPUT}
+
+
+def rows(folder, name="pairs.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def conformance():
+    path = Path(__file__).with_name("conformance.tsv")
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+        yield line.split("\t")
+
+
+@pytest.mark.parametrize(("text", "words"), conformance())
+def test_words_are_whole_and_exact(text, words):
+    found = KERNEL.matches(unicodedata.normalize("NFC", text))
+    assert [word for word, _, _ in found if word in KERNEL.attributes] == words.split()
+
+
+def test_pairs_hold_one_group_word_and_its_target(tmp_path):
+    (tmp_path / "c.txt").write_text("\n".join(TEXTS))
+    told = mine([tmp_path / "c.txt"], tmp_path / "out")
+    kept = {row["text"]: row for row in rows(tmp_path / "out")}
+    assert set(kept) == {
+        "The nurse saw her yesterday.",
+        "The engineer lost his keys.",
+        "A gentle woman sang.",
+        "The mechanic said that he was strong.",
+        "The man was bold.",
+    }
+    pair = kept["The engineer lost his keys."]
+    assert pair["twin"] == "The engineer lost her keys."
+    assert pair["group"] == "male"
+    assert pair["attribute"] == ["his", 18, 21]
+    assert pair["targets"] == [["engineer", 4, 12]]
+    assert told["counts"]["sentences"] == 8
+    assert told["counts"]["several group words"] == 1
+    assert told["counts"]["no target of its group"] == 1
+    contexts = rows(tmp_path / "out", "contexts.jsonl")
+    assert {row["word"] for row in contexts} >= {"nurse", "engineer", "she", "her", "gentle"}
+    for row in contexts:
+        assert row["text"][row["start"] : row["end"]].lower() == row["word"]
+
+
+def test_order_cut_format_and_duplicates_change_nothing(tmp_path, monkeypatch):
+    texts = [f"{text} Number {i}." for i in range(40) for text in TEXTS]
+    (tmp_path / "c.txt").write_text("\n".join(texts))
+    mine([tmp_path / "c.txt"], tmp_path / "one", quota=7)
+    shuffled = texts + texts[:50]
+    random.Random(1).shuffle(shuffled)
+    (tmp_path / "c.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in shuffled))
+    monkeypatch.setattr(corpus.pieces, "__kwdefaults__", {"size": 999})
+    assert len(pieces([tmp_path / "c.jsonl"])) > 5
+    mine([tmp_path / "c.jsonl"], tmp_path / "two", quota=7)
+    for name in OUTPUT[:2]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=("Cs",)), max_size=20)), st.integers(1, 50)
+)
+def test_every_line_is_in_one_piece(tmp_path_factory, texts, size):
+    path = tmp_path_factory.mktemp("corpus") / "c.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    whole = [s for piece in pieces([path], size=10**9) for s in sentences(piece)]
+    cut = [s for piece in pieces([path], size=size) for s in sentences(piece)]
+    assert cut == whole
+
+
+@given(st.text())
+def test_splitting_loses_nothing_but_blanks(text):
+    assert "".join("".join(split(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("c.jsonl", b"{\n", "not as its format says"),
+        ("c.jsonl", b'{"x": 1}\n', "not as its format says"),
+        ("c.jsonl", b'{"text": 1}\n', "is no string"),
+        ("c.txt", b"\xff\n", "not as its format says"),
+        ("c.csv", b"x\n", "is none of"),
+    ],
+)
+def test_files_that_do_not_fit_are_errors(tmp_path, name, data, said):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(LevelheadError, match=said):
+        mine([tmp_path / name], tmp_path / "out")
+
+
+def test_a_pattern_without_files_is_an_error(tmp_path):
+    with pytest.raises(LevelheadError, match="there is no file"):
+        pieces([tmp_path / "*.txt"])
+    with pytest.raises(LevelheadError, match="there is no corpus"):
+        pieces([])
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("big")
+    for n in range(30):
+        texts = [f"{text} Case {n} of {i}." for i in range(150) for text in TEXTS]
+        (folder / f"c{n}.txt").write_text("\n".join(texts))
+    return folder
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(big, tmp_path):
+    mine([f"{big}/*.txt"], tmp_path / "calm")
+    command = [
+        *(sys.executable, "-m", "levelhead", "mine", f"{big}/*.txt"),
+        *("-o", str(tmp_path / "killed"), "--workers", "2"),
+    ]
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(60):
+        if kills == 20:
+            break
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(rng.uniform(0.3, 1.3))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        else:  # it was done before it could be killed: from the beginning
+            shutil.rmtree(tmp_path / "killed")
+        process.wait()
+    assert kills == 20
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert written(tmp_path / "killed") == written(tmp_path / "calm")
+
+
+def test_the_command_line(tmp_path):
+    (tmp_path / "c.txt").write_text("\n".join(TEXTS))
+    result = levelhead("mine", tmp_path / "c.txt", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert "5 pairs and contexts of" in result.stdout
+    assert "not kept as a pair: 1 (several group words)" in result.stdout
