@@ -93,3 +93,28 @@ def lexicon_check(
     typer.echo(f"{len(flags)} flags")
     if flags:
         raise ExitWith(FAIL)
+
+
+@app.command("lint")
+def lint_(
+    name: Annotated[str, typer.Argument(help="A data set, by name.")],
+    part: Part = None,
+    rule: Annotated[str | None, typer.Option(help="Only flags of this rule.")] = None,
+) -> None:
+    """Flag faulty items: exit 0 if there is none, 1 if there are some."""
+    from collections import Counter
+
+    from levelhead.data.datasets import dataset
+    from levelhead.data.lint import lint
+
+    row = dataset(name)
+    items = [item for one in ((part,) if part else row.parts) for item in row.items(one)]
+    flags = [flag for flag in lint(items) if rule in (None, flag.rule)]
+    for flag in flags:
+        typer.echo(f"{flag.item}  {flag.rule}  {flag.field}: {flag.seen}")
+    flagged = len({flag.item for flag in flags})
+    typer.echo(f"{flagged} of {len(items)} items flagged")
+    for kind, count in Counter(flag.rule for flag in flags).most_common():
+        typer.echo(f"  {count:>5}  {kind}")
+    if flags:
+        raise ExitWith(FAIL)

@@ -2,9 +2,9 @@
 
 A sentence is kept for a pair if it holds exactly one word that marks a group and at least one
 target that common opinion joins with that group; and for a word's contexts, up to a quota. Matching
-is exact: NFC, runs of Unicode word characters, ASCII case folded, whole words. Each piece of a corpus
-is a pure function of its bytes; ids are hashes of the text, duplicates fall together, and what is
-kept for a quota is decided by hash, so that neither order nor cutting nor workers matter.
+is exact: NFC, runs of Unicode word characters, ASCII case folded, whole words. Each piece of a
+corpus is a pure function of its bytes; ids are hashes of the text, duplicates fall together, and
+what is kept for a quota is decided by hash, so that neither order nor cutting nor workers matter.
 """
 
 from __future__ import annotations
