@@ -75,3 +75,9 @@ def test_the_command_line():
     assert "   12  unrelated differs" in result.stdout
     assert levelhead("data", "lint", "winogender").returncode == 0
     assert levelhead("data", "lint", "nothing").returncode == 3
+    own = asset("data", "gender-swapped-stereoset", "dev.csv")
+    assert (
+        levelhead("data", "lint", own, "--reader", "twins").stdout.splitlines()[-1:]
+        == (result.stdout.splitlines()[-1:])
+    )
+    assert levelhead("data", "lint", own, "--reader", "twin").returncode == 3

@@ -97,18 +97,24 @@ def lexicon_check(
 
 @app.command("lint")
 def lint_(
-    name: Annotated[str, typer.Argument(help="A data set, by name.")],
+    name: Annotated[str, typer.Argument(help="A data set, by name, or a file of your own.")],
     part: Part = None,
+    reader: Annotated[
+        str | None, typer.Option(help="For a file: how it is read (twins, crows, stereoset ...).")
+    ] = None,
     rule: Annotated[str | None, typer.Option(help="Only flags of this rule.")] = None,
 ) -> None:
     """Flag faulty items: exit 0 if there is none, 1 if there are some."""
     from collections import Counter
 
-    from levelhead.data.datasets import dataset
+    from levelhead.data.datasets import dataset, file_items
     from levelhead.data.lint import lint
 
-    row = dataset(name)
-    items = [item for one in ((part,) if part else row.parts) for item in row.items(one)]
+    if reader is not None:
+        items = list(file_items(name, reader))
+    else:
+        row = dataset(name)
+        items = [item for one in ((part,) if part else row.parts) for item in row.items(one)]
     flags = [flag for flag in lint(items) if rule in (None, flag.rule)]
     for flag in flags:
         typer.echo(f"{flag.item}  {flag.rule}  {flag.field}: {flag.seen}")

@@ -18,7 +18,7 @@ import pooch
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.files import file_hash
-from levelhead.data.readers import BadRow, read
+from levelhead.data.readers import READERS, BadRow, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +119,17 @@ class Dataset:
         if self.get == "download":
             return f"levelhead data get {self.name}, or put {file.url} at {place}"
         return f"put your own copy at {place} ({self.note})"
+
+
+def file_items(path: str | os.PathLike[str], reader: str) -> Iterator[Item]:
+    """The items of a file of your own, by the name of the reader that fits it."""
+    if reader not in READERS:
+        raise UnknownName("reader", reader, READERS)
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LevelheadError(f"cannot read {path}: {error}", mend="give a UTF-8 file") from None
+    yield from read(reader, text, Path(path).stem)
 
 
 def dataset(name: str) -> Dataset:

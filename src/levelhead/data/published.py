@@ -1,0 +1,113 @@
+"""Published word lists as lexicons, read from where they live; what is odd in them stays in them.
+
+`levelhead data lexicon check` says what is odd; our own lists are in `lexicons/`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.datasets import dataset
+from levelhead.data.items import Sentence, WordSets
+from levelhead.data.lexicon import Lexicon, Side, Targets, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FEMALE, MALE = "female", "male"  # the names of Kaneko's and Kurita's files
+
+
+def kaneko(*, distinct: bool = True) -> Lexicon:
+    """Gender pairs and stereotype words of Kaneko and Bollegala 2021, as Yang et al. 2025 use them.
+
+    222 aligned lines a side, 409 distinct words (202 and 207; the paper says 444), 220 distinct
+    pairs; 168 stereotype words alternate, female-stereotyped first. Averages over lines and over
+    distinct words differ, since some words stand in several lines.
+
+    Args:
+        distinct: each pair once; False keeps every line.
+    """
+    rows = list(zip(_lines("kaneko-words", FEMALE), _lines("kaneko-words", MALE), strict=True))
+    words = _lines("kaneko-words", "stereotype")
+    return _lexicon(
+        "kaneko",
+        (FEMALE, MALE),
+        [
+            Term("person", ((FEMALE, a), (MALE, b)))
+            for a, b in (dict.fromkeys(rows) if distinct else rows)
+        ],
+        [
+            Targets(
+                "stereotypes",
+                "words of opinion, alternating in the file",
+                (Side("a", FEMALE, tuple(words[::2])), Side("b", MALE, tuple(words[1::2]))),
+            )
+        ],
+        "kaneko-words",
+    )
+
+
+def manzini(which: Literal["gender", "race", "religion"]) -> Lexicon:
+    """Definite sets and role words of Manzini et al. 2019; groups are named by the first set."""
+    parts = {name: f"{name}_attributes_optm" for name in ("gender", "race", "religion")}
+    if which not in parts:
+        raise UnknownName("list of Manzini", which, parts)
+    (item,) = dataset("manzini-words").items(parts[which])
+    sets = _sets(item)
+    definite = [words for path, _, words in sets if path.startswith("/definite_sets")]
+    roles = {name: words for path, name, words in sets if path.endswith("/role")}
+    groups = definite[0]
+    terms = [Term("person", tuple(zip(groups, row, strict=True))) for row in definite]
+    sides = tuple(
+        Side(name, name if name in groups else None, words) for name, words in roles.items()
+    )
+    targets = [Targets("roles", "roles joined with groups", sides)] if sides else []
+    return _lexicon(f"manzini-{which}", tuple(groups), terms, targets, "manzini-words")
+
+
+def seat_test(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """A SEAT or WEAT test of May et al. 2019: role -> (category, words or sentences)."""
+    (item,) = dataset("seat").items(name)
+    return {role: (category, words) for role, category, words in _sets(item)}
+
+
+def weat_set(name: str) -> tuple[str, ...]:
+    """A WEAT word set, by WEFE's name for it."""
+    found = {item.id: item for item in dataset("weat").items("all")}
+    if name not in found:
+        raise UnknownName("WEAT set", name, found)
+    return _sets(found[name])[0][2]
+
+
+def _sets(item: object) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    if not isinstance(item, WordSets):
+        raise LevelheadError("these are no word sets", mend="check the data set's reader")
+    return item.sets
+
+
+def _lines(name: str, part: str) -> list[str]:
+    return [item.text for item in dataset(name).items(part) if isinstance(item, Sentence)]
+
+
+def _lexicon(
+    name: str,
+    groups: tuple[str, ...],
+    terms: Sequence[Term],
+    targets: Sequence[Targets],
+    source: str,
+) -> Lexicon:
+    row = dataset(source)
+    return Lexicon(
+        name=name,
+        language="en",
+        groups=groups,
+        source=f"data set {source}",
+        licence=row.licence,
+        limits=row.cannot,
+        sha256=content_hash([file.sha256 for file in row.files]),
+        terms=tuple(terms),
+        placebos=(),
+        families=tuple(targets),
+    )

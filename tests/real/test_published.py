@@ -1,0 +1,55 @@
+"""Published word lists, with the numbers their files really hold."""
+
+import pytest
+from assets import asset
+
+from levelhead.core.errors import LevelheadError
+from levelhead.data.lexicon_check import check
+from levelhead.data.published import kaneko, manzini, seat_test, weat_set
+from levelhead.models.load import tokenize
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
+
+
+def test_kaneko():
+    every, each = kaneko(distinct=False), kaneko()
+    assert (len(every.terms), len(each.terms)) == (222, 220)
+    assert (len(each.words("female")), len(each.words("male"))) == (202, 207)
+    a, b = (side.words for side in each.families[0].sides)
+    assert len(a) == len(b) == 84
+    assert (a[0], b[0]) == ("aerobics", "adventurer")
+    flags = {(flag.kind, flag.word) for flag in check(each)}
+    assert ("both", "tailor") in flags
+    assert ("multi-word", "prostatic_utricle") in flags
+
+
+def test_manzini():
+    race = manzini("race")
+    assert race.groups == ("black", "caucasian", "asian")
+    assert len(race.terms) == 6
+    sides = {side.name: side.words for side in race.families[0].sides}
+    assert (len(sides["caucasian"]), len(sides["black"]), len(sides["asian"])) == (6, 5, 4)
+    assert manzini("gender").terms
+    with pytest.raises(LevelheadError, match="no list of Manzini named 'age'"):
+        manzini("age")
+
+
+def test_seat_and_weat():
+    words = seat_test("weat6")
+    assert words["targ1"] == ("MaleNames", words["targ1"][1])
+    assert [len(words[role][1]) for role in ("targ1", "targ2", "attr1", "attr2")] == [8] * 4
+    sizes = [len(entry[1]) for entry in seat_test("sent-weat6").values()]
+    assert sizes == [64, 64, 101, 112]
+    assert "aster" in weat_set("flowers")
+    with pytest.raises(LevelheadError, match="no WEAT set named 'flower'"):
+        weat_set("flower")
+
+
+def test_words_a_model_cuts_are_named():
+    flags = check(kaneko(), tokenize=tokenize(asset("models", "minibert-en")))
+    cut = {flag.word for flag in flags if flag.kind == "cut"}
+    assert "stailor" in cut
+    assert "woman" not in cut
