@@ -35,7 +35,9 @@ def test_contexts_that_were_not_swapped():
 
 
 def test_ungrammatical_swaps_that_are_known():
-    assert "dev-1" in {flag.item for flag in flags("dev", "ungrammatical")}
+    # kitchen, fantasy football team, kids, own company, beer: each of "him"
+    known = {"dev-1", "dev-12", "dev-26", "dev-64", "dev-169"}
+    assert known <= {flag.item for flag in flags("dev", "ungrammatical")}
     not_minimal = {flag.item for flag in flags("dev", "not minimal")}
     assert "dev-224" in not_minimal  # "Ask grandmother is she"
 

@@ -1,26 +1,30 @@
 """Corpora: files, globs and URLs of text, cut into pieces that can be read apart.
 
-Lines of text (.txt), a document and a sentence a line (.tsv), or a JSON object with a field `text`
-a line (.jsonl). A piece is a range of bytes; a line belongs to the piece that it begins in, so that
-the cut changes nothing. Documents are split into sentences.
+Lines of text (.txt), a document and a sentence a line (.tsv), a JSON object with a field `text` a
+line (.jsonl), or a column `text` (.parquet, with the `mine` extra). A piece is a range of bytes, of
+rows for Parquet; a line belongs to the piece that it begins in, so that the cut changes nothing.
+Documents are split into sentences.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.errors import LevelheadError
-from levelhead.core.files import Url, absolute, file_hash, located
+from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.files import Url, absolute, file_hash, located, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-FORMATS = (".txt", ".tsv", ".jsonl")
+FORMATS = (".txt", ".tsv", ".jsonl", ".parquet")
 PIECE = 4 * 2**20
 """Bytes in a piece, about."""
+ROWS = 32_768
+"""Rows in a piece of a Parquet file."""
 
 
 class Piece(NamedTuple):
@@ -37,10 +41,12 @@ def pieces(sources: Sequence[Url], *, size: int = PIECE) -> list[Piece]:
     found = []
     for url in expanded(sources):
         fs, path = located(url)
-        length, digest = int(fs.size(path)), file_hash(url)
+        digest = file_hash(url)
+        parquet = url.endswith(".parquet")
+        length, step = (len(_column(url)), ROWS) if parquet else (int(fs.size(path)), size)
         found += [
-            Piece(url, digest, start, min(start + size, length))
-            for start in range(0, max(length, 1), size)
+            Piece(url, digest, start, min(start + step, length))
+            for start in range(0, max(length, 1), step)
         ]
     return found
 
@@ -68,9 +74,28 @@ def expanded(sources: Sequence[Url]) -> list[str]:
 
 def sentences(piece: Piece) -> Iterator[str]:
     """The sentences of a piece, in NFC."""
-    for line in _lines(piece):
-        for text in _texts(line, piece.url):
-            yield from split(unicodedata.normalize("NFC", text))
+    if piece.url.endswith(".parquet"):
+        texts: Iterable[str] = _column(piece.url)[piece.start : piece.end]
+    else:
+        texts = (text for line in _lines(piece) for text in _texts(line, piece.url))
+    for text in texts:
+        yield from split(unicodedata.normalize("NFC", text))
+
+
+def _column(url: str) -> list[str]:
+    """The column `text` of a Parquet file."""
+    try:
+        import polars
+    except ImportError:
+        raise MissingExtra("reading Parquet", "mine") from None
+    try:
+        column = polars.read_parquet(io.BytesIO(read_bytes(url)), columns=["text"])["text"]
+        found: list[str] = column.drop_nulls().cast(polars.String).to_list()
+    except polars.exceptions.PolarsError as error:
+        raise LevelheadError(
+            f"{url} has no column of text: {error}", mend="name the column of texts `text`"
+        ) from None
+    return found
 
 
 def _lines(piece: Piece) -> Iterator[bytes]:

@@ -11,12 +11,13 @@ import time
 import unicodedata
 from pathlib import Path
 
+import polars
 import pytest
 from command import levelhead
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.data import corpus
 from levelhead.data.corpus import pieces, sentences, split
 from levelhead.data.lexicon import lexicon
@@ -125,6 +126,21 @@ def test_files_that_do_not_fit_are_errors(tmp_path, name, data, said):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(LevelheadError, match=said):
         mine([tmp_path / name], tmp_path / "out")
+
+
+def test_parquet_is_read_with_the_extra(tmp_path, monkeypatch):
+    polars.DataFrame({"text": [*TEXTS, None], "n": range(8)}).write_parquet(tmp_path / "c.parquet")
+    (tmp_path / "c.txt").write_text("\n".join(TEXTS))
+    monkeypatch.setattr(corpus, "ROWS", 3)
+    for name in ("parquet", "txt"):
+        mine([tmp_path / f"c.{name}"], tmp_path / name)
+    assert rows(tmp_path / "parquet") == rows(tmp_path / "txt") != []
+    polars.DataFrame({"n": [1]}).write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(LevelheadError, match="has no column of text"):
+        mine([tmp_path / "other.parquet"], tmp_path / "no")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingExtra, match=r"levelhead\[mine\]"):
+        mine([tmp_path / "c.parquet"], tmp_path / "without")
 
 
 def test_a_pattern_without_files_is_an_error(tmp_path):
