@@ -5,7 +5,7 @@ from assets import asset
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicon_check import check
-from levelhead.data.published import kaneko, manzini, seat_test, weat_set
+from levelhead.data.published import kaneko, kurita, manzini, seat_test, weat_set
 from levelhead.models.load import tokenize
 
 
@@ -46,6 +46,18 @@ def test_seat_and_weat():
     assert "aster" in weat_set("flowers")
     with pytest.raises(LevelheadError, match="no WEAT set named 'flower'"):
         weat_set("flower")
+
+
+def test_kurita():
+    templates, tests = kurita()
+    assert [template.text for template in templates] == [
+        "GGG likes XXX.",
+        "GGG like XXX.",
+        "GGG is interested in XXX.",
+    ]
+    assert dict(templates[1].groups)["female"] == ("girls", "women")
+    assert [test.name for test in tests] == ["career_family", "math_arts", "science_arts"]
+    assert len(tests[0].side("career")) == 8
 
 
 def test_words_a_model_cuts_are_named():

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import json
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, UnknownName
@@ -65,6 +66,30 @@ def manzini(which: Literal["gender", "race", "religion"]) -> Lexicon:
     )
     targets = [Targets("roles", "roles joined with groups", sides)] if sides else []
     return _lexicon(f"manzini-{which}", tuple(groups), terms, targets, "manzini-words")
+
+
+class GroupTemplate(NamedTuple):
+    """A sentence with a slot for the group (GGG) and one for the target (XXX)."""
+
+    text: str
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def kurita() -> tuple[tuple[GroupTemplate, ...], tuple[Targets, ...]]:
+    """Templates and the three tests of Kurita et al. 2019 (career, maths and science)."""
+    found = json.loads(dataset("kurita-words").path("all").read_text("utf-8"))
+    templates = tuple(
+        GroupTemplate(
+            row["text"],
+            tuple((key, tuple(words)) for key, words in row.items() if key != "text"),
+        )
+        for row in found["templates"]
+    )
+    tests = tuple(
+        Targets(name, "", tuple(Side(side, None, tuple(words)) for side, words in sides.items()))
+        for name, sides in found["tests"].items()
+    )
+    return templates, tests
 
 
 def seat_test(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
