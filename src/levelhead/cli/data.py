@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.exits import FAIL, ExitWith
+from levelhead.core.errors import LevelheadError, UnknownName
 
 app = typer.Typer(help="Data sets and lexicons.", no_args_is_help=True, rich_markup_mode=None)
 lexicons = typer.Typer(help="Word lists.", no_args_is_help=True, rich_markup_mode=None)
@@ -20,7 +21,7 @@ Part = Annotated[str | None, typer.Option(help="One of its parts; all of them by
 @app.command("list")
 def list_() -> None:
     """Every data set: licence, size, what it serves, what it cannot tell, whether it is here."""
-    from levelhead.data.datasets import NotHere, datasets
+    from levelhead.data.datasets import NotHere, WrongFile, datasets
 
     for row in datasets().values():
         try:
@@ -29,6 +30,8 @@ def list_() -> None:
             here = "here"
         except NotHere:
             here = row.get
+        except WrongFile:
+            here = "another file lies there"
         size = sum(file.bytes for file in row.files)
         count = sum(file.items for file in row.files)
         typer.echo(f"{row.name}  [{here}]  {count:,} items, {size / 1e6:.1f} MB, {row.licence}")
@@ -108,13 +111,17 @@ def lint_(
     from collections import Counter
 
     from levelhead.data.datasets import dataset, file_items
-    from levelhead.data.lint import lint
+    from levelhead.data.lint import RULES, lint
 
     if reader is not None:
         items = list(file_items(name, reader))
     else:
         row = dataset(name)
         items = [item for one in ((part,) if part else row.parts) for item in row.items(one)]
+    if rule is not None and rule not in RULES:
+        raise UnknownName("rule", rule, RULES)
+    if not items:
+        raise LevelheadError(f"{name} holds no items", mend="check the file")
     flags = [flag for flag in lint(items) if rule in (None, flag.rule)]
     for flag in flags:
         typer.echo(f"{flag.item}  {flag.rule}  {flag.field}: {flag.seen}")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def mine(
-    corpus: Annotated[list[str], typer.Argument(help="Files, globs or URLs: .txt, .tsv, .jsonl.")],
+    corpus: Annotated[
+        list[str], typer.Argument(help="Files, globs or URLs: .txt, .tsv, .jsonl, .parquet.")
+    ],
     output: Annotated[
         str, typer.Option("--output", "-o", help="A new folder, or one to go on in.")
     ],
@@ -38,7 +40,7 @@ def mine(
         f"{counts.get('sentences', 0):,} sentences"
     )
     for reason, count in counts.items():
-        if reason not in ("sentences", "kept"):
+        if reason not in ("sentences", "kept") and count:
             typer.echo(f"  not kept as a pair: {count:,} ({reason})")
 
 

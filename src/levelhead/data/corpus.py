@@ -8,6 +8,7 @@ Documents are split into sentences.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -28,10 +29,11 @@ ROWS = 32_768
 
 
 class Piece(NamedTuple):
-    """A range of bytes of a file, and the hash of the whole file."""
+    """A range of bytes of a file, and their hash: another file under the name is refused."""
 
     url: str
     sha256: str
+    """Of the piece; of the whole file for Parquet."""
     start: int
     end: int
 
@@ -40,14 +42,20 @@ def pieces(sources: Sequence[Url], *, size: int = PIECE) -> list[Piece]:
     """The files that paths, globs and URLs name, in order, cut into pieces."""
     found = []
     for url in expanded(sources):
+        if url.endswith(".parquet"):
+            whole, length = file_hash(url), len(_column(url))
+            ranges = [
+                (start, min(start + ROWS, length)) for start in range(0, max(length, 1), ROWS)
+            ]
+            found += [Piece(url, whole, start, end) for start, end in ranges]
+            continue
         fs, path = located(url)
-        digest = file_hash(url)
-        parquet = url.endswith(".parquet")
-        length, step = (len(_column(url)), ROWS) if parquet else (int(fs.size(path)), size)
-        found += [
-            Piece(url, digest, start, min(start + step, length))
-            for start in range(0, max(length, 1), step)
-        ]
+        with fs.open(path, "rb") as file:
+            start = 0
+            while (data := file.read(size)) or not start:
+                digest = hashlib.sha256(data).hexdigest()
+                found.append(Piece(url, digest, start, start + len(data)))
+                start += len(data) or 1
     return found
 
 
@@ -101,13 +109,19 @@ def _column(url: str) -> list[str]:
 def _lines(piece: Piece) -> Iterator[bytes]:
     fs, path = located(piece.url)
     with fs.open(path, "rb") as file:
-        at = piece.start
-        if at:
-            file.seek(at - 1)
-            at += len(file.readline()) - 1  # the line that began before
-        while at < piece.end and (line := file.readline()):
-            at += len(line)
-            yield line.rstrip(b"\r\n")
+        file.seek(max(piece.start - 1, 0))
+        before = file.read(1) if piece.start else b"\n"
+        data = file.read(piece.end - piece.start)
+        if hashlib.sha256(data).hexdigest() != piece.sha256:
+            raise LevelheadError(
+                f"{piece.url} changed while it was read", mend="mine it into a new folder"
+            )
+        if data and not data.endswith(b"\n"):
+            data += file.readline()  # the line that ends beyond
+    lines = data.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    yield from (line.rstrip(b"\r") for line in (lines if before == b"\n" else lines[1:]))
 
 
 def _texts(line: bytes, url: str) -> Iterator[str]:
@@ -116,15 +130,15 @@ def _texts(line: bytes, url: str) -> Iterator[str]:
         if url.endswith(".jsonl"):
             text = json.loads(text)["text"]
         elif url.endswith(".tsv"):
-            text = text.partition("\t")[2]
+            _, text = text.split("\t", 1)
     except (UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
         raise LevelheadError(
             f"{url} holds a line that is not as its format says: {error}",
-            mend="a .jsonl line is an object with a field text; files are UTF-8",
+            mend="a .jsonl line is an object with a field text, a .tsv line has a tab; all UTF-8",
         ) from None
     if not isinstance(text, str):
         raise LevelheadError(f"a text in {url} is no string", mend="correct the field text")
-    if text.strip():
+    if text := text.removeprefix("\ufeff").strip():
         yield text
 
 

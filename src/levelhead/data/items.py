@@ -37,6 +37,8 @@ class TwinTriple(NamedTuple):
     twin_stereotype: str
     twin_anti_stereotype: str
     twin_unrelated: str
+    other_context: str = ""
+    """Where the rows of one context disagree about it or its twin: what another row says."""
 
 
 class MinimalPair(NamedTuple):

@@ -23,6 +23,8 @@ from levelhead.core.results import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from levelhead.data.swap import Swapped
+
 Kind = Literal["pronoun", "title", "person", "kinship", "role", "adjective", "name"]
 Role = Literal["subject", "object", "possessive determiner", "possessive pronoun", "reflexive"]
 
@@ -116,6 +118,12 @@ class Lexicon:
             if family.name == name:
                 return family
         raise UnknownName("family of targets", name, [family.name for family in self.families])
+
+    def swap(self, text: str, *, groups: tuple[str, str] | None = None) -> Swapped:
+        """The text with the words of two groups exchanged; see `levelhead.data.swap`."""
+        from levelhead.data.swap import swap
+
+        return swap(text, self, groups=groups)
 
     def groups_of(self, word: str) -> tuple[str, ...]:
         """The groups a word marks; none if it is not in the lexicon."""

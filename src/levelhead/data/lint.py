@@ -26,6 +26,18 @@ OTHERS = ("age-en", "race-en", "religion-en")
 """Families whose presence confounds a question about gender."""
 
 
+RULES = (
+    *("encoding", "empty", "duplicate", "label set", "blank", "attribute missing"),
+    *("inconsistent", "unrelated differs", "unswapped", "unswapped word", "ungrammatical"),
+    *("not minimal", "several spans"),
+    *(f"another family: {name.removesuffix('-en')}" for name in OTHERS),
+)
+
+
+NO_TEXT = ("id", "kind", "bias", "group", "direction", "document", "other_context")
+"""Fields that are names, or empty by right."""
+
+
 class Flag(NamedTuple):
     """Something that is wrong with an item."""
 
@@ -50,14 +62,14 @@ def lint(items: Iterable[Item]) -> list[Flag]:
             found += _association(item)
         whole = "\n".join(text for _, text in _texts(item))
         texts[whole] += 1
-        if texts[whole] == 2:
+        if texts[whole] > 1:
             found.append(Flag(item.id, "duplicate", "", "the same texts stand in another item"))
     return found
 
 
 def _texts(item: Item) -> Iterator[tuple[str, str]]:
     for name, value in zip(item._fields, item, strict=True):
-        if isinstance(value, str) and name not in ("id", "kind", "bias", "group", "direction"):
+        if isinstance(value, str) and name not in NO_TEXT:
             yield name, value
 
 
@@ -108,6 +120,10 @@ _SPEAKS_OF = frozenset("i me my we us our you your it its this that".split())
 
 
 def _twins(item: TwinTriple) -> Iterator[Flag]:
+    if item.other_context:
+        yield Flag(item.id, "inconsistent", "context", item.other_context)
+    if item.stereotype == item.anti_stereotype:
+        yield Flag(item.id, "label set", "", "two endings are the same")
     if item.unrelated != item.twin_unrelated:
         yield Flag(
             item.id, "unrelated differs", "unrelated", f"{item.unrelated} | {item.twin_unrelated}"
@@ -165,8 +181,10 @@ def _word(before: list[str], i: int, new: str, text: str) -> Iterator[tuple[str,
         told = is_object(before, i)
         if told is not None and told != (folded(new) == "him"):
             yield "ungrammatical", change
-    elif word == "his" and stands_alone(before, i) != (folded(new) == "hers"):
-        yield "ungrammatical", change
+    elif word == "his":
+        alone = stands_alone(before, i)
+        if alone is not None and alone != (folded(new) == "hers"):
+            yield "ungrammatical", change
 
 
 def _pair(item: MinimalPair) -> Iterator[Flag]:

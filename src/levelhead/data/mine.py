@@ -60,6 +60,8 @@ def mine(
         runner: who computes; by default this process.
         on_event: is told how far it is.
     """
+    if quota < 1:
+        raise LevelheadError(f"a quota of {quota}", mend="keep at least one context a word")
     words = read_lexicon(lexicon)
     first, second = groups or words.groups[:2]
     asked = {
@@ -129,7 +131,9 @@ class _Kernel:
 
     def __init__(self, words: Lexicon, groups: tuple[str, str]) -> None:
         self.lexicon, self.groups = words, groups
-        self.attributes = {folded(word): group for group in groups for word in words.words(group)}
+        every = [(word, group) for group in groups for word in words.words(group)]
+        self.attributes = {folded(word): group for word, group in every}
+        self.titles = {folded(word): word for word, _ in every if word[0].isupper()}
         self.targets: dict[str, set[str]] = defaultdict(set)
         for family in words.families:
             for side in family.sides:
@@ -143,7 +147,7 @@ class _Kernel:
         found = []
         for match in RUN.finditer(text):
             word = folded(match[0])
-            if word in self.known:
+            if word in self.known and self.titles.get(word, match[0]) == match[0]:
                 found.append((word, match.start(), match.end()))
         return found
 
@@ -182,6 +186,8 @@ def _merged(results: Iterable[dict[str, Any]], quota: int) -> dict[str, Any]:
         for word, rows in result["contexts"].items():
             contexts[word] |= {row["id"]: row for row in rows}
         counts.update(result["counts"])
+    counts["duplicates"] = counts["kept"] - len(pairs)
+    counts["kept"] = len(pairs)
     return {
         "pairs": [pairs[key] for key in sorted(pairs)],
         "contexts": {

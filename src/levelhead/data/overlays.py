@@ -51,13 +51,14 @@ def read_patches(text: str) -> list[Patch]:
 
 def patched(items: Iterable[AnyItem], patches: Iterable[Patch]) -> Iterator[AnyItem]:
     """The items with their corrections; a patch that fits no item is an error."""
-    waiting: dict[str, list[Patch]] = {}
+    waiting: dict[str, dict[str, list[Patch]]] = {}
     for patch in patches:
-        waiting.setdefault(patch.item, []).append(patch)
+        waiting.setdefault(patch.item, {}).setdefault(patch.field, []).append(patch)
     for item in items:
-        for patch in waiting.pop(item.id, ()):
-            item = _with(item, patch)
-        yield item
+        mended = item
+        for field, own in waiting.pop(item.id, {}).items():
+            mended = _with(mended, field, own)
+        yield mended
     if waiting:
         raise LevelheadError(
             f"a patch is for {next(iter(waiting))}, which is not in the data",
@@ -65,20 +66,23 @@ def patched(items: Iterable[AnyItem], patches: Iterable[Patch]) -> Iterator[AnyI
         )
 
 
-def _with(item: AnyItem, patch: Patch) -> AnyItem:
-    text = getattr(item, patch.field, None)
-    if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != patch.sha256:
-        raise LevelheadError(
-            f"the patch of {patch.item} ({patch.field}) is for another text",
-            mend="use the overlay with the version of the data set it was made for",
-        )
-    found = tokens(text)
-    if not 0 <= patch.token < len(found):
-        raise LevelheadError(
-            f"{patch.item} ({patch.field}) has no token {patch.token}", mend="count from 0"
-        )
-    old = found[patch.token]
-    changed = text[: old.start] + patch.word + text[old.end :]
-    values: dict[str, Any] = {patch.field: changed}
+def _with(item: AnyItem, field: str, patches: list[Patch]) -> AnyItem:
+    """All corrections of one text, from its end to its beginning so that places stay."""
+    text = getattr(item, field, None)
+    name = f"{item.id} ({field})"
+    if field == "id" or not isinstance(text, str):
+        raise LevelheadError(f"{name} is no text", mend="name a field that holds a text")
+    digest, found = hashlib.sha256(text.encode()).hexdigest(), tokens(text)
+    for patch in sorted(patches, key=lambda patch: -patch.token):
+        if patch.sha256 != digest:
+            raise LevelheadError(
+                f"the patch of {name} is for another text",
+                mend="use the overlay with the version of the data set it was made for",
+            )
+        if not 0 <= patch.token < len(found) or not patch.word:
+            raise LevelheadError(f"{name} has no token {patch.token}", mend="count from 0")
+        old = found[patch.token]
+        text = text[: old.start] + patch.word + text[old.end :]
+    values: dict[str, Any] = {field: text}
     mended: Any = item._replace(**values)
     return cast("AnyItem", mended)

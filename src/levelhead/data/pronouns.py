@@ -69,21 +69,36 @@ def is_object(words: Sequence[str], i: int) -> bool | None:
     return probability > 0.5
 
 
-def stands_alone(words: Sequence[str], i: int) -> bool:
-    """Whether "his" at i has no noun behind it: his = hers.
+def stands_alone(words: Sequence[str], i: int) -> bool | None:
+    """Whether "his" at i has no noun behind it: his = hers. None: not sure.
 
     "A friend of his.", "The choice was his." The next word ends the phrase; a noun or an adjective
-    would continue it.
+    would continue it. "His or her book" goes on behind the other possessive, and "a friend of his
+    left" looks like "a picture of his mother".
 
     >>> stands_alone(["It", "was", "his", "."], 2)
     True
     >>> stands_alone(["It", "was", "his", "dog"], 2)
     False
     """
-    after = _near(words, i + 1)
+    after, later, before = (_near(words, j) for j in (i + 1, i + 2, i - 1))
+    if after in _JOINS:
+        if later in _DETERMINERS:
+            return False
+        return True if before in _BEFORE_ALONE else None
     if after == END or not after[0].isalnum():
-        return after not in _OPENING
-    return after in _ENDS_A_PHRASE
+        return None if after in _OPENING else True
+    if after in _ENDS_A_PHRASE or after == "alone":
+        return True
+    if before == "of" and _near(words, i - 3) in _OF_SEVERAL and after not in _POSSESSED:
+        return None
+    return False
+
+
+_JOINS = frozenset({"and", "or", "/", ",", "&", "-", "\u2013", "\u2014"})
+_DETERMINERS = frozenset({"her", "his", "my", "your", "our", "their", "its"})
+_BEFORE_ALONE = frozenset("is was were are be been of became remained".split())
+_OF_SEVERAL = frozenset("a an another some any no this that these those two three one".split())
 
 
 _OPENING = frozenset("\"'\u201c\u2018([`$\u00a3\u20ac")

@@ -60,15 +60,22 @@ def twins(text: str, part: str) -> Iterator[Item]:
     found: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     first: dict[str, int] = {}
     for i, row in _table(text, ","):
-        # The test file's header is misspelt.
-        row.setdefault("gender_swapped_context", row.get("gender_swapped_conext", ""))
-        key = _field(row, i, "context_id")
+        if "gender_swapped_conext" in row:  # the test file's header is misspelt
+            row["gender_swapped_context"] = row["gender_swapped_conext"]
+        for name in ("gender", "context", "next_sentence", *_SWAPPED):
+            _field(row, i, name)
+        key, label = _field(row, i, "context_id"), _field(row, i, "label")
         first.setdefault(key, i)
-        found[key][_field(row, i, "label")] = row
+        if label in found[key]:
+            raise BadRow(i, f"context {key} has a second row labelled {label}")
+        found[key][label] = row
     for key, rows in found.items():
         if set(rows) != {"stereotype", "anti-stereotype", "unrelated"}:
             raise BadRow(first[key], f"context {key} has the labels {sorted(rows)}")
         yield _triple(f"{part}-{key}", rows)
+
+
+_SWAPPED = ("gender_swapped_context", "gender_swapped_next_sentence")
 
 
 def _triple(name: str, rows: dict[str, dict[str, str]]) -> TwinTriple:
@@ -91,6 +98,15 @@ def _triple(name: str, rows: dict[str, dict[str, str]]) -> TwinTriple:
         twin_stereotype=twin("stereotype"),
         twin_anti_stereotype=twin("anti-stereotype"),
         twin_unrelated=twin("unrelated"),
+        other_context=next(
+            (
+                row[field]
+                for row in rows.values()
+                for field in ("context", "gender_swapped_context")
+                if row[field] != whole[field]
+            ),
+            "",
+        ),
     )
 
 

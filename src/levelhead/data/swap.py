@@ -30,6 +30,7 @@ class Replacement(NamedTuple):
     """The pronoun's role in which it does."""
     title: bool = False
     """Only before a name: Miss Marple, not "I miss you"."""
+    kind: str = ""
 
 
 class Change(NamedTuple):
@@ -121,7 +122,7 @@ def _exchange(
             # The first row that names a word decides, but a pronoun has several roles.
             if not entries or (term.role and new not in [entry.word for entry in entries]):
                 title = term.kind == "title" and old[0].isupper()
-                entries.append(Replacement(new, term.role, title))
+                entries.append(Replacement(new, term.role, title, term.kind))
     return {key: tuple(entries) for key, entries in found.items()}
 
 
@@ -148,6 +149,10 @@ def _replaced(text: str, table: Mapping[tuple[str, ...], tuple[Replacement, ...]
     while i < len(found):
         match = _match(found, i, table, longest)
         if match is None:
+            if inside := _inside(found[i], table):
+                token = found[i]
+                reason = f"{inside!r} stands inside a compound"
+                refusals.append(Refusal(token.text, token.start, token.end, reason))
             i += 1
             continue
         count, clitic, options = match
@@ -187,18 +192,50 @@ def _match(
     return None
 
 
+def _inside(token: Token, table: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> str:
+    """A word of the table that is part of a compound: ex-wife, mother-of-two."""
+    parts = token.text.split("-")
+    if len(parts) < 2:
+        return ""
+    for part in parts:
+        options = table.get((folded(without_clitic(part)[0]),))
+        if options and not options[0].title:
+            return part
+    return ""
+
+
 def _fits(found: Sequence[Token], i: int, count: int, options: tuple[Replacement, ...]) -> bool:
     if not options[0].title:
         return True
-    after = found[i + count].text if i + count < len(found) else ""
-    return found[i].text[0].isupper() and after[:1].isupper()
+    word, after, later = (_text(found, j) for j in (i, i + count, i + count + 1))
+    if word.isupper() and len(word) > 3:  # I MISS HER
+        return False
+    named = after[:1].isupper() or (after in ("and", "&", "or") and later[:1].isupper())
+    return word[0].isupper() and named
+
+
+def _text(found: Sequence[Token], i: int) -> str:
+    return found[i].text if 0 <= i < len(found) else ""
+
+
+def _may_be_a_name(found: Sequence[Token], i: int, option: Replacement) -> str:
+    """Why a capitalised word is left alone: Stephen King, Sir Isaac Newton; else nothing."""
+    word, before, after = (_text(found, j) for j in (i, i - 1, i + 1))
+    if not word[0].isupper() or word.isupper():
+        return ""
+    if option.kind == "role" and before[:1].isupper() and before[:1].isalpha():
+        return "it may be part of a name"
+    if option.kind == "title" and not option.title and after[:1].isupper():
+        return "before a name it is a title that has no counterpart in the list"
+    return ""
 
 
 def _chosen(
     found: Sequence[Token], i: int, options: tuple[Replacement, ...]
 ) -> tuple[str | None, str]:
     if len(options) == 1:
-        return options[0].word, ""
+        reason = _may_be_a_name(found, i, options[0])
+        return (None, reason) if reason else (options[0].word, "")
     words = [token.text for token in found]
     by_role = {option.role: option.word for option in options}
     if {"object", "possessive determiner"} <= by_role.keys():
@@ -208,5 +245,7 @@ def _chosen(
         return by_role["object" if told else "possessive determiner"], ""
     if {"possessive determiner", "possessive pronoun"} <= by_role.keys():
         alone = stands_alone(words, i)
+        if alone is None:
+            return None, "the words around it do not say whether something of his follows"
         return by_role["possessive pronoun" if alone else "possessive determiner"], ""
     return None, f"it may become any of {', '.join(option.word for option in options)}"

@@ -198,12 +198,20 @@ words = ["up"]
         assert line in result.stdout
 
 
+TWINS = (
+    "context_id,label,gender,context,next_sentence,"
+    "gender_swapped_context,gender_swapped_next_sentence\n"
+)
+
+
 @pytest.mark.parametrize(
     ("reader", "text", "said"),
     [
         ("stereoset", '{"type": "x"}\n', "'bias_type' is missing"),
         ("stereoset", "{\n", "no JSON"),
-        ("twins", "context_id,label\n1,stereotype\n", "context 1 has the labels"),
+        ("twins", TWINS + "1,stereotype,F,a,b,c,d\n", "context 1 has the labels"),
+        ("twins", TWINS + "1,unrelated,F,a,b,c,d\n" * 2, "a second row labelled unrelated"),
+        ("twins", TWINS + "1,unrelated,F,a,b,,d\n", "'gender_swapped_context' is missing"),
         ("crows", "a,b\n1\n", "1 cells under 2 headings"),
         ("winobias", "1 no brackets\n", "no numbered sentence"),
         ("winogender", "sentid\tsentence\na.b\tx\n", "no name of four parts"),

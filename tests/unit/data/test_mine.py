@@ -119,6 +119,7 @@ def test_splitting_loses_nothing_but_blanks(text):
         ("c.jsonl", b'{"x": 1}\n', "not as its format says"),
         ("c.jsonl", b'{"text": 1}\n', "is no string"),
         ("c.txt", b"\xff\n", "not as its format says"),
+        ("c.tsv", b"no tab\n", "not as its format says"),
         ("c.csv", b"x\n", "is none of"),
     ],
 )
@@ -141,6 +142,16 @@ def test_parquet_is_read_with_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(MissingExtra, match=r"levelhead\[mine\]"):
         mine([tmp_path / "c.parquet"], tmp_path / "without")
+
+
+def test_a_corpus_that_changes_is_refused(tmp_path):
+    (tmp_path / "c.txt").write_text("She is a nurse.\n")
+    (piece,) = pieces([tmp_path / "c.txt"])
+    (tmp_path / "c.txt").write_text("She is a pilot.\n")
+    with pytest.raises(LevelheadError, match="changed while it was read"):
+        list(sentences(piece))
+    with pytest.raises(LevelheadError, match="a quota of 0"):
+        mine([tmp_path / "c.txt"], tmp_path / "out", quota=0)
 
 
 def test_a_pattern_without_files_is_an_error(tmp_path):

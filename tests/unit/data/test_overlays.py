@@ -16,13 +16,18 @@ def test_one_word_is_corrected():
     (mended,) = patched([ITEM], [Patch("s", "text", SHA, 4, "his")])
     assert mended.text == "The father walked into his kitchen."
     assert ITEM.text == TEXT
+    both = [Patch("s", "text", SHA, 1, "tall father"), Patch("s", "text", SHA, 4, "his")]
+    (mended,) = patched([ITEM], both)
+    assert mended.text == "The tall father walked into his kitchen."
 
 
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
         (Patch("s", "text", "0" * 64, 4, "his"), "is for another text"),
-        (Patch("s", "title", SHA, 4, "his"), "is for another text"),
+        (Patch("s", "title", SHA, 4, "his"), "is no text"),
+        (Patch("s", "id", SHA, 0, "t"), "is no text"),
+        (Patch("s", "text", SHA, 4, ""), "has no token 4"),
         (Patch("s", "text", SHA, 40, "his"), "has no token 40"),
         (Patch("t", "text", SHA, 4, "his"), "is for t, which is not in the data"),
     ],

@@ -36,7 +36,13 @@ WORDS = sorted({word for group in ("female", "male") for word in GENDER.words(gr
         ("They count the votes.", "They count the votes."),
         ("Everyone called her ma'am.", "Everyone called him sir."),
         ("king, queen; prince", "queen, king; princess"),
-        ("the he-goat and his_id", "the he-goat and his_id"),
+        ("the goat and his_id", "the goat and his_id"),
+        ("his or her book", "her or his book"),
+        ("Mr. and Mrs. Smith", "Ms. and Mr. Smith"),
+        ("I MISS HER", "I MISS HIM"),
+        ("The king's brothers-in-law", "The queen's sisters-in-law"),
+        ("his ex-wife", "her ex-husband"),
+        ("It was his alone.", "It was hers alone."),
         ("", ""),
     ],
 )
@@ -78,9 +84,32 @@ def test_a_placebo_keeps_the_group():
     swapped = placebo("The women met the mother of a boy.", GENDER)
     assert swapped.twin == "The ladies met the aunt of a lad."
     for change in swapped.changes:
-        assert GENDER.groups_of(change.old) == GENDER.groups_of(change.new) or (
-            change.new == "cousin"
-        )
+        assert GENDER.groups_of(change.old) == GENDER.groups_of(change.new)
+
+
+def test_every_placebo_keeps_its_group():
+    for group, pairs in GENDER.placebos:
+        for old, new in pairs:
+            assert GENDER.groups_of(old) == GENDER.groups_of(new) == (group,), (old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("the he-goat", "he-goat"),
+        ("a mother-of-two", "mother-of-two"),
+        ("Stephen King wrote it.", "King"),
+        ("Sir Isaac Newton", "Sir"),
+        ("A friend of his left.", "his"),
+        ("Her normally refers to women.", "Her"),
+    ],
+)
+def test_what_may_be_something_else_is_refused(text, word):
+    swapped = swap(text, GENDER)
+    assert swapped.twin is None
+    assert [refusal.word for refusal in swapped.refusals] == [word]
+    assert swapped.refusals[0].reason
+    assert GENDER.swap(text) == swapped
 
 
 @given(st.text())
