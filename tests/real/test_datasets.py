@@ -8,7 +8,7 @@ from command import levelhead
 from serving import serving
 
 from levelhead.data.datasets import dataset, datasets
-from levelhead.data.nli import pairs, subset
+from levelhead.data.nli import dev2020, pairs, subset
 from levelhead.data.prompts import counteracts
 
 
@@ -80,14 +80,7 @@ def test_prompts_line_by_line(which, name):
 
 
 def test_the_whole_cross_of_inference_pairs():
-    folder = asset("data", "nli-gender-occupation", "word_lists", "nouns", "people")
-    occupations = (folder / "occupations.txt").read_text().split("\n")
-    occupations = [line.strip() for line in occupations if line.strip()]
-    gendered = (folder / "gendered_words.txt").read_text().split()
-    templates = [
-        (slots["verb"], slots["object"])
-        for slots in (dict(item.slots) for item in dataset("nli-occupations").items("templates"))
-    ]
+    occupations, templates, gendered = dev2020()
     assert (len(occupations), len(templates), len(gendered)) == (164, 1968, 6)
-    assert sum(1 for _ in pairs(occupations, templates, gendered)) == 1_936_512
-    assert sum(1 for _ in subset(occupations, templates, gendered)) == 10_824
+    assert sum(1 for _ in pairs(*dev2020())) == 1_936_512
+    assert sum(1 for _ in subset(*dev2020())) == 10_824

@@ -10,13 +10,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.items import TextPair
+from levelhead.data.datasets import dataset
+from levelhead.data.items import Sentence, Template, TextPair
 from levelhead.data.prompts import article
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PER_OCCUPATION = 66
+
+
+def dev2020() -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """The lists of Dev et al. 2020: occupations, templates, gendered words."""
+
+    def lines(part: str) -> list[str]:
+        return [
+            item.text for item in dataset("nli-words").items(part) if isinstance(item, Sentence)
+        ]
+
+    slots = [
+        dict(item.slots)
+        for item in dataset("nli-occupations").items("templates")
+        if isinstance(item, Template)
+    ]
+    return lines("occupations"), [(row["verb"], row["object"]) for row in slots], lines("gendered")
 
 
 def pairs(
