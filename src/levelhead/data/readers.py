@@ -138,7 +138,7 @@ def winobias(text: str, part: str) -> Iterator[Item]:
 
 def winogender(text: str, part: str) -> Iterator[Item]:
     """Winogender: occupation.participant.answer.gender.txt names a sentence."""
-    for i, row in _table(text, "\t"):
+    for i, row in _table(text, "\t", quoted=False):
         name = _field(row, i, "sentid")
         slots = name.removesuffix(".txt").split(".")
         if len(slots) != 4:
@@ -150,7 +150,7 @@ def winogender(text: str, part: str) -> Iterator[Item]:
 def bec(text: str, part: str) -> Iterator[Item]:
     """BEC-Pro: a sentence and its three masked forms."""
     keys = ("Sent_TM", "Sent_AM", "Sent_TAM", "Person", "Gender", "Profession", "Prof_Gender")
-    for i, row in _table(text, "\t"):
+    for i, row in _table(text, "\t", quoted=False):
         slots = tuple((key.lower(), _field(row, i, key)) for key in keys)
         yield Template(f"{part}-{i}", _field(row, i, "Sentence"), slots)
 
@@ -372,6 +372,7 @@ def _table(
     header = next(reader, None)
     if header is None:
         raise BadRow(0, "the file is empty")
+    header[0] = header[0].removeprefix("\ufeff")
     for i, cells in enumerate(reader):
         if len(cells) != len(header):
             raise BadRow(i, f"{len(cells)} cells under {len(header)} headings")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
+from unicodedata import is_normalized
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.pronouns import is_object, stands_alone
@@ -140,6 +141,8 @@ def _key(word: str) -> tuple[str, ...]:
 
 
 def _replaced(text: str, table: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> Swapped:
+    if not is_normalized("NFC", text):
+        return Swapped(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
     found = tokens(text)
     longest = max(map(len, table), default=0)
     pieces: list[str] = []

@@ -1,8 +1,10 @@
-"""Words in a text: one exact specification for matching, swapping and mining.
+"""Words in a text: one exact specification for matching and swapping.
 
-Text is NFC. A word is a run of Unicode word characters (letters, digits, underscore, marks), with
-apostrophes and hyphens inside it kept: men's, mother-in-law. Comparison folds ASCII case only, so
-that U+0130, U+017F and U+212A are not taken for i, s and k.
+Text is NFC. A word is a run of Unicode word characters (letters, digits, underscore) and the
+accents on them, with apostrophes and hyphens inside it kept: men's, mother-in-law. Comparison folds
+ASCII case only, so that U+0130, U+017F and U+212A are not taken for i, s and k. Mining is stricter
+still: plain runs of word characters; `conformance.tsv` beside this file holds the traps, for other
+implementations to be tried on.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import re
 import string
 from typing import NamedTuple
 
-WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
+_RUN = r"(?:\w[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff]*)+"
+WORD = re.compile(rf"{_RUN}(?:['\u2019-]{_RUN})*")
 TOKEN = re.compile(rf"{WORD.pattern}|[^\w\s]")
 CLITIC = re.compile(r"(?i:['\u2019](?:s|ll|d|re|ve|m))$|(?i:n['\u2019]t)$")
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

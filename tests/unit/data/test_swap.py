@@ -102,6 +102,7 @@ def test_every_placebo_keeps_its_group():
         ("Sir Isaac Newton", "Sir"),
         ("A friend of his left.", "his"),
         ("Her normally refers to women.", "Her"),
+        ("The fiance\u0301e left", "The fiance\u0301e left"),
     ],
 )
 def test_what_may_be_something_else_is_refused(text, word):
