@@ -75,7 +75,10 @@ def test_the_command_line():
     result = levelhead("data", "lint", "stereoset-swapped", "--part", "dev")
     assert result.returncode == 1
     assert "   12  unrelated differs" in result.stdout
-    assert levelhead("data", "lint", "winogender").returncode == 0
+    plain = levelhead("data", "lint", "winogender")
+    assert plain.returncode == 0
+    assert "only encoding, empty texts and duplicates" in plain.stdout
+    assert "only encoding" not in result.stdout
     assert levelhead("data", "lint", "nothing").returncode == 3
     own = asset("data", "gender-swapped-stereoset", "dev.csv")
     assert (

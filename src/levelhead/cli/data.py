@@ -111,7 +111,7 @@ def lint_(
     from collections import Counter
 
     from levelhead.data.datasets import dataset, file_items
-    from levelhead.data.lint import RULES, lint
+    from levelhead.data.lint import RULES, has_rules, lint
 
     if reader is not None:
         items = list(file_items(name, reader))
@@ -127,6 +127,10 @@ def lint_(
         typer.echo(f"{flag.item}  {flag.rule}  {flag.field}: {flag.seen}")
     flagged = len({flag.item for flag in flags})
     typer.echo(f"{flagged} of {len(items)} items flagged")
+    if not any(map(has_rules, items)):
+        typer.echo(
+            "  only encoding, empty texts and duplicates are looked for in items of this kind"
+        )
     for kind, count in Counter(flag.rule for flag in flags).most_common():
         typer.echo(f"  {count:>5}  {kind}")
     if flags:

@@ -47,6 +47,11 @@ class Flag(NamedTuple):
     seen: str
 
 
+def has_rules(item: Item) -> bool:
+    """Whether more is known of this kind of item than of any text."""
+    return isinstance(item, Association | TwinTriple | MinimalPair)
+
+
 def lint(items: Iterable[Item]) -> list[Flag]:
     """All flags of some items, in their order."""
     found: list[Flag] = []

@@ -28,7 +28,7 @@ from levelhead.engine.jobs import Job, run
 from levelhead.engine.units import Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from levelhead.core.files import Url
     from levelhead.data.lexicon import Lexicon
@@ -219,9 +219,3 @@ def _write(folder: Url, name: str, rows: Iterable[dict[str, Any]]) -> None:
 
 def _line(row: dict[str, Any]) -> bytes:
     return canonical(row) + b"\n"
-
-
-def read_jsonl(data: bytes) -> Iterator[dict[str, Any]]:
-    """The rows that mining wrote."""
-    for line in data.splitlines():
-        yield json.loads(line)

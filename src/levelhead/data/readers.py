@@ -171,7 +171,9 @@ def nli_jsonl(text: str, part: str) -> Iterator[Item]:
     """Inference pairs, one JSON object a line."""
     for i, row in _json_lines(text):
         pair = (_field(row, i, "sentence1"), _field(row, i, "sentence2"))
-        yield TextPair(f"{part}-{row.get('id', i)}", *pair, _field(row, i, "label"))
+        if (label := _field(row, i, "label")) not in NLI:
+            raise BadRow(i, f"the label is {label!r}")
+        yield TextPair(f"{part}-{row.get('id', i)}", *pair, label)
 
 
 def nli_tsv(text: str, part: str) -> Iterator[Item]:
@@ -266,7 +268,9 @@ def seat(text: str, part: str) -> Iterator[Item]:
 
 def weat(text: str, part: str) -> Iterator[Item]:
     """WEFE's WEAT sets, by name."""
-    for name, words in _json(text).items():
+    for i, (name, words) in enumerate(_json(text).items()):
+        if not isinstance(words, list):
+            raise BadRow(i, f"{name!r} is no list of words")
         yield WordSets(name, (("words", name, tuple(words)),))
 
 
@@ -279,7 +283,7 @@ def gap(text: str, part: str) -> Iterator[Item]:
             _field(row, i, "Pronoun"),
             int(_field(row, i, "Pronoun-offset")),
             (_field(row, i, "A"), _field(row, i, "B")),
-            (row["A-coref"].upper() == "TRUE", row["B-coref"].upper() == "TRUE"),
+            (_truth(row, i, "A-coref"), _truth(row, i, "B-coref")),
         )
 
 
@@ -395,6 +399,13 @@ def _json(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadRow(0, "no JSON object")
     return found
+
+
+def _truth(row: dict[str, Any], i: int, name: str) -> bool:
+    told = _field(row, i, name).upper()
+    if told not in ("TRUE", "FALSE"):
+        raise BadRow(i, f"{name!r} is {told!r}")
+    return told == "TRUE"
 
 
 def _field(row: dict[str, Any], i: int, name: str) -> str:

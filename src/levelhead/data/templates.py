@@ -1,7 +1,6 @@
 """Sentence templates, written here: a word is put into each, with its place.
 
-What the papers print differs from what their code does (capital letters, full stops, articles); the
-options say which is wanted.
+The papers' own templates are read from where they live (`published`), as their files print them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _Rows:
         self.weights = weights  # [batch, token]: how much each query token counts in the row
         self.found: list[torch.Tensor] = []
 
-    def add(self, attention: torch.Tensor, queries: torch.Tensor, counts: torch.Tensor) -> None:
+    def add(self, attention: torch.Tensor, counts: torch.Tensor) -> None:
         """Average `[batch, heads, query, key]` over the wanted queries."""
         self.found.append(torch.einsum("bhqk,bq->bhk", attention, counts.to(attention)))
 
@@ -99,7 +99,7 @@ def _attention(
     causal = getattr(module, "is_causal", True) if causal is None else causal
     scores = _masked(scores, queries, attention_mask, causal=bool(causal))
     wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    rows.add(scores.softmax(-1, dtype=wide), queries, counts)
+    rows.add(scores.softmax(-1, dtype=wide), counts)
     return sdpa_attention_forward(
         module, query, key, value, attention_mask, scaling=scaling, **kwargs
     )
@@ -141,7 +141,7 @@ def _by_hooks(anatomy: Anatomy, rows: _Rows) -> Iterator[None]:
             )
         queries, counts = _positions(rows.weights)
         index = queries[:, None, :, None].expand(-1, output[1].shape[1], -1, output[1].shape[3])
-        rows.add(output[1].gather(2, index), queries, counts)
+        rows.add(output[1].gather(2, index), counts)
         return (output[0], None, *output[2:])
 
     with ExitStack() as stack:

@@ -126,8 +126,7 @@ def examine(lm: LM) -> Iterator[Finding]:
     patient = Patient(lm)
     for name, check in CHECKS.items():
         try:
-            told = check(patient)
-            yield Finding(name, told is not None, told or "")
+            yield Finding(name, True, check(patient))
         except NothingToCheck as nothing:
             yield Finding(name, None, str(nothing))
         except LevelheadError as error:

@@ -198,6 +198,7 @@ words = ["up"]
         assert line in result.stdout
 
 
+GAP = "ID\tText\tPronoun\tPronoun-offset\tA\tB\tA-coref\tB-coref\n"
 TWINS = (
     "context_id,label,gender,context,next_sentence,"
     "gender_swapped_context,gender_swapped_next_sentence\n"
@@ -221,6 +222,9 @@ TWINS = (
         ("seat", "{}", "there is no targ1"),
         ("seat", "[]", "no JSON object"),
         ("gap", "", "the file is empty"),
+        ("gap", GAP + "x\ta b\tb\t2\ta\tb\tmaybe\tTRUE\n", "'A-coref' is 'MAYBE'"),
+        ("nli_jsonl", '{"sentence1": "a", "sentence2": "b", "label": "zzz"}\n', "label is 'zzz'"),
+        ("weat", '{"a": "xyz"}', "'a' is no list of words"),
     ],
 )
 def test_rows_that_do_not_fit_are_errors(reader, text, said):
