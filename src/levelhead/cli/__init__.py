@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import bake, data, doctor, mine, store
+from levelhead.cli import bake, data, doctor, measure, mine, store
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("doctor")(doctor.doctor)
+app.command("measure")(measure.measure)
 app.command("bake")(bake.bake)
 app.command("mine")(mine.mine)
 app.command("store")(store.store)

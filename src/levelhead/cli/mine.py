@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from levelhead.engine.events import Event
+from levelhead.cli.progress import progress
 
 
 def mine(
@@ -33,7 +29,8 @@ def mine(
     from levelhead.engine.runners import InProcess
 
     runner = InProcess() if workers == 1 else LocalProcesses(workers=workers)
-    found = mined(corpus, output, lexicon=lexicon, quota=quota, runner=runner, on_event=_telling())
+    with progress("mining") as tell:
+        found = mined(corpus, output, lexicon=lexicon, quota=quota, runner=runner, on_event=tell)
     counts = found["counts"]
     typer.echo(
         f"{output}: {found['pairs']} pairs and contexts of {len(found['contexts'])} words from "
@@ -42,15 +39,3 @@ def mine(
     for reason, count in counts.items():
         if reason not in ("sentences", "kept") and count:
             typer.echo(f"  not kept as a pair: {count:,} ({reason})")
-
-
-def _telling() -> Callable[[Event], None]:
-    from levelhead.engine.events import Stored
-
-    def tell(event: Event) -> None:
-        if isinstance(event, Stored) and sys.stderr.isatty():
-            left = "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"
-            end = "\n" if event.done == event.units else ""
-            typer.echo(f"\r{event.done} of {event.units} pieces{left}   {end}", nl=False, err=True)
-
-    return tell

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from levelhead.core.canonical import canonical, content_hash
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.frozen import Frozen
 from levelhead.core.versions import installed_versions
 
@@ -141,6 +141,23 @@ class ItemValue(NamedTuple):
     value: FiniteFloat
 
 
+class Estimate(Record):
+    """A number that stands beside a measurement: on other items, or another aspect of the same."""
+
+    name: str
+    value: float
+    interval: Interval
+    parity: float | None = None
+    p: PValue | None = None
+    n: Annotated[int, Field(ge=1)]
+    unit: str = ""
+    detectable: Annotated[float, Field(gt=0)] | None = None
+    """The distance from parity that a test at 0.05 would have found four times out of five."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.4g} {self.interval} (n {self.n})"
+
+
 class Provenance(Record):
     """Everything a value depends on. Made with `Provenance.of`; versions are read, not given."""
 
@@ -192,13 +209,24 @@ class Measurement(Record):
     measure: str
     value: float
     interval: Interval
-    parity: float
-    """The value if the groups were treated alike."""
+    parity: float | None
+    """The value if the groups were treated alike; None for a price, which has no such value."""
     p: PValue | None = None
+    unit: str = ""
+    direction: str = ""
+    """What a larger value means."""
+    comparable: str = ""
+    """Values may be compared where this is the same."""
+    detectable: Annotated[float, Field(gt=0)] | None = None
+    """The distance from parity that a test at 0.05 would have found four times out of five."""
     n: Annotated[int, Field(ge=1)]
     """Items used; `n + len(dropped)` is the number of items asked."""
     dropped: tuple[Dropped, ...]
     per_item: tuple[ItemValue, ...] = ()
+    beside: tuple[Estimate, ...] = ()
+    """Numbers without which the value can be misread."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know, in plain words."""
     provenance: Provenance
 
     @field_validator("dropped", "per_item")
@@ -230,7 +258,14 @@ class Measurement(Record):
     def __str__(self) -> str:
         p = self.p
         shown = "" if p is None else f", p {p.value if p.adjusted is None else p.adjusted:.3g}"
+        parity = "" if self.parity is None else f"parity {self.parity:.4g}{shown}, "
         return (
-            f"{self.measure} {self.value:.4g} {self.interval} "
-            f"(parity {self.parity:.4g}{shown}, n {self.n} of {self.items})"
+            f"{self.measure} {self.value:.4g} {self.interval} ({parity}n {self.n} of {self.items})"
         )
+
+    def aside(self, name: str) -> Estimate:
+        """One of the numbers beside, by name."""
+        for estimate in self.beside:
+            if estimate.name == name:
+                return estimate
+        raise UnknownName("number beside", name, [estimate.name for estimate in self.beside])

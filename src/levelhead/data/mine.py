@@ -199,11 +199,12 @@ def _merged(results: Iterable[dict[str, Any]], quota: int) -> dict[str, Any]:
 
 def _least(word: str, rows: Iterable[dict[str, Any]], quota: int) -> list[dict[str, Any]]:
     """The rows with the least hashes: the least of all are among the least of the parts."""
+    return nsmallest(quota, rows, key=lambda row: rank(word, row["id"]))
 
-    def rank(row: dict[str, Any]) -> str:
-        return hashlib.sha256(f"{word} {row['id']}".encode()).hexdigest()
 
-    return nsmallest(quota, rows, key=rank)
+def rank(word: str, sentence: str) -> str:
+    """The hash that decides which sentences (by their ids) are kept for a word."""
+    return hashlib.sha256(f"{word} {sentence}".encode()).hexdigest()
 
 
 def _lost(words: Lexicon, groups: tuple[str, str]) -> list[str]:

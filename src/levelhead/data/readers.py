@@ -223,9 +223,9 @@ def glue_sst2(text: str, part: str) -> Iterator[Item]:
 
 
 def wikitext(text: str, part: str) -> Iterator[Item]:
-    """WikiText: paragraphs and headings, blank lines left out."""
+    """WikiText: paragraphs and headings, blank lines left out; copies with CRLF exist."""
     document = ""
-    rows = (line for line in text.split("\n") if line.strip())
+    rows = (line.rstrip("\r") for line in text.split("\n") if line.strip())
     for i, line in enumerate(rows):
         if re.fullmatch(r" = [^=].*[^=] = ", line):
             document = line.strip(" =")

@@ -12,13 +12,12 @@ from levelhead.models.readings import (
     Reading,
     States,
     Target,
-    TopWords,
 )
 from levelhead.models.sites import Site
-from levelhead.models.tokens import MASK, Row, listed
+from levelhead.models.tokens import NotReadable, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from levelhead.models.lm import LM, Pooling
     from levelhead.models.readings import Part
@@ -103,125 +102,6 @@ def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None
     return reading, [len(positions) for positions in wanted]
 
 
-def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
-    """Each word in the blank of each text.
-
-    The word is put into the text, so that its tokens are those it has there (capital letters, the
-    space before it); then they are masked again. Words of one token share a row.
-    """
-    listed(texts)
-    if isinstance(words, str) or not words or not all(word.strip() for word in words):
-        raise LevelheadError(
-            f"no list of words to fill in: {words!r:.60}", mend="give at least one word, in a list"
-        )
-    one = _filling_causal if lm.anatomy.cls.causal else _filling_masked
-    rows: list[Row] = []
-    targets: list[tuple[Target, ...]] = []
-    items: list[int] = []
-    for item, text in enumerate(texts):
-        for row, target in one(lm, text, words):
-            rows.append(row)
-            targets.append(target)
-            items.append(item)
-    # A batch is one rectangle: rows that read fewer words repeat one into a spare column.
-    most = max(len(target.ids) for row in targets for target in row)
-    spare = len(words)
-    level = tuple(
-        tuple(
-            Target(
-                position,
-                ids + ids[-1:] * (most - len(ids)),
-                columns + (spare,) * (most - len(ids)),
-            )
-            for position, ids, columns in row
-        )
-        for row in targets
-    )
-    return Reading(tuple(rows), LogProbs(level, columns=spare + 1), tuple(items))
-
-
-def likeliest(lm: LM, texts: Sequence[str], k: int) -> Reading:
-    """The likeliest tokens for the blank of each text."""
-    size = int(lm.anatomy.model.config.vocab_size)
-    if not 0 < k <= size:
-        raise LevelheadError(f"the {k} likeliest of {size} words", mend=f"ask for 1 to {size}")
-    if lm.anatomy.cls.causal:
-        encoded = lm.tokens.encode([_open_end(str(text)) for text in listed(texts)])
-        return Reading(_rows(encoded), TopWords(tuple(len(one.row.ids) - 1 for one in encoded), k))
-    mask = str(lm.tokens.tokenizer.mask_token)
-    marked = [mask.join(_blank(str(text))) for text in listed(texts)]
-    encoded = lm.tokens.encode(marked, blanks=1)
-    positions = [one.row.ids.index(lm.tokens.mask) for one in encoded]
-    return Reading(_rows(encoded), TopWords(tuple(positions), k))
-
-
-def _filled(lm: LM, text: str, words: Sequence[str]) -> Iterator[tuple[Encoded, tuple[int, ...]]]:
-    """The text with each word in its blank, and the positions of the word's tokens.
-
-    A token that is only the space before the word belongs to it: without it, words whose first
-    letter starts a token of its own would be too likely.
-    """
-    before, after = _blank(text)
-    whole = [before + word + after for word in words]
-    for word, full, one in zip(words, whole, lm.tokens.encode(whole), strict=True):
-        span = (len(before.rstrip()), len(before) + len(word))
-        yield one, lm.tokens.of_word(one, span, full)
-
-
-def _filling_masked(
-    lm: LM, text: str, words: Sequence[str]
-) -> list[tuple[Row, tuple[Target, ...]]]:
-    single: dict[tuple[Row, int], list[tuple[int, int]]] = {}
-    several: list[tuple[Row, tuple[Target, ...]]] = []
-    for column, (one, places) in enumerate(_filled(lm, text, words)):
-        if len(places) == 1:
-            row = _with(one.row, {places[0]: lm.tokens.mask})
-            single.setdefault((row, places[0]), []).append((one.row.ids[places[0]], column))
-            continue
-        for n, place in enumerate(places):
-            row = _with(one.row, dict.fromkeys(places[n:], lm.tokens.mask))
-            several.append((row, (Target(place, (one.row.ids[place],), (column,)),)))
-    for (row, place), pairs in single.items():
-        several.append((row, (Target(place, *zip(*pairs, strict=True)),)))
-    return several
-
-
-def _filling_causal(
-    lm: LM, text: str, words: Sequence[str]
-) -> list[tuple[Row, tuple[Target, ...]]]:
-    _open_end(text)
-    found = []
-    for column, (one, places) in enumerate(_filled(lm, text, words)):
-        if places[0] == 0:
-            raise LevelheadError(
-                f"nothing stands before the blank of {text!r:.60}",
-                mend="write a text before [MASK], or load the model with bos='always'",
-            )
-        targets = tuple(Target(i - 1, (one.row.ids[i],), (column,)) for i in places)
-        found.append((one.row, targets))
-    return found
-
-
-def _blank(text: str) -> tuple[str, str]:
-    if text.count(MASK) != 1:
-        raise LevelheadError(
-            f"{text!r:.80} has {text.count(MASK)} blanks",
-            mend=f"write {MASK} exactly once, whatever the model's own mask token is",
-        )
-    before, _, after = text.partition(MASK)
-    return before, after
-
-
-def _open_end(text: str) -> str:
-    before, after = _blank(text)
-    if after.strip():
-        raise LevelheadError(
-            f"a causal model cannot fill a blank inside a text: {text!r:.80}",
-            mend=f"end the text with {MASK}, or score whole texts with log_prob",
-        )
-    return before.rstrip()
-
-
 def _rows(encoded: Sequence[Encoded]) -> tuple[Row, ...]:
     return tuple(one.row for one in encoded)
 
@@ -272,7 +152,7 @@ def _scored(
 def _check_scored(wanted: Sequence[Sequence[int]], texts: Sequence[str]) -> None:
     for i, positions in enumerate(wanted):
         if not positions:
-            raise LevelheadError(
+            raise NotReadable(
                 f"no token of text {i} can be scored: {texts[i]!r:.60}",
                 mend="leave it out, or load a causal model with bos='always'",
             )

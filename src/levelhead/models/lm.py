@@ -12,7 +12,7 @@ import torch
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
-from levelhead.models import asks
+from levelhead.models import asks, blanks
 from levelhead.models.attention import attention_rows
 from levelhead.models.bake import baked
 from levelhead.models.batches import Batching, padded
@@ -257,12 +257,12 @@ class LM:
         masked. A causal model fills a [MASK] that ends the text.
         """
         self._need("vocabulary", "fill")
-        return self.run(asks.filling(self, texts, words))[:, : len(words)]
+        return self.run(blanks.filling(self, texts, words))[:, : len(words)]
 
     def fill_top(self, texts: Sequence[str], k: int = 10) -> list[list[tuple[str, float]]]:
         """The k likeliest tokens for the one [MASK] of each text, with log-probabilities."""
         self._need("vocabulary", "fill_top")
-        found = self.run(asks.likeliest(self, texts, k))
+        found = self.run(blanks.likeliest(self, texts, k))
         decode = self.tokens.tokenizer.decode
         return [
             [

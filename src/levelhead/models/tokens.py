@@ -29,11 +29,15 @@ MASK = "[MASK]"
 SENTENCEPIECE_BEGIN = ("<s>", "<bos>")
 
 
-class TooLong(LevelheadError):
+class NotReadable(LevelheadError):
+    """A text that this model cannot be asked about; the other texts can."""
+
+
+class TooLong(NotReadable):
     """A text has more tokens than the model has positions; nothing is cut off silently."""
 
 
-class UnknownWord(LevelheadError):
+class UnknownWord(NotReadable):
     """A word that is to be read has no token of its own in this model's vocabulary."""
 
 
@@ -150,7 +154,7 @@ class Tokens:
     def _check(self, index: int, encoded: Encoded, text: Text, blanks: int) -> None:
         parts = range(2 if isinstance(text, tuple) else 1)
         if any(part not in encoded.texts for part in parts) and not blanks:
-            raise LevelheadError(f"text {index} has no tokens: {text!r:.80}", mend="leave it out")
+            raise NotReadable(f"text {index} has no tokens: {text!r:.80}", mend="leave it out")
         masks = encoded.row.ids.count(_first(self.tokenizer.mask_token_id, -1))
         if masks != blanks:
             raise LevelheadError(
@@ -178,13 +182,13 @@ class Tokens:
         begin, end = span
         positions = encoded.within(span)
         if not positions:
-            raise LevelheadError(
+            raise NotReadable(
                 f"no token lies at characters {begin} to {end} of {text!r:.80}",
                 mend="give (start, end) of a word in the text, in characters",
             )
         first, last = encoded.offsets[positions[0]][0], encoded.offsets[positions[-1]][1]
         if text[first:begin].strip() or text[end:last].strip():
-            raise LevelheadError(
+            raise NotReadable(
                 f"characters {begin} to {end} cut a token of {text!r:.80}: it holds "
                 f"{text[first:last]!r}",
                 mend="give the span of the whole word",

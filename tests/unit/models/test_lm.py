@@ -9,7 +9,7 @@ import zoo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models import asks, vocabulary
+from levelhead.models import asks, blanks, vocabulary
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.forward import NothingTouched
 from levelhead.models.load import load
@@ -514,7 +514,7 @@ def test_mobilebert_answers_rows_of_one_length(bert):
 
 def test_the_same_question_has_the_same_hash(bert):
     def ask(text, words):
-        return asks.filling(bert, [text], words).content_hash
+        return blanks.filling(bert, [text], words).content_hash
 
     assert ask("the [MASK] works", ["nurse", "man"]) == ask("the [MASK] works", ["nurse", "man"])
     assert ask("the [MASK] works", ["nurse", "man"]) != ask("the [MASK] works", ["man", "nurse"])

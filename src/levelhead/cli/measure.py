@@ -1,0 +1,161 @@
+"""`levelhead measure MODEL -m NAME ...`: numbers with intervals, for people and for machines."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.progress import progress
+
+if TYPE_CHECKING:
+    from levelhead.core.results import Estimate, Measurement
+    from levelhead.measure.run import Measured
+
+BASE = "base"
+
+
+def measure(
+    model: Model = "",
+    measures: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--measure",
+            "-m",
+            help="A measure, by name, with options if wanted: strength:part=dev,top=0.2.",
+        ),
+    ] = None,
+    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Another model, paired item by item; `base`: this one without the edit."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Show what stands beside each number.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the measures and stop.")] = False,
+    seed: Annotated[int, typer.Option(help="Of resamples and permutations.")] = 0,
+    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
+    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
+    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    store: Annotated[
+        str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    revision: Revision = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Measure a model by one or more rulers.
+
+    What was read is kept: another seed, level or option of a formula runs no forward. Exit 3 if
+    anything could not be measured; nothing stands in for a missing number.
+    """
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.run import run
+    from levelhead.measure.table import MEASURES, parsed
+    from levelhead.models.load import cache_folder, load
+
+    if show:
+        for name, row in MEASURES.items():
+            needs = " or ".join(row.make.needs)
+            typer.echo(f"{name:<18} {row.about} ({needs})")
+        return
+    if not model or not measures:
+        raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
+    wanted = [parsed(text) for text in measures]
+    lm = load(
+        model,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        edit=edit,
+        allow_pickle=allow_pickle,
+        batch_size=batch_size,
+    )
+    other = None
+    if against == BASE:
+        from dataclasses import replace
+
+        other = replace(lm, edits=())
+    elif against is not None:
+        other = load(against, device=device, dtype=dtype, batch_size=batch_size)
+    kept = store or str(cache_folder().parent / "readouts")
+    with progress("questions") as on_event:
+        found = run(
+            lm,
+            wanted,
+            against=other,
+            judge=Judge(seed=seed, draws=draws, permutations=permutations, level=level),
+            store=kept,
+            threads=threads,
+            on_event=on_event,
+        )
+    text = _json(found)
+    if output is not None:
+        from levelhead.core.files import write_atomic
+
+        write_atomic(output, text.encode())
+    if json:
+        typer.echo(text, nl=False)
+    else:
+        _show(found, details=details)
+
+
+def _json(found: Measured) -> str:
+    from levelhead.core.canonical import canonical
+
+    told = {
+        "measurements": [one.model_dump() for one in found.measurements],
+        "comparisons": [one.model_dump() for one in found.comparisons],
+    }
+    return canonical(told).decode() + "\n"
+
+
+def _show(found: Measured, *, details: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
+        table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
+    for one in found.measurements:
+        table.add_row(one.measure, *_cells(one), style="bold" if details else "")
+        for beside in one.beside if details else ():
+            table.add_row(f"  {beside.name}", *_cells(beside))
+    console.print(table)
+    for one in found.measurements:
+        for note in one.notes:
+            console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
+    for comparison in found.comparisons:
+        console.print(Text(str(comparison)), soft_wrap=True)
+    if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
+        console.print(Text("p corrected by Holm for the measures of this run"))
+
+
+def _cells(one: Measurement | Estimate) -> tuple[str, ...]:
+    p = "" if one.p is None else _p(one.p.value if one.p.adjusted is None else one.p.adjusted)
+    dropped = getattr(one, "dropped", ())
+    n = f"{one.n} of {one.n + len(dropped)}" if dropped else str(one.n)
+    return (
+        f"{one.value:.4g}",
+        str(one.interval),
+        "" if one.parity is None else f"{one.parity:.4g}",
+        p,
+        n,
+        "" if one.detectable is None else f"{one.detectable:.3g}",
+    )
+
+
+def _p(value: float) -> str:
+    return "< .0001" if value < 1e-4 else f"{value:.4f}".lstrip("0") if value < 1 else "1"

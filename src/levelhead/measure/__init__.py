@@ -1,0 +1,1 @@
+"""The rulers. A measure is items, a readout and a reduction; one file for each family of them."""

@@ -1,0 +1,44 @@
+"""What is asked of a model: items, each a few questions of one verb."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from levelhead.core.frozen import Frozen
+
+if TYPE_CHECKING:
+    from levelhead.core.canonical import Json
+
+Verb = Literal["embed", "follows", "fill", "top", "score"]
+Ask = tuple["Json", ...]
+"""The arguments of one question, as plain JSON: they are hashed, and may travel to a worker."""
+
+
+class Item(NamedTuple):
+    """One thing that is asked, what was sampled with it, and whether the linter flagged it."""
+
+    id: str
+    asks: tuple[Ask, ...]
+    units: tuple[str, ...]
+    """For every factor of the design, the unit the item belongs to."""
+    group: str = ""
+    """The side of a comparison it is on."""
+    flagged: bool = False
+    cannot: str = ""
+    """Why it cannot be asked; empty: it can."""
+
+
+class Asked(NamedTuple):
+    """Items whose questions are all of one verb."""
+
+    verb: Verb
+    settings: Frozen
+    """What all questions share: the words of a verbalizer, a pooling."""
+    factors: tuple[str, ...]
+    items: tuple[Item, ...]
+    averaged: bool = False
+    """An item's answers are averaged (a word over its contexts), not set side by side."""
+    facts: Frozen = Frozen({})
+    """What the formulas must know and the questions do not say."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know of how the items came about."""

@@ -1,0 +1,246 @@
+"""Aspects: the formulas of a measure, each with all a reader must know to use its number.
+
+An aspect makes one number (or a few) of every item, and one of them all. Both steps are written in
+float64 torch, so that the value reported and the value differentiated are the same code; only the
+second is repeated when items are redrawn or relabelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar, final
+
+import numpy as np
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Alternative, Estimate, Interval, Measurement, PValue
+from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
+from levelhead.core.statistics.families import holm
+from levelhead.core.statistics.nulls import Null, permutation, sign_flip
+from levelhead.core.statistics.power import minimum_detectable_effect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.core.statistics.bootstrap import Method
+    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.readouts import Readouts
+
+PerItem = Callable[["Readouts"], torch.Tensor]
+"""`[items]` or `[items, k]`: what each item contributes."""
+Over = Callable[[torch.Tensor, "Draw"], torch.Tensor]
+"""The value, of the items drawn."""
+
+
+def exchanged(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """Twins exchanged: what an item contributes changes its sign."""
+    return values * signs
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Aspect:
+    """One formula of a measure, and how its number is to be read."""
+
+    name: str
+    equation: str
+    """Paper and equation."""
+    per_item: PerItem
+    over: Over
+    unit: str
+    low: float
+    high: float
+    """The least and the largest value it can have."""
+    direction: str
+    """What a larger value means."""
+    comparable: str
+    """Values may be compared where this is the same."""
+    parity: float | None = 0.0
+    """The value under equal treatment; None: the mean of the null, or none at all without one."""
+    null: Literal["flip", "deal"] | None = None
+    """How equal treatment looks: twins exchanged, or units dealt to the groups anew."""
+    flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = exchanged
+    cluster: str | None = None
+    """The factor whose units are exchanged; needed where factors cross."""
+    alternative: Alternative = "two-sided"
+    companion: str | None = None
+    """A step function's gradient is zero: the smooth measure to differentiate instead."""
+    method: Method | None = None
+    """How its interval is made, where the design alone does not decide it."""
+    closed: Callable[[torch.Tensor, Design, float], Interval | None] | None = None
+    """An interval by formula, where one is better than resampling."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether its gradient is zero wherever there is one."""
+        return self.companion is not None
+
+    def value(self, readouts: Readouts, design: Design) -> torch.Tensor:
+        """The value, differentiable in the readouts unless the aspect is a step function."""
+        return self.over(self.per_item(readouts), design.whole)
+
+
+@final
+@dataclass(frozen=True)
+class Judge:
+    """How chance is judged: seed, resamples, level."""
+
+    seed: int = 0
+    draws: int = 1999
+    permutations: int = 9999
+    level: float = 0.95
+
+    def rng(self, *names: str) -> np.random.Generator:
+        """Chance for one number, whatever else is computed beside it."""
+        words = [int.from_bytes(name.encode(), "little") for name in names]
+        return np.random.default_rng([self.seed, *words])
+
+    def estimate(
+        self,
+        aspect: Aspect,
+        values: torch.Tensor,
+        design: Design,
+        *,
+        name: str | None = None,
+        among: float = 0.0,
+        tested: bool = True,
+    ) -> Estimate:
+        """A number with interval, p and the least effect that would have been found.
+
+        Args:
+            aspect: the formula.
+            values: what each item contributes.
+            design: what was sampled.
+            name: what it is called; by default the aspect's name.
+            among: variance that the design cannot see, such as that of the contexts of words.
+            tested: whether a p-value is wanted.
+        """
+        name = name or aspect.name
+        fixed = values.detach()
+        refuse_nothing(fixed)
+        found = bootstrap(
+            lambda draw: float(aspect.over(fixed, draw)),
+            design,
+            rng=self.rng(name, "interval"),
+            draws=self.draws,
+            level=self.level,
+            method=aspect.method,
+        )
+        if aspect.closed is not None and (exact := aspect.closed(fixed, design, self.level)):
+            found = Bootstrap(found.value, exact, found.standard_error, found.df)
+        found = _clipped(_widened(found, among), aspect)
+        null = self.null(aspect, fixed, design, name=name) if tested else None
+        parity = aspect.parity if null is None or aspect.parity is not None else null.mean
+        p: PValue | None = null.p if null is not None else None
+        if p is None and parity is not None and tested:
+            p = found.p(parity, alternative=aspect.alternative)
+        return Estimate(
+            name=name,
+            value=found.value,
+            interval=found.interval,
+            parity=parity,
+            p=p,
+            n=len(fixed),
+            unit=aspect.unit,
+            detectable=None if parity is None else self._detectable(aspect, found),
+        )
+
+    def null(
+        self, aspect: Aspect, values: torch.Tensor, design: Design, *, name: str
+    ) -> Null | None:
+        """The value's distribution under equal treatment; None if the aspect has no such null.
+
+        Of its distance from parity, where that is a constant.
+        """
+        rng, parity = self.rng(name, "null"), aspect.parity or 0.0
+        if aspect.null == "deal":
+            return permutation(
+                lambda draw: float(aspect.over(values, draw)) - parity,
+                design,
+                rng=rng,
+                draws=self.permutations,
+                alternative=aspect.alternative,
+            )
+        if aspect.null == "flip":
+            return sign_flip(
+                lambda signs: (
+                    float(aspect.over(aspect.flip(values, torch.from_numpy(signs)), design.whole))
+                    - parity
+                ),
+                design,
+                rng=rng,
+                draws=self.permutations,
+                alternative=aspect.alternative,
+            )
+        return None
+
+    def _detectable(self, aspect: Aspect, found: Bootstrap) -> float:
+        return minimum_detectable_effect(
+            found.standard_error, found.df, alternative=aspect.alternative
+        )
+
+
+def refuse_nothing(values: torch.Tensor) -> None:
+    """Refuse what must never be reduced: nothing, and numbers that are none."""
+    if not len(values):
+        raise NotMeasurable("there is no item", mend="check why every item was dropped")
+    bad = int((~values.isfinite()).flatten(1 if values.dim() > 1 else 0).sum())
+    if bad:
+        raise NotMeasurable(
+            f"{bad} of {values.numel()} readouts are not finite numbers",
+            mend="load the model with dtype='float32'; if it stays, its weights are damaged",
+        )
+
+
+def refuse_step(aspect: Aspect) -> None:
+    """Refuse the gradient of a step function: it is zero, and would read as "no biased heads"."""
+    if aspect.companion is not None:
+        raise LevelheadError(
+            f"{aspect.name} is a step function: its gradient is zero wherever there is one",
+            mend=f"take the gradient of {aspect.companion}, its smooth companion",
+        )
+
+
+Tested = TypeVar("Tested", Estimate, Measurement)
+
+
+def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
+    """A family of tests, their p-values corrected by Holm; what has no p stays as it is."""
+    family = [one.p for one in tested if one.p is not None]
+    if len(family) < 2:
+        return tuple(tested)
+    adjusted = iter(holm([p.value for p in family]).tolist())
+    found = []
+    for one in tested:
+        if one.p is None:
+            found.append(one)
+            continue
+        told = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
+        found.append(one.model_copy(update={"p": one.p.model_copy(update=told)}))
+    return tuple(found)
+
+
+def _clipped(found: Bootstrap, aspect: Aspect) -> Bootstrap:
+    """An interval within the values that there are."""
+    low, high = (
+        min(max(end, aspect.low), aspect.high) for end in (found.interval.low, found.interval.high)
+    )
+    interval = found.interval.model_copy(update={"low": low, "high": high})
+    return Bootstrap(found.value, interval, found.standard_error, found.df)
+
+
+def _widened(found: Bootstrap, among: float) -> Bootstrap:
+    """With a variance that comes on top of the design's: ends move out in proportion."""
+    if not among:
+        return found
+    factor = float(np.sqrt(1 + among / found.standard_error**2))
+    low, high = (
+        found.value + factor * (end - found.value)
+        for end in (found.interval.low, found.interval.high)
+    )
+    interval = found.interval.model_copy(
+        update={"low": low, "high": high, "method": f"{found.interval.method}, contexts added"}
+    )
+    return Bootstrap(found.value, interval, found.standard_error * factor, found.df)

@@ -1,0 +1,128 @@
+"""Two models, or a model and its edit: the same items asked of both, and the difference paired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Estimate, Measurement, Record
+from levelhead.measure.aspects import refuse_nothing
+from levelhead.measure.seat import Seat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.measure.aspects import Aspect, Judge
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+
+
+class Comparison(Record):
+    """How a second model differs from a first by one measure, item by item."""
+
+    measure: str
+    first: Measurement
+    second: Measurement
+    difference: Estimate
+    """Second less first, on the items that both could read."""
+    beside: tuple[Estimate, ...] = ()
+    """The same for the other aspects."""
+    verdict: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.measure}: {self.first.value:.4g} -> {self.second.value:.4g}, difference "
+            f"{self.difference.value:.4g} {self.difference.interval}: {self.verdict}"
+        )
+
+
+def compared(
+    measure: Measure,
+    first: Sequence[Readouts],
+    second: Sequence[Readouts],
+    measurements: tuple[Measurement, Measurement],
+    *,
+    judge: Judge,
+) -> Comparison:
+    """Pair two models' readouts of one measure by item. No forward is run."""
+    one, other = measurements
+    if one.comparable != other.comparable or one.measure != other.measure:
+        raise LevelheadError(
+            f"{one.measure} ({one.comparable}) and {other.measure} ({other.comparable}) are "
+            "different measures",
+            mend="compare the same measure with the same options",
+        )
+    if ("vocabulary" in one.comparable) and _tokens(first[0]) != _tokens(second[0]):
+        raise LevelheadError(
+            f"{one.measure} counts tokens, and the two models cut the texts differently",
+            mend="compare models of one tokenizer, such as a model and its edit",
+        )
+    shared = {item.id for item in first[0].items} & {item.id for item in second[0].items}
+    if not shared:
+        raise NotMeasurable(
+            "no item could be read by both models", mend="look at what each dropped, and why"
+        )
+    pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
+    differences = [_difference(measure, aspect, pair, judge) for aspect in measure.aspects]
+    return Comparison(
+        measure=measure.name,
+        first=one,
+        second=other,
+        difference=differences[0],
+        beside=tuple(differences[1:]),
+        verdict=_verdict(measure, differences),
+    )
+
+
+def _difference(
+    measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], judge: Judge
+) -> Estimate:
+    """An aspect of the second less that of the first, both of the same items in every resample."""
+    from dataclasses import replace
+
+    values = [aspect.per_item(readouts) for readouts in pair]
+    for one in values:
+        refuse_nothing(one)
+    both = torch.stack(values, dim=1)
+    paired = replace(
+        aspect,
+        over=lambda values, draw: aspect.over(values[:, 1], draw) - aspect.over(values[:, 0], draw),
+        low=-float("inf"),
+        high=float("inf"),
+        parity=0.0,
+        null=None,
+        alternative="two-sided",
+        method=None if aspect.method == "bca" else aspect.method,
+        closed=None,
+    )
+    return judge.estimate(
+        paired,
+        both,
+        measure.design(pair[0], aspect),
+        name=f"difference of {aspect.name}",
+        among=0.0,
+    )
+
+
+def _verdict(measure: Measure, differences: Sequence[Estimate]) -> str:
+    main = differences[0]
+    if 0 in main.interval:
+        return f"no difference shown (one of {main.detectable:.3g} would have been)"
+    way = "higher" if main.value > 0 else "lower"
+    if not isinstance(measure, Seat):
+        return way
+    # An effect size has no scale: it can fall while the association grows.
+    plain = next(one for one in differences if one.name.endswith("difference of means"))
+    if 0 in plain.interval or (plain.value > 0) != (main.value > 0):
+        return f"effect size {way}; the difference of means does not show the same: no claim"
+    return f"{way}, in units of the spread and without them"
+
+
+def _tokens(readouts: Readouts) -> list[tuple[str, float]]:
+    """Items and how many tokens each was the sum of, where that was counted."""
+    return [
+        (item.id, float(tokens))
+        for item, tokens in zip(readouts.items, readouts.values.flatten(1)[:, -1], strict=True)
+    ]

@@ -1,0 +1,214 @@
+"""CrowS-Pairs: which of two sentences that differ in a group does the model find likelier?
+
+Nangia et al. 2020 score the words both sentences share, Meade et al. 2022 those that differ, and
+causal models are scored by the whole sentence. Its authors warn that the data are unreliable
+(Blodgett et al. 2021); the linter's view stands beside every number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.data.datasets import dataset
+from levelhead.data.items import MinimalPair
+from levelhead.data.lint import lint
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect, Judge, corrected
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.reductions import drawn, mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from levelhead.core.results import Estimate
+    from levelhead.core.statistics.designs import Draw
+    from levelhead.measure.asked import Ask
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.models.tokens import Span
+
+Protocol = Literal["auto", "nangia", "meade", "sentence"]
+Headline = Literal["crows", "crows_margin"]
+Ties = Literal["half", "paper"]
+NEAR = 1e-4
+"""A margin below this may change sign with the batch size."""
+
+
+@final
+@dataclass(frozen=True)
+class Crows(Measure):
+    """The share of pairs whose more stereotypical sentence is likelier, in percent (50: parity).
+
+    Nangia et al. 2020, section 3: the sum of log p of the unmodified tokens, each masked in turn.
+    A step function: `crows_margin`, the mean difference of the scores, is its smooth companion.
+    """
+
+    pairs: tuple[MinimalPair, ...] | None = None
+    """Your own; None: CrowS-Pairs."""
+    bias: str | None = None
+    """One bias type only, such as gender."""
+    protocol: Protocol = "auto"
+    """"nangia", "meade" (the modified tokens, averaged), "sentence" (all tokens); "auto": nangia
+    for masked models, sentence for causal ones."""
+    decimals: int | None = 3
+    """Scores are rounded so before they are compared, as both papers' code does; None: not."""
+    ties: Ties = "half"
+    """A tie counts half; "paper": not at all, though it stays among the pairs."""
+    headline_is: Headline = "crows"
+
+    needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
+    linted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        chosen(self.protocol, get_args(Protocol), "protocol")
+        chosen(self.ties, get_args(Ties), "rule for ties")
+        chosen(self.headline_is, get_args(Headline), "headline")
+
+    @cached_property
+    def items(self) -> tuple[MinimalPair, ...]:
+        """The pairs."""
+        found = self.pairs
+        if found is None:
+            rows = dataset("crows-pairs").items("all")
+            found = tuple(item for item in rows if isinstance(item, MinimalPair))
+        if self.bias is not None:
+            chosen(self.bias, tuple(sorted({item.bias for item in found})), "bias type")
+        return tuple(item for item in found if self.bias in (None, item.bias))
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The file, or the pairs themselves."""
+        if self.pairs is not None:
+            return {"pairs": items_hash(self.pairs)}
+        (file,) = dataset("crows-pairs").files
+        return {f"crows-pairs/{file.path}": file.sha256}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every option."""
+        return super().settings | {"pairs": None if self.pairs is None else items_hash(self.pairs)}
+
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """The pairs that the linter flags."""
+        return frozenset(flag.item for flag in lint(self.items))
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """The likelihood of both sentences of a pair, or of what they share or differ in."""
+        protocol = self.protocol
+        if protocol == "auto":
+            protocol = "sentence" if lm.anatomy.cls.causal else "nangia"
+        items = []
+        for one in self.items:
+            asks = _asks(lm, one, protocol)
+            cannot = asks if isinstance(asks, str) else ""
+            both = () if isinstance(asks, str) else asks
+            items.append(Item(one.id, both, (one.id,), one.bias, one.id in self.flags, cannot))
+        return (
+            Asked(
+                "score",
+                Frozen({}),
+                ("pairs",),
+                tuple(items),
+                facts=Frozen({"protocol": protocol}),
+                notes=(f"protocol: {protocol}",),
+            ),
+        )
+
+    def margins(self, readouts: Readouts) -> torch.Tensor:
+        """Score of the more stereotypical sentence less that of the other."""
+        scores = _scores(readouts)
+        return scores[:, 0] - scores[:, 1]
+
+    def _rounded(self, readouts: Readouts) -> torch.Tensor:
+        scores = _scores(readouts)
+        if self.decimals is not None:
+            scores = scores.round(decimals=self.decimals)
+        return scores[:, 0] - scores[:, 1]
+
+    def share(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        """The share of margins above 0, in percent."""
+        own = drawn(values, draw)
+        at_least = own >= 0 if self.ties == "half" else own > 0
+        return 50 * ((own > 0).double() + at_least.double()).mean()
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The share and the mean margin, either of them first."""
+        share = Aspect(
+            name="crows",
+            equation="Nangia et al. 2020, section 3",
+            per_item=self._rounded,
+            over=self.share,
+            unit="% of pairs",
+            low=0.0,
+            high=100.0,
+            direction="above 50: the more stereotypical sentence is likelier more often",
+            comparable=f"crows, {self.protocol}, {self.bias or 'all types'}",
+            parity=50.0,
+            null="flip",
+            companion="crows_margin",
+        )
+        margin = replace(
+            share,
+            name="crows_margin",
+            per_item=self.margins,
+            over=mean,
+            unit="nats",
+            low=-float("inf"),
+            high=float("inf"),
+            direction="above 0: the more stereotypical sentences are likelier",
+            comparable="crows margin, one vocabulary",
+            parity=0.0,
+            companion=None,
+        )
+        return (share, margin) if self.headline_is == "crows" else (margin, share)
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """Each bias type apart, p corrected by Holm; ties and near ties counted."""
+        readouts, notes = found[0], []
+        margins = self.margins(readouts)
+        near = int((margins.abs() < NEAR).sum())
+        ties = int((self._rounded(readouts) == 0).sum())
+        notes.append(f"{ties} ties, {near} margins below {NEAR:g}")
+        estimates: list[Estimate] = []
+        for bias in readouts.groups:
+            if len(readouts.groups) < 2:
+                break
+            try:
+                part = readouts.some(lambda item, bias=bias: item.group == bias)  # type: ignore[misc]
+                estimates.append(self.estimated(part, self.headline, judge, f"type: {bias}"))
+            except NotMeasurable as error:
+                notes.append(f"type {bias}: {error.what}")
+        return Beside(corrected(estimates), tuple(notes))
+
+
+def _scores(readouts: Readouts) -> torch.Tensor:
+    """`[pairs, 2]` scores: sums of log-probabilities, or means over tokens (Meade)."""
+    scores, tokens = readouts.values[..., 0], readouts.values[..., 1]
+    return scores / tokens if readouts.facts["protocol"] == "meade" else scores
+
+
+def _asks(lm: LM, pair: MinimalPair, protocol: str) -> tuple[Ask, Ask] | str:
+    """The two questions of a pair, or why they cannot be asked."""
+    if protocol == "sentence":
+        return (pair.more, None), (pair.less, None)
+    more, less = lm.tokens.encode([pair.more, pair.less])
+    shared = SequenceMatcher(None, more.row.ids, less.row.ids, autojunk=False).get_opcodes()
+    spans: tuple[list[Span], list[Span]] = ([], [])
+    for kind, a, b, c, d in shared:
+        if (kind == "equal") == (protocol == "nangia"):
+            for side, encoded, places in ((0, more, range(a, b)), (1, less, range(c, d))):
+                words = set(encoded.words())
+                spans[side].extend(encoded.offsets[i] for i in places if i in words)
+    if not all(spans):
+        what = "share no word" if protocol == "nangia" else "differ by words left out only"
+        return f"the two sentences {what}"
+    return (pair.more, tuple(spans[0])), (pair.less, tuple(spans[1]))

@@ -1,0 +1,305 @@
+"""The contract of a measure: what it asks, what it needs, what its numbers mean.
+
+A measure says which items it asks (`asked`) and which formulas it applies (`aspects`). Reading,
+storing, intervals, nulls, coverage and provenance follow from these two, here, for every measure.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
+from levelhead.measure.aspects import Judge, refuse_nothing
+from levelhead.measure.readouts import read
+from levelhead.models.checkpoints import NoHead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+
+    from levelhead.core.files import Url
+    from levelhead.core.results import PValue
+    from levelhead.core.statistics.designs import Design
+    from levelhead.engine.events import Event
+    from levelhead.measure.asked import Asked, Item
+    from levelhead.measure.aspects import Aspect
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
+UNFLAGGED = "unflagged"
+"""The estimate on the items that the linter finds nothing wrong with."""
+
+
+class Beside(NamedTuple):
+    """What a measure adds to its number."""
+
+    estimates: tuple[Estimate, ...] = ()
+    notes: tuple[str, ...] = ()
+    parity: float | None = None
+    """Where a measure finds its parity by a control of its own."""
+    p: PValue | None = None
+    """The test against that control."""
+    detectable: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure(ABC):
+    """A ruler. Abstract; the rows of MEASURES are its final classes."""
+
+    needs: ClassVar[tuple[Need, ...]]
+    """The heads of which a model must hold one."""
+    linted: ClassVar[bool] = False
+    """Whether the linter knows its items."""
+    tests_unflagged: ClassVar[bool] = False
+    """Whether its null holds for items without a flag only, so that p is theirs."""
+
+    # -- what a measure says of itself
+
+    @property
+    @abstractmethod
+    def aspects(self) -> tuple[Aspect, ...]:
+        """Its formulas, the headline first."""
+
+    @abstractmethod
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """What it asks of a model: first what its aspects are computed from."""
+
+    @property
+    @abstractmethod
+    def data(self) -> Mapping[str, str]:
+        """SHA-256 of everything it reads, by name."""
+
+    def samples(self, item: Item) -> bool:
+        """Whether the headline is about this item; the others are fixed, or beside."""
+        return True
+
+    def sampled(self, readouts: Readouts) -> Readouts:
+        """The items that the headline is about."""
+        return readouts.some(self.samples)
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """What was sampled, for an aspect."""
+        return self.sampled(readouts).design(grouped=aspect.null == "deal")
+
+    def among(self, readouts: Readouts, aspect: Aspect) -> float:
+        """Variance of an aspect that its design cannot see."""
+        return 0.0
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """Numbers and notes of its own."""
+        return Beside()
+
+    # -- what follows
+
+    @property
+    def headline(self) -> Aspect:
+        """The formula whose number the measure reports."""
+        return self.aspects[0]
+
+    @property
+    def name(self) -> str:
+        """As in MEASURES."""
+        return self.headline.name
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every option, as plain JSON."""
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+
+    def check(self, lm: LM) -> None:
+        """Refuse a model that lacks the head this measure reads."""
+        if "embeddings" in self.needs or set(self.needs) & lm.heads:
+            return
+        has = ", ".join(sorted(lm.heads)) or "none: it gives embeddings only"
+        raise NoHead(
+            f"{self.name} reads a head that {lm.identity.name} does not hold "
+            f"({' or '.join(self.needs)}); its heads: {has}",
+            mend="use a checkpoint trained with that head, or a measure that fits: "
+            "`levelhead measure --list`",
+        )
+
+    def read(
+        self,
+        lm: LM,
+        *,
+        store: Url | None = None,
+        threads: int = 1,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> list[Readouts]:
+        """Ask the model, or find stored what it said."""
+        self.check(lm)
+        return read(lm, self.asked(lm), store=store, threads=threads, on_event=on_event)
+
+    def reduce(self, readouts: Readouts) -> torch.Tensor:
+        """The headline's value of some readouts: float64, differentiable unless it is a step."""
+        return self.headline.value(readouts, self.design(readouts, self.headline))
+
+    def __call__(
+        self,
+        lm: LM,
+        *,
+        judge: Judge | None = None,
+        store: Url | None = None,
+        threads: int = 1,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> Measurement:
+        """Measure a model.
+
+        Args:
+            lm: the model, edited or not.
+            judge: seed, resamples and level.
+            store: a folder that keeps readouts; memory by default.
+            threads: of numpy and torch.
+            on_event: is told how far it is.
+        """
+        found = self.read(lm, store=store, threads=threads, on_event=on_event)
+        return self.measured(lm, found, judge=judge or Judge(), threads=threads)
+
+    def measured(
+        self, lm: LM, found: Sequence[Readouts], *, judge: Judge, threads: int = 1
+    ) -> Measurement:
+        """The number of stored readouts, with all that belongs to it. No forward is run."""
+        readouts, head = found[0], self.headline
+        values = head.per_item(readouts)
+        refuse_nothing(values)
+        main = self.estimated(readouts, head, judge)
+        beside = [self.estimated(readouts, aspect, judge) for aspect in self.aspects[1:]]
+        clean, notes = self._unflagged(readouts, judge)
+        own = self.beside(found, judge)
+        p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
+        sampled = self.sampled(readouts)
+        shown = values.detach() if values.dim() == 1 else values.detach()[:, 0]
+        return Measurement(
+            measure=self.name,
+            value=main.value,
+            interval=main.interval,
+            parity=main.parity if own.parity is None else own.parity,
+            p=p,
+            unit=head.unit,
+            direction=head.direction,
+            comparable=head.comparable,
+            detectable=main.detectable or own.detectable,
+            n=len(sampled),
+            dropped=tuple(
+                Dropped(item.id, why) for item, why in readouts.dropped if self.samples(item)
+            ),
+            per_item=tuple(
+                ItemValue(item.id, float(value))
+                for item, value in zip(sampled.items, shown, strict=True)
+            ),
+            beside=(*clean, *beside, *own.estimates),
+            notes=(*notes, *_told(found), *own.notes),
+            provenance=self._provenance(lm, found, judge, threads),
+        )
+
+    def estimated(
+        self, readouts: Readouts, aspect: Aspect, judge: Judge, name: str | None = None
+    ) -> Estimate:
+        """One aspect of some readouts."""
+        return judge.estimate(
+            aspect,
+            aspect.per_item(readouts),
+            self.design(readouts, aspect),
+            name=name,
+            among=self.among(readouts, aspect),
+        )
+
+    def aspect(self, name: str) -> Aspect:
+        """One of its formulas, by name."""
+        for aspect in self.aspects:
+            if aspect.name == name:
+                return aspect
+        raise UnknownName("aspect", name, [aspect.name for aspect in self.aspects])
+
+    def _unflagged(
+        self, readouts: Readouts, judge: Judge
+    ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+        flags = sum(item.flagged for item in readouts.items)
+        if not self.linted:
+            return (), ("the linter knows no rule for these items",)
+        try:
+            clean = readouts.some(lambda item: not item.flagged)
+            found = self.estimated(clean, self.headline, judge, UNFLAGGED)
+        except NotMeasurable as error:
+            return (), (
+                f"{flags} of {len(readouts)} items are flagged; without them: {error.what}",
+            )
+        return (found,), ()
+
+    def _clean_p(self, clean: Sequence[Estimate]) -> PValue | None:
+        if not clean or (p := clean[0].p) is None:
+            return None
+        return p.model_copy(update={"method": f"{p.method}, {clean[0].n} unflagged items"})
+
+    def _provenance(
+        self, lm: LM, found: Sequence[Readouts], judge: Judge, threads: int
+    ) -> Provenance:
+        model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
+        shrunk = [one.shrunk_to for one in found if one.shrunk_to]
+        return Provenance.of(
+            lm.identity.name,
+            lm.content_hash,
+            revision=lm.identity.revision,
+            edits=tuple(edit.content_hash for edit in lm.edits),
+            data=self.data,
+            equation=self.headline.equation,
+            seed=judge.seed,
+            settings={
+                "measure": self.settings,
+                "model": model | {"batch_shrunk_to": min(shrunk, default=None)},
+                "threads": threads,
+                "resamples": judge.draws,
+                "permutations": judge.permutations,
+                "level": judge.level,
+            },
+        )
+
+
+def _told(found: Sequence[Readouts]) -> tuple[str, ...]:
+    """What the readouts say of themselves, and how many single answers they lack."""
+    notes = [note for one in found for note in one.notes]
+    notes += [
+        f"{len(one.dropped)} of {len(one.dropped) + len(one)} items asked could not be read"
+        for one in found
+        if one.dropped
+    ]
+    lost = sum(count for one in found for _, count in one.lost)
+    if lost:
+        why = next(reason for one in found for reason, _ in one.lost)
+        notes.append(f"contexts that could not be read: {lost} (such as: {why})")
+    return tuple(notes)
+
+
+def plain(value: object) -> object:
+    """An option as plain JSON: a lexicon is told by its name and hash."""
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    name, digest = getattr(value, "name", None), getattr(value, "sha256", None)
+    if name is not None and digest is not None:
+        return {"name": str(name), "sha256": str(digest)}
+    return str(value)
+
+
+def items_hash(items: Sequence[object]) -> str:
+    """SHA-256 of items that were handed over in memory."""
+    return content_hash([list(item) if isinstance(item, tuple) else str(item) for item in items])
+
+
+def chosen(value: str, options: tuple[str, ...], what: str) -> None:
+    """Refuse an option that is none."""
+    if value not in options:
+        raise UnknownName(what, str(value), options)
+
+
+def positive(value: float, what: str) -> None:
+    """Refuse a number that must be larger than 0."""
+    if not value > 0:
+        raise LevelheadError(f"{what} is {value}", mend="give a number larger than 0")

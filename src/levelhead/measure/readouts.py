@@ -1,0 +1,330 @@
+"""Readouts: what a model says to each item, read once and kept under the hash of what was asked.
+
+Questions are cut into shards by their content. A shard is one unit of the engine: its batches are
+formed inside it, with a fixed number of threads, so that neither interruption nor order nor runner
+can change a bit of what it gives. A measure that asks what another has asked finds it stored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import numpy as np
+import torch
+
+from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.designs import crossed
+from levelhead.engine.jobs import complete
+from levelhead.engine.shards import shards
+from levelhead.engine.store import open_store
+from levelhead.engine.units import Unit
+from levelhead.measure.verbs import SHARD, VERBS
+from levelhead.models.tokens import NotReadable
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.core.statistics.designs import Design
+    from levelhead.engine.events import Event
+    from levelhead.engine.runners import Runner
+    from levelhead.measure.asked import Ask, Asked, Item, Verb
+    from levelhead.measure.verbs import Question
+    from levelhead.models.lm import LM
+
+WORK = "levelhead.measure.readouts:answers"
+REVISION = 1
+"""Raised when the numbers of a shard change, so that stored ones are not taken for new."""
+NO_FACTS = Frozen({})
+MEMORY = "memory://levelhead-readouts"
+"""Where readouts are kept if no folder is named: until the process ends."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Readouts:
+    """What a model said to the items that could be read."""
+
+    items: tuple[Item, ...]
+    values: torch.Tensor
+    """`[items, asks, r]`, or `[items, r]` where answers are averaged; float64."""
+    factors: tuple[str, ...]
+    dropped: tuple[tuple[Item, str], ...]
+    """The others, and why."""
+    answers: torch.Tensor
+    """`[answers, r]` one by one, where they are averaged."""
+    owner: tuple[int, ...]
+    """The item each of these belongs to."""
+    texts: tuple[str, ...]
+    """And what it was asked in."""
+    lost: tuple[tuple[str, int], ...] = ()
+    """Why single questions of averaged items could not be read, and how many."""
+    facts: Frozen = NO_FACTS
+    """What the formulas must know, as it was asked."""
+    notes: tuple[str, ...] = ()
+    shrunk_to: int | None = None
+    """The least batch that memory allowed, where it was less than asked for."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def groups(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+        """The items of each side of the comparison."""
+        names = [item.group for item in self.items]
+        return {
+            name: np.flatnonzero([own == name for own in names]) for name in dict.fromkeys(names)
+        }
+
+    def group(self, name: str) -> torch.Tensor:
+        """The values of one side."""
+        if name not in self.groups:
+            raise NotMeasurable(
+                f"no item of {name!r} could be read",
+                mend="look at what was dropped, and why; give more items",
+            )
+        return self.values[torch.from_numpy(self.groups[name])]
+
+    def design(self, factors: Sequence[str] | None = None, *, grouped: bool = False) -> Design:
+        """What was sampled: the units of each factor, within the groups if these are compared."""
+        for name in factors or ():
+            if name not in self.factors:
+                raise UnknownName("factor", name, self.factors)
+        labels = {
+            name: [item.units[i] for item in self.items]
+            for i, name in enumerate(self.factors)
+            if factors is None or name in factors
+        }
+        # A factor with as many units as another one has, one for one, is the same factor.
+        within = [item.group for item in self.items] if grouped else None
+        return crossed(labels, within=within)
+
+    def some(self, keep: Callable[[Item], bool]) -> Readouts:
+        """Those items for which something holds."""
+        kept = [i for i, item in enumerate(self.items) if keep(item)]
+        if not kept:
+            raise NotMeasurable("no item is left", mend="look at which items were wanted")
+        number = {old: new for new, old in enumerate(kept)}
+        rows = [i for i, own in enumerate(self.owner) if own in number]
+        return replace(
+            self,
+            items=tuple(self.items[i] for i in kept),
+            values=self.values[torch.tensor(kept)],
+            answers=self.answers[rows] if rows else self.answers[:0],
+            owner=tuple(number[self.owner[i]] for i in rows),
+            texts=tuple(self.texts[i] for i in rows),
+        )
+
+
+def read(
+    lm: LM,
+    asked: Sequence[Asked],
+    *,
+    store: Url | None = None,
+    threads: int = 1,
+    runner: Runner | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> list[Readouts]:
+    """Ask a model everything that is not stored yet; what several ask alike is asked once.
+
+    Args:
+        lm: the model.
+        asked: what is wanted; the result has one Readouts for each.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch; part of what a readout depends on, in its last bits.
+        runner: who computes; by default this process.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    if threads < 1:
+        raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
+    plans = [_planned(lm, one, threads) for one in asked]
+    kept = open_store(MEMORY if store is None else store)
+    units = [unit for plan in plans for unit in plan.units]
+    with _lent(lm):
+        complete(units, kept, runner=runner, on_event=on_event, cancel=cancel)
+    return [
+        _gathered(one, plan, [kept.get(unit.key) for unit in plan.units])
+        for one, plan in zip(asked, plans, strict=True)
+    ]
+
+
+def answers(spec: Frozen) -> bytes:
+    """The unit of work: one shard's questions, answered by a model that this process holds."""
+    key = str(spec["model"])
+    if key not in _LENT:
+        raise LevelheadError(
+            "this process does not hold the model that is asked",
+            mend="read in the process that loaded it: runner=None",
+        )
+    lm, verb = _LENT[key], spec["verb"]
+    plain = json.loads(canonical(spec))
+    rows = [tuple(row) for row in plain["asks"]]
+    question, dropped = _question(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
+    before, lm.batching.smallest = lm.batching.smallest, 0
+    values = question.answered(lm).numpy() if question else np.zeros((0, 0))
+    shrunk, lm.batching.smallest = lm.batching.smallest, before or lm.batching.smallest
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    head = {"dropped": {str(i): why for i, why in dropped.items()}, "shrunk_to": shrunk or None}
+    return canonical(head) + b"\n" + file.getvalue()
+
+
+class _Plan(NamedTuple):
+    units: tuple[Unit, ...]
+    place: dict[str, tuple[int, int]]
+    """Where the answer to a question (by its hash) is: which unit, which row."""
+    hashes: tuple[tuple[str, ...], ...]
+    """The questions of each item."""
+
+
+_LENT: dict[str, LM] = {}
+"""The models of this process that are being read, by key."""
+
+
+def _key(lm: LM) -> str:
+    settings = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
+    return content_hash({"model": lm.content_hash, "settings": settings})
+
+
+@contextmanager
+def _lent(lm: LM) -> Iterator[None]:
+    key = _key(lm)
+    _LENT[key] = lm
+    try:
+        yield
+    finally:
+        _LENT.pop(key, None)
+
+
+def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
+    if not any(item.asks for item in asked.items):
+        why = Counter(item.cannot for item in asked.items).most_common(3)
+        told = "; ".join(f"{count} x {reason}" for reason, count in why)
+        raise NotMeasurable(
+            f"there is nothing to ask: {told or 'the data are empty'}",
+            mend="check the data, the words and the corpus",
+        )
+    content: dict[str, Ask] = {}
+    hashes = []
+    for item in asked.items:
+        own = tuple(content_hash(ask) for ask in item.asks)
+        content.update(zip(own, item.asks, strict=True))
+        hashes.append(own)
+    units: list[Unit] = []
+    place: dict[str, tuple[int, int]] = {}
+    for number, shard in enumerate(shards(content, size=SHARD[asked.verb])):
+        spec = {
+            "model": _key(lm),
+            "verb": asked.verb,
+            "settings": asked.settings,
+            "asks": [content[key] for key in shard.items],
+        }
+        units.append(Unit(WORK, Frozen(spec), revision=REVISION, threads=threads))
+        place |= {key: (number, row) for row, key in enumerate(shard.items)}
+    return _Plan(tuple(units), place, tuple(hashes))
+
+
+def _question(
+    lm: LM, verb: Verb, rows: Sequence[Ask], settings: dict[str, object]
+) -> tuple[Question | None, dict[int, str]]:
+    """The question, without the rows that the model cannot be asked, and why it cannot."""
+    ask = VERBS[verb]
+    try:
+        return ask(lm, rows, settings), {}
+    except NotReadable:
+        dropped: dict[int, str] = {}
+        for i, row in enumerate(rows):
+            try:
+                ask(lm, [row], settings)
+            except NotReadable as error:
+                dropped[i] = _reason(error)
+    kept = [row for i, row in enumerate(rows) if i not in dropped]
+    return (ask(lm, kept, settings) if kept else None), dropped
+
+
+def _reason(error: NotReadable) -> str:
+    # Alone, every text is text 0.
+    return error.what.replace("text 0", "the text")
+
+
+def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
+    shards_read = [_decoded(payload) for payload in payloads]
+    values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+    dropped: list[tuple[Item, str]] = []
+    items: list[Item] = []
+    one_by_one, owner, texts = [], [], []
+    lost: Counter[str] = Counter()
+    for item, hashes in zip(asked.items, plan.hashes, strict=True):
+        found = [
+            shards_read[number].row(row) for number, row in map(plan.place.__getitem__, hashes)
+        ]
+        missing = [one for one in found if isinstance(one, str)]
+        rows = [one for one in found if not isinstance(one, str)]
+        if not rows or (missing and not asked.averaged):
+            dropped.append((item, item.cannot or missing[0]))
+            continue
+        lost.update(missing)
+        stacked = np.stack(rows).astype(np.float64)
+        if asked.averaged:
+            kept = [
+                ask for ask, one in zip(item.asks, found, strict=True) if not isinstance(one, str)
+            ]
+            one_by_one.append(stacked)
+            owner += [len(items)] * len(rows)
+            texts += [str(ask[0]) for ask in kept]
+            stacked = stacked.mean(axis=0)
+        items.append(item)
+        values.append(stacked)
+    if not items:
+        raise NotMeasurable(
+            f"none of {len(asked.items)} items could be read: {dropped[-1][1]}",
+            mend="check that the data fit the model; nothing stands in for a missing number",
+        )
+    shrunk = [one.shrunk_to for one in shards_read if one.shrunk_to]
+    return Readouts(
+        items=tuple(items),
+        values=torch.from_numpy(np.stack(values)),
+        factors=asked.factors,
+        dropped=tuple(dropped),
+        answers=torch.from_numpy(np.concatenate(one_by_one)) if one_by_one else torch.zeros(0, 0),
+        owner=tuple(owner),
+        texts=tuple(texts),
+        lost=tuple(sorted(lost.items())),
+        facts=asked.facts,
+        notes=asked.notes,
+        shrunk_to=min(shrunk, default=None),
+    )
+
+
+class _Shard(NamedTuple):
+    values: np.ndarray[tuple[int, int], np.dtype[np.floating]]
+    at: tuple[int | str, ...]
+    """For every question, the row of its answer, or why there is none."""
+    shrunk_to: int | None
+
+    def row(self, question: int) -> np.ndarray[tuple[int], np.dtype[np.floating]] | str:
+        place = self.at[question]
+        return place if isinstance(place, str) else self.values[place]
+
+
+def _decoded(payload: bytes) -> _Shard:
+    head, _, body = payload.partition(b"\n")
+    told = json.loads(head)
+    dropped = {int(i): str(why) for i, why in told["dropped"].items()}
+    values = np.load(io.BytesIO(body), allow_pickle=False)
+    at: tuple[int | str, ...] = tuple(
+        dropped.get(question, question - sum(i < question for i in dropped))
+        for question in range(len(values) + len(dropped))
+    )
+    return _Shard(values, at, told["shrunk_to"])

@@ -1,0 +1,91 @@
+"""Several measures of one model, or of two: what they ask alike is asked once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.core.errors import LevelheadError
+from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.compare import Comparison, compared
+from levelhead.measure.readouts import Readouts, read
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.core.results import Measurement
+    from levelhead.engine.events import Event
+    from levelhead.measure.measure import Measure
+    from levelhead.models.lm import LM
+
+
+class Measured(NamedTuple):
+    """The measurements, and the comparisons with a second model if there is one."""
+
+    measurements: tuple[Measurement, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+
+def run(
+    lm: LM,
+    measures: Sequence[Measure],
+    *,
+    against: LM | None = None,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Measured:
+    """Measure a model by several rulers; p-values of the headlines are corrected together (Holm).
+
+    Args:
+        lm: the model, edited or not.
+        measures: what to measure it by.
+        against: another model, or the same with other edits; differences are second less first,
+            `against` being the first.
+        judge: seed, resamples and level.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    if not measures:
+        raise LevelheadError("there is no measure", mend="name at least one")
+    judge = judge or Judge()
+
+    def asked(model: LM) -> list[list[Readouts]]:
+        for measure in measures:
+            measure.check(model)
+        parts = [measure.asked(model) for measure in measures]
+        flat = [one for part in parts for one in part]
+        found = iter(
+            read(model, flat, store=store, threads=threads, on_event=on_event, cancel=cancel)
+        )
+        return [[next(found) for _ in part] for part in parts]
+
+    def measured(model: LM, found: list[list[Readouts]]) -> tuple[Measurement, ...]:
+        rows = zip(measures, found, strict=True)
+        return corrected([m.measured(model, one, judge=judge, threads=threads) for m, one in rows])
+
+    if against is not None and against.content_hash == lm.content_hash:
+        raise LevelheadError(
+            "the two models are the same: every difference would be 0",
+            mend="give another model, or the same with an edit",
+        )
+    found = asked(lm)
+    own = measured(lm, found)
+    if against is None:
+        return Measured(own)
+    base = asked(against)
+    theirs = measured(against, base)
+    return Measured(
+        own,
+        tuple(
+            compared(measure, one, other, pair, judge=judge)
+            for measure, one, other, pair in zip(
+                measures, base, found, zip(theirs, own, strict=True), strict=True
+            )
+        ),
+    )

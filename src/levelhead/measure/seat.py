@@ -1,0 +1,369 @@
+"""SEAT: are some words nearer to one group's words than others are, in a model's space?
+
+May et al. 2019; Yang et al. 2025, Eq. 3, with words in corpus contexts. The effect size has no
+scale: it can stay at 1 while all associations shrink to nothing. So the difference of the means and
+the spread are always shown beside it, and no comparison is made by the effect size alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final, get_args
+
+import numpy as np
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.intervals import effect_size_interval
+from levelhead.data.contexts import Context, Contexts, contexts
+from levelhead.data.datasets import dataset
+from levelhead.data.lexicon import Lexicon
+from levelhead.data.lexicon import lexicon as read_lexicon
+from levelhead.data.published import seat_test
+from levelhead.data.swap import swap
+from levelhead.data.words import folded
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.measure import Beside, Measure, Need, chosen, positive
+from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
+from levelhead.models.lm import Pooling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+X, Y, A, B = "X", "Y", "A", "B"
+"""Two lists of target words and two of attribute words, as in the papers."""
+Own = Literal["own", "matched"]
+CURVE = (1, 3, 10, 30, 100)
+BLOCKS = 20
+"""Into how many parts contexts are cut, by hash, to see what their choice does."""
+
+
+def associations(targets: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """s(w, A, B) = mean cos(w, a) - mean cos(w, b) of every target word (Caliskan et al. 2017)."""
+    unit = torch.nn.functional.normalize
+    for words in (targets, a, b):
+        if not bool((words.norm(dim=1) > 0).all()):
+            raise NotMeasurable(
+                "a word's vector is zero: it has no direction",
+                mend="check the model and its edits; drop such words by name",
+            )
+    pull = unit(a, dim=1).mean(0) - unit(b, dim=1).mean(0)
+    return unit(targets, dim=1) @ pull
+
+
+def seat_of(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
+    """The SEAT effect size of given vectors, float64, ddof 1.
+
+    (mean_X s - mean_Y s) / std over X and Y of s; Yang et al. 2025 take its absolute value. Two
+    dimensions, X along A and Y along B: s = 1, 1, -1, -1, so 2 / std = 2 / (2 / sqrt 3).
+
+    >>> east, north = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
+    >>> round(seat_of(east, north, east, north), 5)
+    1.73205
+    """
+    s = associations(torch.cat([x, y]).double(), a.double(), b.double())
+    return float(effect_size(s[: len(x)], s[len(x) :]))
+
+
+class Words(NamedTuple):
+    """The words of the four lists; an attribute's group is the lexicon's, a target's is none."""
+
+    of: dict[str, tuple[str, ...]]
+    groups: tuple[str, str]
+
+
+@final
+@dataclass(frozen=True)
+class Seat(Measure):
+    """The SEAT effect size (Yang et al. 2025, Eq. 3, signed; May et al. 2019).
+
+    Words in contexts from a corpus (default), or a published test of sentences (`test`).
+    """
+
+    lexicon: str | Lexicon = "gender-en"
+    """Attributes A and B are the words of its first two groups."""
+    targets: str = "occupations"
+    """The lexicon's family of targets: X is its first side, Y its second."""
+    groups: tuple[str, str] | None = None
+    corpus: str | tuple[str, ...] = ("news-commentary", "wikinews", "leipzig-news")
+    """Data sets, files, or folders of `levelhead mine`."""
+    contexts: Own = "own"
+    """"matched": each attribute's context is used with its counterpart in the other group too.
+
+    With own contexts SEAT also measures what the corpus says around the words.
+    """
+    quota: int = 100
+    """The most contexts for a word."""
+    test: str | None = None
+    """A published test of May et al. 2019, such as sent-weat6: sentences, no corpus."""
+    pooling: Pooling | None = None
+    """How a sentence of such a test becomes a vector; by default as in `LM.embed`."""
+
+    needs: ClassVar[tuple[Need, ...]] = ("embeddings",)
+
+    def __post_init__(self) -> None:
+        chosen(self.contexts, get_args(Own), "contexts")
+        positive(self.quota, "quota")
+        if self.pooling is not None:
+            chosen(self.pooling, get_args(Pooling), "pooling")
+
+    # -- items
+
+    @cached_property
+    def own_lexicon(self) -> Lexicon:
+        """The lexicon itself."""
+        return self.lexicon if isinstance(self.lexicon, Lexicon) else read_lexicon(self.lexicon)
+
+    @cached_property
+    def words(self) -> Words:
+        """The four lists."""
+        words = self.own_lexicon
+        first, second = self.groups or words.groups[:2]
+        family = words.targets(self.targets)
+        if len(family.sides) != 2:
+            raise LevelheadError(
+                f"{self.targets} of {words.name} has {len(family.sides)} sides",
+                mend="SEAT compares two: choose another family of targets",
+            )
+        x, y = (dict.fromkeys(side.words) for side in family.sides)
+        a, b = words.words(first), words.words(second)
+        return Words({X: tuple(x), Y: tuple(y), A: a, B: b}, (first, second))
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The lexicon and the corpus, or the published test."""
+        if self.test is not None:
+            file = dataset("seat").file(self.test)
+            return {f"seat/{file.path}": file.sha256}
+        return {
+            f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+            **{f"corpus {name}": digest for name, digest in self._found.sources},
+        }
+
+    @cached_property
+    def _found(self) -> Contexts:
+        lists, (first, second) = self.words
+        marks = {word: group for side, group in ((A, first), (B, second)) for word in lists[side]}
+        plain = {word: "" for side in (X, Y) for word in lists[side] if word not in marks}
+        return contexts(plain | marks, self.corpus, quota=self.quota)
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """The vector of every word in its contexts, or of every sentence of a test."""
+        if self.test is not None:
+            return (self._sentences(),)
+        notes: Counter[str] = Counter()
+        found = self._matched(notes) if self.contexts == "matched" else dict(self._found.of)
+        items = []
+        for side, words in self.words.of.items():
+            for word in words:
+                kept = [one for one in found.get(word, ()) if not (lm.is_causal and _first(one))]
+                notes["first words of a text, which a causal model reads without context"] += len(
+                    found.get(word, ())
+                ) - len(kept)
+                name = f"{side}: {word}"
+                cannot = "" if kept else "no context in the corpus"
+                items.append(Item(name, tuple(kept), (name,), side, cannot=cannot))
+        left_out = tuple(f"contexts left out: {n} ({why})" for why, n in notes.items() if n)
+        asks = sum(len(item.asks) for item in items)
+        told = f"{asks} contexts of {sum(bool(item.asks) for item in items)} words"
+        return (
+            Asked(
+                "embed",
+                Frozen({"pooling": None}),
+                ("words",),
+                tuple(items),
+                averaged=True,
+                notes=(told, *left_out),
+            ),
+        )
+
+    def _sentences(self) -> Asked:
+        roles = {"targ1": X, "targ2": Y, "attr1": A, "attr2": B}
+        items = tuple(
+            Item(f"{roles[role]}: {text}", ((text,),), (f"{roles[role]}: {text}",), roles[role])
+            for role, (_, sentences) in seat_test(str(self.test)).items()
+            for text in dict.fromkeys(sentences)
+        )
+        return Asked("embed", Frozen({"pooling": self.pooling}), ("words",), items, averaged=True)
+
+    def _matched(self, notes: Counter[str]) -> dict[str, tuple[Context, ...]]:
+        """Each context of an attribute with its counterpart too; the rest as they are."""
+        lists, groups = self.words
+        names = {folded(word): word for side in (A, B) for word in lists[side]}
+        found: dict[str, list[Context]] = {word: [] for word in names.values()}
+        for word in tuple(found):
+            for one in self._found.of[word]:
+                twin = swap(one.text, self.own_lexicon, groups=groups)
+                change = (
+                    twin.changes[0] if twin.twin is not None and len(twin.changes) == 1 else None
+                )
+                if change is None or change.start != one.start or folded(change.new) not in names:
+                    notes["without a counterpart in the other group"] += 1
+                    continue
+                found[word].append(one)
+                other = Context(twin.text, change.new_start, change.new_end)
+                found[names[folded(change.new)]].append(other)
+        rest = {word: kept for word, kept in self._found.of.items() if word not in found}
+        return rest | {word: tuple(dict.fromkeys(kept)) for word, kept in found.items()}
+
+    # -- formulas
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The effect size; what it hides: difference, spread; its absolute value (Yang)."""
+        seat = Aspect(
+            name="seat",
+            equation="May et al. 2019, section 2; Yang et al. 2025, Eq. 3, signed",
+            per_item=_associations,
+            over=lambda values, draw: effect_size(*sides(values, draw)),
+            unit="standard deviations",
+            low=-math.inf,  # within 2 for lists of equal length
+            high=math.inf,
+            direction="above 0: X is nearer to A than Y is, in units of the spread",
+            comparable="seat, same words",
+            null="deal",
+            closed=_short_lists,
+        )
+        difference = replace(
+            seat,
+            name="difference of means",
+            over=_difference,
+            unit="cosine",
+            direction="above 0: X is nearer to A than Y is",
+            comparable="seat difference, same words",
+            closed=None,
+        )
+        spread = replace(
+            seat,
+            name="spread",
+            over=_spread,
+            unit="cosine",
+            low=0.0,
+            direction="larger: the words' associations differ more from each other",
+            comparable="seat spread, same words",
+            parity=None,
+            null=None,
+            closed=None,
+        )
+        absolute = replace(
+            seat,
+            name="|seat|",
+            equation="Yang et al. 2025, Eq. 3",
+            over=lambda values, draw: effect_size(*sides(values, draw)).abs(),
+            low=0.0,
+            direction="larger: X and Y are joined with different attributes, whichever way",
+            comparable="|seat|, same words",
+            parity=None,
+            alternative="greater",
+            method="expanded",
+            closed=None,
+        )
+        return seat, difference, spread, absolute
+
+    def samples(self, item: Item) -> bool:
+        """Target words are drawn; attributes define what is asked."""
+        return item.group in (X, Y)
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """The words of X and of Y."""
+        return self.sampled(readouts).design(grouped=True)
+
+    def among(self, readouts: Readouts, aspect: Aspect) -> float:
+        """What the choice of contexts adds: a jackknife that leaves out one block after another.
+
+        Added whole to the variance between words, which holds the target words' own part of it
+        already: rather too wide than too narrow.
+        """
+        if self.test is not None or not readouts.owner:
+            return 0.0
+        block = np.array([_block(text) for text in readouts.texts])
+        whole = self.design(readouts, aspect)
+        found = np.array(
+            [
+                float(aspect.value(_averaged(readouts, block != left_out), whole))
+                for left_out in range(BLOCKS)
+            ]
+        )
+        return float((BLOCKS - 1) / BLOCKS * ((found - found.mean()) ** 2).sum())
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """The value against the number of contexts a word."""
+        readouts = found[0]
+        if self.test is not None:
+            return Beside()
+        order = _order(readouts.owner)
+        curve: list[Estimate] = []
+        for count in CURVE:
+            if count <= order.max():
+                fewer = _averaged(readouts, order < count)
+                values = self.headline.per_item(fewer)
+                name = f"seat at {count} context{'s' * (count > 1)} a word"
+                design = self.design(fewer, self.headline)
+                curve.append(judge.estimate(self.headline, values, design, name=name, tested=False))
+        return Beside(tuple(curve))
+
+
+def _associations(readouts: Readouts) -> torch.Tensor:
+    targets = torch.tensor([item.group in (X, Y) for item in readouts.items])
+    return associations(readouts.values[targets], readouts.group(A), readouts.group(B))
+
+
+def _difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    x, y = sides(values, draw)
+    refuse_no_spread(torch.cat([x, y]))
+    return x.mean() - y.mean()
+
+
+def _spread(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    refuse_no_spread(drawn(values, draw))
+    return drawn(values, draw).std(correction=1)
+
+
+def _short_lists(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """For fewer than 30 words a side resampling is too narrow; a formula is not."""
+    x, y = sides(values, design.whole)
+    if min(len(x), len(y)) >= 30:
+        return None
+    return effect_size_interval(x.numpy(), y.numpy(), level=level)
+
+
+def _averaged(readouts: Readouts, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Readouts:
+    """Words averaged over some of their contexts; a word that has none of these keeps all."""
+    owner = torch.tensor(readouts.owner)
+    weight = torch.from_numpy(keep).double()
+    count = torch.zeros(len(readouts), dtype=torch.float64).index_add(0, owner, weight)
+    weight = torch.where(count[owner] > 0, weight, 1.0)
+    count = torch.zeros_like(count).index_add(0, owner, weight)
+    total = torch.zeros_like(readouts.values).index_add(
+        0, owner, readouts.answers * weight[:, None]
+    )
+    return replace(readouts, values=total / count[:, None])
+
+
+def _order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Of every context, how many of the same word stand before it."""
+    seen: Counter[int] = Counter()
+    found = []
+    for own in owner:
+        found.append(seen[own])
+        seen[own] += 1
+    return np.array(found)
+
+
+def _block(text: str) -> int:
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % BLOCKS
+
+
+def _first(context: Context) -> bool:
+    return not context.text[: context.start].strip()

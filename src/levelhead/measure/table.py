@@ -1,0 +1,104 @@
+"""MEASURES: every ruler, by name. A new row is covered by the contract's battery at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.measure.cloze import Cloze, ClozeTop
+from levelhead.measure.crows import Crows
+from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.seat import Seat
+from levelhead.measure.twins import Contrast, Distance, Strength
+
+if TYPE_CHECKING:
+    from levelhead.measure.measure import Measure
+
+
+class Row(NamedTuple):
+    """A class of measures, and the options that make it this one."""
+
+    make: type[Measure]
+    about: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+MEASURES: dict[str, Row] = {
+    "seat": Row(Seat, "association of words with groups in the model's space"),
+    "strength": Row(Strength, "stereotypes in next-sentence judgements, top tenth"),
+    "distance": Row(Distance, "unequal judgement of unrelated sentences after twins"),
+    "contrast": Row(Contrast, "Strength's question asked of likelihoods; not comparable with it"),
+    "crows": Row(Crows, "share of pairs whose more stereotypical sentence is likelier"),
+    "crows_margin": Row(Crows, "by how much it is likelier", (("headline_is", "crows_margin"),)),
+    "cloze": Row(Cloze, "who is put into an occupation's sentence, log-odds"),
+    "cloze_probability": Row(
+        Cloze, "the same in probabilities", (("headline_is", "cloze_probability"),)
+    ),
+    "cloze_relative": Row(
+        Cloze, "what knowledge before the sentence changes", (("headline_is", "cloze_relative"),)
+    ),
+    "cloze_top": Row(ClozeTop, "the paper's way: group words among the k likeliest"),
+    "pppl": Row(PseudoPerplexity, "price: pseudo-perplexity of a masked model"),
+    "ppl": Row(Perplexity, "price: perplexity of a causal model"),
+}
+
+
+def measure(name: str, **options: Any) -> Measure:
+    """A measure by name, with options as keywords.
+
+    >>> measure("crows", protocol="meade").name
+    'crows'
+    """
+    if name not in MEASURES:
+        raise UnknownName("measure", name, MEASURES)
+    row = MEASURES[name]
+    fixed = dict(row.options)
+    known = sorted(set(_types(row.make)) - set(fixed))
+    for option in options:
+        if option not in known:
+            raise UnknownName(f"option of {name}", option, known)
+    return row.make(**(fixed | options))
+
+
+def parsed(text: str) -> Measure:
+    """A measure as the command line names it: `name` or `name:option=value,option=value`.
+
+    >>> parsed("strength:part=dev,top=0.2").settings["top"]
+    0.2
+    """
+    name, _, rest = text.partition(":")
+    if name not in MEASURES:
+        raise UnknownName("measure", name, MEASURES)
+    types, options = _types(MEASURES[name].make), {}
+    for pair in filter(None, rest.split(",")):
+        key, sign, value = pair.partition("=")
+        if not sign:
+            raise LevelheadError(
+                f"{pair!r} in {text!r} is no option", mend=f"write {name}:option=value,..."
+            )
+        if key not in types:
+            raise UnknownName(f"option of {name}", key, types)
+        options[key] = _typed(types[key], value, key)
+    return measure(name, **options)
+
+
+def _types(make: type[Measure]) -> dict[str, Any]:
+    """The options of a class of measures and their types."""
+    from dataclasses import fields
+    from typing import get_type_hints
+
+    hints = get_type_hints(make)
+    return {field.name: hints[field.name] for field in fields(make)}
+
+
+def _typed(kind: Any, value: str, key: str) -> object:
+    parts: object = tuple(value.split("+")) if "tuple" in str(kind) and "+" in value else value
+    if value == "none":
+        parts = None
+    try:
+        return TypeAdapter(kind).validate_python(parts, strict=False)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise LevelheadError(f"{key}={value}: {why}", mend="see the documentation") from None

@@ -1,0 +1,210 @@
+"""Words in the blank of a text: which rows are run, and which tokens of them are read.
+
+A word is put into the text, so that its tokens are those it has there (capital letters, the space
+before it); then they are masked again. Words of one token share a row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models.readings import LogProbs, Reading, Target, TopWords
+from levelhead.models.tokens import MASK, NotReadable, Row, TooLong, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.models.lm import LM
+    from levelhead.models.tokens import Tokens
+
+
+class Placed(NamedTuple):
+    """A text with one word in its blank: the row, and the positions of the word's tokens."""
+
+    row: Row
+    places: range
+
+
+def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
+    """Each word in the blank of each text."""
+    listed(texts)
+    if isinstance(words, str) or not words or not all(word.strip() for word in words):
+        raise LevelheadError(
+            f"no list of words to fill in: {words!r:.60}", mend="give at least one word, in a list"
+        )
+    causal = lm.anatomy.cls.causal
+    if causal:
+        for text in texts:
+            _open_end(str(text))
+    one = _causal if causal else _masked
+    rows: list[Row] = []
+    targets: list[tuple[Target, ...]] = []
+    items: list[int] = []
+    for item, placed in enumerate(_placed(lm, [str(text) for text in texts], words)):
+        for row, target in one(lm, placed):
+            rows.append(row)
+            targets.append(target)
+            items.append(item)
+    # A batch is one rectangle: rows that read fewer words repeat one into a spare column.
+    most = max(len(target.ids) for row in targets for target in row)
+    spare = len(words)
+    level = tuple(
+        tuple(
+            Target(
+                position,
+                ids + ids[-1:] * (most - len(ids)),
+                columns + (spare,) * (most - len(ids)),
+            )
+            for position, ids, columns in row
+        )
+        for row in targets
+    )
+    return Reading(tuple(rows), LogProbs(level, columns=spare + 1), tuple(items))
+
+
+def likeliest(lm: LM, texts: Sequence[str], k: int) -> Reading:
+    """The likeliest tokens for the blank of each text."""
+    size = int(lm.anatomy.model.config.vocab_size)
+    if not 0 < k <= size:
+        raise LevelheadError(f"the {k} likeliest of {size} words", mend=f"ask for 1 to {size}")
+    if lm.anatomy.cls.causal:
+        encoded = lm.tokens.encode([_open_end(str(text)) for text in listed(texts)])
+        rows = tuple(one.row for one in encoded)
+        return Reading(rows, TopWords(tuple(len(row.ids) - 1 for row in rows), k))
+    mask = str(lm.tokens.tokenizer.mask_token)
+    marked = [mask.join(_blank(str(text))) for text in listed(texts)]
+    rows = tuple(one.row for one in lm.tokens.encode(marked, blanks=1))
+    return Reading(rows, TopWords(tuple(row.ids.index(lm.tokens.mask) for row in rows), k))
+
+
+def _placed(lm: LM, texts: Sequence[str], words: Sequence[str]) -> list[list[Placed]]:
+    """Every word in every text.
+
+    Where a tokenizer cuts texts at blanks before anything else, a word's tokens depend on what it
+    touches alone: they are found out once, and each text is tokenized once, not for every word.
+    """
+    tokens = lm.tokens
+    if tokens.tokenizer.backend_tokenizer.pre_tokenizer is None:
+        return [_whole(tokens, [(text, word) for word in words]) for text in texts]
+    alike: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
+    for i, text in enumerate(texts):
+        alike[_touching(text)].append(i)
+    found: dict[int, list[Placed]] = {}
+    for first, *others in alike.values():
+        found[first] = _whole(tokens, [(texts[first], word) for word in words])
+        pieces = [row.ids[places[0] : places[-1] + 1] for row, places in found[first]]
+        frames = _whole(tokens, [(texts[i], words[0]) for i in others]) if others else []
+        for i, frame in zip(others, frames, strict=True):
+            found[i] = [_put(tokens, frame, piece) for piece in pieces]
+    return [found[i] for i in range(len(texts))]
+
+
+def _touching(text: str) -> tuple[str, str, bool]:
+    """What a word in the blank touches: its run on either side, the space before, a beginning."""
+    before, after = _blank(text)
+    run = before[len(before.rstrip()) :]
+    left, right = before.split()[-1:], after.split()[:1]
+    return (
+        "".join(left if not run else ()) + run,
+        after[0] if after[:1].isspace() else "".join(right),
+        not before.strip(),
+    )
+
+
+def _whole(tokens: Tokens, pairs: Sequence[tuple[str, str]]) -> list[Placed]:
+    """Texts with a word in the blank, all of it tokenized.
+
+    A token that is only the space before the word belongs to it: without it, words whose first
+    letter starts a token of its own would be too likely.
+    """
+    cut = [_blank(text) for text, _ in pairs]
+    whole = [before + word + after for (before, after), (_, word) in zip(cut, pairs, strict=True)]
+    found = []
+    for (before, _), (_, word), full, one in zip(
+        cut, pairs, whole, tokens.encode(whole), strict=True
+    ):
+        span = (len(before.rstrip()), len(before) + len(word))
+        places = tokens.of_word(one, span, full)
+        found.append(Placed(one.row, range(places[0], places[-1] + 1)))
+    return found
+
+
+def _put(tokens: Tokens, frame: Placed, piece: tuple[int, ...]) -> Placed:
+    """Another word's tokens in the place of the frame's."""
+    (ids, types), begin, end = frame.row, frame.places[0], frame.places[-1] + 1
+    whole = ids[:begin] + piece + ids[end:]
+    if len(whole) > tokens.limit:
+        raise TooLong(
+            f"a text with its word has {len(whole)} tokens, the model reads {tokens.limit}",
+            mend="shorten it, or leave it out and count it as dropped",
+        )
+    if types is not None:
+        types = types[:begin] + types[begin : begin + 1] * len(piece) + types[end:]
+    return Placed(Row(whole, types), range(begin, begin + len(piece)))
+
+
+def _masked(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ...]]]:
+    """A word's tokens from left to right, the rest of it masked; words share rows that are alike.
+
+    All words of as many tokens share the row in which all of these are masked.
+    """
+    asked: dict[tuple[Row, int], list[tuple[int, int]]] = defaultdict(list)
+    for column, (row, places) in enumerate(words):
+        for n, place in enumerate(places):
+            asked[_with_mask(lm, row, places[n:]), place].append((row.ids[place], column))
+    return [
+        (row, (Target(place, *zip(*pairs, strict=True)),)) for (row, place), pairs in asked.items()
+    ]
+
+
+def _causal(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ...]]]:
+    """First tokens are read where the text before the blank ends; the others from rows of theirs.
+
+    A causal model's scores at a token do not depend on what follows, so all first tokens share one
+    row.
+    """
+    firsts: dict[Row, list[tuple[int, int]]] = {}
+    found: list[tuple[Row, tuple[Target, ...]]] = []
+    for column, (row, places) in enumerate(words):
+        begin = places[0]
+        if begin == 0:
+            raise NotReadable(
+                "nothing stands before the blank of a text",
+                mend="write a text before [MASK], or load the model with bos='always'",
+            )
+        stem = Row(row.ids[:begin], row.types and row.types[:begin])
+        firsts.setdefault(stem, []).append((row.ids[begin], column))
+        if len(places) > 1:
+            short = Row(row.ids[: places[-1]], row.types and row.types[: places[-1]])
+            targets = tuple(Target(i - 1, (row.ids[i],), (column,)) for i in places[1:])
+            found.append((short, targets))
+    for stem, pairs in firsts.items():
+        found.append((stem, (Target(len(stem.ids) - 1, *zip(*pairs, strict=True)),)))
+    return found
+
+
+def _with_mask(lm: LM, row: Row, places: range) -> Row:
+    mask = (lm.tokens.mask,) * len(places)
+    return row._replace(ids=row.ids[: places[0]] + mask + row.ids[places[-1] + 1 :])
+
+
+def _blank(text: str) -> tuple[str, str]:
+    if text.count(MASK) != 1:
+        raise LevelheadError(
+            f"{text!r:.80} has {text.count(MASK)} blanks",
+            mend=f"write {MASK} exactly once, whatever the model's own mask token is",
+        )
+    before, _, after = text.partition(MASK)
+    return before, after
+
+
+def _open_end(text: str) -> str:
+    before, after = _blank(text)
+    if after.strip():
+        raise LevelheadError(
+            f"a causal model cannot fill a blank inside a text: {text!r:.80}",
+            mend=f"end the text with {MASK}, or score whole texts with log_prob",
+        )
+    return before.rstrip()
