@@ -12,10 +12,10 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.datasets import dataset
 from levelhead.data.items import Sentence, WordSets
-from levelhead.data.lexicon import Lexicon, Side, Targets, Term
+from levelhead.data.lexicon import Lexicon, Side, Targets, Term, lexicon
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FEMALE, MALE = "female", "male"  # the names of Kaneko's and Kurita's files
 
@@ -66,6 +66,21 @@ def manzini(which: Literal["gender", "race", "religion"]) -> Lexicon:
     )
     targets = [Targets("roles", "roles joined with groups", sides)] if sides else []
     return _lexicon(f"manzini-{which}", tuple(groups), terms, targets, "manzini-words")
+
+
+PUBLISHED: dict[str, Callable[[], Lexicon]] = {
+    "kaneko": kaneko,
+    "manzini-gender": lambda: manzini("gender"),
+    "manzini-race": lambda: manzini("race"),
+    "manzini-religion": lambda: manzini("religion"),
+}
+
+
+def any_lexicon(name: str | Lexicon) -> Lexicon:
+    """A lexicon: itself, a published one or ours by name, or your own by path."""
+    if isinstance(name, Lexicon):
+        return name
+    return PUBLISHED[name]() if name in PUBLISHED else lexicon(name)
 
 
 class GroupTemplate(NamedTuple):

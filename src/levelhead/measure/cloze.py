@@ -17,8 +17,8 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.lexicon import Lexicon
-from levelhead.data.lexicon import lexicon as read_lexicon
 from levelhead.data.prompts import Set, counteracts
+from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, corrected
 from levelhead.measure.measure import Beside, Measure, Need, chosen
@@ -70,7 +70,7 @@ class Prompted(Measure):
     @cached_property
     def own_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return self.lexicon if isinstance(self.lexicon, Lexicon) else read_lexicon(self.lexicon)
+        return any_lexicon(self.lexicon)
 
     @cached_property
     def items(self) -> tuple[Prompt, ...]:

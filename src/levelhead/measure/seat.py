@@ -23,8 +23,7 @@ from levelhead.core.statistics.intervals import effect_size_interval
 from levelhead.data.contexts import Context, Contexts, contexts
 from levelhead.data.datasets import dataset
 from levelhead.data.lexicon import Lexicon
-from levelhead.data.lexicon import lexicon as read_lexicon
-from levelhead.data.published import seat_test
+from levelhead.data.published import any_lexicon, seat_test
 from levelhead.data.swap import swap
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
@@ -123,7 +122,7 @@ class Seat(Measure):
     @cached_property
     def own_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return self.lexicon if isinstance(self.lexicon, Lexicon) else read_lexicon(self.lexicon)
+        return any_lexicon(self.lexicon)
 
     @cached_property
     def words(self) -> Words:

@@ -19,8 +19,8 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TwinTriple
-from levelhead.data.lexicon import lexicon
 from levelhead.data.lint import lint
+from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
 from levelhead.data.words import tokens
 from levelhead.measure.asked import Asked, Item
@@ -395,7 +395,7 @@ class Distance(Twins):
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """Whether the unrelated sentence follows the context, its twin, and its placebo twin."""
-        words = lexicon(self.lexicon)
+        words = any_lexicon(self.lexicon)
         real, control = [], []
         for one in self.items:
             item = Item(
