@@ -108,7 +108,7 @@ def page(folder: Path) -> str:
         "A negative result stands here like any other. Intervals: 95%. p: as each measure's null",
         "has it, uncorrected, one command each. Detectable: the distance from parity that would",
         "have been found four times out of five. Seconds: wall time of the command on two cores,",
-        f"readouts not yet stored, about 15 of them for starting up; `--threads {THREADS}`. Measures",
+        f"readouts not yet stored, about 15 of them to start up; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
         "crows_margin) find the readouts of the first stored.",
     ]

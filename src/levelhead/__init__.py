@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from levelhead.core.results import Measurement as Measurement
     from levelhead.core.results import Provenance as Provenance
     from levelhead.core.results import PValue as PValue
+    from levelhead.data.datasets import dataset as dataset
+    from levelhead.data.lexicon import lexicon as lexicon
+    from levelhead.measure.aspects import Judge as Judge
+    from levelhead.measure.cloze import Cloze as Cloze
+    from levelhead.measure.cloze import ClozeTop as ClozeTop
+    from levelhead.measure.compare import Comparison as Comparison
+    from levelhead.measure.crows import Crows as Crows
+    from levelhead.measure.fluency import Perplexity as Perplexity
+    from levelhead.measure.fluency import PseudoPerplexity as PseudoPerplexity
+    from levelhead.measure.run import compare as compare
+    from levelhead.measure.seat import Seat as Seat
+    from levelhead.measure.twins import Contrast as Contrast
+    from levelhead.measure.twins import Distance as Distance
+    from levelhead.measure.twins import Strength as Strength
     from levelhead.models.bake import NotBakeable as NotBakeable
     from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
@@ -36,7 +50,21 @@ _HOME = {
     "Measurement": "levelhead.core.results",
     "PValue": "levelhead.core.results",
     "Provenance": "levelhead.core.results",
+    "Cloze": "levelhead.measure.cloze",
+    "ClozeTop": "levelhead.measure.cloze",
+    "Comparison": "levelhead.measure.compare",
+    "Contrast": "levelhead.measure.twins",
+    "Crows": "levelhead.measure.crows",
+    "Distance": "levelhead.measure.twins",
     "HeadScale": "levelhead.models.edits",
+    "Judge": "levelhead.measure.aspects",
+    "Perplexity": "levelhead.measure.fluency",
+    "PseudoPerplexity": "levelhead.measure.fluency",
+    "Seat": "levelhead.measure.seat",
+    "Strength": "levelhead.measure.twins",
+    "compare": "levelhead.measure.run",
+    "dataset": "levelhead.data.datasets",
+    "lexicon": "levelhead.data.lexicon",
     "LM": "levelhead.models.lm",
     "NoHead": "levelhead.models.checkpoints",
     "NotBakeable": "levelhead.models.bake",
@@ -51,18 +79,32 @@ _HOME = {
 
 __all__ = [
     "LM",
+    "Cloze",
+    "ClozeTop",
+    "Comparison",
+    "Contrast",
+    "Crows",
+    "Distance",
     "HeadScale",
     "Interval",
+    "Judge",
     "LevelheadError",
     "Measurement",
     "NoHead",
     "NotBakeable",
     "PValue",
+    "Perplexity",
     "Projection",
     "Provenance",
+    "PseudoPerplexity",
+    "Seat",
     "Site",
+    "Strength",
     "TooLong",
     "UnknownWord",
+    "compare",
+    "dataset",
+    "lexicon",
     "load",
     "load_edits",
     "save_edits",

@@ -38,6 +38,8 @@ class Asked(NamedTuple):
     items: tuple[Item, ...]
     averaged: bool = False
     """An item's answers are averaged (a word over its contexts), not set side by side."""
+    optional: bool = False
+    """That none of its items can be read is no error."""
     facts: Frozen = Frozen({})
     """What the formulas must know and the questions do not say."""
     notes: tuple[str, ...] = ()

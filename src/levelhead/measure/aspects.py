@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 import numpy as np
 import torch
+from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, Estimate, Interval, Measurement, PValue
 from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
 from levelhead.core.statistics.families import holm
+from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.nulls import Null, permutation, sign_flip
 from levelhead.core.statistics.power import minimum_detectable_effect
 
@@ -120,16 +122,19 @@ class Judge:
         name = name or aspect.name
         fixed = values.detach()
         refuse_nothing(fixed)
-        found = bootstrap(
-            lambda draw: float(aspect.over(fixed, draw)),
-            design,
-            rng=self.rng(name, "interval"),
-            draws=self.draws,
-            level=self.level,
-            method=aspect.method,
+        exact = aspect.closed and aspect.closed(fixed, design, self.level)
+        found = (
+            _by_formula(float(aspect.over(fixed, design.whole)), exact, design.scarcest.df)
+            if exact
+            else bootstrap(
+                lambda draw: float(aspect.over(fixed, draw)),
+                design,
+                rng=self.rng(name, "interval"),
+                draws=self.draws,
+                level=self.level,
+                method=aspect.method,
+            )
         )
-        if aspect.closed is not None and (exact := aspect.closed(fixed, design, self.level)):
-            found = Bootstrap(found.value, exact, found.standard_error, found.df)
         found = _clipped(_widened(found, among), aspect)
         null = self.null(aspect, fixed, design, name=name) if tested else None
         parity = aspect.parity if null is None or aspect.parity is not None else null.mean
@@ -220,6 +225,21 @@ def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
         told = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
         found.append(one.model_copy(update={"p": one.p.model_copy(update=told)}))
     return tuple(found)
+
+
+def percent_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval of a share, in percent, where every item is its own unit."""
+    if len(design.factors) > 1 or design.factors[0].units != len(values):
+        return None
+    hits = round(float((values > 0).sum() + (values == 0).sum() / 2))
+    share = proportion_interval(hits, len(values), level=level)
+    return share.model_copy(update={"low": 100 * share.low, "high": 100 * share.high})
+
+
+def _by_formula(value: float, interval: Interval, df: int) -> Bootstrap:
+    """A value whose interval needs no resampling; its standard error is the interval's."""
+    reach = float(stats.t.ppf((1 + interval.level) / 2, df))
+    return Bootstrap(value, interval, (interval.high - interval.low) / (2 * reach), df)
 
 
 def _clipped(found: Bootstrap, aspect: Aspect) -> Bootstrap:

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
 
 import torch
 
-from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.lexicon import Lexicon
-from levelhead.data.prompts import Set, counteracts
+from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, corrected
-from levelhead.measure.measure import Beside, Measure, Need, chosen
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import mean, sides
 from levelhead.models.tokens import MASK, NotReadable
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.core.statistics.designs import Design, Draw
-    from levelhead.data.prompts import Prompt
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -47,8 +45,8 @@ KINDS = ("pronoun", "person")
 class Prompted(Measure):
     """What measures on the prompts of Counteracts share. Abstract."""
 
-    prompts: Set = "winobias40"
-    """winobias40 (2,680 prompts of 40 occupations) or table1 (5,452 of 58)."""
+    prompts: Set | tuple[Prompt, ...] = "winobias40"
+    """winobias40 (2,680 prompts of 40 occupations), table1 (5,452 of 58), or your own."""
     backgrounds: int | None = None
     """How many background occupations are drawn a prompt; all by default."""
     lexicon: str | Lexicon = "gender-en"
@@ -64,7 +62,8 @@ class Prompted(Measure):
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
 
     def __post_init__(self) -> None:
-        chosen(self.prompts, get_args(Set), "set of prompts")
+        if isinstance(self.prompts, str):
+            chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.form, get_args(Form), "form")
 
     @cached_property
@@ -75,7 +74,11 @@ class Prompted(Measure):
     @cached_property
     def items(self) -> tuple[Prompt, ...]:
         """The prompts."""
-        found = tuple(counteracts(self.prompts, backgrounds=self.backgrounds))
+        found = (
+            tuple(counteracts(self.prompts, backgrounds=self.backgrounds))
+            if isinstance(self.prompts, str)
+            else self.prompts
+        )
         strange = {prompt.dominated for prompt in found} - set(self.sides)
         if strange:
             raise LevelheadError(
@@ -93,10 +96,17 @@ class Prompted(Measure):
     @property
     def data(self) -> Mapping[str, str]:
         """The prompts and the lexicon."""
+        name = self.prompts if isinstance(self.prompts, str) else "own"
         return {
-            f"prompts {self.prompts}": content_hash([list(prompt) for prompt in self.items]),
+            f"prompts {name}": items_hash(self.items),
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
         }
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every option."""
+        own = self.prompts if isinstance(self.prompts, str) else items_hash(self.prompts)
+        return super().settings | {"prompts": own}
 
     def verbalizer(self, lm: LM) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """The words of the two groups that the model knows, and those it does not."""

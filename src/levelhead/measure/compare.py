@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,7 +55,7 @@ def compared(
             "different measures",
             mend="compare the same measure with the same options",
         )
-    if ("vocabulary" in one.comparable) and _tokens(first[0]) != _tokens(second[0]):
+    if "one vocabulary" in one.comparable and _tokens(first[0]) != _tokens(second[0]):
         raise LevelheadError(
             f"{one.measure} counts tokens, and the two models cut the texts differently",
             mend="compare models of one tokenizer, such as a model and its edit",
@@ -63,6 +64,11 @@ def compared(
     if not shared:
         raise NotMeasurable(
             "no item could be read by both models", mend="look at what each dropped, and why"
+        )
+    if _alike(first, second):
+        raise NotMeasurable(
+            "the two models gave the same answer to every question, bit for bit",
+            mend="check that the edit changes something: an edit without effect is no comparison",
         )
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
     differences = [_difference(measure, aspect, pair, judge) for aspect in measure.aspects]
@@ -80,8 +86,6 @@ def _difference(
     measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], judge: Judge
 ) -> Estimate:
     """An aspect of the second less that of the first, both of the same items in every resample."""
-    from dataclasses import replace
-
     values = [aspect.per_item(readouts) for readouts in pair]
     for one in values:
         refuse_nothing(one)
@@ -118,6 +122,13 @@ def _verdict(measure: Measure, differences: Sequence[Estimate]) -> str:
     if 0 in plain.interval or (plain.value > 0) != (main.value > 0):
         return f"effect size {way}; the difference of means does not show the same: no claim"
     return f"{way}, in units of the spread and without them"
+
+
+def _alike(first: Sequence[Readouts], second: Sequence[Readouts]) -> bool:
+    return all(
+        one.items == other.items and bool(torch.equal(one.values, other.values))
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def _tokens(readouts: Readouts) -> list[tuple[str, float]]:

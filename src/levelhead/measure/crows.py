@@ -18,17 +18,18 @@ from levelhead.data.datasets import dataset
 from levelhead.data.items import MinimalPair
 from levelhead.data.lint import lint
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, corrected
+from levelhead.measure.aspects import Aspect, Judge, corrected, percent_interval
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn, mean
+from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import torch
 
-    from levelhead.core.results import Estimate
-    from levelhead.core.statistics.designs import Draw
+    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -155,6 +156,7 @@ class Crows(Measure):
             parity=50.0,
             null="flip",
             companion="crows_margin",
+            closed=_wilson,
         )
         margin = replace(
             share,
@@ -168,6 +170,7 @@ class Crows(Measure):
             comparable="crows margin, one vocabulary",
             parity=0.0,
             companion=None,
+            closed=None,
         )
         return (share, margin) if self.headline_is == "crows" else (margin, share)
 
@@ -190,6 +193,15 @@ class Crows(Measure):
         return Beside(corrected(estimates), tuple(notes))
 
 
+def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    if bool((values == 0).all()):
+        raise NotMeasurable(
+            "the two sentences of every pair are equally likely: all pairs are ties",
+            mend="check that the sentences differ and that the model reads them",
+        )
+    return percent_interval(values, design, level)
+
+
 def _scores(readouts: Readouts) -> torch.Tensor:
     """`[pairs, 2]` scores: sums of log-probabilities, or means over tokens (Meade)."""
     scores, tokens = readouts.values[..., 0], readouts.values[..., 1]
@@ -200,7 +212,10 @@ def _asks(lm: LM, pair: MinimalPair, protocol: str) -> tuple[Ask, Ask] | str:
     """The two questions of a pair, or why they cannot be asked."""
     if protocol == "sentence":
         return (pair.more, None), (pair.less, None)
-    more, less = lm.tokens.encode([pair.more, pair.less])
+    try:
+        more, less = lm.tokens.encode([pair.more, pair.less])
+    except NotReadable as error:
+        return error.what
     shared = SequenceMatcher(None, more.row.ids, less.row.ids, autojunk=False).get_opcodes()
     spans: tuple[list[Span], list[Span]] = ([], [])
     for kind, a, b, c, d in shared:

@@ -286,7 +286,7 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
             stacked = stacked.mean(axis=0)
         items.append(item)
         values.append(stacked)
-    if not items:
+    if not items and not asked.optional:
         raise NotMeasurable(
             f"none of {len(asked.items)} items could be read: {dropped[-1][1]}",
             mend="check that the data fit the model; nothing stands in for a missing number",
@@ -294,7 +294,7 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
     shrunk = [one.shrunk_to for one in shards_read if one.shrunk_to]
     return Readouts(
         items=tuple(items),
-        values=torch.from_numpy(np.stack(values)),
+        values=torch.from_numpy(np.stack(values)) if items else torch.zeros(0, 0),
         factors=asked.factors,
         dropped=tuple(dropped),
         answers=torch.from_numpy(np.concatenate(one_by_one)) if one_by_one else torch.zeros(0, 0),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.statistics.spread import is_constant
 
 if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Draw
@@ -78,7 +79,7 @@ def effect_size(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def refuse_no_spread(values: torch.Tensor) -> None:
     """Refuse values that are all alike up to rounding: they have no unit to be measured in."""
-    if float(values.max() - values.min()) <= 1e-12 * float(values.abs().max()):
+    if is_constant(values.detach()):
         raise NotMeasurable(
             "the associations of all words are equal: an effect size has no unit here",
             mend="check that the words differ and that the model reads them",

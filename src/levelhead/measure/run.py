@@ -27,6 +27,20 @@ class Measured(NamedTuple):
     comparisons: tuple[Comparison, ...] = ()
 
 
+def compare(
+    measure: Measure,
+    first: LM,
+    second: LM,
+    *,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+) -> Comparison:
+    """How a second model, or an edit of the first, differs by one measure, item by item."""
+    found = run(second, [measure], against=first, judge=judge, store=store, threads=threads)
+    return found.comparisons[0]
+
+
 def run(
     lm: LM,
     measures: Sequence[Measure],

@@ -19,20 +19,21 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TwinTriple
+from levelhead.data.lexicon import Lexicon
 from levelhead.data.lint import lint
 from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
 from levelhead.data.words import tokens
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect, Judge, percent_interval
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import Rounding, drawn, mean, top_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.results import Estimate
-    from levelhead.core.statistics.designs import Draw
+    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -358,7 +359,7 @@ class Distance(Twins):
     its parity is the D of placebo twins, which change as many words within one gender.
     """
 
-    lexicon: str = "gender-en"
+    lexicon: str | Lexicon = "gender-en"
     """Where placebo words come from."""
 
     needs: ClassVar[tuple[Need, ...]] = ("next_sentence",)
@@ -414,7 +415,7 @@ class Distance(Twins):
         empty = Frozen({})
         asked = [Asked("follows", empty, ("contexts",), tuple(real))]
         if control:
-            asked.append(Asked("follows", empty, ("contexts",), tuple(control)))
+            asked.append(Asked("follows", empty, ("contexts",), tuple(control), optional=True))
         return tuple(asked)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
@@ -422,7 +423,7 @@ class Distance(Twins):
         real = found[0]
         wrong = [self._wrong(real, judge, group, column) for group, column in (("F", 0), ("M", 1))]
         notes = []
-        if len(found) < 2:
+        if len(found) < 2 or not len(found[1]):
             return Beside(tuple(wrong), ("no context has a placebo twin: D has no parity here",))
         placebos = found[1]
         try:
@@ -442,11 +443,14 @@ class Distance(Twins):
         share = replace(
             self.aspects[1],
             name=f"wrong predictions, {group} contexts",
-            per_item=lambda readouts: (_by_gender(readouts)[:, column] > 0.5).double() * 100,
+            per_item=lambda readouts: (_by_gender(readouts)[:, column] > 0.5).double(),
+            over=lambda values, draw: 100 * mean(values, draw),
+            low=0.0,
+            high=100.0,
             unit="% of unrelated sentences taken to follow",
             parity=None,
             null=None,
-            method="percentile",
+            closed=_share,
         )
         return judge.estimate(share, share.per_item(real), self.design(real, share), tested=False)
 
@@ -479,6 +483,10 @@ class Distance(Twins):
             judge.estimate(control, both[:, 1], design, tested=False),
             judge.estimate(excess, both, design),
         )
+
+
+def _share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    return percent_interval(values - 0.5, design, level)
 
 
 def _changed(old: str, new: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from levelhead.models import asks, blanks
+from levelhead.models.tokens import UnknownWord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,18 +45,18 @@ def embed(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 
 def follows(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(first, second): log-probabilities that the second follows, and that not."""
-    return Question(asks.follows(lm, [(str(first), str(second)) for first, second in rows]))
+    return _known(lm, asks.follows(lm, [(str(first), str(second)) for first, second in rows]))
 
 
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): log-probabilities of the settings' words in its blank."""
-    reading = blanks.filling(lm, [str(text) for (text,) in rows], list(settings["words"]))
-    return Question(reading)
+    words = list(settings["words"])
+    return _known(lm, blanks.filling(lm, [str(text) for (text,) in rows], words))
 
 
 def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): the k likeliest tokens of its blank, then their log-probabilities."""
-    return Question(blanks.likeliest(lm, [str(text) for (text,) in rows], settings["k"]))
+    return _known(lm, blanks.likeliest(lm, [str(text) for (text,) in rows], settings["k"]))
 
 
 def score(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
@@ -63,7 +64,22 @@ def score(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
     ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
     reading, counts = ask(lm, [str(row[0]) for row in rows], spans)
-    return Question(reading, torch.tensor(counts)[:, None])
+    return _known(lm, reading)._replace(beside=torch.tensor(counts)[:, None])
+
+
+def _known(lm: LM, reading: Reading) -> Question:
+    """Refuse texts that hold an unknown word anywhere.
+
+    Two texts that differ in a word the model does not know are one and the same to it: they would
+    read as parity.
+    """
+    unknown = lm.tokens.unknown
+    if unknown is not None and any(unknown in row.ids for row in reading.rows):
+        raise UnknownWord(
+            "the model's vocabulary lacks a word of the text",
+            mend="leave the text out and count it as dropped: all unknown words look alike",
+        )
+    return Question(reading)
 
 
 VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question]] = {

@@ -1,0 +1,315 @@
+"""One battery over every row of MEASURES: what each promises, and that none fails silently."""
+
+import dataclasses
+import math
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rulers import CASES, FEMALE, JUDGE, MALE, THINGS, headless, made, model
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Measurement
+from levelhead.engine.store import open_existing
+from levelhead.measure import readouts as reading
+from levelhead.measure.aspects import Judge, refuse_step
+from levelhead.measure.run import compare, run
+from levelhead.measure.table import MEASURES
+from levelhead.models.checkpoints import NoHead
+from levelhead.models.edits import HeadScale
+from levelhead.models.sites import Site
+
+every = pytest.mark.parametrize("name", list(MEASURES))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Each row's measurement on its tiny case, computed once."""
+    kept = {}
+    store = tmp_path_factory.mktemp("store")
+
+    def of(name):
+        if name not in kept:
+            ruler, lm = made(name), model(name)
+            found = ruler.read(lm, store=store)
+            kept[name] = ruler, lm, found, ruler.measured(lm, found, judge=JUDGE)
+        return kept[name]
+
+    return of
+
+
+def test_every_row_has_a_case():
+    assert set(CASES) == set(MEASURES)
+
+
+# -- what a measure promises
+
+
+@every
+def test_it_says_what_its_number_means(name, measured):
+    ruler, _, _, found = measured(name)
+    head = ruler.headline
+    assert found.measure == name == head.name
+    assert head.equation
+    assert head.unit == found.unit != ""
+    assert head.direction == found.direction != ""
+    assert head.comparable == found.comparable != ""
+    assert head.low <= found.value <= head.high
+    assert ruler.needs
+    assert head.companion is None or head.companion in MEASURES
+    if found.parity is not None:
+        assert found.p is not None
+        assert found.detectable > 0
+
+
+@every
+def test_no_number_without_interval_n_and_provenance(name, measured):
+    ruler, lm, _, result = measured(name)
+    for one in (result, *result.beside):
+        assert one.interval.low <= one.interval.high
+        assert math.isfinite(one.interval.low)
+        assert one.n >= 1
+    asked = [item for item in ruler.asked(lm)[0].items if ruler.samples(item)]
+    assert result.items == len(asked)
+    assert result.provenance.model_hash == lm.content_hash
+    assert result.provenance.data
+    assert result.provenance.settings["measure"]
+
+
+@every
+def test_per_item_values_reduce_to_the_value(name, measured):
+    ruler, _, found, result = measured(name)
+    values = ruler.headline.per_item(found[0])
+    design = ruler.design(found[0], ruler.headline)
+    assert float(ruler.headline.over(values, design.whole)) == result.value
+    shown = values if values.dim() == 1 else values[:, 0]
+    own = dict(result.per_item)
+    kept = ruler.sampled(found[0]).items
+    assert [own[item.id] for item in kept] == shown.tolist()
+
+
+@every
+def test_json_reads_back(name, measured):
+    result = measured(name)[3]
+    assert Measurement.from_json(result.to_json()) == result
+
+
+@every
+def test_the_seed_decides_and_nothing_else_does(name, measured):
+    ruler, lm, found, result = measured(name)
+    assert ruler.measured(lm, found, judge=JUDGE).to_json() == result.to_json()
+    other = ruler.measured(lm, found, judge=dataclasses.replace(JUDGE, seed=2))
+    assert other.value == result.value
+    assert other.provenance.seed == 2
+
+
+@every
+def test_another_seed_runs_no_forward(name, tmp_path, monkeypatch):
+    ruler, lm = made(name), model(name)
+    ruler(lm, judge=JUDGE, store=tmp_path)
+    monkeypatch.setattr(type(lm), "answer", None)
+    again = ruler(lm, judge=dataclasses.replace(JUDGE, seed=5, level=0.9), store=tmp_path)
+    assert again.interval.level == 0.9
+
+
+@every
+def test_batch_size_and_order_change_nothing(name, measured):
+    _, _, found, result = measured(name)
+    for size in (1, 7, 64):
+        lm = model(name, batch_size=size)
+        ruler = made(name)
+        again = ruler.read(lm)
+        for one, other in zip(found, again, strict=True):
+            torch.testing.assert_close(other.values, one.values, rtol=1e-5, atol=1e-6)
+        value = float(ruler.reduce(again[0]))
+        assert value == pytest.approx(result.value, rel=1e-5)
+    asked = ruler.asked(lm)
+    rng = np.random.default_rng(3)
+    shuffled = [
+        one._replace(items=tuple(one.items[i] for i in rng.permutation(len(one.items))))
+        for one in asked
+    ]
+    for one, other in zip(again, reading.read(lm, shuffled, store="memory://other"), strict=True):
+        order = {item.id: i for i, item in enumerate(other.items)}
+        places = [order[item.id] for item in one.items]
+        assert torch.equal(other.values[places], one.values)
+
+
+@every
+def test_the_gradient_is_there_or_refused(name, measured):
+    ruler, _, found, _ = measured(name)
+    head = ruler.headline
+    if head.is_step:
+        companion = MEASURES[head.companion]
+        assert not companion.make(**dict(companion.options)).headline.is_step
+        with pytest.raises(LevelheadError, match=f"take the gradient of {head.companion}"):
+            refuse_step(head)
+        return
+    refuse_step(head)
+    leaf = found[0].values.clone().requires_grad_()
+    value = ruler.reduce(dataclasses.replace(found[0], values=leaf))
+    assert value.dtype == torch.float64
+    (gradient,) = torch.autograd.grad(value, leaf)
+    assert gradient.isfinite().all()
+    way = torch.randn(leaf.shape, dtype=torch.float64, generator=torch.manual_seed(0))
+    steps = [
+        float(ruler.reduce(dataclasses.replace(found[0], values=found[0].values + h * way)))
+        for h in (1e-6, -1e-6)
+    ]
+    numeric = (steps[0] - steps[1]) / 2e-6
+    assert numeric != 0
+    assert float((gradient * way).sum()) == pytest.approx(numeric, rel=1e-4)
+
+
+def test_the_batch_size_of_a_model_is_part_of_what_is_stored(tmp_path):
+    ruler = made("strength")
+    ruler.read(model("strength"), store=tmp_path)
+    before = len(list(open_existing(tmp_path)))
+    ruler.read(model("strength", batch_size=3), store=tmp_path)
+    assert len(list(open_existing(tmp_path))) == 2 * before
+
+
+# -- faults: each is an error that says the mend, never a number
+
+
+def fresh():
+    """A store of its own: these models are broken behind their hashes."""
+    return f"memory://{secrets.token_hex(8)}"
+
+
+def nan_logits(name):
+    lm = model(name)
+    with torch.no_grad():
+        # Not the queries: sdpa on the CPU makes finite numbers of queries that are none.
+        for parameter in lm.anatomy.blocks[-1].parameters():
+            parameter.fill_(math.nan)
+    return lambda: made(name)(lm, judge=JUDGE, store=fresh())
+
+
+def empty_data(name):
+    return lambda: made(name, empty=True)(model(name), judge=JUDGE)
+
+
+def all_items_dropped(name):
+    long = "the " * 70 + "nurse"
+    return lambda: made(name, word=long)(model(name), judge=JUDGE)
+
+
+def out_of_vocabulary_words(name):
+    unknown = (*THINGS, *FEMALE, *MALE)
+    lm = model(name)
+    object.__setattr__(lm, "tokens", _forgetful(lm.tokens, unknown))
+    return lambda: made(name)(lm, judge=JUDGE, store=fresh())
+
+
+def _forgetful(tokens, words):
+    """The same tokens with some words unknown."""
+    import tokenizers
+
+    state = tokens.tokenizer.backend_tokenizer.to_str()
+    for i, word in enumerate(words):
+        state = state.replace(f'"{word}":', f'"gone{i}":')
+    fast = type(tokens.tokenizer)(
+        tokenizer_object=tokenizers.Tokenizer.from_str(state),
+        **{
+            key: getattr(tokens.tokenizer, key)
+            for key in ("pad_token", "cls_token", "sep_token", "mask_token", "unk_token")
+            if getattr(tokens.tokenizer, key)
+        },
+    )
+    return dataclasses.replace(tokens, tokenizer=fast)
+
+
+def missing_head(name):
+    lm = headless(name)
+    if lm is None:  # it needs none; then the head that is missing is one of attention
+        return lambda: model(name).edited(HeadScale([Site("head_out", 0, 99)], 0))
+    return lambda: made(name)(lm, judge=JUDGE)
+
+
+def ignored_edit(name):
+    lm = model(name)
+    same = HeadScale([Site("head_out", 0, 0)], 1.0)
+    return lambda: compare(made(name), lm, lm.edited(same), judge=JUDGE)
+
+
+def tied_groups(name):
+    ruler, lm = made(name), model(name)
+    found = ruler.read(lm)
+    level = [dataclasses.replace(one, values=torch.full_like(one.values, -1.0)) for one in found]
+    return lambda: ruler.measured(lm, level, judge=JUDGE)
+
+
+FAULTS = {
+    "NaN logits": (nan_logits, "NaN or infinity"),
+    "empty data": (empty_data, "nothing to ask|no words|no item|speak|no context"),
+    "all items dropped": (all_items_dropped, "could be read|nothing to ask"),
+    "out-of-vocabulary words": (out_of_vocabulary_words, "could be read|knows no word|lacks"),
+    "a missing head": (missing_head, "does not hold|head 99|no head"),
+    "an ignored edit": (ignored_edit, "same answer to every question"),
+    "tied groups": (tied_groups, "same value|equal|two groups|no direction|spread"),
+}
+
+
+@every
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_it_fails_closed(name, fault):
+    broken, told = FAULTS[fault]
+    with pytest.raises(LevelheadError, match=told) as error:
+        broken(name)()
+    assert error.value.mend
+
+
+@every
+def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
+    ruler, lm = made(name), model(name)
+    first = ruler(lm, judge=JUDGE, store=tmp_path).to_json()
+    files = [path for path in (tmp_path / "units").rglob("*") if path.is_file()]
+    assert files
+    files[0].write_bytes(files[0].read_bytes()[:-9])
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+    (tmp_path / "tmp" / "half").write_bytes(b"half a file")
+    for path in files[1:]:
+        path.unlink()
+    assert ruler(model(name), judge=JUDGE, store=tmp_path).to_json() == first
+
+
+def test_a_missing_head_is_named_before_anything_is_read():
+    with pytest.raises(NoHead, match="next_sentence"):
+        made("strength")(headless("strength"))
+
+
+def test_a_failure_in_one_measure_fails_the_run():
+    with pytest.raises(LevelheadError):
+        run(model("crows"), [made("crows"), made("strength", empty=True)], judge=JUDGE)
+
+
+def test_no_readouts_are_no_measurement():
+    ruler = made("crows")
+    found = ruler.read(model("crows"))
+    with pytest.raises(NotMeasurable, match="no item is left"):
+        found[0].some(lambda item: False)
+
+
+def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
+    lm = model("cloze")
+    seen = []
+    answer = type(lm).answer
+    monkeypatch.setattr(
+        type(lm), "answer", lambda *a, **k: (seen.append(len(a[2])), answer(*a, **k))[1]
+    )
+    made("cloze").read(lm, store=tmp_path / "one")
+    alone = sum(seen)
+    seen.clear()
+    three = [made(name) for name in ("cloze", "cloze_probability", "cloze_relative")]
+    found = run(lm, three, judge=JUDGE, store=tmp_path / "three")
+    assert sum(seen) == alone
+    assert [one.p.family for one in found.measurements] == [3, 3, 3]
+    assert all(one.p.adjusted >= one.p.value for one in found.measurements)
+
+
+def test_judges_differ_only_where_they_say():
+    assert Judge() == Judge(seed=0, draws=1999, permutations=9999, level=0.95)
+    assert Path(reading.__file__).name == "readouts.py"

@@ -1,0 +1,164 @@
+"""A small case of every row of MEASURES: real items in the words of the tiny models."""
+
+import functools
+import itertools
+import tempfile
+from pathlib import Path
+
+import zoo
+
+from levelhead.data.items import MinimalPair, TwinTriple
+from levelhead.data.lexicon import Lexicon, Side, Targets, Term
+from levelhead.data.prompts import Prompt
+from levelhead.measure.aspects import Judge
+from levelhead.measure.table import measure
+from levelhead.models.load import load
+
+JUDGE = Judge(seed=1, draws=199, permutations=199)
+THINGS = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired", "here", "there", "in")
+FEMALE, MALE = ("she", "woman"), ("he", "man")
+
+WORDS = Lexicon(
+    name="tiny",
+    language="en",
+    groups=("female", "male"),
+    source="the tests",
+    licence="CC0-1.0",
+    limits="says nothing of anybody",
+    sha256="ab" * 32,
+    terms=(
+        Term("pronoun", (("female", "she"), ("male", "he")), role="subject"),
+        Term("person", (("female", "woman"), ("male", "man"))),
+    ),
+    placebos=(("female", (("woman", "nurse"),)), ("male", (("man", "doctor"),))),
+    families=(
+        Targets("things", "", (Side("a", "female", THINGS[:5]), Side("b", "male", THINGS[5:]))),
+    ),
+)
+
+
+def triples(count=12, word="the"):
+    """Triples; another word at their start gives others."""
+    found = []
+    for i, (a, b) in enumerate(itertools.islice(itertools.permutations(THINGS, 2), count)):
+        old, new = ("woman", "man") if i % 2 else ("man", "woman")
+        pronoun = {"man": "he", "woman": "she"}
+        found.append(
+            TwinTriple(
+                f"t{i}",
+                "F" if i % 2 else "M",
+                f"{word} {old} is {a}.",
+                f"{pronoun[old]} was {a}.",
+                f"{pronoun[old]} was {b}.",
+                f"the {b} is a {a}.",
+                f"{word} {new} is {a}.",
+                f"{pronoun[new]} was {a}.",
+                f"{pronoun[new]} was {b}.",
+                f"the {b} is a {a}.",
+            )
+        )
+    return tuple(found)
+
+
+def pairs(count=12, word="the"):
+    return tuple(
+        MinimalPair(
+            f"p{i}", ("gender", "age")[i % 2], "stereo", f"{word} woman is {a} {b}.",
+            f"{word} man is {a} {b}.",
+        )
+        for i, (a, b) in enumerate(itertools.islice(itertools.permutations(THINGS, 2), count))
+    )  # fmt: skip
+
+
+def prompts(word="the"):
+    found = []
+    for i, thing in enumerate(THINGS):
+        group = "female" if i % 2 else "male"
+        base = f"{word} [MASK] works as a {thing}."
+        for kind, background, knowledge in (
+            ("base", "", ""),
+            ("unrelated", "", "the house is here."),
+            ("background", THINGS[i - 1], f"the man was a {THINGS[i - 1]}."),
+            ("background", THINGS[i - 2], f"the man was a {THINGS[i - 2]}."),
+        ):
+            name = "/".join(filter(None, (thing, kind, background)))
+            found.append(Prompt(name, thing, group, kind, background, knowledge, base))
+    return tuple(found)
+
+
+def sentences(word="the"):
+    return tuple(f"{word} {a} said that {b} was {c}." for a, b, c in zip(
+        THINGS, THINGS[3:] + THINGS[:3], THINGS[5:] + THINGS[:5], strict=True
+    ))  # fmt: skip
+
+
+_folder = tempfile.TemporaryDirectory(prefix="rulers-")
+
+
+@functools.cache
+def corpus(word="the"):
+    """Sentences with every thing and every group's words, none of them first."""
+    rows = [f"{word} {a} is {b}." for a, b in itertools.permutations(THINGS, 2)]
+    rows += [f"{word} {who} said that {a} was there." for who in FEMALE + MALE for a in THINGS]
+    path = Path(_folder.name) / f"{len(word)}.txt"
+    path.write_text("\n".join(rows))
+    return str(path)
+
+
+def made(name, *, empty=False, word="the", **options):
+    """A row of MEASURES on the tiny data; `word` stands in every text."""
+    given = {
+        "seat": {"lexicon": WORDS, "targets": "things", "corpus": corpus(word)},
+        "strength": {"triples": triples(word=word), "top": 0.3},
+        "distance": {"triples": triples(word=word), "top": 0.3, "lexicon": WORDS},
+        "contrast": {"triples": triples(word=word), "top": 0.3},
+        "crows": {"pairs": pairs(word=word)},
+        "crows_margin": {"pairs": pairs(word=word)},
+        "cloze": {"prompts": prompts(word), "lexicon": WORDS},
+        "cloze_probability": {"prompts": prompts(word), "lexicon": WORDS},
+        "cloze_relative": {"prompts": prompts(word), "lexicon": WORDS},
+        "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
+        "pppl": {"texts": sentences(word), "limit": None},
+        "ppl": {"texts": sentences(word), "limit": None},
+    }[name]
+    if empty:
+        given |= {key: () for key in ("triples", "pairs", "prompts", "texts") if key in given}
+        if name == "seat":
+            path = Path(corpus(word)).with_suffix(".empty.txt")
+            path.write_text("nothing is said here")
+            given |= {"corpus": str(path)}
+    return measure(name, **(given | options))
+
+
+CASES = (
+    *("seat", "strength", "distance", "contrast", "crows", "crows_margin", "cloze"),
+    *("cloze_probability", "cloze_relative", "cloze_top", "pppl", "ppl"),
+)
+"""Every row has a case; a test compares."""
+
+CAUSAL = ("ppl",)
+
+
+@functools.cache
+def checkpoint(name):
+    if name in CAUSAL:
+        return zoo.folder("llama", "LlamaForCausalLM")
+    return zoo.folder("bert", "BertForPreTraining")
+
+
+def model(name, **options):
+    """A tiny model that can answer a measure."""
+    return load(checkpoint(name), **options)
+
+
+def headless(name):
+    """A model without the head a measure needs; None if it needs none."""
+    if name == "seat":
+        return None
+    if name == "ppl":
+        return load(zoo.folder("bert", "BertForMaskedLM"))
+    if name in ("strength", "distance"):
+        return load(zoo.folder("bert", "BertForMaskedLM"))
+    if name == "pppl":
+        return load(zoo.folder("llama", "LlamaForCausalLM"))
+    return load(zoo.folder("bert", "BertModel"))
