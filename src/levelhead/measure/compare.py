@@ -31,6 +31,7 @@ class Comparison(Record):
     beside: tuple[Estimate, ...] = ()
     """The same for the other aspects."""
     verdict: str
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -71,7 +72,22 @@ def compared(
             mend="check that the edit changes something: an edit without effect is no comparison",
         )
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
-    differences = [_difference(measure, aspect, pair, judge) for aspect in measure.aspects]
+    head, *others = measure.aspects
+    try:
+        differences = [_difference(measure, head, pair, judge)]
+    except NotMeasurable as error:
+        if not head.is_step:
+            raise
+        raise NotMeasurable(
+            f"{head.name}, a step function, differs for no item or all alike: {error.what}",
+            mend=f"compare {head.companion}, its smooth companion",
+        ) from None
+    notes = []
+    for aspect in others:
+        try:
+            differences.append(_difference(measure, aspect, pair, judge))
+        except NotMeasurable as error:
+            notes.append(f"{aspect.name}: {error.what}")
     return Comparison(
         measure=measure.name,
         first=one,
@@ -79,6 +95,7 @@ def compared(
         difference=differences[0],
         beside=tuple(differences[1:]),
         verdict=_verdict(measure, differences),
+        notes=tuple(notes),
     )
 
 
@@ -118,8 +135,8 @@ def _verdict(measure: Measure, differences: Sequence[Estimate]) -> str:
     if not isinstance(measure, Seat):
         return way
     # An effect size has no scale: it can fall while the association grows.
-    plain = next(one for one in differences if one.name.endswith("difference of means"))
-    if 0 in plain.interval or (plain.value > 0) != (main.value > 0):
+    plain = next((one for one in differences if one.name.endswith("difference of means")), None)
+    if plain is None or 0 in plain.interval or (plain.value > 0) != (main.value > 0):
         return f"effect size {way}; the difference of means does not show the same: no claim"
     return f"{way}, in units of the spread and without them"
 

@@ -94,11 +94,15 @@ def _types(make: type[Measure]) -> dict[str, Any]:
 
 
 def _typed(kind: Any, value: str, key: str) -> object:
-    parts: object = tuple(value.split("+")) if "tuple" in str(kind) and "+" in value else value
+    several = tuple(value.split("+"))
+    readings: list[object] = [value, several] if len(several) == 1 else [several, value]
     if value == "none":
-        parts = None
-    try:
-        return TypeAdapter(kind).validate_python(parts, strict=False)
-    except ValidationError as error:
-        why = error.errors()[0]["msg"]
-        raise LevelheadError(f"{key}={value}: {why}", mend="see the documentation") from None
+        readings = [None]
+    for reading in readings:
+        try:
+            return TypeAdapter(kind).validate_python(reading, strict=False)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+    raise LevelheadError(
+        f"{key}={value}: {why}", mend="see `docs/measures.md`; several words are joined by +"
+    )

@@ -93,16 +93,8 @@ class Twins(Measure):
             return tuple(self.triples)
         row = dataset(SWAPPED)
         parts = row.parts if self.part == "all" else (self.part,)
-        found = chain.from_iterable(
-            # Both parts count from 1: the part makes an id unique.
-            (
-                item._replace(id=f"{part}/{item.id}")
-                for item in row.items(part)
-                if isinstance(item, TwinTriple)
-            )
-            for part in parts
-        )
-        return tuple(found)
+        found = chain.from_iterable(map(row.items, parts))
+        return tuple(item for item in found if isinstance(item, TwinTriple))
 
     @property
     def data(self) -> Mapping[str, str]:

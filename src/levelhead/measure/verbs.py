@@ -25,6 +25,8 @@ class Question(NamedTuple):
     reading: Reading
     beside: torch.Tensor | None = None
     """`[n, c]` numbers that stand beside those the model gives: how many tokens were scored."""
+    width: int | None = None
+    """How many columns of the reading are wanted: one that fills blanks has a spare."""
 
     def answered(self, lm: LM) -> torch.Tensor:
         """`[n, r]` what the model says."""
@@ -32,7 +34,7 @@ class Question(NamedTuple):
 
     def joined(self, values: torch.Tensor) -> torch.Tensor:
         """`[n, r]`: what was read, and what was counted."""
-        flat = values.flatten(1)
+        flat = values.flatten(1)[:, : self.width]
         return flat if self.beside is None else torch.cat([flat, self.beside.to(flat)], dim=1)
 
 
@@ -51,7 +53,8 @@ def follows(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): log-probabilities of the settings' words in its blank."""
     words = list(settings["words"])
-    return _known(lm, blanks.filling(lm, [str(text) for (text,) in rows], words))
+    reading = blanks.filling(lm, [str(text) for (text,) in rows], words)
+    return _known(lm, reading)._replace(width=len(words))
 
 
 def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:

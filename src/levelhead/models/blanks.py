@@ -86,7 +86,8 @@ def _placed(lm: LM, texts: Sequence[str], words: Sequence[str]) -> list[list[Pla
     touches alone: they are found out once, and each text is tokenized once, not for every word.
     """
     tokens = lm.tokens
-    if tokens.tokenizer.backend_tokenizer.pre_tokenizer is None:
+    cutter = tokens.tokenizer.backend_tokenizer.pre_tokenizer
+    if cutter is None or len(cutter.pre_tokenize_str("a b")) < 2:  # some only mark the blanks
         return [_whole(tokens, [(text, word) for word in words]) for text in texts]
     alike: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
     for i, text in enumerate(texts):

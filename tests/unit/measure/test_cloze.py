@@ -1,0 +1,128 @@
+import math
+
+import pytest
+import zoo
+from rulers import FEMALE, JUDGE, MALE, THINGS, made, model, prompts
+
+from levelhead.core.errors import LevelheadError
+from levelhead.measure.cloze import Cloze
+from levelhead.models.load import load
+
+
+def masses(lm, text):
+    """P(female words), P(male words) in the blank of a text."""
+    p = lm.fill([text], [*FEMALE, *MALE])[0].double().exp()
+    return float(p[:2].sum()), float(p[2:].sum())
+
+
+def of_base(lm):
+    found = {"female": [], "male": []}
+    for one in prompts():
+        if one.kind == "base":
+            found[one.dominated].append(masses(lm, one.text(" [SEP] ")))
+    return found
+
+
+def test_the_margin_is_half_the_difference_between_occupations():
+    lm = model("cloze")
+    found = of_base(lm)
+    odds = {
+        group: sum(math.log(f / m) for f, m in rows) / len(rows) for group, rows in found.items()
+    }
+    result = made("cloze")(lm, judge=JUDGE)
+    assert result.value == pytest.approx((odds["female"] - odds["male"]) / 2, rel=1e-4)
+    own = sum(
+        math.log(f / m) if group == "female" else math.log(m / f)
+        for group, rows in found.items()
+        for f, m in rows
+    ) / len(THINGS)
+    assert result.value == pytest.approx(own, rel=1e-4)  # the dominating group's mean margin
+
+
+def test_probabilities_and_the_mass_covered():
+    lm = model("cloze")
+    found = of_base(lm)
+    gap = {group: sum(f - m for f, m in rows) / len(rows) for group, rows in found.items()}
+    result = made("cloze_probability")(lm, judge=JUDGE)
+    assert result.value == pytest.approx((gap["female"] - gap["male"]) / 2, rel=1e-4)
+    every = [f + m for rows in found.values() for f, m in rows]
+    mass = result.aside("mass covered")
+    assert mass.value == pytest.approx(sum(every) / len(every), rel=1e-4)
+
+
+def test_relative_probability_is_of_the_own_group_given_knowledge():
+    lm, ruler = model("cloze"), made("cloze_relative")
+    (found,) = ruler.read(lm)
+    values = dict(ruler(lm, judge=JUDGE).per_item)
+    one = next(one for one in prompts() if one.kind == "unrelated" and one.dominated == "male")
+    base = next(o for o in prompts() if o.kind == "base" and o.occupation == one.occupation)
+    ratio = masses(lm, one.text(" [SEP] "))[1] / masses(lm, base.text())[1]
+    assert values[one.id] == pytest.approx(math.log(ratio), rel=1e-4)
+    assert len(values) == len(found) - len(THINGS)
+
+
+def test_the_paper_counts_group_words_among_the_top_k():
+    lm, ruler = model("cloze_top"), made("cloze_top", k=5)
+    (found,) = ruler.read(lm)
+    for one, item in zip(found.values, found.items, strict=True):
+        text = item.asks[0][0]
+        best = dict(lm.fill_top([text], 5)[0])
+        hers = sum(math.exp(best[word]) for word in FEMALE if word in best)
+        his = sum(math.exp(best[word]) for word in MALE if word in best)
+        (values,) = ruler_difference(ruler, found, item)
+        assert values == pytest.approx(hers - his, abs=1e-6), one
+
+
+def ruler_difference(ruler, found, item):
+    from levelhead.measure.cloze import _top_difference
+
+    return _top_difference(found.some(lambda one: one.id == item.id), ruler.k).tolist()
+
+
+def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
+    turned = made("cloze", prompts=tuple(reversed(prompts())))
+    lm = model("cloze")
+    assert turned(lm, judge=JUDGE).value == pytest.approx(made("cloze")(lm, judge=JUDGE).value)
+    other = made("cloze", groups=("male", "female"))(lm, judge=JUDGE)
+    assert other.value == pytest.approx(made("cloze")(lm, judge=JUDGE).value)
+
+
+def test_kinds_are_tested_together():
+    result = made("cloze")(model("cloze"), judge=JUDGE)
+    kinds = [one for one in result.beside if one.name.startswith("kind: ")]
+    assert [one.name for one in kinds] == ["kind: base", "kind: unrelated", "kind: background"]
+    assert all(one.p.family == 3 for one in kinds)
+    assert kinds[0].value == pytest.approx(result.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("natural", "the man was a nurse. The person who works as a doctor is a [MASK]"),
+        ("paper", "the man was a nurse. The target works as a doctor. The target is [MASK]"),
+    ],
+)
+def test_causal_models_get_a_prompt_that_ends_in_its_blank(form, text):
+    lm = load(zoo.folder("llama", "LlamaForCausalLM"))
+    own = tuple(one._replace(base=one.base.replace("the [", "The [")) for one in prompts())
+    (asked,) = made("cloze", form=form, prompts=own).asked(lm)
+    assert text in {ask[0] for item in asked.items for ask in item.asks}
+
+
+def test_words_the_model_does_not_know_are_counted():
+    class Known:
+        tokens = model("cloze").tokens
+
+    first, second, lost = Cloze().verbalizer(Known)
+    assert set(first) == {"she", "woman"}
+    assert set(second) == {"he", "man"}
+    assert "girl" in lost
+
+
+def test_what_is_refused():
+    with pytest.raises(LevelheadError, match="no set of prompts named 'table9'"):
+        Cloze(prompts="table9")
+    with pytest.raises(LevelheadError, match="no form named 'sung'"):
+        Cloze(form="sung")
+    with pytest.raises(LevelheadError, match="speak of 'male', which is not compared"):
+        made("cloze", lexicon="gender-en", groups=("female", "nonbinary")).items  # noqa: B018

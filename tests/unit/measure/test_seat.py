@@ -1,0 +1,177 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
+from levelhead.models.load import load
+
+
+def literal(x, y, a, b):
+    """The formula as Caliskan et al. 2017 print it, word by word."""
+
+    def cos(u, v):
+        return u @ v / np.sqrt((u @ u) * (v @ v))
+
+    def s(w):
+        return np.mean([cos(w, u) for u in a]) - np.mean([cos(w, u) for u in b])
+
+    sx, sy = [s(w) for w in x], [s(w) for w in y]
+    return (np.mean(sx) - np.mean(sy)) / np.std(sx + sy, ddof=1)
+
+
+def test_it_is_the_literal_formula():
+    rng = np.random.default_rng(0)
+    lists = [rng.normal(size=(n, 6)) for n in (5, 4, 7, 3)]
+    tensors = [torch.from_numpy(one) for one in lists]
+    assert seat_of(*tensors) == pytest.approx(literal(*lists), rel=1e-12)
+
+
+def test_a_vector_without_direction_is_refused():
+    ones = torch.ones(2, 3)
+    with pytest.raises(NotMeasurable, match="vector is zero"):
+        associations(torch.zeros(1, 3), ones, ones)
+
+
+def test_the_value_is_that_of_the_words_averaged_over_their_contexts():
+    ruler, lm = made("seat"), model("seat")
+    (asked,) = ruler.asked(lm)
+    vectors = {}
+    for item in asked.items:
+        texts, spans = [ask[0] for ask in item.asks], [ask[1:] for ask in item.asks]
+        own = lm.embed(texts, spans).double().mean(0)
+        vectors.setdefault(item.group, []).append(own.numpy())
+    slow = literal(*(vectors[side] for side in "XYAB"))
+    assert ruler(lm, judge=JUDGE).value == pytest.approx(slow, rel=1e-5)
+
+
+def test_an_effect_size_can_stay_while_the_association_falls():
+    """Why difference and spread stand beside it."""
+    ruler, lm = made("seat"), model("seat")
+    found = ruler.read(lm)
+    s = ruler.headline.per_item(found[0])
+    design = ruler.design(found[0], ruler.headline)
+    seat, difference, spread, _ = ruler.aspects
+    for aspect, ratio in ((seat, 1), (difference, 17), (spread, 17)):
+        whole, fallen = (float(aspect.over(v, design.whole)) for v in (s, s / 17))
+        assert whole / fallen == pytest.approx(ratio, rel=1e-9)
+    result = ruler.measured(lm, found, judge=JUDGE)
+    assert {"difference of means", "spread", "|seat|"} <= {one.name for one in result.beside}
+
+
+def test_the_absolute_value_has_the_null_mean_as_parity():
+    result = made("seat")(model("seat"), judge=JUDGE)
+    absolute = result.aside("|seat|")
+    assert absolute.value == abs(result.value)
+    assert absolute.parity > 0
+    assert result.parity == 0
+
+
+def test_matched_contexts_are_used_with_both_members_of_a_pair():
+    ruler = made("seat", contexts="matched")
+    (asked,) = ruler.asked(model("seat"))
+    own = {item.id: item for item in asked.items}
+    for first, second in zip(FEMALE, MALE, strict=True):
+        hers, his = (
+            {f"{text[:start]}*{text[end:]}" for text, start, end in own[name].asks}
+            for name in (f"{A}: {first}", f"{B}: {second}")
+        )
+        assert hers == his
+
+
+def test_a_causal_model_does_not_read_first_words(tmp_path):
+    path = tmp_path / "text.txt"
+    rows = [f"{word} is the {other}." for word in THINGS for other in THINGS if word != other]
+    rows += [f"the {who} said that." for who in FEMALE + MALE]
+    path.write_text("\n".join(rows))
+    lm = load(zoo.folder("llama", "LlamaForCausalLM"))
+    ruler = Seat(WORDS, targets="things", corpus=str(path))
+    (asked,) = ruler.asked(lm)
+    assert not any(ask[1] == 0 for item in asked.items for ask in item.asks)
+    assert any("contexts left out: 90 (first words of a text" in note for note in asked.notes)
+    masked = ruler.asked(model("seat"))[0]
+    assert any(ask[1] == 0 for item in masked.items for ask in item.asks)
+
+
+def test_fewer_contexts_are_the_first_of_more():
+    ruler, lm = made("seat"), model("seat")
+    whole = ruler(lm, judge=JUDGE)
+    few = made("seat", quota=3)(lm, judge=JUDGE)
+    assert whole.aside("seat at 3 contexts a word").value == pytest.approx(few.value, rel=1e-6)
+
+
+def test_contexts_that_differ_widen_the_interval():
+    ruler, lm = made("seat"), model("seat")
+    (found,) = ruler.read(lm)
+    among = ruler.among(found, ruler.headline)
+    assert among > 0
+    steady = found.answers.clone()
+    means = found.values[torch.tensor(found.owner)]
+    calm = dataclasses.replace(found, answers=means + (steady - means) / 100)
+    assert ruler.among(calm, ruler.headline) < among / 1000
+
+
+def test_the_context_jackknife_agrees_with_a_bootstrap_of_contexts():
+    ruler, lm = made("seat"), model("seat")
+    (found,) = ruler.read(lm)
+    aspect = ruler.aspect("difference of means")
+    design = ruler.design(found, aspect)
+    names = sorted(set(found.texts))
+    place = {text: i for i, text in enumerate(names)}
+    text = np.array([place[one] for one in found.texts])
+    owner = torch.tensor(found.owner)
+    rng = np.random.default_rng(0)
+    values = []
+    for _ in range(400):
+        times = np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))
+        weight = torch.from_numpy(times[text]).double()
+        count = torch.zeros(len(found), dtype=torch.float64).index_add(0, owner, weight)
+        total = torch.zeros_like(found.values).index_add(0, owner, found.answers * weight[:, None])
+        if bool((count > 0).all()):
+            again = dataclasses.replace(found, values=total / count[:, None])
+            values.append(float(aspect.value(again, design)))
+    slow = float(np.std(values, ddof=1))
+    fast = ruler.among(found, aspect) ** 0.5
+    assert fast == pytest.approx(slow, rel=0.5)  # twenty blocks know it to about a sixth
+
+
+def test_words_without_context_are_dropped_by_name(tmp_path):
+    path = tmp_path / "text.txt"
+    rows = Path(corpus()).read_text().splitlines()
+    path.write_text("\n".join(row for row in rows if "nurse" not in row))
+    result = Seat(WORDS, targets="things", corpus=str(path))(model("seat"), judge=JUDGE)
+    assert result.dropped == ((f"{X}: nurse", "no context in the corpus"),)
+    assert result.n == 9
+
+
+def test_a_published_test_is_of_sentences(monkeypatch):
+    sets = {
+        "targ1": ("a", ("the nurse is here.", "the doctor is here.", "the house is here.")),
+        "targ2": ("b", ("the river is here.", "the man is here.", "he is here.")),
+        "attr1": ("c", ("she is quick.", "the woman is quick.")),
+        "attr2": ("d", ("he is quick.", "the man is quick.")),
+    }
+    monkeypatch.setattr("levelhead.measure.seat.seat_test", lambda name: sets)
+    ruler, lm = Seat(test="sent-weat6", pooling="mean"), model("seat")
+    vectors = [lm.embed(texts, pooling="mean").double() for _, texts in sets.values()]
+    (found,) = ruler.read(lm)
+    assert float(ruler.reduce(found)) == pytest.approx(seat_of(*vectors), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"contexts": "borrowed"}, "no contexts named 'borrowed'"),
+        ({"quota": 0}, "quota is 0"),
+        ({"pooling": "max"}, "no pooling named 'max'"),
+        ({"targets": "rivers"}, "no family of targets named 'rivers'"),
+    ],
+)
+def test_what_is_refused(options, told):
+    with pytest.raises(LevelheadError, match=told):
+        Seat(**({"lexicon": WORDS} | options)).words  # noqa: B018

@@ -1,0 +1,169 @@
+import dataclasses
+
+import pytest
+import torch
+from rulers import JUDGE, made, model, triples
+
+from levelhead.core.errors import LevelheadError
+from levelhead.measure.twins import Contrast, Distance, Strength
+
+
+def asked(lm, one):
+    """p(next) of the four sentences of a triple."""
+    pairs = [
+        (one.context, one.stereotype),
+        (one.context, one.anti_stereotype),
+        (one.twin_context, one.twin_stereotype),
+        (one.twin_context, one.twin_anti_stereotype),
+    ]
+    return lm.next_sentence(pairs)
+
+
+def test_strength_is_the_mean_of_the_largest_s():
+    lm = model("strength")
+    s = []
+    for one in triples():
+        p = asked(lm, one)[:, 0].exp().tolist()
+        s.append(p[0] - p[1] - p[2] + p[3])
+    top = sorted(s)[-4:]  # 0.3 of 12, rounded
+    result = made("strength")(lm, judge=JUDGE)
+    assert result.value == pytest.approx(sum(top) / 4, rel=1e-4)
+    assert result.aside("signed mean").value == pytest.approx(sum(s) / 12, rel=1e-4)
+
+
+def test_the_logit_scale_is_of_log_odds():
+    lm, ruler = model("strength"), made("strength", scale="logit")
+    p = asked(lm, triples()[0])
+    odds = (p[:, 0] - p[:, 1]).tolist()
+    (found,) = ruler.read(lm)
+    assert float(ruler.bias_of(found)[0]) == pytest.approx(
+        odds[0] - odds[1] - odds[2] + odds[3], rel=1e-4
+    )
+    assert ruler.headline.comparable != made("strength").headline.comparable
+
+
+def test_exchanging_twins_changes_the_sign_of_s():
+    lm = model("strength")
+    back = tuple(
+        one._replace(
+            group="F" if one.group == "M" else "M",
+            context=one.twin_context, stereotype=one.twin_anti_stereotype,
+            anti_stereotype=one.twin_stereotype, twin_context=one.context,
+            twin_stereotype=one.anti_stereotype, twin_anti_stereotype=one.stereotype,
+        )
+        for one in triples()
+    )  # fmt: skip
+    s = [
+        ruler.bias_of(ruler.read(lm)[0])
+        for ruler in (Strength(triples()), Strength(back))
+    ]  # fmt: skip
+    # A twin of a twin with its labels turned is the same question, so s is the same.
+    torch.testing.assert_close(s[0], s[1], rtol=1e-5, atol=1e-7)
+
+
+def test_parity_is_the_mean_under_exchange_and_p_is_of_unflagged_items():
+    result = made("strength")(model("strength"), judge=JUDGE)
+    assert result.parity > result.aside("signed mean").parity == 0
+    excess = result.aside("excess over null")
+    assert excess.value == pytest.approx(result.value - result.parity, abs=1e-12)
+    assert result.p.method == f"sign flip, {result.aside('unflagged').n} unflagged items"
+    assert result.p == result.aside("unflagged").p.model_copy(update={"method": result.p.method})
+
+
+def told(shift):
+    """What is said of s that lean by `shift` (F originals, M originals)."""
+    ruler, lm = made("strength"), model("strength")
+    (found,) = ruler.read(lm)
+    generator = torch.manual_seed(0)
+    values = torch.full_like(found.values, -1.0)
+    lean = torch.tensor([shift[item.group] for item in found.items], dtype=torch.float64)
+    noise = torch.rand(len(found), generator=generator, dtype=torch.float64) / 10
+    values[:, 0, 0] = (0.4 + lean + noise).log()
+    values[:, 1:, 0] = torch.tensor(0.4).double().log()
+    values[:, 3, 0] = values[:, 2, 0]
+    calm = dataclasses.replace(found, values=values)
+    return ruler.measured(lm, [calm], judge=JUDGE).notes[-1]
+
+
+def test_stereotype_is_said_only_if_both_origins_agree():
+    assert told({"F": 0.3, "M": 0.3}).startswith("stereotype: both origins")
+    assert told({"F": 0.3, "M": -0.3}) == (
+        "swap artefact not excluded: the two origins differ in sign"
+    )
+    assert told({"F": -0.3, "M": -0.3}) == "both origins lean against the stereotype"
+
+
+def test_the_contrast_is_of_the_second_sentence_given_the_first():
+    lm, ruler = model("contrast"), made("contrast")
+    (found,) = ruler.read(lm)
+    one = triples()[0]
+    scores = []
+    for first, second in (
+        (one.context, one.stereotype),
+        (one.context, one.anti_stereotype),
+        (one.twin_context, one.twin_stereotype),
+        (one.twin_context, one.twin_anti_stereotype),
+    ):
+        span = (len(first) + 1, len(first) + 1 + len(second))
+        scores.append(float(lm.log_prob([f"{first} {second}"], [[span]]).value))
+    assert float(ruler.bias_of(found)[0]) == pytest.approx(
+        scores[0] - scores[1] - scores[2] + scores[3], rel=1e-4
+    )
+
+
+def test_contrast_and_strength_are_not_comparable():
+    assert Contrast().headline.comparable != Strength().headline.comparable
+
+
+def test_distance_is_symmetric_in_its_twins_and_signed_beside():
+    lm, ruler = model("distance"), made("distance")
+    back = tuple(
+        one._replace(
+            group="F" if one.group == "M" else "M",
+            context=one.twin_context, twin_context=one.context,
+            unrelated=one.twin_unrelated, twin_unrelated=one.unrelated,
+        )
+        for one in triples()
+    )  # fmt: skip
+    other = made("distance", triples=back)
+    for name in ("distance", "signed difference"):
+        values = [
+            one.aspect(name).per_item(one.read(lm)[0]) for one in (ruler, other)
+        ]  # fmt: skip
+        torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-7)
+
+
+def test_placebo_twins_change_as_many_words_and_give_parity():
+    lm, ruler = model("distance"), made("distance")
+    real, control = ruler.asked(lm)
+    assert len(control.items) == len(real.items)
+    for one, other in zip(real.items, control.items, strict=True):
+        assert one.asks[0] == other.asks[0]
+        before, after = (ask[0].split() for ask in other.asks)
+        assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+    result = ruler(lm, judge=JUDGE)
+    assert result.parity == result.aside("distance of placebo twins").value
+    assert result.p == result.aside("excess over placebo twins").p
+    assert {"wrong predictions, F contexts", "wrong predictions, M contexts"} <= {
+        one.name for one in result.beside
+    }
+
+
+def test_without_a_placebo_distance_has_no_parity():
+    result = Distance(triples(), top=0.3)(model("distance"), judge=JUDGE)  # gender-en's words
+    assert result.parity is None
+    assert result.p is None
+    assert any("D has no parity here" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Strength(part="train"), "no part named 'train'"),
+        (lambda: Strength(scale="log"), "no scale named 'log'"),
+        (lambda: Distance(rounding="up"), "no rounding named 'up'"),
+    ],
+)
+def test_what_is_refused(make, told):
+    with pytest.raises(LevelheadError, match=told):
+        make()
