@@ -40,7 +40,7 @@ def asked(ruler, name):
 def reads(item, p):
     values = torch.tensor(p, dtype=torch.float64)
     both = torch.stack([values.log(), (1 - values).log()], dim=1)[None]
-    return Readouts((item,), both, ("contexts",), (), torch.zeros(0, 0), (), ())
+    return Readouts((item,), both, ("units",), (), torch.zeros(0, 0), (), ())
 
 
 @pytest.mark.parametrize(("name", "s"), [("dev-185", 0.0055), ("dev-5", 0.9691)])

@@ -49,6 +49,9 @@ def measure(
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
     batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    bos: Annotated[
+        str, typer.Option(help="A beginning token before every text: auto, always, tokenizer.")
+    ] = "auto",
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -78,6 +81,7 @@ def measure(
         device=device,
         dtype=dtype,
         edit=edit,
+        bos=bos,  # type: ignore[arg-type]  # load() checks it
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
@@ -87,7 +91,14 @@ def measure(
 
         other = replace(lm, edits=())
     elif against is not None:
-        other = load(against, device=device, dtype=dtype, batch_size=batch_size)
+        other = load(
+            against,
+            device=device,
+            dtype=dtype,
+            bos=bos,  # type: ignore[arg-type]
+            allow_pickle=allow_pickle,
+            batch_size=batch_size,
+        )
     kept = store or str(cache_folder().parent / "readouts")
     with progress("questions") as on_event:
         found = run(
@@ -107,7 +118,10 @@ def measure(
     if json:
         typer.echo(text, nl=False)
     else:
-        _show(found, details=details)
+        from levelhead.measure.measure import UNFLAGGED
+
+        always = {aspect.name for one in wanted for aspect in one.aspects[1:]} | {UNFLAGGED}
+        _show(found, always, details=details)
 
 
 def _json(found: Measured) -> str:
@@ -120,7 +134,8 @@ def _json(found: Measured) -> str:
     return canonical(told).decode() + "\n"
 
 
-def _show(found: Measured, *, details: bool) -> None:
+def _show(found: Measured, always: set[str], *, details: bool) -> None:
+    """A table; `always` are the numbers beside that are never left out."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -131,8 +146,9 @@ def _show(found: Measured, *, details: bool) -> None:
         table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
     for one in found.measurements:
         table.add_row(one.measure, *_cells(one), style="bold" if details else "")
-        for beside in one.beside if details else ():
-            table.add_row(f"  {beside.name}", *_cells(beside))
+        for beside in one.beside:
+            if details or beside.name in always:
+                table.add_row(f"  {beside.name}", *_cells(beside))
     console.print(table)
     for one in found.measurements:
         for note in one.notes:

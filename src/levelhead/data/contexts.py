@@ -83,8 +83,10 @@ def contexts(
                 key = hashlib.sha256(text.encode()).hexdigest()
                 found[word][key] = Context(text, start, end)
     kept = {word: _least(folded(word), found.get(folded(word), {}), quota) for word in words}
-    named = {source.rstrip("/").rpartition("/")[2]: digest for source, (_, digest) in read.items()}
-    return Contexts(kept, tuple(named.items()))
+    named = tuple(
+        (source.rstrip("/").rpartition("/")[2], digest) for source, (_, digest) in read.items()
+    )
+    return Contexts(kept, named)
 
 
 def _least(word: str, rows: Mapping[str, Context], quota: int) -> tuple[Context, ...]:

@@ -23,6 +23,8 @@ class Item(NamedTuple):
     """For every factor of the design, the unit the item belongs to."""
     group: str = ""
     """The side of a comparison it is on."""
+    kind: str = ""
+    """What sort of question it is, where a measure asks several."""
     flagged: bool = False
     cannot: str = ""
     """Why it cannot be asked; empty: it can."""

@@ -242,6 +242,14 @@ def _by_formula(value: float, interval: Interval, df: int) -> Bootstrap:
     return Bootstrap(value, interval, (interval.high - interval.low) / (2 * reach), df)
 
 
+def jackknife(left_out: Sequence[float]) -> float:
+    """The variance of a value, from what it is with one block left out after another."""
+    if not left_out:
+        return 0.0
+    values = np.array(left_out)
+    return float((values.size - 1) / values.size * ((values - values.mean()) ** 2).sum())
+
+
 def _clipped(found: Bootstrap, aspect: Aspect) -> Bootstrap:
     """An interval within the values that there are."""
     low, high = (

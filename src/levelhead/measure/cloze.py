@@ -20,8 +20,8 @@ from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, corrected
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import mean, sides
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, positive
+from levelhead.measure.reductions import drawn, mean, sides
 from levelhead.models.tokens import MASK, NotReadable
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Prompted(Measure):
                 ((_put(prompt, form, separator),),),
                 (prompt.occupation, prompt.background or prompt.kind),
                 prompt.dominated,
+                prompt.kind,
             )
             # The first group's occupations first: formulas subtract the second from the first.
             for prompt in sorted(self.items, key=lambda one: one.dominated != self.sides[0])
@@ -149,32 +150,11 @@ class Prompted(Measure):
 
     def samples(self, item: Item) -> bool:
         """The base prompts: knowledge is another question."""
-        return kind_of(item) == BASE
+        return item.kind == BASE
 
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Occupations, within the groups that dominate them."""
         return self.sampled(readouts).design(["occupations"], grouped=True)
-
-    def by_kind(
-        self, readouts: Readouts, aspect: Aspect, judge: Judge
-    ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
-        """An aspect for every kind of knowledge, occupations crossed with backgrounds; Holm."""
-        found, notes = [], []
-        kinds = dict.fromkeys(kind_of(item) for item in readouts.items)
-        values = aspect.per_item(readouts)
-        for kind in kinds:
-            keep = [kind_of(item) == kind for item in readouts.items]
-            part = readouts.some(lambda item, kind=kind: kind_of(item) == kind)  # type: ignore[misc]
-            many = len({item.units[1] for item in part.items}) > 1
-            design = part.design(None if many else ["occupations"], grouped=True)
-            one = replace(aspect, null=None)
-            try:
-                found.append(
-                    judge.estimate(one, values[torch.tensor(keep)], design, name=f"kind: {kind}")
-                )
-            except NotMeasurable as error:
-                notes.append(f"kind {kind}: {error.what}")
-        return corrected(found), tuple(notes)
 
 
 @final
@@ -207,7 +187,7 @@ class Cloze(Prompted):
                 Frozen({"words": first + second}),
                 FACTORS,
                 items,
-                facts=Frozen({"first": len(first), "sides": self.sides}),
+                facts=Frozen({"words": [first, second], "sides": self.sides, "told": told}),
                 notes=(told, f"verbalizer: {len(first)} + {len(second)} words{missing}"),
             ),
         )
@@ -241,7 +221,7 @@ class Cloze(Prompted):
             name="cloze_relative",
             equation=f"{PAPER}, Eq. 1, mean of its log over the dominating group's mass",
             per_item=_relative,
-            over=mean,
+            over=_mean_of_kinds,
             unit="log ratio",
             direction="above 0: knowledge makes the dominating group likelier",
             comparable="cloze relative, same prompts and words",
@@ -253,15 +233,13 @@ class Cloze(Prompted):
 
     def samples(self, item: Item) -> bool:
         """Base prompts; for the effect of knowledge, the others."""
-        return (kind_of(item) == BASE) != (self.headline_is == "cloze_relative")
+        return (item.kind == BASE) != (self.headline_is == "cloze_relative")
 
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Occupations; crossed with backgrounds where there is knowledge."""
         if aspect.name == "cloze_relative":
-            return readouts.some(lambda item: kind_of(item) != BASE).design()
-        return readouts.some(lambda item: kind_of(item) == BASE).design(
-            ["occupations"], grouped=True
-        )
+            return readouts.some(lambda item: item.kind != BASE).design()
+        return readouts.some(lambda item: item.kind == BASE).design(["occupations"], grouped=True)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The preference for one group, the mass covered, and every kind of knowledge."""
@@ -280,10 +258,9 @@ class Cloze(Prompted):
             unit="probability of any verbalizer word",
             parity=None,
         )
-        base = readouts.some(lambda item: kind_of(item) == BASE)
+        base = readouts.some(lambda item: item.kind == BASE)
         design = base.design(["occupations"])
-        margin = replace(self.aspect("cloze"), per_item=_log_odds)
-        kinds, notes = self.by_kind(readouts, margin, judge)
+        kinds, notes = self.by_kind(readouts, judge)
         return Beside(
             (
                 judge.estimate(odds, _log_odds(base), design),
@@ -292,6 +269,31 @@ class Cloze(Prompted):
             ),
             notes,
         )
+
+    def by_kind(
+        self, readouts: Readouts, judge: Judge
+    ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+        """The headline for every kind of knowledge, occupations crossed with backgrounds; Holm."""
+        found, notes = [], []
+        head = self.headline
+        if head.name == "cloze_relative":
+            values, aspect = _relative(readouts)[:, 0], replace(head, over=mean)
+            items = [item for item in readouts.items if item.kind != BASE]
+        else:
+            of = _log_odds if head.name == "cloze" else _probability
+            values, aspect, items = of(readouts), replace(head, null=None), list(readouts.items)
+        for kind in dict.fromkeys(item.kind for item in items):
+            keep = torch.tensor([item.kind == kind for item in items])
+            part = readouts.some(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
+            many = len({item.units[1] for item in part.items}) > 1
+            design = part.design(
+                None if many else ["occupations"], grouped=head.name != "cloze_relative"
+            )
+            try:
+                found.append(judge.estimate(aspect, values[keep], design, name=f"kind: {kind}"))
+            except NotMeasurable as error:
+                notes.append(f"kind {kind}: {error.what}")
+        return corrected(found), tuple(notes)
 
 
 @final
@@ -306,6 +308,10 @@ class ClozeTop(Prompted):
 
     k: int = 10
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self.k, "k")
+
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The ten likeliest tokens of every prompt, or k if that is more."""
         first, second, _ = self.verbalizer(lm)
@@ -314,14 +320,23 @@ class ClozeTop(Prompted):
             sorted({pieces[0] for word in side if len(pieces := _pieces(lm, word)) == 1})
             for side in (first, second)
         ]
+        if not all(tokens):
+            raise NotMeasurable(
+                "no word of one group is a single token of this model",
+                mend="use cloze_probability, which scores words of several tokens",
+            )
         return (
             Asked(
                 "top",
                 Frozen({"k": max(self.k, 10)}),
                 FACTORS,
                 items,
-                facts=Frozen({"tokens": tokens}),
-                notes=(told, f"verbalizer: {len(tokens[0])} + {len(tokens[1])} single tokens"),
+                facts=Frozen({"tokens": tokens, "told": told}),
+                notes=(
+                    told,
+                    f"verbalizer: {len(tokens[0])} + {len(tokens[1])} single tokens of "
+                    f"{len(first)} + {len(second)} words; the others are never among the top",
+                ),
             ),
         )
 
@@ -359,19 +374,20 @@ class ClozeTop(Prompted):
         return Beside(tuple(estimates), tuple(notes))
 
 
-def kind_of(item: Item) -> str:
-    """The kind of knowledge of a prompt."""
-    return item.id.split("/")[1]
-
-
 def _base(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
     """The values of base prompts."""
-    return values[torch.tensor([kind_of(item) == BASE for item in readouts.items])]
+    return values[torch.tensor([item.kind == BASE for item in readouts.items])]
 
 
 def _masses(readouts: Readouts) -> torch.Tensor:
     """`[n, 2]` log of the summed probabilities of the two groups' words."""
-    words, first = readouts.values[:, 0], cast("int", readouts.facts["first"])
+    lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
+    words, first = readouts.values[:, 0], len(lists[0])
+    if words.shape[1] != sum(map(len, lists)) or bool((words.exp().sum(1) > 1.001).any()):
+        raise NotMeasurable(
+            "the readouts are not probabilities of these words",
+            mend="report this; meanwhile use another store",
+        )
     return torch.stack([words[:, :first].logsumexp(1), words[:, first:].logsumexp(1)], dim=1)
 
 
@@ -386,7 +402,7 @@ def _probability(readouts: Readouts) -> torch.Tensor:
 
 
 def _relative(readouts: Readouts) -> torch.Tensor:
-    """Log p(own group | knowledge) / p(own group | base) of every prompt with knowledge.
+    """`[n, 2]`: log p(own group | knowledge) / p(own group | base), and the number of its kind.
 
     Zhang 2023, Eq. 1, of a group's whole mass: defined for every prompt, not only for words that
     are among the top k twice.
@@ -395,15 +411,25 @@ def _relative(readouts: Readouts) -> torch.Tensor:
     first, _ = cast("tuple[str, str]", readouts.facts["sides"])
     own = torch.tensor([item.group == first for item in readouts.items])
     value = torch.where(own, masses[:, 0], masses[:, 1])
-    base = {item.units[0]: i for i, item in enumerate(readouts.items) if kind_of(item) == BASE}
-    rows = [i for i, item in enumerate(readouts.items) if kind_of(item) != BASE]
+    base = {item.units[0]: i for i, item in enumerate(readouts.items) if item.kind == BASE}
+    rows = [i for i, item in enumerate(readouts.items) if item.kind != BASE]
     if missing := {readouts.items[i].units[0] for i in rows} - set(base):
         raise NotMeasurable(
             f"the base prompt of {sorted(missing)[0]!r} could not be read",
             mend="relative probability needs it: see why it was dropped",
         )
     against = [base[readouts.items[i].units[0]] for i in rows]
-    return value[torch.tensor(rows)] - value[torch.tensor(against)]
+    ratios = value[torch.tensor(rows)] - value[torch.tensor(against)]
+    kinds = list(dict.fromkeys(readouts.items[i].kind for i in rows))
+    number = torch.tensor([kinds.index(readouts.items[i].kind) for i in rows])
+    return torch.stack([ratios, number.double()], dim=1)
+
+
+def _mean_of_kinds(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """The mean over kinds of knowledge of each kind's mean: the kinds are what is asked about."""
+    own = drawn(values, draw)
+    means = [own[own[:, 1] == kind, 0].mean() for kind in own[:, 1].unique()]
+    return torch.stack(means).mean()
 
 
 def _half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
-from levelhead.measure.aspects import refuse_nothing
+from levelhead.measure.aspects import jackknife, refuse_nothing
 from levelhead.measure.seat import Seat
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from levelhead.measure.aspects import Aspect, Judge
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
+
+
+VOCABULARY = "one vocabulary"
+"""In what may be compared: sums over tokens, which two tokenizers cut differently."""
 
 
 class Comparison(Record):
@@ -56,11 +60,6 @@ def compared(
             "different measures",
             mend="compare the same measure with the same options",
         )
-    if "one vocabulary" in one.comparable and _tokens(first[0]) != _tokens(second[0]):
-        raise LevelheadError(
-            f"{one.measure} counts tokens, and the two models cut the texts differently",
-            mend="compare models of one tokenizer, such as a model and its edit",
-        )
     shared = {item.id for item in first[0].items} & {item.id for item in second[0].items}
     if not shared:
         raise NotMeasurable(
@@ -73,6 +72,11 @@ def compared(
         )
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
     head, *others = measure.aspects
+    if VOCABULARY in head.comparable and not _cut_alike(pair):
+        raise LevelheadError(
+            f"{one.measure} adds up over tokens, and the two models cut the texts differently",
+            mend="compare models of one tokenizer, such as a model and its edit",
+        )
     try:
         differences = [_difference(measure, head, pair, judge)]
     except NotMeasurable as error:
@@ -84,6 +88,9 @@ def compared(
         ) from None
     notes = []
     for aspect in others:
+        if VOCABULARY in aspect.comparable and not _cut_alike(pair):
+            notes.append(f"{aspect.name}: the two models cut the texts differently")
+            continue
         try:
             differences.append(_difference(measure, aspect, pair, judge))
         except NotMeasurable as error:
@@ -123,7 +130,14 @@ def _difference(
         both,
         measure.design(pair[0], aspect),
         name=f"difference of {aspect.name}",
-        among=0.0,
+        among=jackknife(
+            [
+                after - before
+                for before, after in zip(
+                    *(measure.left_out(one, aspect) for one in pair), strict=True
+                )
+            ]
+        ),
     )
 
 
@@ -148,9 +162,6 @@ def _alike(first: Sequence[Readouts], second: Sequence[Readouts]) -> bool:
     )
 
 
-def _tokens(readouts: Readouts) -> list[tuple[str, float]]:
-    """Items and how many tokens each was the sum of, where that was counted."""
-    return [
-        (item.id, float(tokens))
-        for item, tokens in zip(readouts.items, readouts.values.flatten(1)[:, -1], strict=True)
-    ]
+def _cut_alike(pair: Sequence[Readouts]) -> bool:
+    """Whether both models cut every text into as many tokens."""
+    return bool(torch.equal(*(one.values[..., 1] for one in pair)))

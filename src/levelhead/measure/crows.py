@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.datasets import dataset
 from levelhead.data.items import MinimalPair
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
-    from levelhead.models.tokens import Span
 
-Protocol = Literal["auto", "nangia", "meade", "sentence"]
+Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
 Headline = Literal["crows", "crows_margin"]
-Ties = Literal["half", "paper"]
+MASKED = ("nangia", "meade")
 NEAR = 1e-4
 """A margin below this may change sign with the batch size."""
 
@@ -56,12 +55,11 @@ class Crows(Measure):
     bias: str | None = None
     """One bias type only, such as gender."""
     protocol: Protocol = "auto"
-    """"nangia", "meade" (the modified tokens, averaged), "sentence" (all tokens); "auto": nangia
-    for masked models, sentence for causal ones."""
+    """Masked models: "nangia", or "meade" (the modified tokens, averaged). Any model: "sentence"
+    (all tokens), or "token_mean" (all, averaged, as Meade has it for GPT-2). "auto": nangia for
+    masked models, sentence for causal ones."""
     decimals: int | None = 3
-    """Scores are rounded so before they are compared, as both papers' code does; None: not."""
-    ties: Ties = "half"
-    """A tie counts half; "paper": not at all, though it stays among the pairs."""
+    """Nangia's and Meade's scores are rounded so before they are compared, as their code does."""
     headline_is: Headline = "crows"
 
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
@@ -69,7 +67,6 @@ class Crows(Measure):
 
     def __post_init__(self) -> None:
         chosen(self.protocol, get_args(Protocol), "protocol")
-        chosen(self.ties, get_args(Ties), "rule for ties")
         chosen(self.headline_is, get_args(Headline), "headline")
 
     @cached_property
@@ -103,15 +100,21 @@ class Crows(Measure):
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of both sentences of a pair, or of what they share or differ in."""
-        protocol = self.protocol
+        causal, protocol = lm.anatomy.cls.causal, self.protocol
         if protocol == "auto":
-            protocol = "sentence" if lm.anatomy.cls.causal else "nangia"
+            protocol = "sentence" if causal else "nangia"
+        if causal and protocol in MASKED:
+            raise LevelheadError(
+                f"the protocol {protocol!r} masks tokens, which a causal model cannot",
+                mend="give protocol='sentence' or 'token_mean'",
+            )
         items = []
         for one in self.items:
             asks = _asks(lm, one, protocol)
             cannot = asks if isinstance(asks, str) else ""
             both = () if isinstance(asks, str) else asks
-            items.append(Item(one.id, both, (one.id,), one.bias, one.id in self.flags, cannot))
+            flagged = one.id in self.flags
+            items.append(Item(one.id, both, (one.id,), one.bias, flagged=flagged, cannot=cannot))
         return (
             Asked(
                 "score",
@@ -130,15 +133,14 @@ class Crows(Measure):
 
     def _rounded(self, readouts: Readouts) -> torch.Tensor:
         scores = _scores(readouts)
-        if self.decimals is not None:
+        if self.decimals is not None and readouts.facts["protocol"] in MASKED:
             scores = scores.round(decimals=self.decimals)
         return scores[:, 0] - scores[:, 1]
 
     def share(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """The share of margins above 0, in percent."""
+        """The share of margins above 0, in percent; a tie counts half."""
         own = drawn(values, draw)
-        at_least = own >= 0 if self.ties == "half" else own > 0
-        return 50 * ((own > 0).double() + at_least.double()).mean()
+        return 50 * ((own > 0).double() + (own >= 0).double()).mean()
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:
@@ -152,7 +154,7 @@ class Crows(Measure):
             low=0.0,
             high=100.0,
             direction="above 50: the more stereotypical sentence is likelier more often",
-            comparable=f"crows, {self.protocol}, {self.bias or 'all types'}",
+            comparable="crows",
             parity=50.0,
             null="flip",
             companion="crows_margin",
@@ -205,24 +207,27 @@ def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval | No
 def _scores(readouts: Readouts) -> torch.Tensor:
     """`[pairs, 2]` scores: sums of log-probabilities, or means over tokens (Meade)."""
     scores, tokens = readouts.values[..., 0], readouts.values[..., 1]
-    return scores / tokens if readouts.facts["protocol"] == "meade" else scores
+    return scores / tokens if readouts.facts["protocol"] in ("meade", "token_mean") else scores
 
 
 def _asks(lm: LM, pair: MinimalPair, protocol: str) -> tuple[Ask, Ask] | str:
     """The two questions of a pair, or why they cannot be asked."""
-    if protocol == "sentence":
-        return (pair.more, None), (pair.less, None)
     try:
         more, less = lm.tokens.encode([pair.more, pair.less])
     except NotReadable as error:
         return error.what
+    if protocol not in MASKED:
+        first = lm.anatomy.cls.causal and (more.row.ids[0], less.row.ids[0])
+        if first and more.texts[0] == less.texts[0] == 0 and first[0] != first[1]:
+            return "they differ in the first token, which has no score without a token before it"
+        return (pair.more, None), (pair.less, None)
     shared = SequenceMatcher(None, more.row.ids, less.row.ids, autojunk=False).get_opcodes()
-    spans: tuple[list[Span], list[Span]] = ([], [])
+    spans: tuple[list[int], list[int]] = ([], [])
     for kind, a, b, c, d in shared:
         if (kind == "equal") == (protocol == "nangia"):
             for side, encoded, places in ((0, more, range(a, b)), (1, less, range(c, d))):
                 words = set(encoded.words())
-                spans[side].extend(encoded.offsets[i] for i in places if i in words)
+                spans[side].extend(i for i in places if i in words)
     if not all(spans):
         what = "share no word" if protocol == "nangia" else "differ by words left out only"
         return f"the two sentences {what}"

@@ -85,7 +85,11 @@ class Fluency(Measure):
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of every sentence."""
         items = tuple(Item(one.id, ((one.text, None),), (one.document,)) for one in self.items)
-        return (Asked("score", Frozen({}), ("documents",), items),)
+        whole = len({one.text for one in self._all})
+        told = f"{len(items)} of {whole} sentences, chosen by hash"
+        if whole < len(self._all):
+            told += f"; {len(self._all) - whole} stand there more than once and count once"
+        return (Asked("score", Frozen({}), ("documents",), items, notes=(told,)),)
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:

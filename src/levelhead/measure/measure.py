@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
-from levelhead.measure.aspects import Judge, refuse_nothing
+from levelhead.measure.aspects import Judge, jackknife, refuse_nothing
 from levelhead.measure.readouts import read
 from levelhead.models.checkpoints import NoHead
 
@@ -87,9 +87,9 @@ class Measure(ABC):
         """What was sampled, for an aspect."""
         return self.sampled(readouts).design(grouped=aspect.null == "deal")
 
-    def among(self, readouts: Readouts, aspect: Aspect) -> float:
-        """Variance of an aspect that its design cannot see."""
-        return 0.0
+    def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
+        """An aspect's value with one block left out after another of what its design cannot see."""
+        return []
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Numbers and notes of its own."""
@@ -183,7 +183,7 @@ class Measure(ABC):
             p=p,
             unit=head.unit,
             direction=head.direction,
-            comparable=head.comparable,
+            comparable=self.comparable(head, readouts),
             detectable=main.detectable or own.detectable,
             n=len(sampled),
             dropped=tuple(
@@ -207,8 +207,13 @@ class Measure(ABC):
             aspect.per_item(readouts),
             self.design(readouts, aspect),
             name=name,
-            among=self.among(readouts, aspect),
+            among=jackknife(self.left_out(readouts, aspect)),
         )
+
+    def comparable(self, aspect: Aspect, readouts: Readouts) -> str:
+        """What must be the same for two values to be compared: formula, data and every option."""
+        told = {"data": self.data, "options": self.settings, "facts": readouts.facts}
+        return f"{aspect.comparable} ({content_hash(told)[:12]})"
 
     def aspect(self, name: str) -> Aspect:
         """One of its formulas, by name."""
@@ -230,7 +235,8 @@ class Measure(ABC):
             return (), (
                 f"{flags} of {len(readouts)} items are flagged; without them: {error.what}",
             )
-        return (found,), ()
+        note = f"p is of the {found.n} of {len(readouts)} items without a flag"
+        return (found,), ((note,) if self.tests_unflagged and flags else ())
 
     def _clean_p(self, clean: Sequence[Estimate]) -> PValue | None:
         if not clean or (p := clean[0].p) is None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measure.readouts:answers"
-REVISION = 1
+REVISION = 2
 """Raised when the numbers of a shard change, so that stored ones are not taken for new."""
 NO_FACTS = Frozen({})
 MEMORY = "memory://levelhead-readouts"
@@ -64,8 +64,8 @@ class Readouts:
     """`[answers, r]` one by one, where they are averaged."""
     owner: tuple[int, ...]
     """The item each of these belongs to."""
-    texts: tuple[str, ...]
-    """And what it was asked in."""
+    asks: tuple[Ask, ...]
+    """And what was asked."""
     lost: tuple[tuple[str, int], ...] = ()
     """Why single questions of averaged items could not be read, and how many."""
     facts: Frozen = NO_FACTS
@@ -104,7 +104,6 @@ class Readouts:
             for i, name in enumerate(self.factors)
             if factors is None or name in factors
         }
-        # A factor with as many units as another one has, one for one, is the same factor.
         within = [item.group for item in self.items] if grouped else None
         return crossed(labels, within=within)
 
@@ -121,7 +120,7 @@ class Readouts:
             values=self.values[torch.tensor(kept)],
             answers=self.answers[rows] if rows else self.answers[:0],
             owner=tuple(number[self.owner[i]] for i in rows),
-            texts=tuple(self.texts[i] for i in rows),
+            asks=tuple(self.asks[i] for i in rows),
         )
 
 
@@ -215,6 +214,12 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
             f"there is nothing to ask: {told or 'the data are empty'}",
             mend="check the data, the words and the corpus",
         )
+    twice = [name for name, n in Counter(item.id for item in asked.items).items() if n > 1]
+    if twice:
+        raise LevelheadError(
+            f"{len(twice)} items have the same id as another, such as {twice[0]!r}",
+            mend="give every item an id of its own",
+        )
     content: dict[str, Ask] = {}
     hashes = []
     for item in asked.items:
@@ -263,7 +268,8 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
     values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
     dropped: list[tuple[Item, str]] = []
     items: list[Item] = []
-    one_by_one, owner, texts = [], [], []
+    one_by_one, owner = [], []
+    asks: list[Ask] = []
     lost: Counter[str] = Counter()
     for item, hashes in zip(asked.items, plan.hashes, strict=True):
         found = [
@@ -282,7 +288,7 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
             ]
             one_by_one.append(stacked)
             owner += [len(items)] * len(rows)
-            texts += [str(ask[0]) for ask in kept]
+            asks += kept
             stacked = stacked.mean(axis=0)
         items.append(item)
         values.append(stacked)
@@ -299,7 +305,7 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
         dropped=tuple(dropped),
         answers=torch.from_numpy(np.concatenate(one_by_one)) if one_by_one else torch.zeros(0, 0),
         owner=tuple(owner),
-        texts=tuple(texts),
+        asks=tuple(asks),
         lost=tuple(sorted(lost.items())),
         facts=asked.facts,
         notes=asked.notes,

@@ -94,12 +94,13 @@ def run(
         return Measured(own)
     base = asked(against)
     theirs = measured(against, base)
+    pairs = zip(measures, base, found, zip(theirs, own, strict=True), strict=True)
+    comparisons = [compared(m, one, two, both, judge=judge) for m, one, two, both in pairs]
+    differences = corrected([one.difference for one in comparisons])
     return Measured(
         own,
         tuple(
-            compared(measure, one, other, pair, judge=judge)
-            for measure, one, other, pair in zip(
-                measures, base, found, zip(theirs, own, strict=True), strict=True
-            )
+            one.model_copy(update={"difference": difference})
+            for one, difference in zip(comparisons, differences, strict=True)
         ),
     )

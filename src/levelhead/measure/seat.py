@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast, final, get_args
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -147,7 +148,10 @@ class Seat(Measure):
             return {f"seat/{file.path}": file.sha256}
         return {
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
-            **{f"corpus {name}": digest for name, digest in self._found.sources},
+            **{
+                f"corpus {i}: {name}": digest
+                for i, (name, digest) in enumerate(self._found.sources, 1)
+            },
         }
 
     @cached_property
@@ -278,23 +282,20 @@ class Seat(Measure):
         """The words of X and of Y."""
         return self.sampled(readouts).design(grouped=True)
 
-    def among(self, readouts: Readouts, aspect: Aspect) -> float:
-        """What the choice of contexts adds: a jackknife that leaves out one block after another.
+    def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
+        """The value without each of twenty blocks of contexts.
 
-        Added whole to the variance between words, which holds the target words' own part of it
-        already: rather too wide than too narrow.
+        Their variance is added whole to that between words, which holds the target words' own part
+        of it already: rather too wide than too narrow.
         """
-        if self.test is not None or not readouts.owner:
-            return 0.0
-        block = np.array([_block(text) for text in readouts.texts])
+        if self.test is not None:
+            return []
+        block = np.array([_block(ask) for ask in readouts.asks])
         whole = self.design(readouts, aspect)
-        found = np.array(
-            [
-                float(aspect.value(_averaged(readouts, block != left_out), whole))
-                for left_out in range(BLOCKS)
-            ]
-        )
-        return float((BLOCKS - 1) / BLOCKS * ((found - found.mean()) ** 2).sum())
+        return [
+            float(aspect.value(_averaged(readouts, block != left_out), whole))
+            for left_out in range(BLOCKS)
+        ]
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The value against the number of contexts a word."""
@@ -360,7 +361,10 @@ def _order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     return np.array(found)
 
 
-def _block(text: str) -> int:
+def _block(ask: Ask) -> int:
+    """A context's block, by what stands around the word: matched contexts stay together."""
+    text, start, end = cast("tuple[str, int, int]", ask)
+    text = text[:start] + text[end:]
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % BLOCKS
 
 

@@ -6,10 +6,11 @@ so the label flips with it: the twin of a stereotype is an anti-stereotype.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
@@ -19,11 +20,11 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TwinTriple
-from levelhead.data.lexicon import Lexicon
+from levelhead.data.lexicon import Lexicon, lexicon
 from levelhead.data.lint import lint
 from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
-from levelhead.data.words import tokens
+from levelhead.data.words import folded, tokens
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, percent_interval
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
@@ -41,6 +42,10 @@ Part = Literal["all", "dev", "test"]
 Scale = Literal["probability", "logit"]
 PAPER = "Dawkins et al. 2024"
 SWAPPED = "stereoset-swapped"
+FACTORS = ("units",)
+Units = Literal["auto", "terms", "items"]
+FEWEST = 5
+"""Items that the top share of a control must hold: of fewer, it is a maximum."""
 
 
 def strength_of(p: torch.Tensor) -> torch.Tensor:
@@ -79,12 +84,16 @@ class Twins(Measure):
     top: float = 0.1
     """The share of items that the headline averages: the largest."""
     rounding: Rounding = "round"
+    units: Units = "auto"
+    """What was sampled: "terms" (items on one target term are drawn together) or "items". "auto":
+    terms, where there are at least eight."""
 
     linted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         chosen(self.part, get_args(Part), "part")
         chosen(self.rounding, get_args(Rounding), "rounding")
+        chosen(self.units, get_args(Units), "units")
 
     @cached_property
     def items(self) -> tuple[TwinTriple, ...]:
@@ -119,6 +128,29 @@ class Twins(Measure):
         """The items that the linter flags."""
         return frozenset(flag.item for flag in lint(self.items))
 
+    @cached_property
+    def sides(self) -> tuple[str, str]:
+        """The groups of originals, as the data name them."""
+        names = sorted({one.group for one in self.items})
+        if len(names) != 2:
+            raise NotMeasurable(
+                f"originals of {len(names)} groups ({', '.join(names) or 'none'})",
+                mend="twins compare two groups: name the one of every original, two in all",
+            )
+        return names[0], names[1]
+
+    def item(self, one: TwinTriple, *asks: tuple[str, str]) -> Item:
+        """A triple and some pairs of texts that are asked of it."""
+        unit = _term(one) if self.by_term else one.id
+        return Item(one.id, asks, (unit,), one.group, flagged=one.id in self.flags)
+
+    @cached_property
+    def by_term(self) -> bool:
+        """Whether items on one target term are drawn together."""
+        if self.units != "auto":
+            return self.units == "terms"
+        return len({_term(one) for one in self.items}) >= 8
+
     def top_mean(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
         """The mean over the top share of the items drawn, chosen anew for every draw."""
         return top_mean(drawn(values, draw), self.top, self.rounding)
@@ -132,8 +164,11 @@ class Twins(Measure):
         that moved s, it would move it one way for originals of one gender and the other way for
         those of the other, and only one of them would look like a stereotype.
         """
-        found = []
-        clean = readouts.some(lambda item: not item.flagged)
+        found: list[Estimate] = []
+        try:
+            clean = readouts.some(lambda item: not item.flagged)
+        except NotMeasurable:
+            return (), "swap artefact not excluded: every item is flagged"
         names = tuple(clean.groups)
         for group in names:
             try:
@@ -164,7 +199,8 @@ class Bias(Twins):
     tests_unflagged: ClassVar[bool] = True
     unit: ClassVar[str]
     reach: ClassVar[float]
-    comparable: ClassVar[str]
+    alike: ClassVar[str]
+    """What values of it may be compared with."""
     called: ClassVar[str]
 
     @abstractmethod
@@ -183,7 +219,7 @@ class Bias(Twins):
             low=-self.reach,
             high=self.reach,
             direction="larger: the stereotype is preferred more, on the most biased items",
-            comparable=f"{self.comparable}, top {self.top:g}",
+            comparable=f"{self.alike}, top {self.top:g}",
             parity=None,
             null="flip",
             alternative="greater",
@@ -194,7 +230,7 @@ class Bias(Twins):
             name="signed mean",
             over=mean,
             direction="above 0: the stereotype is preferred; below 0: the anti-stereotype",
-            comparable=f"{self.comparable}, signed mean",
+            comparable=f"{self.alike}, signed mean",
             parity=0.0,
             alternative="two-sided",
             method=None,
@@ -252,34 +288,14 @@ class Strength(Bias):
         return 2.0 if self.scale == "probability" else float("inf")
 
     @property
-    def comparable(self) -> str:  # type: ignore[override]
+    def alike(self) -> str:  # type: ignore[override]
         """With Strength on the same scale."""
         return f"strength, {self.scale}, {SWAPPED if self.triples is None else 'own triples'}"
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """Whether each of four sentences follows."""
-        return (
-            Asked(
-                "follows",
-                Frozen({}),
-                ("contexts",),
-                tuple(
-                    Item(
-                        one.id,
-                        (
-                            (one.context, one.stereotype),
-                            (one.context, one.anti_stereotype),
-                            (one.twin_context, one.twin_stereotype),
-                            (one.twin_context, one.twin_anti_stereotype),
-                        ),
-                        (one.id,),
-                        one.group,
-                        one.id in self.flags,
-                    )
-                    for one in self.items
-                ),
-            ),
-        )
+        items = tuple(self.item(one, *_four(one)) for one in self.items)
+        return (Asked("follows", Frozen({}), FACTORS, items),)
 
     def bias_of(self, readouts: Readouts) -> torch.Tensor:
         """s, of probabilities or of log-odds."""
@@ -302,35 +318,20 @@ class Contrast(Bias):
     called: ClassVar[str] = "contrast"
     unit: ClassVar[str] = "nats"
     reach: ClassVar[float] = float("inf")
-    comparable: ClassVar[str] = "contrast, one vocabulary"
+    alike: ClassVar[str] = "contrast, one vocabulary"
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of each of four sentences after its context."""
-        return (
-            Asked(
-                "score",
-                Frozen({}),
-                ("contexts",),
-                tuple(
-                    Item(
-                        one.id,
-                        tuple(
-                            (f"{first} {second}", ((len(first) + 1, len(first) + 1 + len(second)),))
-                            for first, second in (
-                                (one.context, one.stereotype),
-                                (one.context, one.anti_stereotype),
-                                (one.twin_context, one.twin_stereotype),
-                                (one.twin_context, one.twin_anti_stereotype),
-                            )
-                        ),
-                        (one.id,),
-                        one.group,
-                        one.id in self.flags,
-                    )
-                    for one in self.items
-                ),
-            ),
+        items = tuple(
+            self.item(one)._replace(
+                asks=tuple(
+                    (f"{first} {second}", ((len(first) + 1, len(first) + 1 + len(second)),))
+                    for first, second in _four(one)
+                )
+            )
+            for one in self.items
         )
+        return (Asked("score", Frozen({}), FACTORS, items),)
 
     def bias_of(self, readouts: Readouts) -> torch.Tensor:
         """s, of log-likelihoods."""
@@ -375,10 +376,11 @@ class Distance(Twins):
         signed = replace(
             top,
             name="signed difference",
-            per_item=_signed,
+            per_item=self.signed,
             over=mean,
             low=-1.0,
-            direction="above 0: unrelated sentences follow F contexts more readily than M contexts",
+            direction="above 0: unrelated sentences follow contexts of the first group, by name, "
+            "more readily",
             comparable="distance, signed difference",
             parity=0.0,
             null="flip",
@@ -391,60 +393,67 @@ class Distance(Twins):
         words = any_lexicon(self.lexicon)
         real, control = [], []
         for one in self.items:
-            item = Item(
-                one.id,
-                ((one.context, one.unrelated), (one.twin_context, one.twin_unrelated)),
-                (one.id,),
-                one.group,
-                one.id in self.flags,
-            )
-            real.append(item)
+            own, twin = (one.context, one.unrelated), (one.twin_context, one.twin_unrelated)
+            real.append(self.item(one, own, twin))
             other = placebo(one.context, words)
-            if other.twin is None or len(other.changes) != _changed(one.context, one.twin_context):
-                continue  # no placebo changes as many words
-            asks = (item.asks[0], (other.twin, one.unrelated))
-            control.append(item._replace(asks=asks))
-        empty = Frozen({})
-        asked = [Asked("follows", empty, ("contexts",), tuple(real))]
+            fits = other.twin is not None and one.id not in self.flags
+            if fits and len(other.changes) == _changed(one.context, one.twin_context):
+                control.append(self.item(one, own, (other.text, one.unrelated)))
+        asked = [Asked("follows", Frozen({}), FACTORS, tuple(real))]
         if control:
-            asked.append(Asked("follows", empty, ("contexts",), tuple(control), optional=True))
+            asked.append(Asked("follows", Frozen({}), FACTORS, tuple(control), optional=True))
         return tuple(asked)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Wrong predictions by gender, and D against placebo twins, paired by item."""
         real = found[0]
-        wrong = [self._wrong(real, judge, group, column) for group, column in (("F", 0), ("M", 1))]
-        notes = []
-        if len(found) < 2 or not len(found[1]):
-            return Beside(tuple(wrong), ("no context has a placebo twin: D has no parity here",))
-        placebos = found[1]
+        wrong = [self._wrong(real, judge, column) for column in (0, 1)]
+        placebos = found[1] if len(found) > 1 else ()
+        least = math.ceil(FEWEST / self.top)
+        if len(placebos) < least or isinstance(placebos, tuple):
+            why = f"{len(placebos)} unflagged contexts have a placebo twin, {least} are needed"
+            return Beside(tuple(wrong), (f"distance has no parity here: {why}",))
         try:
             pairs = self._against(real, placebos, judge)
         except NotMeasurable as error:
-            return Beside(tuple(wrong), (f"D cannot be set against placebo twins: {error.what}",))
+            return Beside(tuple(wrong), (f"distance has no parity here: {error.what}",))
+        notes = []
         notes.append(
             f"parity is the distance of placebo twins, which {len(placebos)} of {len(real)} "
-            "contexts have; p compares these contexts' own distance with it"
+            f"contexts have; p compares it with these contexts' own {pairs[0].value:.4g}"
         )
         _, control, excess = pairs
         return Beside(
             (*wrong, *pairs), tuple(notes), control.value, excess.p, detectable=excess.detectable
         )
 
-    def _wrong(self, real: Readouts, judge: Judge, group: str, column: int) -> Estimate:
+    def _wrong(self, real: Readouts, judge: Judge, column: int) -> Estimate:
         share = replace(
             self.aspects[1],
-            name=f"wrong predictions, {group} contexts",
-            per_item=lambda readouts: (_by_gender(readouts)[:, column] > 0.5).double(),
+            name=f"wrong predictions, {self.sides[column]} contexts",
+            per_item=lambda readouts: (self.by_group(readouts)[:, column] > 0.5).double(),
             over=lambda values, draw: 100 * mean(values, draw),
             low=0.0,
             high=100.0,
             unit="% of unrelated sentences taken to follow",
             parity=None,
             null=None,
-            closed=_share,
         )
-        return judge.estimate(share, share.per_item(real), self.design(real, share), tested=False)
+        values = share.per_item(real)
+        if float(values.min()) == float(values.max()):
+            share = replace(share, closed=_share)  # all or none: resampling knows no other
+        return judge.estimate(share, values, self.design(real, share), tested=False)
+
+    def by_group(self, readouts: Readouts) -> torch.Tensor:
+        """`[n, 2]` p(next | unrelated) after either group's context, whichever is the original."""
+        p = readouts.values[..., 0].exp()
+        original = torch.tensor([item.group == self.sides[0] for item in readouts.items])
+        return torch.where(original[:, None], p, p.flip(1))
+
+    def signed(self, readouts: Readouts) -> torch.Tensor:
+        """p(next | unrelated) after the first group's contexts less that after the second's."""
+        p = self.by_group(readouts)
+        return p[:, 0] - p[:, 1]
 
     def _against(self, real: Readouts, placebos: Readouts, judge: Judge) -> tuple[Estimate, ...]:
         kept = {item.id for item in placebos.items}
@@ -488,14 +497,28 @@ def _changed(old: str, new: str) -> int:
     return sum(max(b - a, d - c) for kind, a, b, c, d in codes if kind != "equal")
 
 
-def _by_gender(readouts: Readouts) -> torch.Tensor:
-    """`[n, 2]` p(next | unrelated) after the F and the M context, whichever is the original."""
-    p = readouts.values[..., 0].exp()
-    original = torch.tensor([item.group == "F" for item in readouts.items])
-    return torch.where(original[:, None], p, p.flip(1))
+def _four(one: TwinTriple) -> tuple[tuple[str, str], ...]:
+    """Contexts with a stereotype, an anti-stereotype, and the twins of these."""
+    return (
+        (one.context, one.stereotype),
+        (one.context, one.anti_stereotype),
+        (one.twin_context, one.twin_stereotype),
+        (one.twin_context, one.twin_anti_stereotype),
+    )
 
 
-def _signed(readouts: Readouts) -> torch.Tensor:
-    """p(next | unrelated) after F contexts less that after M contexts."""
-    p = _by_gender(readouts)
-    return p[:, 0] - p[:, 1]
+@cache
+def _terms() -> frozenset[str]:
+    """The words that mark a gender."""
+    words = lexicon("gender-en")
+    return frozenset(folded(word) for group in words.groups for word in words.words(group))
+
+
+def _term(one: TwinTriple) -> str:
+    """The target term of a triple: the first word of its context that marks a gender.
+
+    StereoSet asked for many contexts on each of a few dozen terms; items on one term are not
+    independent. The enhanced data do not name the term.
+    """
+    words = (folded(token.text) for token in tokens(one.context))
+    return next((word for word in words if word in _terms()), one.id)

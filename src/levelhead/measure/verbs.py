@@ -42,7 +42,9 @@ def embed(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text, start, end): the vector of a word; (text,): of the sentence."""
     texts = [str(row[0]) for row in rows]
     spans: Any = None if len(rows[0]) == 1 else [(row[1], row[2]) for row in rows]
-    return Question(asks.embedding(lm, texts, spans, settings.get("pooling")))
+    reading = asks.embedding(lm, texts, spans, settings.get("pooling"))
+    # Around a word unknown ones may stand; a sentence is read whole.
+    return _known(lm, reading) if spans is None else Question(reading)
 
 
 def follows(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
@@ -63,7 +65,7 @@ def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 
 
 def score(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text, spans or null): the log-probability of the spans, and how many tokens they hold."""
+    """(text, spans, positions of tokens, or null): a log-probability, and of how many tokens."""
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
     ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
     reading, counts = ask(lm, [str(row[0]) for row in rows], spans)

@@ -74,7 +74,9 @@ def classes(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
     return Reading(_rows(lm.tokens.encode(texts)), Classes("classifier"))
 
 
-def continuing(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None) -> Scored:
+def continuing(
+    lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span | int]] | None
+) -> Scored:
     """A causal model's log-probability: every token is read at the position before it."""
     encoded = lm.tokens.encode(texts)
     wanted = [[i for i in one if i > 0] for one in _scored(lm, encoded, texts, spans)]
@@ -87,15 +89,16 @@ def continuing(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | N
     return reading, [len(positions) for positions in wanted]
 
 
-def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None) -> Scored:
+def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span | int]] | None) -> Scored:
     """A masked model's pseudo log-likelihood: a row for every token, with that token masked."""
     encoded = lm.tokens.encode(texts)
     wanted = _scored(lm, encoded, texts, spans)
     _check_scored(wanted, texts)
-    rows, targets, items = [], [], []
+    rows, targets, items, mask = [], [], [], lm.tokens.mask
     for item, (one, positions) in enumerate(zip(encoded, wanted, strict=True)):
         for i in positions:
-            rows.append(_with(one.row, {i: lm.tokens.mask}))
+            ids = one.row.ids
+            rows.append(one.row._replace(ids=(*ids[:i], mask, *ids[i + 1 :])))
             targets.append((Target(i, (one.row.ids[i],), (0,)),))
             items.append(item)
     reading = Reading(tuple(rows), LogProbs(tuple(targets), columns=1), tuple(items))
@@ -104,10 +107,6 @@ def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None
 
 def _rows(encoded: Sequence[Encoded]) -> tuple[Row, ...]:
     return tuple(one.row for one in encoded)
-
-
-def _with(row: Row, changes: dict[int, int]) -> Row:
-    return row._replace(ids=tuple(changes.get(i, token) for i, token in enumerate(row.ids)))
 
 
 def _pooled(lm: LM, encoded: Encoded, pooling: Pooling | None) -> tuple[int, ...]:
@@ -136,15 +135,22 @@ def _scored(
     lm: LM,
     encoded: Sequence[Encoded],
     texts: Sequence[str],
-    spans: Sequence[Sequence[Span]] | None,
+    spans: Sequence[Sequence[Span | int]] | None,
 ) -> list[list[int]]:
+    """The tokens that are scored: all, those of some characters, or some by their position."""
     if spans is None:
         for one, text in zip(encoded, texts, strict=True):
             lm.tokens.known(one, one.words(), text)
         return [list(one.words()) for one in encoded]
     _same_length(texts, spans)
     return [
-        sorted({i for span in own for i in lm.tokens.at(one, span, text)})
+        sorted(
+            {
+                i
+                for span in own
+                for i in ((span,) if isinstance(span, int) else lm.tokens.at(one, span, text))
+            }
+        )
         for one, own, text in zip(encoded, spans, texts, strict=True)
     ]
 

@@ -53,12 +53,21 @@ def test_probabilities_and_the_mass_covered():
 def test_relative_probability_is_of_the_own_group_given_knowledge():
     lm, ruler = model("cloze"), made("cloze_relative")
     (found,) = ruler.read(lm)
-    values = dict(ruler(lm, judge=JUDGE).per_item)
+    result = ruler(lm, judge=JUDGE)
+    values = dict(result.per_item)
     one = next(one for one in prompts() if one.kind == "unrelated" and one.dominated == "male")
     base = next(o for o in prompts() if o.kind == "base" and o.occupation == one.occupation)
     ratio = masses(lm, one.text(" [SEP] "))[1] / masses(lm, base.text())[1]
     assert values[one.id] == pytest.approx(math.log(ratio), rel=1e-4)
     assert len(values) == len(found) - len(THINGS)
+    kinds = {}
+    for item in found.items:
+        if item.kind != "base":
+            kinds.setdefault(item.kind, []).append(values[item.id])
+    means = {kind: sum(own) / len(own) for kind, own in kinds.items()}
+    assert result.value == pytest.approx(sum(means.values()) / len(means))
+    for kind, own in means.items():
+        assert result.aside(f"kind: {kind}").value == pytest.approx(own)
 
 
 def test_the_paper_counts_group_words_among_the_top_k():

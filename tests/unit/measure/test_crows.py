@@ -4,11 +4,14 @@ import pytest
 import torch
 import zoo
 from rulers import JUDGE, made, model, pairs
+from tokenizers.processors import TemplateProcessing
+from vocabularies import byte_level
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped
 from levelhead.data.items import MinimalPair
 from levelhead.measure.crows import Crows
+from levelhead.measure.verbs import VERBS
 from levelhead.models.load import load
 
 
@@ -55,15 +58,50 @@ def test_a_causal_model_is_scored_by_the_sentence():
     assert float(ruler.margins(found)[0]) == pytest.approx(float(more - less), rel=1e-4)
 
 
-def test_a_tie_counts_half_or_not_at_all():
+def test_a_tie_counts_half():
     lm = model("crows")
     same = MinimalPair("same", "gender", "stereo", "the man is here.", "the man is here.")
-    own = (*pairs(3), same)
-    values = {
-        rule: Crows(own, ties=rule, protocol="sentence")(lm, judge=JUDGE).value
-        for rule in ("half", "paper")
-    }
-    assert values["half"] - values["paper"] == pytest.approx(100 / 8)
+    three = Crows(pairs(3), protocol="sentence")(lm, judge=JUDGE)
+    four = Crows((*pairs(3), same), protocol="sentence")(lm, judge=JUDGE)
+    assert four.value == pytest.approx((3 * three.value + 50) / 4)
+    assert four.interval.low <= four.value <= four.interval.high
+
+
+def test_protocols_that_mask_are_refused_for_causal_models():
+    lm = load(zoo.folder("llama", "LlamaForCausalLM"))
+    with pytest.raises(LevelheadError, match="masks tokens, which a causal model cannot"):
+        made("crows", protocol="meade")(lm)
+
+
+def test_a_first_word_that_cannot_be_scored_drops_the_pair():
+    own = tuple(
+        MinimalPair(f"p{i}", "gender", "stereo", f"{a} is {c}.", f"{b} is {c}.")
+        for i, (a, b, c) in enumerate(
+            [("he", "she", "here"), ("the man", "the woman", "here"), ("the man", "the she", "in")]
+        )
+    )
+    lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
+    lm.tokens.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A")
+    (found,) = Crows(own).read(lm, store="memory://first")
+    assert [(item.id, why.split(",")[0]) for item, why in found.dropped] == [
+        ("p0", "they differ in the first token")
+    ]
+    (whole,) = Crows(own).read(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
+    assert not whole.dropped
+
+
+def test_byte_level_tokens_without_width_are_scored():
+    """A space of its own has no characters left once offsets are trimmed."""
+    lm = byte_level(load(zoo.folder("bert", "BertForMaskedLM")))
+    own = [
+        MinimalPair(f"p{i}", "gender", "stereo", f"the  man is {c}.", f"the  woman is {c}.")
+        for i, c in enumerate(("here", "there", "in"))
+    ]
+    (asked,) = Crows(tuple(own)).asked(lm)
+    encoded = lm.tokens.encode([own[0].more])[0]
+    assert any(low == high for low, high in encoded.offsets[1:-1])
+    assert all(asked.items[i].asks for i in range(3))
+    VERBS["score"](lm, [item.asks[0] for item in asked.items], {})
 
 
 def test_a_pair_that_differs_by_a_word_left_out_has_nothing_to_score_for_meade():

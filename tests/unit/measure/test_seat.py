@@ -8,6 +8,7 @@ import zoo
 from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.measure.aspects import jackknife
 from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
 from levelhead.models.load import load
 
@@ -108,12 +109,12 @@ def test_fewer_contexts_are_the_first_of_more():
 def test_contexts_that_differ_widen_the_interval():
     ruler, lm = made("seat"), model("seat")
     (found,) = ruler.read(lm)
-    among = ruler.among(found, ruler.headline)
+    among = jackknife(ruler.left_out(found, ruler.headline))
     assert among > 0
     steady = found.answers.clone()
     means = found.values[torch.tensor(found.owner)]
     calm = dataclasses.replace(found, answers=means + (steady - means) / 100)
-    assert ruler.among(calm, ruler.headline) < among / 1000
+    assert jackknife(ruler.left_out(calm, ruler.headline)) < among / 1000
 
 
 def test_the_context_jackknife_agrees_with_a_bootstrap_of_contexts():
@@ -121,9 +122,10 @@ def test_the_context_jackknife_agrees_with_a_bootstrap_of_contexts():
     (found,) = ruler.read(lm)
     aspect = ruler.aspect("difference of means")
     design = ruler.design(found, aspect)
-    names = sorted(set(found.texts))
+    around = [text[:start] + text[end:] for text, start, end in found.asks]
+    names = sorted(set(around))
     place = {text: i for i, text in enumerate(names)}
-    text = np.array([place[one] for one in found.texts])
+    text = np.array([place[one] for one in around])
     owner = torch.tensor(found.owner)
     rng = np.random.default_rng(0)
     values = []
@@ -136,7 +138,7 @@ def test_the_context_jackknife_agrees_with_a_bootstrap_of_contexts():
             again = dataclasses.replace(found, values=total / count[:, None])
             values.append(float(aspect.value(again, design)))
     slow = float(np.std(values, ddof=1))
-    fast = ruler.among(found, aspect) ** 0.5
+    fast = jackknife(ruler.left_out(found, aspect)) ** 0.5
     assert fast == pytest.approx(slow, rel=0.5)  # twenty blocks know it to about a sixth
 
 
@@ -161,6 +163,18 @@ def test_a_published_test_is_of_sentences(monkeypatch):
     vectors = [lm.embed(texts, pooling="mean").double() for _, texts in sets.values()]
     (found,) = ruler.read(lm)
     assert float(ruler.reduce(found)) == pytest.approx(seat_of(*vectors), rel=1e-5)
+
+
+def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
+    known = ("she is quick.", "he is quick.", "the man is here.")
+    sets = {role: (role, (*known, "the emperor is here.")) for role in ("targ1", "targ2", "attr1")}
+    monkeypatch.setattr(
+        "levelhead.measure.seat.seat_test", lambda name: sets | {"attr2": ("attr2", known)}
+    )
+    (found,) = Seat(test="sent-weat6").read(model("seat"))
+    assert [item.id for item, _ in found.dropped] == [
+        f"{side}: the emperor is here." for side in "XYA"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from rulers import JUDGE, made, model, triples
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.measure.twins import Contrast, Distance, Strength
 
 
@@ -136,12 +136,14 @@ def test_distance_is_symmetric_in_its_twins_and_signed_beside():
 def test_placebo_twins_change_as_many_words_and_give_parity():
     lm, ruler = model("distance"), made("distance")
     real, control = ruler.asked(lm)
-    assert len(control.items) == len(real.items)
-    for one, other in zip(real.items, control.items, strict=True):
-        assert one.asks[0] == other.asks[0]
+    own = {item.id: item for item in real.items}
+    assert 0 < len(control.items) <= len(own)
+    for other in control.items:
+        assert not other.flagged
+        assert own[other.id].asks[0] == other.asks[0]
         before, after = (ask[0].split() for ask in other.asks)
         assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
-    result = ruler(lm, judge=JUDGE)
+    result = made("distance", triples=triples(40))(lm, judge=JUDGE)
     assert result.parity == result.aside("distance of placebo twins").value
     assert result.p == result.aside("excess over placebo twins").p
     assert {"wrong predictions, F contexts", "wrong predictions, M contexts"} <= {
@@ -153,7 +155,37 @@ def test_without_a_placebo_distance_has_no_parity():
     result = Distance(triples(), top=0.3)(model("distance"), judge=JUDGE)  # gender-en's words
     assert result.parity is None
     assert result.p is None
-    assert any("D has no parity here" in note for note in result.notes)
+    assert any("distance has no parity here" in note for note in result.notes)
+
+
+def test_groups_are_named_by_the_data():
+    renamed = tuple(
+        one._replace(group={"F": "female", "M": "male"}[one.group]) for one in triples()
+    )
+    first, second = (
+        made("distance", triples=own)(model("distance"), judge=JUDGE)
+        for own in (triples(), renamed)
+    )
+    assert second.aside("signed difference").value == first.aside("signed difference").value
+    names = [one.name for one in second.beside if one.name.startswith("wrong")]
+    assert names == ["wrong predictions, female contexts", "wrong predictions, male contexts"]
+    with pytest.raises(NotMeasurable, match="originals of 1 groups"):
+        made("distance", triples=triples()[::2])(model("distance"))
+
+
+def test_items_on_one_target_term_are_drawn_together():
+    (asked,) = made("strength").asked(model("strength"))  # woman and man: too few to draw
+    assert [item.units for item in asked.items] == [(item.id,) for item in asked.items]
+    (asked,) = made("strength", units="terms").asked(model("strength"))
+    assert {item.units for item in asked.items} == {("woman",), ("man",)}
+    words = ("mother", "father", "aunt", "uncle", "queen", "nobody", "son", "king", "aunt")
+    own = [
+        one._replace(context=f"the {word} is here.")
+        for word, one in zip(words, triples(), strict=False)
+    ]
+    (asked,) = made("strength", triples=tuple(own)).asked(model("strength"))
+    terms = [item.units[0] for item in asked.items]
+    assert terms == [*words[:5], "t5", *words[6:]]
 
 
 @pytest.mark.parametrize(

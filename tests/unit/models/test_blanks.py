@@ -1,11 +1,10 @@
 """Words in a blank: tokenized once where that is exact, and equal to the slow way everywhere."""
 
 import pytest
-import tokenizers
 import torch
 import zoo
 from assets import asset, smollm2
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from vocabularies import byte_level
 
 from levelhead.models import blanks
 from levelhead.models.load import load
@@ -48,22 +47,7 @@ def test_a_tokenizer_that_does_not_cut_at_blanks_takes_the_slow_way():
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_byte_level_bpe_of_a_masked_model(prefix):
-    lm = load(zoo.folder("bert", "BertForMaskedLM"))
-    own = tokenizers.Tokenizer(models.BPE())
-    own.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    own.decoder = decoders.ByteLevel()
-    special = ["<s>", "</s>", "<pad>", "<mask>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    own.train_from_iterator(TEXTS + WORDS, trainer)
-    fast = type(lm.tokens.tokenizer)(
-        tokenizer_object=own, bos_token="<s>", eos_token="</s>", pad_token="<pad>",
-        mask_token="<mask>",
-    )  # fmt: skip
-    object.__setattr__(lm.tokens, "tokenizer", fast)
-    check(lm)
+    check(byte_level(load(zoo.folder("bert", "BertForMaskedLM")), prefix=prefix))
 
 
 def test_words_of_as_many_tokens_share_the_row_that_masks_them_all():
