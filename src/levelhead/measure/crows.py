@@ -118,7 +118,7 @@ class Crows(Measure):
         return (
             Asked(
                 "score",
-                Frozen({}),
+                Frozen({"by": "token"} if protocol in MASKED else {}),
                 ("pairs",),
                 tuple(items),
                 facts=Frozen({"protocol": protocol}),

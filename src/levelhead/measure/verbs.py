@@ -65,10 +65,15 @@ def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 
 
 def score(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text, spans, positions of tokens, or null): a log-probability, and of how many tokens."""
+    """(text, spans or null): their log-probability, and of how many tokens it is the sum.
+
+    Spans are of characters, or, if the settings say so, positions of tokens.
+    """
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
     ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
-    reading, counts = ask(lm, [str(row[0]) for row in rows], spans)
+    by_token = settings.get("by") == "token"
+    given = {"spans": None, "places": spans} if by_token else {"spans": spans}
+    reading, counts = ask(lm, [str(row[0]) for row in rows], **given)
     return _known(lm, reading)._replace(beside=torch.tensor(counts)[:, None])
 
 

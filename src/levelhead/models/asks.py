@@ -75,11 +75,15 @@ def classes(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
 
 
 def continuing(
-    lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span | int]] | None
+    lm: LM,
+    texts: Sequence[str],
+    spans: Sequence[Sequence[Span]] | None,
+    places: Sequence[Sequence[int]] | None = None,
 ) -> Scored:
     """A causal model's log-probability: every token is read at the position before it."""
     encoded = lm.tokens.encode(texts)
-    wanted = [[i for i in one if i > 0] for one in _scored(lm, encoded, texts, spans)]
+    scored = _scored(lm, encoded, texts, spans) if places is None else places
+    wanted = [[i for i in one if i > 0] for one in scored]
     _check_scored(wanted, texts)
     targets = tuple(
         tuple(Target(i - 1, (one.row.ids[i],), (0,)) for i in positions)
@@ -89,10 +93,15 @@ def continuing(
     return reading, [len(positions) for positions in wanted]
 
 
-def masking(lm: LM, texts: Sequence[str], spans: Sequence[Sequence[Span | int]] | None) -> Scored:
+def masking(
+    lm: LM,
+    texts: Sequence[str],
+    spans: Sequence[Sequence[Span]] | None,
+    places: Sequence[Sequence[int]] | None = None,
+) -> Scored:
     """A masked model's pseudo log-likelihood: a row for every token, with that token masked."""
     encoded = lm.tokens.encode(texts)
-    wanted = _scored(lm, encoded, texts, spans)
+    wanted = _scored(lm, encoded, texts, spans) if places is None else places
     _check_scored(wanted, texts)
     rows, targets, items, mask = [], [], [], lm.tokens.mask
     for item, (one, positions) in enumerate(zip(encoded, wanted, strict=True)):
@@ -135,22 +144,15 @@ def _scored(
     lm: LM,
     encoded: Sequence[Encoded],
     texts: Sequence[str],
-    spans: Sequence[Sequence[Span | int]] | None,
+    spans: Sequence[Sequence[Span]] | None,
 ) -> list[list[int]]:
-    """The tokens that are scored: all, those of some characters, or some by their position."""
     if spans is None:
         for one, text in zip(encoded, texts, strict=True):
             lm.tokens.known(one, one.words(), text)
         return [list(one.words()) for one in encoded]
     _same_length(texts, spans)
     return [
-        sorted(
-            {
-                i
-                for span in own
-                for i in ((span,) if isinstance(span, int) else lm.tokens.at(one, span, text))
-            }
-        )
+        sorted({i for span in own for i in lm.tokens.at(one, span, text)})
         for one, own, text in zip(encoded, spans, texts, strict=True)
     ]
 

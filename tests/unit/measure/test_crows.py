@@ -101,7 +101,7 @@ def test_byte_level_tokens_without_width_are_scored():
     encoded = lm.tokens.encode([own[0].more])[0]
     assert any(low == high for low, high in encoded.offsets[1:-1])
     assert all(asked.items[i].asks for i in range(3))
-    VERBS["score"](lm, [item.asks[0] for item in asked.items], {})
+    VERBS["score"](lm, [item.asks[0] for item in asked.items], asked.settings)
 
 
 def test_a_pair_that_differs_by_a_word_left_out_has_nothing_to_score_for_meade():
