@@ -21,7 +21,6 @@ ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
 sys.path.insert(0, str(ROOT / "tests" / "work"))
 
 CAUSAL = (
-    "seat:lexicon=kaneko,targets=stereotypes",
     "contrast",
     "crows",
     "cloze",
@@ -49,8 +48,8 @@ RUNS = {
         "cloze_top",
         "pppl",
     ),
-    "stories15m": CAUSAL,
-    "SmolLM2-135M-Instruct": CAUSAL,
+    "stories15m": ("seat:lexicon=kaneko,targets=stereotypes", *CAUSAL),
+    "SmolLM2-135M-Instruct": (*CAUSAL, "seat:lexicon=kaneko,targets=stereotypes,quota=30"),
 }
 THREADS = 2
 

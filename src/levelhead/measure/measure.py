@@ -48,6 +48,14 @@ class Beside(NamedTuple):
     detectable: float | None = None
 
 
+class Tested(NamedTuple):
+    """A formula, what each item contributes to it, and what was sampled."""
+
+    aspect: Aspect
+    values: torch.Tensor
+    design: Design
+
+
 @dataclass(frozen=True)
 class Measure(ABC):
     """A ruler. Abstract; the rows of MEASURES are its final classes."""
@@ -94,6 +102,13 @@ class Measure(ABC):
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Numbers and notes of its own."""
         return Beside()
+
+    def tested(self, found: Sequence[Readouts]) -> Tested:
+        """What the headline's p is computed from, for whoever relabels it."""
+        readouts, head = found[0], self.headline
+        if self.tests_unflagged:
+            readouts = readouts.some(lambda item: not item.flagged)
+        return Tested(head, head.per_item(readouts), self.design(readouts, head))
 
     # -- what follows
 

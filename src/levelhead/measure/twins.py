@@ -27,7 +27,7 @@ from levelhead.data.swap import placebo
 from levelhead.data.words import folded, tokens
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, percent_interval
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
 from levelhead.measure.reductions import Rounding, drawn, mean, top_mean
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ class Distance(Twins):
             why = f"{len(placebos)} unflagged contexts have a placebo twin, {least} are needed"
             return Beside(tuple(wrong), (f"distance has no parity here: {why}",))
         try:
-            pairs = self._against(real, placebos, judge)
+            pairs = self._against(found, judge)
         except NotMeasurable as error:
             return Beside(tuple(wrong), (f"distance has no parity here: {error.what}",))
         notes = []
@@ -455,7 +455,9 @@ class Distance(Twins):
         p = self.by_group(readouts)
         return p[:, 0] - p[:, 1]
 
-    def _against(self, real: Readouts, placebos: Readouts, judge: Judge) -> tuple[Estimate, ...]:
+    def tested(self, found: Sequence[Readouts]) -> Tested:
+        """The distance of contexts less that of their placebo twins, paired."""
+        real, placebos = found
         kept = {item.id for item in placebos.items}
         both = torch.stack(
             [
@@ -464,9 +466,6 @@ class Distance(Twins):
             ],
             dim=1,
         )
-        design = self.design(placebos, self.headline)
-        same = replace(self.headline, name="distance, contexts with a placebo twin")
-        control = replace(self.headline, name="distance of placebo twins")
         excess = replace(
             self.headline,
             name="excess over placebo twins",
@@ -479,6 +478,12 @@ class Distance(Twins):
             low=-1.0,
             alternative="greater",
         )
+        return Tested(excess, both, self.design(placebos, self.headline))
+
+    def _against(self, found: Sequence[Readouts], judge: Judge) -> tuple[Estimate, ...]:
+        excess, both, design = self.tested(found)
+        same = replace(self.headline, name="distance, contexts with a placebo twin")
+        control = replace(self.headline, name="distance of placebo twins")
         return (
             judge.estimate(same, both[:, 0], design, tested=False),
             judge.estimate(control, both[:, 1], design, tested=False),
