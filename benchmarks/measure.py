@@ -2,9 +2,10 @@
 
     python benchmarks/measure.py [--quick] [--model DIR]
 
-read          the worst measure: items to stored readouts / transformers' encoder alone, run bare
-              over the same batches, without any head
+read          the worst measure: items to stored readouts / the bare forwards they need, over the
+              same batches: transformers' encoder, and its head at the tokens that are read
 measures      the same ratio for each
+encoder       the same with the encoder alone, without any head, for information
 pppl          the ratio of PPPL, whose forwards have one masked token a row
 shared_three  cloze, cloze_probability and cloze_relative in one run / cloze alone, read and judged
 judge         seconds to judge a measure's stored readouts (intervals, nulls), for information
@@ -22,6 +23,7 @@ import json
 import os
 import secrets
 import time
+from operator import sub
 from pathlib import Path
 
 import torch
@@ -35,19 +37,20 @@ from levelhead.measure.table import parsed
 from levelhead.measure.verbs import SHARD, VERBS
 from levelhead.models.batches import padded
 from levelhead.models.load import load
+from levelhead.models.readings import LogProbs, TopWords
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
 os.environ.setdefault("LEVELHEAD_DATA", str(ASSETS / "data"))
 
 PIECES = {  # how many items a piece has, and how many pieces are taken, in full and with --quick
-    "seat": (12, 8, 3),
-    "strength": (64, 8, 2),
-    "distance": (128, 6, 2),
-    "contrast": (16, 6, 2),
-    "crows": (32, 6, 2),
-    "cloze": (64, 6, 2),
-    "cloze_top": (256, 6, 2),
-    "pppl": (16, 6, 2),
+    "seat": (12, 8, 2),
+    "strength": (48, 8, 1),
+    "distance": (96, 6, 1),
+    "contrast": (8, 8, 1),
+    "crows": (16, 8, 1),
+    "cloze": (32, 8, 1),
+    "cloze_top": (128, 6, 1),
+    "pppl": (8, 8, 1),
 }
 
 
@@ -72,28 +75,47 @@ def batches(lm, asked) -> list:
         rows = [content[key] for key in shard.items]
         reading = VERBS[asked.verb](lm, rows, asked.settings).reading
         for indices, _ in lm.batching.over(reading.rows, lambda indices: indices):
-            found.append((reading.rows, indices))
+            found.append((reading.rows, indices, places(reading.readout, indices)))
     return found
 
 
-def ratio(lm, asked_pieces, repeats: int) -> float:
-    """CPU time of reading over that of the bare encoder."""
+def places(readout, indices) -> list[int] | None:
+    """The token of each row at which the vocabulary head is read; None if it is not."""
+    if isinstance(readout, LogProbs):
+        return [readout.targets[i][0].position for i in indices]
+    if isinstance(readout, TopWords):
+        return [readout.positions[i] for i in indices]
+    return None
+
+
+def bare(model, batch, where, verb: str) -> None:
+    """The forward a batch needs, in plain transformers."""
+    output = model.bert(**batch.inputs)
+    if verb == "follows":
+        model.cls.seq_relationship(output.pooler_output).log_softmax(-1)
+    elif where is not None:
+        hidden = output.last_hidden_state[torch.arange(len(where)), torch.tensor(where)]
+        model.cls.predictions(hidden).log_softmax(-1)
+
+
+def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
+    """CPU time of reading over that of the bare forwards, and over that of the encoder alone."""
     work = [(piece, batches(lm, piece)) for piece in asked_pieces]
-    ours = bare = 0.0
+    model, times = lm.anatomy.model, [0.0, 0.0, 0.0]
     for turn in range(repeats + 1):
         for piece, rows in work:
-            began = time.process_time()
+            marks = [time.process_time()]
             read(lm, [piece], store=fresh())
-            middle = time.process_time()
+            marks.append(time.process_time())
             with torch.no_grad():
-                for own, indices in rows:
-                    batch = padded(own, indices, pad=lm.tokens.pad, device=lm.device)
-                    lm.anatomy.backbone(**batch.inputs)
-            end = time.process_time()
+                for verb in (piece.verb, "encoder"):
+                    for own, indices, where in rows:
+                        batch = padded(own, indices, pad=lm.tokens.pad, device=lm.device)
+                        bare(model, batch, where if verb == piece.verb else None, verb)
+                    marks.append(time.process_time())
             if turn:  # the first is for warming up
-                ours += middle - began
-                bare += end - middle
-    return ours / bare
+                times = [sum(pair) for pair in zip(times, map(sub, marks[1:], marks), strict=True)]
+    return times[0] / times[1], times[0] / times[2]
 
 
 def shared_three(lm, prompts, repeats: int) -> float:
@@ -131,12 +153,12 @@ def main() -> None:
     torch.set_num_threads(1)
     lm = load(given.model)
     repeats = 1 if given.quick else 3
-    found = {}
+    found, encoder = {}, {}
     for name, (size, many, few) in PIECES.items():
         measure = parsed(f"{name}:limit=200" if name == "pppl" else name)
         parts = pieces(measure.asked(lm)[0], size, few if given.quick else many)
-        found[name] = round(ratio(lm, parts, repeats), 3)
-        print(name, found[name], flush=True)
+        found[name], encoder[name] = (round(one, 3) for one in ratio(lm, parts, repeats))
+        print(name, found[name], encoder[name], flush=True)
     told = {
         "read": max(found.values()),
         "pppl": found["pppl"],
@@ -144,6 +166,7 @@ def main() -> None:
             shared_three(lm, "backgrounds=1" if given.quick else "backgrounds=4", repeats - 1), 3
         ),
         "measures": found,
+        "encoder": encoder,
         "judge": {"strength:part=dev": round(judged(lm, "strength:part=dev"), 2)},
     }
     print(json.dumps(told))

@@ -1,0 +1,100 @@
+"""`levelhead measure`: a table for people, JSON for machines, 3 for what cannot be measured."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import rulers
+from typer.testing import CliRunner
+
+from levelhead.cli import app
+from levelhead.cli.progress import progress
+from levelhead.core.errors import LevelheadError
+from levelhead.engine.events import Planned, Stored
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.sites import Site
+
+QUICK = ("--draws", "99", "--permutations", "99")
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    """The verb on a tiny model, whose measures ask the tiny items."""
+    monkeypatch.setattr(
+        "levelhead.measure.table.parsed", lambda text: rulers.made(text.partition(":")[0])
+    )
+    path = str(rulers.checkpoint("crows"))
+
+    def run(*args):
+        given = ["measure", path, "--store", str(tmp_path / "store"), *QUICK, *args]
+        return CliRunner().invoke(app, given)
+
+    return run
+
+
+def test_a_table_for_people(invoke):
+    result = invoke("-m", "crows_margin", "-m", "strength")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["measure", "value", "interval", "parity", "p", "n", "detectable"]
+    assert lines[1].split()[0] == "crows_margin"
+    assert any(line.split()[:1] == ["unflagged"] for line in lines)
+    assert any(line.split()[:2] == ["signed", "mean"] for line in lines)
+    assert "strength: both origins" in result.stdout or "swap artefact" in result.stdout
+    assert "p corrected by Holm" in result.stdout
+    assert "type: gender" not in result.stdout
+
+
+def test_details_show_everything_beside(invoke):
+    result = invoke("-m", "crows_margin", "--details")
+    assert "type: gender" in result.stdout
+
+
+def test_json_for_machines(invoke, tmp_path):
+    result = invoke("-m", "crows", "--json", "-o", str(tmp_path / "out.json"))
+    told = json.loads(result.stdout)
+    assert told == json.loads((tmp_path / "out.json").read_text())
+    assert told["measurements"][0]["measure"] == "crows"
+    assert told["comparisons"] == []
+
+
+def test_an_edit_against_its_base(invoke, tmp_path):
+    heads = HeadScale([Site("head_out", layer, 0) for layer in range(3)], 0)
+    save_edits([heads], tmp_path / "edit")
+    result = invoke("-m", "crows_margin", "--edit", str(tmp_path / "edit"), "--against", "base")
+    assert result.exit_code == 0, result.output
+    assert "crows_margin: " in result.stdout
+    assert " -> " in result.stdout
+
+
+def test_the_base_against_itself_is_refused(invoke):
+    result = invoke("-m", "crows_margin", "--against", "base")
+    assert isinstance(result.exception, LevelheadError)
+    assert "the two models are the same" in str(result.exception)
+
+
+def test_the_list_needs_no_model():
+    result = CliRunner().invoke(app, ["measure", "--list"])
+    assert result.exit_code == 0
+    assert "pppl" in result.stdout
+
+
+def test_a_model_and_a_measure_are_needed():
+    result = CliRunner().invoke(app, ["measure"])
+    assert result.exit_code == 2  # main() makes 3 of it
+    assert "name a model and at least one measure" in result.output
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("levelhead.cli.progress.time.monotonic", lambda: clock.now)
+    with progress("questions") as tell:
+        tell(Planned(4, 0, ()))
+        for done in range(1, 5):
+            clock.now += 6
+            tell(Stored("key", done, 4, 6.0 * (4 - done)))
+    assert capsys.readouterr().err.splitlines() == [
+        "questions: 2 of 4 parts, 12 s left",
+        "questions: 4 of 4 parts, 0 s left",
+    ]
