@@ -64,8 +64,6 @@ class Aspect:
     null: Literal["flip", "deal"] | None = None
     """How equal treatment looks: twins exchanged, or units dealt to the groups anew."""
     flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = exchanged
-    cluster: str | None = None
-    """The factor whose units are exchanged; needed where factors cross."""
     alternative: Alternative = "two-sided"
     companion: str | None = None
     """A step function's gradient is zero: the smooth measure to differentiate instead."""

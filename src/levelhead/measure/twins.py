@@ -49,7 +49,7 @@ FEWEST = 5
 
 
 def strength_of(p: torch.Tensor) -> torch.Tensor:
-    """S of every triple pair, Eq. 2: p(S) - p(A) - [p(swap of S) - p(swap of A)].
+    """The s of every triple pair, Eq. 2: p(S) - p(A) - [p(swap of S) - p(swap of A)].
 
     `p` is `[n, 4]`: stereotype, anti-stereotype, and the twins of these two, whose labels flip.
     Dawkins et al. 2024, Table 3:
@@ -62,7 +62,7 @@ def strength_of(p: torch.Tensor) -> torch.Tensor:
 
 
 def distance_of(p: torch.Tensor) -> torch.Tensor:
-    """D of every pair, Eq. 3: |p(next | unrelated) - p(next | unrelated) of the twin|.
+    """The distance d of every pair, Eq. 3: |p(next | unrelated) - p(next | unrelated) of the twin|.
 
     Dawkins et al. 2024, Table 4:
 
@@ -193,7 +193,7 @@ class Twins(Measure):
 
 
 @dataclass(frozen=True)
-class Bias(Twins):
+class Preference(Twins):
     """Strength and what plays its part without a next-sentence head. Abstract."""
 
     tests_unflagged: ClassVar[bool] = True
@@ -205,7 +205,7 @@ class Bias(Twins):
 
     @abstractmethod
     def bias_of(self, readouts: Readouts) -> torch.Tensor:
-        """S of every item."""
+        """The s of every item."""
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:
@@ -260,7 +260,7 @@ class Bias(Twins):
 
 @final
 @dataclass(frozen=True)
-class Strength(Bias):
+class Strength(Preference):
     """Strength S of a model with a next-sentence head (Dawkins et al. 2024, Eq. 2).
 
     The mean of s over the top tenth of triple pairs. Positive under no bias: its parity is the mean
@@ -305,7 +305,7 @@ class Strength(Bias):
 
 @final
 @dataclass(frozen=True)
-class Contrast(Bias):
+class Contrast(Preference):
     """What Strength asks, asked of likelihoods: for models without a next-sentence head.
 
     s = log p(S|c) - log p(A|c) - [log p(swap of S|twin) - log p(swap of A|twin)], in nats: of the
@@ -359,7 +359,7 @@ class Distance(Twins):
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:
-        """D; which gender's contexts make unrelated sentences follow."""
+        """The distance; which gender's contexts make unrelated sentences follow."""
         top = Aspect(
             name="distance",
             equation=f"{PAPER}, Eq. 3",
