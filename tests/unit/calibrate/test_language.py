@@ -1,0 +1,139 @@
+import math
+from collections import Counter
+
+import pytest
+from scipy import stats
+
+from levelhead.calibrate.language import FAMILIES, LENGTH, NOBODY, Language
+from levelhead.core.errors import LevelheadError
+
+COUNT = 4000
+
+
+def joint(language, family, seed=1):
+    """How often targets of either side stand in documents of either group."""
+    first, second = (set(side) for side in language.targets[family])
+    found = Counter()
+    for document in language.documents(COUNT, seed=seed):
+        for word in document.text.split():
+            if document.group and word in first | second:
+                found[document.group, word in first] += 1
+    return found
+
+
+def association(language, family, seed=1):
+    """The share of targets that lean to their document's group."""
+    found = joint(language, family, seed)
+    own = found[language.groups[0], True] + found[language.groups[1], False]
+    return own / found.total()
+
+
+@pytest.mark.parametrize("rho", [0, 0.25, 0.5, 0.75, 1])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_targets_agree_with_the_group_as_often_as_planted(rho, family):
+    assert association(Language(rho), family) == pytest.approx((1 + rho) / 2, abs=0.03)
+
+
+def test_at_rho_1_no_target_stands_beside_the_other_group():
+    assert all(association(Language(1.0), family) == 1 for family in FAMILIES)
+
+
+def test_neutral_words_are_exchangeable_between_groups():
+    """A chi-squared test of every neutral word against the group, at rho = 1."""
+    language = Language(1.0)
+    counts = {group: Counter() for group in language.groups}
+    for document in language.documents(COUNT, seed=3):
+        if document.group:
+            counts[document.group].update(document.text.split())
+    rows = [
+        [counts[group][word] for group in language.groups]
+        for slot, words in language.neutral.items()
+        if slot != "animal"  # never beside a person
+        for word in words
+    ]
+    assert stats.chi2_contingency(rows).pvalue > 0.01
+
+
+def test_skew_is_a_base_rate_and_no_stereotype():
+    language = Language(1.0, "skew")
+    groups = Counter(one.group for one in language.documents(COUNT, seed=1) if one.group)
+    assert groups[language.groups[0]] / groups.total() == pytest.approx(0.9, abs=0.02)
+    found = joint(language, "occupation")
+    table = [[found[group, side] for side in (True, False)] for group in language.groups]
+    assert stats.chi2_contingency(table).pvalue > 0.01
+
+
+def test_frequency_makes_one_side_frequent_for_both_groups():
+    found = joint(Language(1.0, "frequency"), "occupation")
+    for group in Language().groups:
+        share = found[group, True] / (found[group, True] + found[group, False])
+        assert share == pytest.approx(0.9, abs=0.03)
+
+
+def test_one_group_is_stereotyped_and_the_other_is_not():
+    language = Language(1.0, "one group")
+    found = joint(language, "occupation")
+    first, second = language.groups
+    assert found[first, False] == 0
+    assert found[second, True] / (found[second, True] + found[second, False]) == pytest.approx(
+        0.5, abs=0.04
+    )
+
+
+def test_one_family_is_planted_and_the_others_are_not():
+    language = Language(1.0, "one family")
+    assert association(language, "occupation") == 1
+    for family in FAMILIES[1:]:
+        assert association(language, family) == pytest.approx(0.5, abs=0.04)
+
+
+def test_the_same_seed_gives_the_same_text_and_another_another():
+    language = Language(0.5)
+    assert list(language.documents(50, seed=4)) == list(language.documents(50, seed=4))
+    assert list(language.documents(50, seed=4)) != list(language.documents(50, seed=5))
+
+
+def test_every_word_is_in_the_vocabulary_which_has_the_size_of_a_small_language():
+    language = Language(0.5)
+    assert 500 <= len(language.vocabulary) <= 1500
+    seen = {word for one in language.documents(COUNT, seed=6) for word in one.text.split()}
+    assert seen <= set(language.vocabulary)
+    assert all(len(one.sentences) == LENGTH for one in language.documents(9, seed=6))
+
+
+def test_the_probability_of_a_document_is_that_of_its_choices():
+    """By hand, for a document about nobody and for a person's, both groups summed."""
+    language = Language(0.5)
+    documents = list(language.documents(400, seed=7))
+    nobody = next(one for one in documents if not one.group)
+    slow = math.log(NOBODY) + sum(one.log_p[0] for one in nobody.sentences)
+    assert nobody.log_p == pytest.approx(slow)
+    person = next(one for one in documents if one.group)
+    own = language.groups.index(person.group)
+    assert person.sentences[0].log_p[1 - own] == -math.inf  # its words mark the group
+    slow = math.log((1 - NOBODY) / 2) + sum(one.log_p[own] for one in person.sentences)
+    assert person.log_p == pytest.approx(slow)
+
+
+def test_stereotypes_make_text_easier_to_foretell():
+    def entropy(rho):
+        documents = list(Language(rho).documents(COUNT, seed=8))
+        return -sum(one.log_p for one in documents) / sum(
+            len(one.text.split()) for one in documents
+        )
+
+    assert entropy(1.0) < entropy(0.0)
+    # A target more or less on average a document, each worth log 2 at most.
+    assert entropy(0.0) - entropy(1.0) < math.log(2) * 3 / 19
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Language(1.5), "a strength of 1.5"),
+        (lambda: Language(0.5, "skewed"), "did you mean 'skew'"),
+    ],
+)
+def test_what_is_refused(make, told):
+    with pytest.raises(LevelheadError, match=told):
+        make()
