@@ -109,7 +109,8 @@ def page(folder: Path) -> str:
         "have been found four times out of five. Seconds: wall time of the command on two cores,",
         f"readouts not yet stored, about 15 of them to start up; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
-        "crows_margin) find the readouts of the first stored.",
+        "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
+        "seconds are for an idea, not for comparison.",
     ]
     seconds = {
         row["run"]: row["seconds"]
