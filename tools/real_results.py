@@ -2,8 +2,9 @@
 
     LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER [--page]
 
-Each command is run once, alone, with an empty store in WORK_FOLDER; its seconds are kept, and
-commands that have run are not run again. `--page` only writes the page.
+Each command is run once, with a store in WORK_FOLDER that all share; its seconds are kept, and
+commands that have run are not run again. `--again` judges stored readouts anew, without the
+commands; `--page` only writes the page.
 """
 
 from __future__ import annotations
@@ -97,6 +98,28 @@ def computed(folder: Path) -> None:
             )
 
 
+def judged(folder: Path) -> None:
+    """What has run, judged anew: the same as the commands, with one process for all."""
+    from levelhead.core.canonical import canonical
+    from levelhead.measure.run import run
+    from levelhead.measure.table import parsed
+    from levelhead.models.load import load
+
+    for name, measures in RUNS.items():
+        lm = load(model(name))
+        for measure in measures:
+            path = folder / f"{name} {measure}.json"
+            if not path.exists():
+                continue
+            found = run(lm, [parsed(measure)], store=folder / "store", threads=THREADS)
+            told = {
+                "measurements": [one.model_dump() for one in found.measurements],
+                "comparisons": [],
+            }
+            path.write_bytes(canonical(told) + b"\n")
+            print(path.name, flush=True)
+
+
 def page(folder: Path) -> str:
     """The page, from what the commands gave."""
     lines = [
@@ -107,7 +130,7 @@ def page(folder: Path) -> str:
         "A negative result stands here like any other. Intervals: 95%. p: as each measure's null",
         "has it, uncorrected, one command each. Detectable: the distance from parity that would",
         "have been found four times out of five. Seconds: wall time of the command on two cores,",
-        f"readouts not yet stored, about 15 of them to start up; `--threads {THREADS}`. Measures",
+        f"readouts not yet stored, start-up included; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
         "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
         "seconds are for an idea, not for comparison.",
@@ -131,7 +154,7 @@ def page(folder: Path) -> str:
                 lines.append(f"| `{measure}` | failed | | | | | | |")
                 continue
             (one,) = json.loads(path.read_text())["measurements"]
-            lines.append(row(measure, one, seconds[stem]))
+            lines.append(row(measure, one, seconds.get(stem, float("nan"))))
             notes += [f"- `{measure}`", *(f"    - {note}" for note in one["notes"])]
             notes += [f"    - {beside(part)}" for part in one["beside"]]
         lines += ["", "Beside the numbers:", "", *notes]
@@ -165,8 +188,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", action="store_true", help="only write the page")
+    parser.add_argument("--again", action="store_true", help="judge stored readouts anew")
     given = parser.parse_args()
-    if not given.page:
+    if given.again:
+        judged(given.folder)
+    elif not given.page:
         computed(given.folder)
     (ROOT / "docs" / "real-results.md").write_text(page(given.folder), encoding="utf-8")
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import secrets
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Measurement
 from levelhead.engine.store import open_existing
 from levelhead.measure import readouts as reading
-from levelhead.measure.aspects import Judge, refuse_step
+from levelhead.measure.aspects import Judge
 from levelhead.measure.run import compare, run
 from levelhead.measure.table import MEASURES
 from levelhead.models.checkpoints import NoHead
@@ -103,6 +102,8 @@ def test_the_seed_decides_and_nothing_else_does(name, measured):
     other = ruler.measured(lm, found, judge=dataclasses.replace(JUDGE, seed=2))
     assert other.value == result.value
     assert other.provenance.seed == 2
+    told = [(one.interval, one.p) for one in (other, *other.beside)]
+    assert told != [(one.interval, one.p) for one in (result, *result.beside)]
 
 
 @every
@@ -144,10 +145,10 @@ def test_the_gradient_is_there_or_refused(name, measured):
     if head.is_step:
         companion = MEASURES[head.companion]
         assert not companion.make(**dict(companion.options)).headline.is_step
+        wanted = dataclasses.replace(found[0], values=found[0].values.clone().requires_grad_())
         with pytest.raises(LevelheadError, match=f"take the gradient of {head.companion}"):
-            refuse_step(head)
+            ruler.reduce(wanted)
         return
-    refuse_step(head)
     leaf = found[0].values.clone().requires_grad_()
     value = ruler.reduce(dataclasses.replace(found[0], values=leaf))
     assert value.dtype == torch.float64
@@ -310,6 +311,9 @@ def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
     assert all(one.p.adjusted >= one.p.value for one in found.measurements)
 
 
-def test_judges_differ_only_where_they_say():
-    assert Judge() == Judge(seed=0, draws=1999, permutations=9999, level=0.95)
-    assert Path(reading.__file__).name == "readouts.py"
+@pytest.mark.parametrize(
+    "options", [{"seed": -1}, {"draws": 9}, {"permutations": 0}, {"level": 1.5}, {"level": 1}]
+)
+def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options):
+    with pytest.raises(LevelheadError, match="chance cannot be judged"):
+        Judge(**options)

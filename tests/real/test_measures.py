@@ -19,7 +19,7 @@ from levelhead.data.datasets import dataset
 from levelhead.measure.aspects import Judge
 from levelhead.measure.crows import Crows
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
-from levelhead.measure.table import parsed
+from levelhead.measure.table import MEASURES, parsed
 from levelhead.measure.twins import Contrast, Strength
 from levelhead.models.load import load
 
@@ -139,6 +139,10 @@ RULERS = (
     "cloze_relative:backgrounds=1",
     "cloze_top:backgrounds=1",
 )
+
+
+def test_every_ruler_with_a_parity_is_relabelled():
+    assert {name.partition(":")[0] for name in RULERS} == set(MEASURES) - {"pppl", "ppl"}
 
 
 def relabelled(tested, rng):

@@ -11,6 +11,8 @@ from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
 from levelhead.cli.progress import progress
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from levelhead.core.results import Estimate, Measurement
     from levelhead.measure.run import Measured
 
@@ -75,6 +77,9 @@ def measure(
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
     wanted = [parsed(text) for text in measures]
+    judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
+    if output is not None:
+        _writable(output)
     lm = load(
         model,
         revision=revision,
@@ -105,7 +110,7 @@ def measure(
             lm,
             wanted,
             against=other,
-            judge=Judge(seed=seed, draws=draws, permutations=permutations, level=level),
+            judge=judge,
             store=kept,
             threads=threads,
             on_event=on_event,
@@ -153,10 +158,42 @@ def _show(found: Measured, always: set[str], *, details: bool) -> None:
     for one in found.measurements:
         for note in one.notes:
             console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
-    for comparison in found.comparisons:
-        console.print(Text(str(comparison)), soft_wrap=True)
+    _compare(console, found)
     if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
         console.print(Text("p corrected by Holm for the measures of this run"))
+
+
+def _compare(console: Console, found: Measured) -> None:
+    """The comparisons, if there are any."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not found.comparisons:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("second less first", "value", "interval", "parity", "p", "n", "detectable"):
+        table.add_column(name, justify="left" if name in ("interval",) else "right")
+    table.columns[0].justify = "left"
+    for one in found.comparisons:
+        for difference in (one.difference, *one.beside):
+            table.add_row(difference.name, *_cells(difference))
+    console.print(table)
+    for one in found.comparisons:
+        console.print(Text(str(one)), soft_wrap=True)
+        for note in one.notes:
+            console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
+
+
+def _writable(output: str) -> None:
+    """Refuse a place that cannot be written to before anything is read."""
+    from pathlib import Path
+
+    from levelhead.core.errors import LevelheadError
+
+    if "://" not in output and not Path(output).absolute().parent.is_dir():
+        raise LevelheadError(
+            f"there is no folder for {output}", mend="make it, or name another file"
+        )
 
 
 def _cells(one: Measurement | Estimate) -> tuple[str, ...]:

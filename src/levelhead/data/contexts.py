@@ -123,5 +123,10 @@ def _of_dataset(name: str) -> tuple[str, ...]:
 
 
 def _mined(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as lines:
-        yield from dict.fromkeys(str(json.loads(line)["text"]) for line in lines)
+    try:
+        with path.open(encoding="utf-8") as lines:
+            yield from dict.fromkeys(str(json.loads(line)["text"]) for line in lines)
+    except (ValueError, KeyError, TypeError) as error:
+        raise LevelheadError(
+            f"{path} is not as `levelhead mine` writes it: {error}", mend="mine the corpus again"
+        ) from None

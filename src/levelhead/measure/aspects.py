@@ -92,6 +92,14 @@ class Judge:
     permutations: int = 9999
     level: float = 0.95
 
+    def __post_init__(self) -> None:
+        if self.seed < 0 or self.draws < 99 or self.permutations < 99 or not 0 < self.level < 1:
+            raise LevelheadError(
+                f"chance cannot be judged with {self}",
+                mend="give a seed of 0 or more, at least 99 draws and permutations, and a level "
+                "such as 0.95",
+            )
+
     def rng(self, *names: str) -> np.random.Generator:
         """Chance for one number, whatever else is computed beside it."""
         words = [int.from_bytes(name.encode(), "little") for name in names]
@@ -262,11 +270,11 @@ def _widened(found: Bootstrap, among: float) -> Bootstrap:
     if not among:
         return found
     factor = float(np.sqrt(1 + among / found.standard_error**2))
-    low, high = (
-        found.value + factor * (end - found.value)
-        for end in (found.interval.low, found.interval.high)
-    )
+    ends = found.interval.low, found.interval.high
+    low, high = (found.value + factor * (end - found.value) for end in ends)
+    # Where the value lies outside its interval, an end would move inwards.
+    wider = {"low": min(low, ends[0]), "high": max(high, ends[1])}
     interval = found.interval.model_copy(
-        update={"low": low, "high": high, "method": f"{found.interval.method}, contexts added"}
+        update=wider | {"method": f"{found.interval.method}, contexts added"}
     )
     return Bootstrap(found.value, interval, found.standard_error * factor, found.df)

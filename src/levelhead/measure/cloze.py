@@ -15,7 +15,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.data.lexicon import Lexicon
+from levelhead.data.lexicon import Kind, Lexicon
 from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
@@ -65,6 +65,15 @@ class Prompted(Measure):
         if isinstance(self.prompts, str):
             chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.form, get_args(Form), "form")
+        if not self.kinds:
+            raise LevelheadError("no kind of words", mend="give at least one")
+        for kind in self.kinds:
+            chosen(kind, get_args(Kind), "kind of words")
+        if self.backgrounds is not None and not isinstance(self.prompts, str):
+            raise LevelheadError(
+                "backgrounds are drawn for the published prompts only",
+                mend="choose among your own prompts before",
+            )
 
     @cached_property
     def own_lexicon(self) -> Lexicon:
@@ -255,7 +264,8 @@ class Cloze(Prompted):
         mass = replace(
             odds,
             name="mass covered",
-            unit="probability of any verbalizer word",
+            unit="sum of the words' probabilities",
+            low=0.0,
             parity=None,
         )
         base = readouts.some(lambda item: item.kind == BASE)
@@ -281,8 +291,9 @@ class Cloze(Prompted):
             items = [item for item in readouts.items if item.kind != BASE]
         else:
             of = _log_odds if head.name == "cloze" else _probability
-            values, aspect, items = of(readouts), replace(head, null=None), list(readouts.items)
-        for kind in dict.fromkeys(item.kind for item in items):
+            values, aspect = of(readouts), replace(head, null=None)
+            items = list(readouts.items)
+        for kind in dict.fromkeys(item.kind for item in items if item.kind != BASE):
             keep = torch.tensor([item.kind == kind for item in items])
             part = readouts.some(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
             many = len({item.units[1] for item in part.items}) > 1
@@ -383,7 +394,7 @@ def _masses(readouts: Readouts) -> torch.Tensor:
     """`[n, 2]` log of the summed probabilities of the two groups' words."""
     lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
     words, first = readouts.values[:, 0], len(lists[0])
-    if words.shape[1] != sum(map(len, lists)) or bool((words.exp().sum(1) > 1.001).any()):
+    if words.shape[1] != sum(map(len, lists)) or bool((words > 1e-4).any()):
         raise NotMeasurable(
             "the readouts are not probabilities of these words",
             mend="report this; meanwhile use another store",
@@ -413,6 +424,10 @@ def _relative(readouts: Readouts) -> torch.Tensor:
     value = torch.where(own, masses[:, 0], masses[:, 1])
     base = {item.units[0]: i for i, item in enumerate(readouts.items) if item.kind == BASE}
     rows = [i for i, item in enumerate(readouts.items) if item.kind != BASE]
+    if not rows:
+        raise NotMeasurable(
+            "no prompt has knowledge before it", mend="give prompts of other kinds than base"
+        )
     if missing := {readouts.items[i].units[0] for i in rows} - set(base):
         raise NotMeasurable(
             f"the base prompt of {sorted(missing)[0]!r} could not be read",

@@ -54,46 +54,26 @@ def compared(
 ) -> Comparison:
     """Pair two models' readouts of one measure by item. No forward is run."""
     one, other = measurements
-    if one.comparable != other.comparable or one.measure != other.measure:
-        raise LevelheadError(
-            f"{one.measure} ({one.comparable}) and {other.measure} ({other.comparable}) are "
-            "different measures",
-            mend="compare the same measure with the same options",
+    _refuse_unlike(one, other)
+    if _alike(first, second):
+        raise NotMeasurable(
+            "the two models gave the same answer to every question, bit for bit",
+            mend="check that the edit changes something: an edit without effect is no comparison",
         )
     shared = {item.id for item in first[0].items} & {item.id for item in second[0].items}
     if not shared:
         raise NotMeasurable(
             "no item could be read by both models", mend="look at what each dropped, and why"
         )
-    if _alike(first, second):
-        raise NotMeasurable(
-            "the two models gave the same answer to every question, bit for bit",
-            mend="check that the edit changes something: an edit without effect is no comparison",
-        )
+    alone = len(first[0]) + len(second[0]) - 2 * len(shared)
+    notes = [f"{alone} items that only one of the models could read are left out"] if alone else []
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
     head, *others = measure.aspects
-    if VOCABULARY in head.comparable and not _cut_alike(pair):
-        raise LevelheadError(
-            f"{one.measure} adds up over tokens, and the two models cut the texts differently",
-            mend="compare models of one tokenizer, such as a model and its edit",
-        )
-    try:
-        differences = [_difference(measure, head, pair, judge)]
-    except NotMeasurable as error:
-        if not head.is_step:
-            raise
-        raise NotMeasurable(
-            f"{head.name}, a step function, differs for no item or all alike: {error.what}",
-            mend=f"compare {head.companion}, its smooth companion",
-        ) from None
-    notes = []
+    differences = [_of_headline(measure, head, pair, judge)]
     for aspect in others:
-        if VOCABULARY in aspect.comparable and not _cut_alike(pair):
-            notes.append(f"{aspect.name}: the two models cut the texts differently")
-            continue
         try:
             differences.append(_difference(measure, aspect, pair, judge))
-        except NotMeasurable as error:
+        except LevelheadError as error:
             notes.append(f"{aspect.name}: {error.what}")
     return Comparison(
         measure=measure.name,
@@ -106,10 +86,47 @@ def compared(
     )
 
 
+def _refuse_unlike(one: Measurement, other: Measurement) -> None:
+    """Refuse two numbers that do not measure the same."""
+    if one.comparable == other.comparable and one.measure == other.measure:
+        return
+    options = [each.provenance.settings["measure"] for each in (one, other)]
+    if one.measure == other.measure and options[0] == options[1]:
+        raise LevelheadError(
+            f"the two models were not asked the same by {one.measure}: other words, prompts or "
+            "another protocol fit them",
+            mend="give words that both know, or one protocol and form for both",
+        )
+    raise LevelheadError(
+        f"{one.measure} ({one.comparable}) and {other.measure} ({other.comparable}) are "
+        "different measures",
+        mend="compare the same measure with the same options",
+    )
+
+
+def _of_headline(
+    measure: Measure, head: Aspect, pair: tuple[Readouts, ...], judge: Judge
+) -> Estimate:
+    try:
+        return _difference(measure, head, pair, judge)
+    except NotMeasurable as error:
+        if not head.is_step:
+            raise
+        raise NotMeasurable(
+            f"{head.name}, a step function, differs for no item or all alike: {error.what}",
+            mend=f"compare {head.companion}, its smooth companion",
+        ) from None
+
+
 def _difference(
     measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], judge: Judge
 ) -> Estimate:
     """An aspect of the second less that of the first, both of the same items in every resample."""
+    if VOCABULARY in aspect.comparable and not _cut_alike(pair):
+        raise LevelheadError(
+            f"{aspect.name} adds up over tokens, and the two models cut the texts differently",
+            mend="compare models of one tokenizer, such as a model and its edit",
+        )
     values = [aspect.per_item(readouts) for readouts in pair]
     for one in values:
         refuse_nothing(one)

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
 Headline = Literal["crows", "crows_margin"]
 MASKED = ("nangia", "meade")
+EQUATIONS = {
+    "auto": "Nangia et al. 2020, section 3 (masked models); sum of log p (causal models)",
+    "nangia": "Nangia et al. 2020, section 3",
+    "meade": "Meade et al. 2022, appendix on CrowS-Pairs: the modified tokens",
+    "sentence": "sum of log p over the sentence",
+    "token_mean": "mean of log p over the sentence",
+}
 NEAR = 1e-4
 """A margin below this may change sign with the batch size."""
 
@@ -147,7 +154,7 @@ class Crows(Measure):
         """The share and the mean margin, either of them first."""
         share = Aspect(
             name="crows",
-            equation="Nangia et al. 2020, section 3",
+            equation=EQUATIONS[self.protocol],
             per_item=self._rounded,
             over=self.share,
             unit="% of pairs",
@@ -180,9 +187,14 @@ class Crows(Measure):
         """Each bias type apart, p corrected by Holm; ties and near ties counted."""
         readouts, notes = found[0], []
         margins = self.margins(readouts)
-        near = int((margins.abs() < NEAR).sum())
+        near = [
+            item.id
+            for item, margin in zip(readouts.items, margins, strict=True)
+            if abs(float(margin)) < NEAR
+        ]
         ties = int((self._rounded(readouts) == 0).sum())
-        notes.append(f"{ties} ties, {near} margins below {NEAR:g}")
+        named = f": {', '.join(near)}" if near else ""
+        notes.append(f"{ties} ties, {len(near)} margins below {NEAR:g}{named}")
         estimates: list[Estimate] = []
         for bias in readouts.groups:
             if len(readouts.groups) < 2:

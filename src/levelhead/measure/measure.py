@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
-from levelhead.measure.aspects import Judge, jackknife, refuse_nothing
+from levelhead.measure.aspects import Judge, jackknife, refuse_nothing, refuse_step
 from levelhead.measure.readouts import read
 from levelhead.models.checkpoints import NoHead
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
-Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
+Need = Literal["masked", "causal", "next_sentence", "embeddings"]
 UNFLAGGED = "unflagged"
 """The estimate on the items that the linter finds nothing wrong with."""
 
@@ -152,7 +152,12 @@ class Measure(ABC):
         return read(lm, self.asked(lm), store=store, threads=threads, on_event=on_event)
 
     def reduce(self, readouts: Readouts) -> torch.Tensor:
-        """The headline's value of some readouts: float64, differentiable unless it is a step."""
+        """The headline's value of some readouts: float64, differentiable.
+
+        A step function is refused where a gradient is wanted: its gradient is zero.
+        """
+        if readouts.values.requires_grad:
+            refuse_step(self.headline)
         return self.headline.value(readouts, self.design(readouts, self.headline))
 
     def __call__(
@@ -184,7 +189,12 @@ class Measure(ABC):
         values = head.per_item(readouts)
         refuse_nothing(values)
         main = self.estimated(readouts, head, judge)
-        beside = [self.estimated(readouts, aspect, judge) for aspect in self.aspects[1:]]
+        beside, without = [], []
+        for aspect in self.aspects[1:]:
+            try:
+                beside.append(self.estimated(readouts, aspect, judge))
+            except NotMeasurable as error:
+                without.append(f"{aspect.name}: {error.what}")
         clean, notes = self._unflagged(readouts, judge)
         own = self.beside(found, judge)
         p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
@@ -209,7 +219,7 @@ class Measure(ABC):
                 for item, value in zip(sampled.items, shown, strict=True)
             ),
             beside=(*clean, *beside, *own.estimates),
-            notes=(*notes, *_told(found), *own.notes),
+            notes=(*notes, *without, *_told(found), *own.notes),
             provenance=self._provenance(lm, found, judge, threads),
         )
 
@@ -273,6 +283,7 @@ class Measure(ABC):
             seed=judge.seed,
             settings={
                 "measure": self.settings,
+                "asked": [one.facts for one in found],
                 "model": model | {"batch_shrunk_to": min(shrunk, default=None)},
                 "threads": threads,
                 "resamples": judge.draws,

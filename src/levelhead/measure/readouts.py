@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from levelhead.core.files import Url
     from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
-    from levelhead.engine.runners import Runner
     from levelhead.measure.asked import Ask, Asked, Item, Verb
     from levelhead.measure.verbs import Question
     from levelhead.models.lm import LM
@@ -130,7 +129,6 @@ def read(
     *,
     store: Url | None = None,
     threads: int = 1,
-    runner: Runner | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
 ) -> list[Readouts]:
@@ -141,7 +139,6 @@ def read(
         asked: what is wanted; the result has one Readouts for each.
         store: a folder that keeps readouts; memory by default.
         threads: of numpy and torch; part of what a readout depends on, in its last bits.
-        runner: who computes; by default this process.
         on_event: is told how far it is.
         cancel: set it to stop.
     """
@@ -151,7 +148,7 @@ def read(
     kept = open_store(MEMORY if store is None else store)
     units = [unit for plan in plans for unit in plan.units]
     with _lent(lm):
-        complete(units, kept, runner=runner, on_event=on_event, cancel=cancel)
+        complete(units, kept, on_event=on_event, cancel=cancel)
     return [
         _gathered(one, plan, [kept.get(unit.key) for unit in plan.units])
         for one, plan in zip(asked, plans, strict=True)
@@ -164,15 +161,18 @@ def answers(spec: Frozen) -> bytes:
     if key not in _LENT:
         raise LevelheadError(
             "this process does not hold the model that is asked",
-            mend="read in the process that loaded it: runner=None",
+            mend="read in the process that loaded it",
         )
     lm, verb = _LENT[key], spec["verb"]
     plain = json.loads(canonical(spec))
     rows = [tuple(row) for row in plain["asks"]]
     question, dropped = _question(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
     before, lm.batching.smallest = lm.batching.smallest, 0
-    values = question.answered(lm).numpy() if question else np.zeros((0, 0))
-    shrunk, lm.batching.smallest = lm.batching.smallest, before or lm.batching.smallest
+    try:
+        values = question.answered(lm).numpy() if question else np.zeros((0, 0))
+        shrunk = lm.batching.smallest
+    finally:
+        lm.batching.smallest = before or lm.batching.smallest
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     head = {"dropped": {str(i): why for i, why in dropped.items()}, "shrunk_to": shrunk or None}

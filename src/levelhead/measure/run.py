@@ -70,8 +70,6 @@ def run(
     judge = judge or Judge()
 
     def asked(model: LM) -> list[list[Readouts]]:
-        for measure in measures:
-            measure.check(model)
         parts = [measure.asked(model) for measure in measures]
         flat = [one for part in parts for one in part]
         found = iter(
@@ -88,6 +86,9 @@ def run(
             "the two models are the same: every difference would be 0",
             mend="give another model, or the same with an edit",
         )
+    for measure in measures:
+        for model in (lm, *((against,) if against is not None else ())):
+            measure.check(model)  # before anything is read
     found = asked(lm)
     own = measured(lm, found)
     if against is None:

@@ -23,11 +23,12 @@ from levelhead.core.statistics.intervals import effect_size_interval
 from levelhead.data.contexts import Context, Contexts, contexts
 from levelhead.data.datasets import dataset
 from levelhead.data.lexicon import Lexicon
+from levelhead.data.mine import RUN
 from levelhead.data.published import any_lexicon, seat_test
 from levelhead.data.swap import swap
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect, Judge, jackknife
 from levelhead.measure.measure import Beside, Measure, Need, chosen, positive
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
 from levelhead.models.lm import Pooling
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+
+    Kept = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    """Which of the contexts are used."""
 
 X, Y, A, B = "X", "Y", "A", "B"
 """Two lists of target words and two of attribute words, as in the papers."""
@@ -117,6 +121,13 @@ class Seat(Measure):
         positive(self.quota, "quota")
         if self.pooling is not None:
             chosen(self.pooling, get_args(Pooling), "pooling")
+        if self.test is None and self.pooling is not None:
+            raise LevelheadError("pooling is of sentences", mend="give a published test, too")
+        if self.test is not None and (self.contexts != "own" or self.groups is not None):
+            raise LevelheadError(
+                "a published test has its own sentences, not contexts and groups",
+                mend="leave out contexts and groups, or the test",
+            )
 
     # -- items
 
@@ -175,7 +186,7 @@ class Seat(Measure):
                     found.get(word, ())
                 ) - len(kept)
                 name = f"{side}: {word}"
-                cannot = "" if kept else "no context in the corpus"
+                cannot = "" if kept else _why_none(word, found.get(word, ()))
                 items.append(Item(name, tuple(kept), (name,), side, cannot=cannot))
         left_out = tuple(f"contexts left out: {n} ({why})" for why, n in notes.items() if n)
         asks = sum(len(item.asks) for item in items)
@@ -218,7 +229,12 @@ class Seat(Measure):
                 other = Context(twin.text, change.new_start, change.new_end)
                 found[names[folded(change.new)]].append(other)
         rest = {word: kept for word, kept in self._found.of.items() if word not in found}
-        return rest | {word: tuple(dict.fromkeys(kept)) for word, kept in found.items()}
+        # By what stands around the word, so that both members of a pair keep the same.
+        ordered = {
+            word: sorted(dict.fromkeys(kept), key=lambda one: _around(one))
+            for word, kept in found.items()
+        }
+        return rest | {word: tuple(kept[: self.quota]) for word, kept in ordered.items()}
 
     # -- formulas
 
@@ -290,10 +306,13 @@ class Seat(Measure):
         """
         if self.test is not None:
             return []
+        return self._without(readouts, aspect, np.ones(len(readouts.owner), dtype=np.bool_))
+
+    def _without(self, readouts: Readouts, aspect: Aspect, keep: Kept) -> list[float]:
         block = np.array([_block(ask) for ask in readouts.asks])
         whole = self.design(readouts, aspect)
         return [
-            float(aspect.value(_averaged(readouts, block != left_out), whole))
+            float(aspect.value(_averaged(readouts, keep & (block != left_out)), whole))
             for left_out in range(BLOCKS)
         ]
 
@@ -305,13 +324,21 @@ class Seat(Measure):
         order = _order(readouts.owner)
         curve: list[Estimate] = []
         for count in CURVE:
-            if count <= order.max():
+            if count <= order.max() + 1:
                 fewer = _averaged(readouts, order < count)
-                values = self.headline.per_item(fewer)
-                name = f"seat at {count} context{'s' * (count > 1)} a word"
-                design = self.design(fewer, self.headline)
-                curve.append(judge.estimate(self.headline, values, design, name=name, tested=False))
-        return Beside(tuple(curve))
+                curve.append(
+                    judge.estimate(
+                        self.headline,
+                        self.headline.per_item(fewer),
+                        self.design(fewer, self.headline),
+                        name=f"seat at {count} context{'s' * (count > 1)} a word",
+                        among=jackknife(self._without(readouts, self.headline, order < count)),
+                        tested=False,
+                    )
+                )
+        single = sum(n < 2 for n in Counter(readouts.owner).values())
+        told = f"{single} words have one context: what its choice does is not in the interval"
+        return Beside(tuple(curve), (told,) if single else ())
 
 
 def _associations(readouts: Readouts) -> torch.Tensor:
@@ -338,7 +365,7 @@ def _short_lists(values: torch.Tensor, design: Design, level: float) -> Interval
     return effect_size_interval(x.numpy(), y.numpy(), level=level)
 
 
-def _averaged(readouts: Readouts, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Readouts:
+def _averaged(readouts: Readouts, keep: Kept) -> Readouts:
     """Words averaged over some of their contexts; a word that has none of these keeps all."""
     owner = torch.tensor(readouts.owner)
     weight = torch.from_numpy(keep).double()
@@ -363,9 +390,21 @@ def _order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 def _block(ask: Ask) -> int:
     """A context's block, by what stands around the word: matched contexts stay together."""
+    return int(_around(ask)[:8], 16) % BLOCKS
+
+
+def _around(ask: Ask) -> str:
+    """The hash of what stands around the word."""
     text, start, end = cast("tuple[str, int, int]", ask)
-    text = text[:start] + text[end:]
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % BLOCKS
+    return hashlib.sha256((text[:start] + text[end:]).encode()).hexdigest()
+
+
+def _why_none(word: str, found: Sequence[Context]) -> str:
+    if found:
+        return "it stands only at the beginning of texts, where a causal model has no context"
+    if not RUN.fullmatch(word):
+        return "it is not one run of letters, and is not looked for"
+    return "no context in the corpus"
 
 
 def _first(context: Context) -> bool:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TwinTriple
 from levelhead.data.lexicon import Lexicon, lexicon
@@ -26,9 +27,9 @@ from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
 from levelhead.data.words import folded, tokens
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, percent_interval
+from levelhead.measure.aspects import Aspect, Judge
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
-from levelhead.measure.reductions import Rounding, drawn, mean, top_mean
+from levelhead.measure.reductions import Rounding, drawn, mean, tail_size, top_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,6 +95,11 @@ class Twins(Measure):
         chosen(self.part, get_args(Part), "part")
         chosen(self.rounding, get_args(Rounding), "rounding")
         chosen(self.units, get_args(Units), "units")
+        tail_size(10**6, self.top, self.rounding)  # refuses a share that is none
+        if self.triples is not None and self.part != "all":
+            raise LevelheadError(
+                f"part {self.part!r} of triples of your own", mend="choose among them before"
+            )
 
     @cached_property
     def items(self) -> tuple[TwinTriple, ...]:
@@ -441,7 +447,7 @@ class Distance(Twins):
         )
         values = share.per_item(real)
         if float(values.min()) == float(values.max()):
-            share = replace(share, closed=_share)  # all or none: resampling knows no other
+            share = replace(share, closed=_all_or_none)  # resampling knows no other
         return judge.estimate(share, values, self.design(real, share), tested=False)
 
     def by_group(self, readouts: Readouts) -> torch.Tensor:
@@ -491,8 +497,11 @@ class Distance(Twins):
         )
 
 
-def _share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    return percent_interval(values - 0.5, design, level)
+def _all_or_none(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Wilson's interval of 0 or 100%, of as many trials as units were sampled."""
+    units = design.scarcest.units
+    share = proportion_interval(units if float(values[0]) else 0, units, level=level)
+    return share.model_copy(update={"low": 100 * share.low, "high": 100 * share.high})
 
 
 def _changed(old: str, new: str) -> int:

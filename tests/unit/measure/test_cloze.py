@@ -99,9 +99,17 @@ def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
 def test_kinds_are_tested_together():
     result = made("cloze")(model("cloze"), judge=JUDGE)
     kinds = [one for one in result.beside if one.name.startswith("kind: ")]
-    assert [one.name for one in kinds] == ["kind: base", "kind: unrelated", "kind: background"]
-    assert all(one.p.family == 3 for one in kinds)
-    assert kinds[0].value == pytest.approx(result.value)
+    assert [one.name for one in kinds] == ["kind: unrelated", "kind: background"]
+    assert all(one.p.family == 2 for one in kinds)
+
+
+def test_prompts_without_knowledge_have_no_relative_probability():
+    base = tuple(one for one in prompts() if one.kind == "base")
+    result = made("cloze", prompts=base)(model("cloze"), judge=JUDGE)
+    assert "cloze_relative: no prompt has knowledge before it" in result.notes
+    assert result.value == pytest.approx(made("cloze")(model("cloze"), judge=JUDGE).value)
+    with pytest.raises(LevelheadError, match="no prompt has knowledge"):
+        made("cloze_relative", prompts=base)(model("cloze"), judge=JUDGE)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +139,10 @@ def test_words_the_model_does_not_know_are_counted():
 def test_what_is_refused():
     with pytest.raises(LevelheadError, match="no set of prompts named 'table9'"):
         Cloze(prompts="table9")
+    with pytest.raises(LevelheadError, match="no kind of words named 'nouns'"):
+        Cloze(kinds=("nouns",))
+    with pytest.raises(LevelheadError, match="backgrounds are drawn for the published"):
+        made("cloze", backgrounds=1)
     with pytest.raises(LevelheadError, match="no form named 'sung'"):
         Cloze(form="sung")
     with pytest.raises(LevelheadError, match="speak of 'male', which is not compared"):

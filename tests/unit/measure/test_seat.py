@@ -8,6 +8,7 @@ import zoo
 from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.measure import seat
 from levelhead.measure.aspects import jackknife
 from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
 from levelhead.models.load import load
@@ -104,6 +105,10 @@ def test_fewer_contexts_are_the_first_of_more():
     whole = ruler(lm, judge=JUDGE)
     few = made("seat", quota=3)(lm, judge=JUDGE)
     assert whole.aside("seat at 3 contexts a word").value == pytest.approx(few.value, rel=1e-6)
+    matched = made("seat", contexts="matched")(lm, judge=JUDGE)
+    fewer = made("seat", contexts="matched", quota=10)(lm, judge=JUDGE)
+    assert "seat at 10 contexts a word" in {one.name for one in fewer.beside}
+    assert matched.aside("seat at 10 contexts a word").value != matched.value
 
 
 def test_contexts_that_differ_widen_the_interval():
@@ -148,6 +153,9 @@ def test_words_without_context_are_dropped_by_name(tmp_path):
     path.write_text("\n".join(row for row in rows if "nurse" not in row))
     result = Seat(WORDS, targets="things", corpus=str(path))(model("seat"), judge=JUDGE)
     assert result.dropped == ((f"{X}: nurse", "no context in the corpus"),)
+    assert seat._why_none("mother-in-law", ()) == (
+        "it is not one run of letters, and is not looked for"
+    )
     assert result.n == 9
 
 
@@ -183,6 +191,8 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
         ({"contexts": "borrowed"}, "no contexts named 'borrowed'"),
         ({"quota": 0}, "quota is 0"),
         ({"pooling": "max"}, "no pooling named 'max'"),
+        ({"pooling": "mean"}, "pooling is of sentences"),
+        ({"test": "sent-weat6", "contexts": "matched"}, "has its own sentences"),
         ({"targets": "rivers"}, "no family of targets named 'rivers'"),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_logit_scale_is_of_log_odds():
     assert ruler.headline.comparable != made("strength").headline.comparable
 
 
-def test_exchanging_twins_changes_the_sign_of_s():
+def test_a_twin_with_its_labels_turned_is_the_same_question():
     lm = model("strength")
     back = tuple(
         one._replace(
@@ -57,8 +57,31 @@ def test_exchanging_twins_changes_the_sign_of_s():
         ruler.bias_of(ruler.read(lm)[0])
         for ruler in (Strength(triples()), Strength(back))
     ]  # fmt: skip
-    # A twin of a twin with its labels turned is the same question, so s is the same.
     torch.testing.assert_close(s[0], s[1], rtol=1e-5, atol=1e-7)
+    kept = tuple(
+        one._replace(stereotype=one.anti_stereotype, anti_stereotype=one.stereotype) for one in back
+    )
+    turned = Strength(
+        tuple(
+            one._replace(
+                twin_stereotype=one.twin_anti_stereotype, twin_anti_stereotype=one.twin_stereotype
+            )
+            for one in kept
+        )
+    )
+    torch.testing.assert_close(
+        turned.bias_of(turned.read(lm)[0]), -s[0], rtol=1e-5, atol=1e-7
+    )  # labels kept, twins exchanged: what the null does
+
+
+def test_all_or_no_wrong_predictions_have_an_interval_too():
+    ruler, lm = made("distance", units="terms"), model("distance")
+    found = ruler.read(lm)
+    values = found[0].values.clone()
+    values[..., 0] = torch.where(values[..., 0].exp() > 0.49, 0.49, values[..., 0].exp()).log()
+    found[0] = dataclasses.replace(found[0], values=values)
+    share = ruler.measured(lm, found, judge=JUDGE).aside("wrong predictions, F contexts")
+    assert share.value == 0 == share.interval.low < share.interval.high
 
 
 def test_parity_is_the_mean_under_exchange_and_p_is_of_unflagged_items():
