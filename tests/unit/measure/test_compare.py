@@ -1,10 +1,11 @@
 import pytest
-import torch
 import zoo
 from rulers import JUDGE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Estimate, Interval
 from levelhead.measure.compare import Comparison, compared
+from levelhead.measure.compare import _verdict as verdict
 from levelhead.measure.run import compare, run
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
@@ -56,27 +57,27 @@ def test_likelihoods_of_other_vocabularies_are_not_compared():
         compared(ruler, *found, both, judge=JUDGE)
 
 
-def verdict(seat_factor, noise):
-    """What is said of SEAT when the second model's vectors are changed."""
-    import dataclasses
-
-    ruler, lm = made("seat"), model("seat")
-    (found,) = ruler.read(lm)
-    targets = torch.tensor([item.group in "XY" for item in found.items])
-    values = found.values.clone()
-    values[targets] = seat_factor(values[targets])
-    values += noise * torch.randn(values.shape, generator=torch.manual_seed(0)).double()
-    other = dataclasses.replace(found, values=values)
-    both = tuple(ruler.measured(lm, [f], judge=JUDGE) for f in (found, other))
-    return compared(ruler, [found], [other], both, judge=JUDGE).verdict
+def difference(name, value, reach):
+    interval = Interval(low=value - reach, high=value + reach, level=0.95, method="by hand")
+    return Estimate(name=name, value=value, interval=interval, n=9, detectable=2 * reach)
 
 
-def test_seat_says_lower_only_with_the_difference_of_means():
-    assert "no difference shown" in verdict(lambda v: v, 1e-4)
-    common = torch.full((24,), 30.0, dtype=torch.float64)
-    # All words drawn together: cosines shrink, the effect size hardly moves.
-    said = verdict(lambda v: v + common, 0)
-    assert said.startswith("no difference shown") or "no claim" in said
+@pytest.mark.parametrize(
+    ("seat", "means", "said"),
+    [
+        ((-0.5, 0.2), (-0.1, 0.02), "lower, in units of the spread and without them"),
+        ((0.5, 0.2), (0.1, 0.02), "higher, in units of the spread and without them"),
+        ((-0.5, 0.2), (-0.1, 0.2), "does not show the same: no claim"),
+        ((-0.5, 0.2), (0.1, 0.02), "does not show the same: no claim"),
+        ((-0.1, 0.2), (-0.1, 0.02), "no difference shown (one of 0.4 would have been)"),
+    ],
+)
+def test_seat_says_lower_only_with_the_difference_of_means(seat, means, said):
+    differences = [
+        difference("difference of seat", *seat),
+        difference("difference of difference of means", *means),
+    ]
+    assert verdict(made("seat"), differences).endswith(said)
 
 
 def test_nothing_in_common_is_no_comparison():
