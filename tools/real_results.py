@@ -50,7 +50,7 @@ RUNS = {
         "pppl",
     ),
     "stories15m": ("seat:lexicon=kaneko,targets=stereotypes", *CAUSAL),
-    "SmolLM2-135M-Instruct": (*CAUSAL, "seat:lexicon=kaneko,targets=stereotypes,quota=30"),
+    "SmolLM2-135M-Instruct": (*CAUSAL, "seat:lexicon=kaneko,targets=stereotypes,quota=10"),
 }
 THREADS = 2
 
