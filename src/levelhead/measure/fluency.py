@@ -140,7 +140,7 @@ def perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     >>> from levelhead.core.statistics.designs import groups
     >>> values = torch.tensor([[-12.411, 3.0]] * 2, dtype=torch.float64)
     >>> round(float(perplexity(values, groups(2).whole)), 2)
-    62.62
+    62.61
     """
     own = drawn(values, draw)
     return torch.exp(-own[:, 0].sum() / own[:, 1].sum())
