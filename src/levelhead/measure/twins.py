@@ -423,14 +423,13 @@ class Distance(Twins):
             pairs = self._against(found, judge)
         except NotMeasurable as error:
             return Beside(tuple(wrong), (f"distance has no parity here: {error.what}",))
-        notes = []
-        notes.append(
-            f"parity is the distance of placebo twins, which {len(placebos)} of {len(real)} "
-            f"contexts have; p compares it with these contexts' own {pairs[0].value:.4g}"
+        same, control, excess = pairs
+        told = (
+            f"parity is the distance of placebo twins, which {control.n} of {len(real)} contexts "
+            f"have; p compares it with these contexts' own {same.value:.4g}"
         )
-        _, control, excess = pairs
         return Beside(
-            (*wrong, *pairs), tuple(notes), control.value, excess.p, detectable=excess.detectable
+            (*wrong, *pairs), (told,), control.value, excess.p, detectable=excess.detectable
         )
 
     def _wrong(self, real: Readouts, judge: Judge, column: int) -> Estimate:
@@ -463,15 +462,14 @@ class Distance(Twins):
 
     def tested(self, found: Sequence[Readouts]) -> Tested:
         """The distance of contexts less that of their placebo twins, paired."""
-        real, placebos = found
-        kept = {item.id for item in placebos.items}
-        both = torch.stack(
-            [
-                distance_of(one.values[..., 0].exp())
-                for one in (real.some(lambda item: item.id in kept), placebos)
-            ],
-            dim=1,
-        )
+        if len(found) < 2:
+            raise NotMeasurable(
+                "no context has a placebo twin", mend="give a lexicon with placebos"
+            )
+        # One of the two may have been dropped alone: only what both could read is paired.
+        kept = set.intersection(*({item.id for item in one.items} for one in found))
+        pair = [one.some(lambda item: item.id in kept) for one in found]
+        both = torch.stack([distance_of(one.values[..., 0].exp()) for one in pair], dim=1)
         excess = replace(
             self.headline,
             name="excess over placebo twins",
@@ -484,7 +482,7 @@ class Distance(Twins):
             low=-1.0,
             alternative="greater",
         )
-        return Tested(excess, both, self.design(placebos, self.headline))
+        return Tested(excess, both, self.design(pair[1], self.headline))
 
     def _against(self, found: Sequence[Readouts], judge: Judge) -> tuple[Estimate, ...]:
         excess, both, design = self.tested(found)

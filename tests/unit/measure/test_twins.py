@@ -174,6 +174,14 @@ def test_placebo_twins_change_as_many_words_and_give_parity():
     }
 
 
+def test_only_contexts_that_both_could_read_are_paired():
+    ruler, lm = made("distance", triples=triples(40)), model("distance")
+    real, control = ruler.read(lm)
+    gone = control.items[0].id
+    fewer = real.some(lambda item: item.id != gone)
+    assert len(ruler.tested([fewer, control]).values) == len(control) - 1
+
+
 def test_without_a_placebo_distance_has_no_parity():
     result = Distance(triples(), top=0.3)(model("distance"), judge=JUDGE)  # gender-en's words
     assert result.parity is None
