@@ -31,10 +31,10 @@ import torch
 from levelhead.core.canonical import content_hash
 from levelhead.engine.shards import shards
 from levelhead.measure.aspects import Judge
-from levelhead.measure.readouts import read
+from levelhead.measure.readouts import _question, read
 from levelhead.measure.run import run
 from levelhead.measure.table import parsed
-from levelhead.measure.verbs import SHARD, VERBS
+from levelhead.measure.verbs import SHARD
 from levelhead.models.batches import padded
 from levelhead.models.load import load
 from levelhead.models.readings import LogProbs, TopWords
@@ -73,7 +73,8 @@ def batches(lm, asked) -> list:
     found = []
     for shard in shards(content, size=SHARD[asked.verb]):
         rows = [content[key] for key in shard.items]
-        reading = VERBS[asked.verb](lm, rows, asked.settings).reading
+        question, _ = _question(lm, asked.verb, rows, asked.settings)  # as reading drops rows
+        reading = question.reading
         for indices, _ in lm.batching.over(reading.rows, lambda indices: indices):
             found.append((reading.rows, indices, places(reading.readout, indices)))
     return found
