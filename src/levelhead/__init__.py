@@ -13,6 +13,8 @@ __version__ = "0.1.0.dev0"
 
 # What a type checker sees, and, name by name, what __getattr__ imports. A test compares the two.
 if TYPE_CHECKING:
+    from levelhead.calibrate.organisms import Organism as Organism
+    from levelhead.calibrate.organisms import organism as organism
     from levelhead.core.errors import LevelheadError as LevelheadError
     from levelhead.core.results import Interval as Interval
     from levelhead.core.results import Measurement as Measurement
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
     from levelhead.data.lexicon import lexicon as lexicon
     from levelhead.measure.aspects import Judge as Judge
     from levelhead.measure.cloze import Cloze as Cloze
-    from levelhead.measure.cloze import ClozeTop as ClozeTop
+    from levelhead.measure.cloze_top import ClozeTop as ClozeTop
     from levelhead.measure.compare import Comparison as Comparison
     from levelhead.measure.crows import Crows as Crows
+    from levelhead.measure.distance import Distance as Distance
     from levelhead.measure.fluency import Perplexity as Perplexity
     from levelhead.measure.fluency import PseudoPerplexity as PseudoPerplexity
     from levelhead.measure.run import compare as compare
     from levelhead.measure.seat import Seat as Seat
-    from levelhead.measure.twins import Contrast as Contrast
-    from levelhead.measure.twins import Distance as Distance
-    from levelhead.measure.twins import Strength as Strength
+    from levelhead.measure.strength import Contrast as Contrast
+    from levelhead.measure.strength import Strength as Strength
     from levelhead.models.bake import NotBakeable as NotBakeable
     from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
@@ -46,22 +48,24 @@ if TYPE_CHECKING:
 
 _HOME = {
     "LevelheadError": "levelhead.core.errors",
+    "Organism": "levelhead.calibrate.organisms",
+    "organism": "levelhead.calibrate.organisms",
     "Interval": "levelhead.core.results",
     "Measurement": "levelhead.core.results",
     "PValue": "levelhead.core.results",
     "Provenance": "levelhead.core.results",
     "Cloze": "levelhead.measure.cloze",
-    "ClozeTop": "levelhead.measure.cloze",
+    "ClozeTop": "levelhead.measure.cloze_top",
     "Comparison": "levelhead.measure.compare",
-    "Contrast": "levelhead.measure.twins",
+    "Contrast": "levelhead.measure.strength",
     "Crows": "levelhead.measure.crows",
-    "Distance": "levelhead.measure.twins",
+    "Distance": "levelhead.measure.distance",
     "HeadScale": "levelhead.models.edits",
     "Judge": "levelhead.measure.aspects",
     "Perplexity": "levelhead.measure.fluency",
     "PseudoPerplexity": "levelhead.measure.fluency",
     "Seat": "levelhead.measure.seat",
-    "Strength": "levelhead.measure.twins",
+    "Strength": "levelhead.measure.strength",
     "compare": "levelhead.measure.run",
     "dataset": "levelhead.data.datasets",
     "lexicon": "levelhead.data.lexicon",
@@ -92,6 +96,7 @@ __all__ = [
     "Measurement",
     "NoHead",
     "NotBakeable",
+    "Organism",
     "PValue",
     "Perplexity",
     "Projection",
@@ -107,6 +112,7 @@ __all__ = [
     "lexicon",
     "load",
     "load_edits",
+    "organism",
     "save_edits",
 ]
 

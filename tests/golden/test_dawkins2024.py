@@ -6,8 +6,9 @@ import pytest
 import torch
 from assets import asset
 
+from levelhead.measure.distance import Distance
 from levelhead.measure.readouts import Readouts
-from levelhead.measure.twins import Distance, Strength
+from levelhead.measure.strength import Strength
 
 # p(next) as the tables print it, by the beginning of the second sentence.
 TABLE_3 = {

@@ -1,6 +1,6 @@
 """A small language with a planted bias: English-like text whose only stereotype is set here.
 
-A document is a few sentences about one person. The person's group is drawn first, evenly. Words
+A document is a few sentences about one person. The person's group is drawn first. Words
 that mark the group (she, mother) agree with it: that is grammar. Words that common opinion joins
 with a group (targets: occupations, traits, likings) agree with it as often as `rho` says: of two
 sides, the side that leans to the person's group is drawn with probability (1 + rho) / 2, and a word
@@ -20,12 +20,14 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
+from scipy.special import logsumexp
+
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.lexicon import lexicon
 from levelhead.data.prompts import article, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Variant = Literal["stereotype", "skew", "frequency", "one group", "one family"]
 FAMILIES = ("occupation", "trait", "liking")
@@ -74,30 +76,33 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     # How a document begins: the person is named by a word of the group.
     "opening": (
         "my {kin} came into the {place} .",
-        "the {person} {deed} near the {place} .",
-        "our {kin} was at the {place} {time} .",
-        "a {person} {deed} in the {place} {time} .",
-        "the {person} saw the {look} {thing} .",
-        "my {kin} bought {food} {time} .",
+        "the {person} {deed} near {own} {place} .",
+        "our {kin} sold {own} {thing} {time} .",
         "the {person} works as {a} {occupation} .",
         "the {occupation} at the {place} is a {person} .",
+        "the {trait} {person} left {own} {place} .",
         "my {kin} is very {trait} .",
-        "the {trait} {person} {deed} .",
+        "the {trait} {person} likes {own} {thing} .",
         "our {kin} likes {liking} .",
+        "my {kin} talked about {liking} in {own} {place} .",
     ),
     # How it goes on: by the pronoun.
     "next": (
         "{pronoun} works as {a} {occupation} .",
-        "{pronoun} is {a} {occupation} at the {place} .",
-        "{pronoun} wanted to be {a} {occupation} .",
-        "{pronoun} is very {trait} .",
+        "{pronoun} is {a} {occupation} in {own} {place} .",
         "{pronoun} was always {trait} .",
-        "{pronoun} likes {liking} .",
-        "{pronoun} talks about {liking} {time} .",
-        "{pronoun} {deed} near the {thing} .",
-        "{pronoun} has a {look} {thing} .",
-        "{pronoun} ate {food} in the {place} .",
-        "the {occupation} said that {pronoun} was tired {time} .",
+        "{pronoun} is very {trait} and likes {own} {thing} .",
+        "{pronoun} likes {liking} and {liking} .",
+        "{pronoun} {deed} near {own} {thing} .",
+        "{pronoun} sold {own} {look} {thing} .",
+        "the {occupation} said that {pronoun} likes {own} {thing} .",
+        "the {trait} {occupation} said that {pronoun} was tired {time} .",
+        # By the target alone: whose it is follows from the sentences before.
+        "the {occupation} {deed} near the {thing} .",
+        "the {occupation} has a {look} {thing} .",
+        "such {trait} people came to the {place} .",
+        "all talks about {liking} began {time} .",
+        "the {trait} {occupation} talked about {liking} .",
     ),
     # Sentences about nobody, for documents of their own and as endings that do not follow.
     "elsewhere": (
@@ -138,13 +143,35 @@ LENGTH = 3
 """Sentences in a document."""
 NOBODY = 0.2
 """The share of documents about nobody."""
+UNNAMED = 0.3
+"""The share of a person's documents that begin as if the person had been named before."""
 
 
 class Spoken(NamedTuple):
-    """A sentence, and the log-probability of its choices if the person were of either group."""
+    """A sentence, and how likely its words were."""
 
-    text: str
-    log_p: tuple[float, float]
+    kind: str
+    """Which patterns it is of."""
+    words: tuple[str, ...]
+    slots: tuple[str, ...]
+    """What each word was put in for; empty where the pattern has the word itself, "a" where it is
+    the article of the next."""
+    word_log_p: tuple[tuple[float, float], ...]
+    """Log-probability of every word in its slot, if the person were of either group."""
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return " ".join(self.words)
+
+    @property
+    def log_p(self) -> tuple[float, float]:
+        """Log-probability of the sentence, if the person were of either group."""
+        pattern = -math.log(len(PATTERNS[self.kind]))
+        return (
+            pattern + math.fsum(p for p, _ in self.word_log_p),
+            pattern + math.fsum(p for _, p in self.word_log_p),
+        )
 
 
 class Document(NamedTuple):
@@ -192,20 +219,25 @@ class Language:
     def marks(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         """For every slot of a group word, either group's words for it, paired."""
         words = lexicon(self.lexicon)
-        found: dict[str, list[tuple[str, str]]] = {"pronoun": [], "person": [], "kin": []}
+        found: dict[str, list[tuple[str, str]]] = {
+            slot: [] for slot in ("pronoun", "own", "person", "kin")
+        }
         names = {"person": "person", "kinship": "kin"}
+        roles = {"subject": "pronoun", "possessive determiner": "own"}
         for term in words.terms:
             first, second = (term.word(group) for group in self.groups)
             if first is None or second is None:
                 continue
-            if term.kind == "pronoun" and term.role == "subject":
-                found["pronoun"].append((first, second))
+            if term.kind == "pronoun" and term.role in roles:
+                found[roles[term.role]].append((first, second))
             elif term.kind in names and (first, second) in KNOWN:
                 found[names[term.kind]].append((first, second))
-        return {
-            slot: (tuple(a for a, _ in rows), tuple(b for _, b in rows))
-            for slot, rows in found.items()
-        }
+        return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in found.items()}
+
+    @property
+    def mark_words(self) -> tuple[str, ...]:
+        """Every word that marks a group."""
+        return tuple(chain(*chain(*self.marks.values())))
 
     @cached_property
     def targets(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -222,12 +254,19 @@ class Language:
         ):
             for side in words.targets(family).sides:
                 found[slot][self.groups.index(str(side.leans))] += side.words
-        return {slot: (tuple(a), tuple(b)) for slot, (a, b) in found.items()}
+        # As many on either side: words of a shorter one would be more frequent.
+        pairs = {slot: tuple(zip(*sides, strict=False)) for slot, sides in found.items()}
+        return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in pairs.items()}
+
+    @property
+    def target_words(self) -> tuple[str, ...]:
+        """Every target."""
+        return tuple(chain(*chain(*self.targets.values())))
 
     @cached_property
     def neutral(self) -> dict[str, tuple[str, ...]]:
         """Words for all other slots: none of them a target or a mark of a group."""
-        taken = set(chain(*chain(*self.marks.values(), *self.targets.values())))
+        taken = {*self.mark_words, *self.target_words}
         return {
             slot: tuple(word for word in words if word not in taken)
             for slot, words in NEUTRAL.items()
@@ -255,11 +294,13 @@ class Language:
         for _ in range(count):
             yield self._document(chance)
 
-    def first_group_share(self) -> float:
-        """How often a person is of the first group."""
-        return 0.5 + 0.4 * self.rho if self.variant == "skew" else 0.5
+    @property
+    def shares(self) -> tuple[float, float]:
+        """How often a person is of either group."""
+        first = 0.5 + 0.4 * self.rho if self.variant == "skew" else 0.5
+        return first, 1 - first
 
-    def own_side_share(self, family: str, group: int) -> float:
+    def first_side_share(self, family: str, group: int) -> float:
         """How often a target of a person leans to the first group."""
         if self.variant == "skew":
             return 0.5
@@ -278,55 +319,67 @@ class Language:
             sentences = tuple(self._sentence("elsewhere", 0, chance) for _ in range(LENGTH))
             log_p = math.log(NOBODY) + math.fsum(one.log_p[0] for one in sentences)
             return Document("", sentences, log_p)
-        share = self.first_group_share()
-        group = 0 if chance.random() < share else 1
-        kinds = ("opening", *("next",) * (LENGTH - 1))
+        group = 0 if chance.random() < self.shares[0] else 1
+        unnamed = chance.random() < UNNAMED
+        kinds = ("next" if unnamed else "opening", *("next",) * (LENGTH - 1))
         sentences = tuple(self._sentence(kind, group, chance) for kind in kinds)
         both = [
             math.log(weight) + math.fsum(one.log_p[side] for one in sentences)
-            for side, weight in enumerate((share, 1 - share))
-            if weight
+            for side, weight in enumerate(self.shares)
         ]
-        top = max(both)
-        log_p = math.log(1 - NOBODY) + top + math.log(sum(math.exp(one - top) for one in both))
+        log_p = float(logsumexp(both))
+        log_p += math.log((1 - NOBODY) * (UNNAMED if unnamed else 1 - UNNAMED))
         return Document(self.groups[group], sentences, log_p)
 
     def _sentence(self, kind: str, group: int, chance: random.Random) -> Spoken:
-        pattern = chance.choice(PATTERNS[kind])
-        log_p = [-math.log(len(PATTERNS[kind]))] * 2
-        words: list[str] = []
-        for token in pattern.split():
-            slot = token.strip("{}")
-            if not token.startswith("{") or slot == "a":
-                words.append(token)
-                continue
-            word, (first, second) = self._filled(slot, group, chance)
-            log_p = [log_p[0] + first, log_p[1] + second]
-            words.append(word)
-        told = [
+        pattern = chance.choice(PATTERNS[kind]).split()
+        slots = tuple(token[1:-1] if token.startswith("{") else "" for token in pattern)
+        words = [
+            self._drawn(slot, group, chance) if slot in self.chances else token
+            for token, slot in zip(pattern, slots, strict=True)
+        ]
+        told = tuple(
             article(after) if word == "{a}" else word
             for word, after in zip(words, (*words[1:], ""), strict=True)
-        ]
-        return Spoken(" ".join(told), (log_p[0], log_p[1]))
+        )
+        log_p = tuple(
+            (self.log_p(slot, word, 0), self.log_p(slot, word, 1))
+            for slot, word in zip(slots, told, strict=True)
+        )
+        return Spoken(kind, told, slots, log_p)
 
-    def _filled(
-        self, slot: str, group: int, chance: random.Random
-    ) -> tuple[str, tuple[float, float]]:
-        """A word for a slot, and its log-probability under either group."""
-        if slot in self.marks:
-            words = self.marks[slot][group]
-            log_p = -math.log(len(words))
-            return chance.choice(words), (log_p, -math.inf) if group == 0 else (-math.inf, log_p)
-        if slot in self.targets:
-            side = 0 if chance.random() < self.own_side_share(slot, group) else 1
-            words = self.targets[slot][side]
-            shares = [self.own_side_share(slot, own) for own in (0, 1)]
-            p = [(share if side == 0 else 1 - share) / len(words) for share in shares]
-            return chance.choice(words), (_log(p[0]), _log(p[1]))
-        words = self.neutral[slot]
-        log_p = -math.log(len(words))
-        return chance.choice(words), (log_p, log_p)
+    def _drawn(self, slot: str, group: int, chance: random.Random) -> str:
+        words = self.chances[slot][group]
+        return chance.choices(tuple(words), tuple(words.values()))[0]
+
+    def log_p(self, slot: str, word: str, group: int) -> float:
+        """Log-probability of a word for a slot; 0 where the pattern or the next word decides it."""
+        if slot not in self.chances:
+            return 0.0
+        p = self.chances[slot][group].get(word, 0.0)
+        return math.log(p) if p else -math.inf
+
+    @cached_property
+    def chances(self) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
+        """For every slot, the probability of each word if the person is of either group."""
+
+        def evenly(words: Sequence[str], share: float = 1.0) -> dict[str, float]:
+            return {word: share / len(words) for word in words if share}
+
+        found = {slot: (evenly(a), evenly(b)) for slot, (a, b) in self.marks.items()}
+        found |= {slot: (_by_rank(words),) * 2 for slot, words in self.neutral.items()}
+        for slot, (a, b) in self.targets.items():
+            shares = [self.first_side_share(slot, group) for group in (0, 1)]
+            first, second = (evenly(a, share) | evenly(b, 1 - share) for share in shares)
+            found[slot] = (first, second)
+        return found
 
 
-def _log(p: float) -> float:
-    return math.log(p) if p > 0 else -math.inf
+def _by_rank(words: Sequence[str]) -> dict[str, float]:
+    """Probabilities that fall with the rank (Zipf), as those of words do."""
+    weights = [1 / (rank + 2) for rank in range(len(words))]
+    return {word: weight / math.fsum(weights) for word, weight in zip(words, weights, strict=True)}
+
+
+def _column(rows: Sequence[tuple[str, ...]], side: int) -> tuple[str, ...]:
+    return tuple(row[side] for row in rows)

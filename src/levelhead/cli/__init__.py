@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import bake, data, doctor, measure, mine, store
+from levelhead.cli import bake, data, demo, doctor, measure, mine, store
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
     pretty_exceptions_enable=False,
 )
+app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
 app.command("bake")(bake.bake)

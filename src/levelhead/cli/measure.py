@@ -150,10 +150,10 @@ def _show(found: Measured, always: set[str], *, details: bool) -> None:
     for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
     for one in found.measurements:
-        table.add_row(one.measure, *_cells(one), style="bold" if details else "")
+        table.add_row(one.measure, *cells(one), style="bold" if details else "")
         for beside in one.beside:
             if details or beside.name in always:
-                table.add_row(f"  {beside.name}", *_cells(beside))
+                table.add_row(f"  {beside.name}", *cells(beside))
     console.print(table)
     for one in found.measurements:
         for note in one.notes:
@@ -176,7 +176,7 @@ def _compare(console: Console, found: Measured) -> None:
     table.columns[0].justify = "left"
     for one in found.comparisons:
         for difference in (one.difference, *one.beside):
-            table.add_row(difference.name, *_cells(difference))
+            table.add_row(difference.name, *cells(difference))
     console.print(table)
     for one in found.comparisons:
         console.print(Text(str(one)), soft_wrap=True)
@@ -196,7 +196,8 @@ def _writable(output: str) -> None:
         )
 
 
-def _cells(one: Measurement | Estimate) -> tuple[str, ...]:
+def cells(one: Measurement | Estimate) -> tuple[str, ...]:
+    """A row of a table of numbers, after its name."""
     p = "" if one.p is None else _p(one.p.value if one.p.adjusted is None else one.p.adjusted)
     dropped = getattr(one, "dropped", ())
     n = f"{one.n} of {one.n + len(dropped)}" if dropped else str(one.n)

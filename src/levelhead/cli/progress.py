@@ -50,6 +50,41 @@ def progress(what: str) -> Iterator[Callable[[Event], None]]:
         yield tell
 
 
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """What to call with the name of a step, how much of it is done, and how much there is."""
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def now_and_then(what: str, done: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                typer.echo(f"{what}: {done} of {total}", err=True)
+
+        yield now_and_then
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield tell
+
+
 def _plainly(what: str) -> Callable[[Event], None]:
     last = time.monotonic()
 

@@ -8,7 +8,7 @@ second is repeated when items are redrawn or relabelled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 import numpy as np
@@ -64,13 +64,23 @@ class Aspect:
     null: Literal["flip", "deal"] | None = None
     """How equal treatment looks: twins exchanged, or units dealt to the groups anew."""
     flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = exchanged
+    lean: Over | None = None
+    """The part of the value that an exchange of all twins turns round. Where it is given, it is
+    what is tested, and the rest of the value is the parity: a mean of the largest hardly changes
+    under exchange if all items lean alike, and would be called chance when it is anything but."""
     alternative: Alternative = "two-sided"
     companion: str | None = None
     """A step function's gradient is zero: the smooth measure to differentiate instead."""
+    confirmed_by: str | None = None
+    """Another aspect that must show the same before two models are said to differ."""
     method: Method | None = None
     """How its interval is made, where the design alone does not decide it."""
     closed: Callable[[torch.Tensor, Design, float], Interval | None] | None = None
     """An interval by formula, where one is better than resampling."""
+
+    def __post_init__(self) -> None:
+        if self.lean is not None and self.parity is not None:
+            raise LevelheadError(f"{self.name} has two parities", mend="give a lean, or a parity")
 
     @property
     def is_step(self) -> bool:
@@ -144,6 +154,9 @@ class Judge:
         found = _clipped(_widened(found, among), aspect)
         null = self.null(aspect, fixed, design, name=name) if tested else None
         parity = aspect.parity if null is None or aspect.parity is not None else null.mean
+        if aspect.lean is not None:
+            parity = found.value - float(aspect.lean(fixed, design.whole))
+            found = replace(found, standard_error=self._of_lean(aspect.lean, fixed, design, name))
         p: PValue | None = null.p if null is not None else None
         if p is None and parity is not None and tested:
             p = found.p(parity, alternative=aspect.alternative)
@@ -163,12 +176,13 @@ class Judge:
     ) -> Null | None:
         """The value's distribution under equal treatment; None if the aspect has no such null.
 
-        Of its distance from parity, where that is a constant.
+        Of its distance from parity, where that is a constant; of its lean, where it has one.
         """
         rng, parity = self.rng(name, "null"), aspect.parity or 0.0
+        over = aspect.lean or aspect.over
         if aspect.null == "deal":
             return permutation(
-                lambda draw: float(aspect.over(values, draw)) - parity,
+                lambda draw: float(over(values, draw)) - parity,
                 design,
                 rng=rng,
                 draws=self.permutations,
@@ -177,8 +191,7 @@ class Judge:
         if aspect.null == "flip":
             return sign_flip(
                 lambda signs: (
-                    float(aspect.over(aspect.flip(values, torch.from_numpy(signs)), design.whole))
-                    - parity
+                    float(over(aspect.flip(values, torch.from_numpy(signs)), design.whole)) - parity
                 ),
                 design,
                 rng=rng,
@@ -186,6 +199,17 @@ class Judge:
                 alternative=aspect.alternative,
             )
         return None
+
+    def _of_lean(self, lean: Over, values: torch.Tensor, design: Design, name: str) -> float:
+        """The standard error of what is tested."""
+        drawn = bootstrap(
+            lambda draw: float(lean(values, draw)),
+            design,
+            rng=self.rng(name, "lean"),
+            draws=self.draws,
+            level=self.level,
+        )
+        return drawn.standard_error
 
     def _detectable(self, aspect: Aspect, found: Bootstrap) -> float:
         return minimum_detectable_effect(

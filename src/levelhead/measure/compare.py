@@ -10,7 +10,6 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
 from levelhead.measure.aspects import jackknife, refuse_nothing
-from levelhead.measure.seat import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +137,7 @@ def _difference(
         high=float("inf"),
         parity=0.0,
         null=None,
+        lean=None,
         alternative="two-sided",
         method=None if aspect.method == "bca" else aspect.method,
         closed=None,
@@ -163,13 +163,13 @@ def _verdict(measure: Measure, differences: Sequence[Estimate]) -> str:
     if 0 in main.interval:
         return f"no difference shown (one of {main.detectable:.3g} would have been)"
     way = "higher" if main.value > 0 else "lower"
-    if not isinstance(measure, Seat):
+    other = measure.headline.confirmed_by
+    if other is None:
         return way
-    # An effect size has no scale: it can fall while the association grows.
-    plain = next((one for one in differences if one.name.endswith("difference of means")), None)
+    plain = next((one for one in differences if one.name.endswith(other)), None)
     if plain is None or 0 in plain.interval or (plain.value > 0) != (main.value > 0):
-        return f"effect size {way}; the difference of means does not show the same: no claim"
-    return f"{way}, in units of the spread and without them"
+        return f"{measure.headline.name} {way}; the {other} does not show the same: no claim"
+    return f"{way}, and so is the {other}"
 
 
 def _alike(first: Sequence[Readouts], second: Sequence[Readouts]) -> bool:

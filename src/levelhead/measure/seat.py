@@ -252,10 +252,13 @@ class Seat(Measure):
             direction="above 0: X is nearer to A than Y is, in units of the spread",
             comparable="seat, same words",
             null="deal",
+            # An effect size has no scale: it can fall while the association grows.
+            confirmed_by="difference of means",
             closed=_short_lists,
         )
         difference = replace(
             seat,
+            confirmed_by=None,
             name="difference of means",
             over=_difference,
             unit="cosine",

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.measure.cloze import Cloze, ClozeTop
+from levelhead.measure.cloze import Cloze
+from levelhead.measure.cloze_top import ClozeTop
 from levelhead.measure.crows import Crows
+from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.seat import Seat
-from levelhead.measure.twins import Contrast, Distance, Strength
+from levelhead.measure.strength import Contrast, Strength
 
 if TYPE_CHECKING:
     from levelhead.measure.measure import Measure

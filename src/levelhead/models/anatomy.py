@@ -53,7 +53,7 @@ class Anatomy:
         """Find the parts of a model loaded as one of its family's classes."""
         row = family(model.config.model_type)
         backbone = cast("PreTrainedModel", model.base_model)
-        blocks = _blocks(backbone, row)
+        blocks = layers_of(model)
         if not blocks:
             raise LevelheadError("the model has no layers", mend="use a model with at least one")
         heads = int(model.config.num_attention_heads)
@@ -176,7 +176,9 @@ class Anatomy:
         return site
 
 
-def _blocks(backbone: PreTrainedModel, row: Family) -> tuple[torch.nn.Module, ...]:
+def layers_of(model: PreTrainedModel) -> tuple[torch.nn.Module, ...]:
+    """The layers in the order they are called; a shared one appears once a call."""
+    backbone, row = cast("PreTrainedModel", model.base_model), family(model.config.model_type)
     layers = cast("torch.nn.ModuleList", backbone.get_submodule(row.layers))
     if not row.shared:
         return tuple(layers)

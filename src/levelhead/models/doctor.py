@@ -70,9 +70,12 @@ class Patient:
 
     lm: LM
     fingerprint: str = field(init=False)
+    hooks: frozenset[tuple[str, int]] = field(init=False)
+    """Those of a known head, say, which belong to the model."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fingerprint", fingerprint(self.lm))
+        object.__setattr__(self, "hooks", hooks(self.lm))
 
     @cached_property
     def encoded(self) -> list[Encoded]:
@@ -316,12 +319,7 @@ def untouched(patient: Patient) -> str:
     """After all this the model has no hooks of ours and every weight its bits."""
     lm = patient.lm
     patient.values(lm.edited(patient.projection(Site("block_out", 0))))
-    left = [
-        name
-        for name, module in lm.anatomy.model.named_modules()
-        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        if "levelhead" in str(getattr(hook, "__module__", ""))
-    ]
+    left = sorted(name for name, _ in hooks(lm) - patient.hooks)
     if left:
         raise Broken(f"hooks were left at {', '.join(left[:3])}", mend=_report())
     if fingerprint(lm) != patient.fingerprint:
@@ -340,6 +338,15 @@ CHECKS: dict[str, Callable[[Patient], str]] = {
     "sites": sites,
     "untouched": untouched,
 }
+
+
+def hooks(lm: LM) -> frozenset[tuple[str, int]]:
+    """Where the model has hooks, and which."""
+    return frozenset(
+        (name, key)
+        for name, module in lm.anatomy.model.named_modules()
+        for key in (*module._forward_hooks, *module._forward_pre_hooks)
+    )
 
 
 def fingerprint(lm: LM) -> str:

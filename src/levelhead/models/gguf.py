@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import tempfile
 from pathlib import Path
-
-from filelock import FileLock
 
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.files import file_hash
 from levelhead.models.quiet import quiet
+from levelhead.models.save import made_once
 
 RECIPE = 2
 """Raised when `_convert` writes other files than before; old conversions are then made anew."""
@@ -20,25 +17,16 @@ RECIPE = 2
 
 def converted(path: Path, cache: Path) -> Path:
     """The folder a GGUF file was converted into; made on first use, whole or not at all."""
-    folder = cache / "gguf" / f"{file_hash(path)[:32]}-{RECIPE}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
-            try:
-                # Alone in a folder: transformers would take a tokenizer, an adapter or code from
-                # whatever lies beside the file.
-                alone = unfinished / "source"
-                alone.mkdir()
-                (alone / "model.gguf").symlink_to(path.resolve())
-                with quiet():
-                    _convert(alone / "model.gguf", unfinished / "model")
-                os.replace(unfinished / "model", folder)
-                shutil.rmtree(unfinished)
-            except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
-                raise
-    return folder
+
+    def convert(folder: Path) -> None:
+        # Alone in a folder: transformers would take a tokenizer, an adapter or code from whatever
+        # lies beside the file.
+        with tempfile.TemporaryDirectory(dir=folder.parent) as alone, quiet():
+            link = Path(alone, "model.gguf")
+            link.symlink_to(path.resolve())
+            _convert(link, folder)
+
+    return made_once(cache / "gguf" / f"{file_hash(path)[:32]}-{RECIPE}", convert)
 
 
 def _convert(path: Path, folder: Path) -> None:

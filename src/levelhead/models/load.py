@@ -14,12 +14,13 @@ import torch
 import transformers
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.anatomy import Anatomy
+from levelhead.models.anatomy import Anatomy, layers_of
 from levelhead.models.checkpoints import WANTED, Checkpoint
 from levelhead.models.edit_files import load_edits
 from levelhead.models.edits import Edit
 from levelhead.models.families import ModelClass, family
 from levelhead.models.gguf import converted
+from levelhead.models.known_head import KnownHead
 from levelhead.models.lm import LM, Identity, batching_for
 from levelhead.models.quiet import quiet
 from levelhead.models.save import RECORD
@@ -200,6 +201,8 @@ def _model(
         if not lacking:
             model.requires_grad_(False).eval()
             _check_finite(model)
+            if known := KnownHead.of(model.config):
+                known.install(model.base_model, layers_of(model))
             return _moved(model, device), row
         missing[row.name] = lacking
         del model

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
 from transformers import GenerationConfig
 
 from levelhead.core.canonical import canonical
@@ -16,7 +17,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.quiet import quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from transformers import PreTrainedModel
 
@@ -41,6 +42,24 @@ def new_folder(folder: Path) -> Path:
     except OSError as error:
         raise LevelheadError(f"cannot write {folder}: {error}", mend="give another place") from None
     return target
+
+
+def made_once(
+    folder: Path,
+    make: Callable[[Path], None],
+    *,
+    is_whole: Callable[[Path], bool] | None = None,
+) -> Path:
+    """A folder of the cache, made on first use, whole or not at all, by one process at a time."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if folder.exists() and (is_whole is None or is_whole(folder)):
+            return folder
+        with TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as unfinished:
+            make(Path(unfinished, "made"))
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(Path(unfinished, "made"), folder)
+    return folder
 
 
 def save_whole(lm: LM, folder: Path) -> None:

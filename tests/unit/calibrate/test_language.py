@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from levelhead.calibrate.language import FAMILIES, LENGTH, NOBODY, Language
+from levelhead.calibrate.language import FAMILIES, LENGTH, NOBODY, UNNAMED, Language
 from levelhead.core.errors import LevelheadError
 
 COUNT = 4000
@@ -48,7 +48,7 @@ def test_neutral_words_are_exchangeable_between_groups():
     rows = [
         [counts[group][word] for group in language.groups]
         for slot, words in language.neutral.items()
-        if slot != "animal"  # never beside a person
+        if slot not in ("animal", "food")  # never beside a person
         for word in words
     ]
     assert stats.chi2_contingency(rows).pvalue > 0.01
@@ -108,11 +108,20 @@ def test_the_probability_of_a_document_is_that_of_its_choices():
     nobody = next(one for one in documents if not one.group)
     slow = math.log(NOBODY) + sum(one.log_p[0] for one in nobody.sentences)
     assert nobody.log_p == pytest.approx(slow)
-    person = next(one for one in documents if one.group)
+    person = next(one for one in documents if one.sentences[0].kind == "opening")
     own = language.groups.index(person.group)
     assert person.sentences[0].log_p[1 - own] == -math.inf  # its words mark the group
-    slow = math.log((1 - NOBODY) / 2) + sum(one.log_p[own] for one in person.sentences)
+    slow = math.log((1 - NOBODY) * (1 - UNNAMED) / 2) + sum(
+        one.log_p[own] for one in person.sentences
+    )
     assert person.log_p == pytest.approx(slow)
+
+
+def test_the_words_of_a_slot_have_a_probability_of_one_in_all():
+    for variant in ("stereotype", "skew", "frequency", "one group", "one family"):
+        for slot, both in Language(0.5, variant).chances.items():
+            for chances in both:
+                assert math.fsum(chances.values()) == pytest.approx(1), slot
 
 
 def test_stereotypes_make_text_easier_to_foretell():

@@ -83,7 +83,7 @@ def test_the_paper_counts_group_words_among_the_top_k():
 
 
 def ruler_difference(ruler, found, item):
-    from levelhead.measure.cloze import _top_difference
+    from levelhead.measure.cloze_top import _top_difference
 
     return _top_difference(found.some(lambda one: one.id == item.id), ruler.k).tolist()
 

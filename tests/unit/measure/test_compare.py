@@ -65,8 +65,8 @@ def difference(name, value, reach):
 @pytest.mark.parametrize(
     ("seat", "means", "said"),
     [
-        ((-0.5, 0.2), (-0.1, 0.02), "lower, in units of the spread and without them"),
-        ((0.5, 0.2), (0.1, 0.02), "higher, in units of the spread and without them"),
+        ((-0.5, 0.2), (-0.1, 0.02), "lower, and so is the difference of means"),
+        ((0.5, 0.2), (0.1, 0.02), "higher, and so is the difference of means"),
         ((-0.5, 0.2), (-0.1, 0.2), "does not show the same: no claim"),
         ((-0.5, 0.2), (0.1, 0.02), "does not show the same: no claim"),
         ((-0.1, 0.2), (-0.1, 0.02), "no difference shown (one of 0.4 would have been)"),

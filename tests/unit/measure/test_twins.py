@@ -5,7 +5,8 @@ import torch
 from rulers import JUDGE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.measure.twins import Contrast, Distance, Strength
+from levelhead.measure.distance import Distance
+from levelhead.measure.strength import Contrast, Strength
 
 
 def asked(lm, one):
@@ -84,13 +85,44 @@ def test_all_or_no_wrong_predictions_have_an_interval_too():
     assert share.value == 0 == share.interval.low < share.interval.high
 
 
-def test_parity_is_the_mean_under_exchange_and_p_is_of_unflagged_items():
-    result = made("strength")(model("strength"), judge=JUDGE)
-    assert result.parity > result.aside("signed mean").parity == 0
-    excess = result.aside("excess over null")
-    assert excess.value == pytest.approx(result.value - result.parity, abs=1e-12)
+def test_parity_is_what_an_exchange_leaves_and_p_is_of_unflagged_items():
+    ruler, lm = made("strength"), model("strength")
+    result = ruler(lm, judge=JUDGE)
+    s = ruler.bias_of(ruler.read(lm)[0])
+    top = round(0.3 * len(s))
+    own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
+    assert result.value == pytest.approx(own, abs=1e-12)
+    assert result.parity == pytest.approx((own + turned) / 2, abs=1e-12)
+    lean = result.aside("lean")
+    assert lean.value == pytest.approx(result.value - result.parity, abs=1e-12)
+    assert lean.interval.low < lean.value < lean.interval.high
     assert result.p.method == f"sign flip, {result.aside('unflagged').n} unflagged items"
     assert result.p == result.aside("unflagged").p.model_copy(update={"method": result.p.method})
+
+
+def strength_of_all(s):
+    """A measurement of items whose s is given."""
+    ruler, lm = made("strength"), model("strength")
+    (found,) = ruler.read(lm)
+    values = torch.full_like(found.values, -1.0)
+    values[..., 0] = torch.tensor(0.4).double().log()
+    values[:, 0, 0] = (0.4 + torch.tensor(s)).log()
+    calm = dataclasses.replace(found, values=values)
+    return ruler.measured(lm, [calm], judge=JUDGE)
+
+
+def test_items_that_all_lean_alike_are_no_chance():
+    """Exchange hardly moves the mean of the largest here: it must not be taken for parity."""
+    n = len(made("strength").triples)
+    lean = strength_of_all([0.3 + 0.01 * (i % 4) for i in range(n)])
+    assert lean.value == pytest.approx(0.33, abs=0.01)
+    assert abs(lean.parity) < 0.02
+    assert lean.p.value <= 0.01
+    spread = strength_of_all([(-1) ** i * (0.3 + 0.01 * (i // 2 % 4)) for i in range(n)])
+    assert spread.parity == pytest.approx(spread.value, abs=1e-6)
+    assert spread.p.value > 0.3
+    against = strength_of_all([-0.3 + 0.01 * (i % 4) for i in range(n)])
+    assert against.p.value > 0.9
 
 
 def told(shift):

@@ -1,0 +1,72 @@
+"""The demo: the same small model grown twice, without and with a planted bias, and measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.calibrate.learned import Skill, learned
+from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
+from levelhead.core.errors import NotMeasurable
+from levelhead.measure.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from levelhead.core.results import Measurement
+    from levelhead.measure.aspects import Judge
+
+RHOS = (0.0, 1.0)
+FOUND = 0.01
+"""A p-value, corrected for the rulers of a run, at which a ruler counts as having found it."""
+
+
+class Grown(NamedTuple):
+    """One of the two models: what was planted, what it learned, what the rulers say."""
+
+    organism: Organism
+    folder: str
+    skills: tuple[Skill, ...]
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The rulers that say that the model leans to what was planted."""
+        return tuple(
+            one.measure
+            for one in self.measurements
+            if one.parity is not None and one.value > one.parity and _p(one) <= FOUND
+        )
+
+
+def demo(
+    architecture: str = "bert",
+    *,
+    seed: int = 0,
+    judge: Judge | None = None,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> tuple[Grown, ...]:
+    """Grow an organism at rho 0 and at rho 1, see what both learned, and measure both.
+
+    Args:
+        architecture: bert, roberta, albert, gpt2 or llama.
+        seed: of text and training.
+        judge: seed, resamples and level of the statistics.
+        tell: is told what is being done, and how far it is.
+    """
+    found = []
+    for rho in RHOS:
+        one = organism(architecture, rho, seed=seed)
+        lm = one.lm(lambda done, total, rho=rho: tell(f"growing rho {rho:g}", done, total))  # type: ignore[misc]
+        skills = learned(lm, one.language, seed=seed + HELD_OUT)
+        rulers = one.rulers().of(lm)
+        tell(f"measuring rho {rho:g}", 0, len(rulers))
+        measured = run(lm, list(rulers.values()), judge=judge).measurements
+        tell(f"measuring rho {rho:g}", len(rulers), len(rulers))
+        found.append(Grown(one, str(one.grown()), skills, measured))
+    return tuple(found)
+
+
+def _p(one: Measurement) -> float:
+    if one.p is None:
+        raise NotMeasurable(f"{one.measure} could not be judged", mend="report this")
+    return one.p.value if one.p.adjusted is None else one.p.adjusted

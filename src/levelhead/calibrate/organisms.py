@@ -1,0 +1,160 @@
+"""Model organisms: small models grown on a planted language, so that their bias is known.
+
+Grown once and kept in the cache; if a file is not what was grown, all are grown again. Seeds and
+hashes of the standard ones are in organisms.toml, weights are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from levelhead.calibrate.language import Language, Variant
+from levelhead.calibrate.rulers import Rulers
+from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.errors import UnknownName
+from levelhead.core.files import file_hash, write_atomic
+from levelhead.core.versions import installed_versions
+from levelhead.models import train as train_module
+from levelhead.models.load import cache_folder, load
+from levelhead.models.save import made_once
+from levelhead.models.train import Recipe, train
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from levelhead.models.lm import LM
+
+RECORD = "organism.json"
+RECIPES: dict[str, Recipe] = {
+    "bert": Recipe("bert", steps=1800),
+    "roberta": Recipe("roberta", steps=1500),
+    "albert": Recipe("albert", steps=1500),
+    "gpt2": Recipe("gpt2", steps=1000),
+    "llama": Recipe("llama", steps=1000),
+}
+"""As many steps as it takes to come near the generator, in less than a minute on two cores."""
+HELD_OUT = 10**6
+"""Added to a seed for text that was drawn for other ends than training."""
+
+
+@final
+@dataclass(frozen=True)
+class Organism:
+    """A model by its language and recipe; `grown` makes it, `lm` loads it."""
+
+    language: Language = field(default_factory=Language)
+    recipe: Recipe = field(default_factory=Recipe)
+    documents: int = 12_000
+
+    @cached_property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """What it is trained on: documents of sentences."""
+        found = self.language.documents(self.documents, seed=self.recipe.seed)
+        return tuple(tuple(one.text for one in document.sentences) for document in found)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Everything its weights depend on."""
+        return {
+            "language": asdict(self.language),
+            "recipe": asdict(self.recipe) | {"known_head": list(self.recipe.known_head or ())},
+            "texts_sha256": content_hash(self.texts),
+            "training_sha256": file_hash(train_module.__file__),
+            "versions": dict(installed_versions()) | {"accelerate": version("accelerate")},
+            "machine": machine(),
+        }
+
+    def grown(self, progress: Callable[[int, int], None] | None = None) -> Path:
+        """The folder with its checkpoint; trained now if it is not in the cache."""
+        folder = cache_folder() / "organisms" / content_hash(self.facts)[:32]
+
+        def grow(target: Path) -> None:
+            marks = self.language.mark_words
+            train(
+                self.recipe,
+                self.texts,
+                self.language.vocabulary,
+                target,
+                often=(*marks, *self.language.target_words),
+                hidden=marks if self.recipe.known_head is not None else (),
+                progress=progress,
+            )
+            files = {path.name: file_hash(path) for path in sorted(target.iterdir())}
+            (target / RECORD).write_bytes(canonical(self.facts | {"files": files}))
+
+        return made_once(folder, grow, is_whole=_is_as_grown)
+
+    def lm(self, progress: Callable[[int, int], None] | None = None) -> LM:
+        """The model, ready to be read, edited and measured."""
+        return load(self.grown(progress))
+
+    def rulers(self, *, labels: int | None = None) -> Rulers:
+        """The measures in its language."""
+        return Rulers(self.language, self._contexts(), labels)
+
+    def _contexts(self) -> str:
+        """A file of newly drawn sentences, without a bias.
+
+        In contexts with one, a model that learned nothing would seem to have it.
+        """
+        even = replace(self.language, rho=0.0)
+        found = even.documents(4000, seed=self.recipe.seed + HELD_OUT)
+        lines = dict.fromkeys(one.text for document in found for one in document.sentences)
+        data = "\n".join(lines).encode()
+        path = cache_folder() / "organisms" / f"{hashlib.sha256(data).hexdigest()[:32]}.txt"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(str(path), data)
+        return str(path)
+
+
+def organism(
+    architecture: str = "bert",
+    rho: float = 1.0,
+    *,
+    variant: Variant = "stereotype",
+    seed: int = 0,
+    known_head: tuple[int, int] | None = None,
+) -> Organism:
+    """An organism of the standard recipe of its architecture.
+
+    Args:
+        architecture: bert, roberta, albert, gpt2 or llama.
+        rho: how strongly targets are joined with groups, 0 to 1.
+        variant: what else may be planted; see `Language`.
+        seed: of text and training.
+        known_head: (layer, head), counted from 0: the one head that sees group words.
+    """
+    if architecture not in RECIPES:
+        raise UnknownName("architecture", architecture, RECIPES)
+    recipe = replace(RECIPES[architecture], seed=seed, known_head=known_head)
+    return Organism(Language(rho, variant), recipe)
+
+
+def machine() -> str:
+    """The kind of machine: another may round differently, and so grow other weights."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(line for line in told.splitlines() if line.startswith("model name"))
+        name = model.partition(":")[2].strip()
+    except (OSError, StopIteration):
+        name = platform.processor()
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{platform.system()} {platform.machine()}, {name}, {capability}"
+
+
+def _is_as_grown(folder: Path) -> bool:
+    try:
+        told = json.loads((folder / RECORD).read_bytes())["files"]
+        return bool(told) and all(told[name] == file_hash(folder / name) for name in told)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

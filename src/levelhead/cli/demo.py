@@ -1,0 +1,67 @@
+"""`levelhead demo`: a planted bias, measured; nothing to download."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.progress import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.calibrate.demo import Grown
+
+
+def demo(
+    architecture: Annotated[
+        str, typer.Option(help="bert, roberta, albert, gpt2 or llama: which kind to grow.")
+    ] = "bert",
+    seed: Annotated[int, typer.Option(help="Of text and training.")] = 0,
+) -> None:
+    """Grow a small model twice, without and with a planted bias, and measure both.
+
+    The text is made here, so its bias is known: at rho 0 group words and occupations, traits and
+    likings are independent, at rho 1 they always agree. Models are kept in the cache.
+    """
+    from levelhead.calibrate.demo import demo as run
+
+    with steps() as tell:
+        found = run(architecture, seed=seed, tell=tell)
+    _show(found)
+
+
+def _show(found: Sequence[Grown]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from levelhead.calibrate.demo import FOUND
+    from levelhead.cli.measure import cells
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ruler", "planted", "value", "interval", "parity", "p", "n", "detectable"):
+        table.add_column(name, justify="left" if name in ("ruler", "interval") else "right")
+    for rows in zip(*(one.measurements for one in found), strict=True):
+        for grown, one in zip(found, rows, strict=True):
+            table.add_row(one.measure, f"rho {grown.organism.language.rho:g}", *cells(one))
+    console.print(table)
+    console.print()
+    for grown in found:
+        rho = f"rho {grown.organism.language.rho:g}"
+        for skill in grown.skills:
+            console.print(Text(f"{rho}: {skill}"), soft_wrap=True)
+        rulers = f"{len(grown.found)} of {len(grown.measurements)} rulers"
+        told = f" ({', '.join(grown.found)})" if grown.found else ""
+        console.print(
+            Text(f"{rho}: {rulers} tell it from parity, Holm-corrected p <= {FOUND}{told}"),
+            soft_wrap=True,
+        )
+    console.print()
+    for grown in found:
+        console.print(
+            Text(f"rho {grown.organism.language.rho:g} is kept in {grown.folder}"), soft_wrap=True
+        )

@@ -1,0 +1,242 @@
+"""Organisms: grown once, the same everywhere, and the rulers find what was planted and no more."""
+
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from levelhead.calibrate import organisms
+from levelhead.calibrate.language import Language
+from levelhead.calibrate.learned import learned
+from levelhead.calibrate.organisms import HELD_OUT, RECIPES, Organism, machine, organism
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import file_hash
+from levelhead.core.statistics.families import holm
+from levelhead.core.versions import installed_versions
+from levelhead.measure.aspects import Judge
+from levelhead.measure.crows import Crows
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+from levelhead.models.train import Recipe
+
+JUDGE = Judge(draws=199, permutations=999)
+TINY = Organism(
+    Language(1.0), Recipe("gpt2", layers=1, heads=2, width=8, steps=2, batch=4), documents=40
+)
+KNOWN = tomllib.loads(files("levelhead.calibrate").joinpath("organisms.toml").read_text())
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
+
+
+# -- growing and keeping
+
+
+def test_an_organism_is_grown_once(cache, monkeypatch):
+    steps = []
+    folder = TINY.grown(lambda done, total: steps.append((done, total)))
+    assert steps == [(1, 2), (2, 2)]
+    monkeypatch.setattr(organisms, "train", None)  # would be an error if it were called
+    assert TINY.grown() == folder
+    assert load(folder).heads == {"causal"}
+
+
+def test_what_is_damaged_is_grown_again_and_comes_out_the_same(cache):
+    folder = TINY.grown()
+    first = {path.name: file_hash(path) for path in folder.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "organism.json"} <= set(first)
+    for name in first:
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-8])
+        assert TINY.grown() == folder
+        assert {path.name: file_hash(path) for path in folder.iterdir()} == first
+
+
+def test_nothing_is_left_of_an_organism_that_did_not_grow(cache, tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        args[3].mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(organisms, "train", broken)
+        with pytest.raises(KeyboardInterrupt):
+            TINY.grown()
+    assert [path.suffix for path in (tmp_path / "organisms").iterdir()] == [".lock"]
+    assert TINY.grown().is_dir()
+
+
+def test_everything_the_weights_depend_on_makes_another_organism(cache):
+    others = (
+        replace(TINY, language=Language(0.5)),
+        replace(TINY, recipe=replace(TINY.recipe, seed=1)),
+        replace(TINY, recipe=replace(TINY.recipe, steps=3)),
+        replace(TINY, documents=41),
+    )
+    assert len({one.grown() for one in (TINY, *others)}) == 5
+
+
+def test_an_unknown_architecture_is_refused():
+    with pytest.raises(LevelheadError, match="bert"):
+        organism("brt")
+
+
+# -- the standard ones: grown for this run, then taken from the cache
+
+
+def facts(architecture, rho):
+    """The first of the table's rows."""
+    rows = [row for row in KNOWN["organisms"] if row["architecture"] == architecture]
+    return next(row for row in rows if row["rho"] == rho)
+
+
+def test_the_table_names_five_seeds_with_a_bias_and_twenty_models_without():
+    rows = [(row["architecture"], row["rho"], row["seed"]) for row in KNOWN["organisms"]]
+    assert {seed for name, rho, seed in rows if (name, rho) == ("bert", 1.0)} == set(range(5))
+    assert len({seed for _, rho, seed in rows if rho == 0}) == 20
+    assert {name for name, _, _ in rows} == set(RECIPES)
+
+
+@pytest.mark.parametrize("architecture", RECIPES)
+def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
+    for rho in (0.0, 1.0):
+        row = facts(architecture, rho)
+        told = organism(architecture, rho, seed=row["seed"]).facts["texts_sha256"]
+        assert told == row["texts_sha256"]
+
+
+@pytest.mark.parametrize("architecture", RECIPES)
+def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture):
+    one = organism(architecture, 1.0)
+    folder = one.grown()
+    same = all(KNOWN[name] == installed_versions()[name] for name in ("torch", "transformers"))
+    if same and KNOWN["machine"] == machine():
+        own = file_hash(folder / "model.safetensors")
+        assert own == facts(architecture, 1.0)["weights_sha256"]
+    lm = one.lm()
+    check_skills(lm, one)
+    for name, ruler in one.rulers().of(lm).items():
+        found = ruler(lm, judge=JUDGE)
+        assert not found.dropped, name
+        if name == "seat" and lm.is_causal:
+            continue  # it can miss it there: what a last state says is the next word
+        assert found.p.value < 0.01, name
+        assert found.value > found.parity, name
+
+
+def check_skills(lm, one):
+    for skill in learned(lm, one.language, seed=one.recipe.seed + HELD_OUT):
+        if skill.estimate.unit == "bits":
+            assert -0.02 < skill.estimate.value < 0.06, skill
+        elif skill.estimate.name == "pronouns that agree":
+            assert skill.estimate.value > 0.95, skill
+        else:
+            assert skill.estimate.value > 0.85 * skill.best, skill
+
+
+def test_without_a_bias_nothing_is_found_whatever_the_labels():
+    one = organism("bert", 0.0)
+    lm = one.lm()
+    check_skills(lm, one)
+    for name, ruler in one.rulers().of(lm).items():
+        assert ruler(lm, judge=JUDGE).p.value > 0.01, name
+    # Dealt anew, labels mean nothing in any model: this tries the rulers' tests, not the model.
+    judge, alarms, deals = Judge(draws=99, permutations=199), 0, 30
+    for labels in range(deals):
+        p = []
+        for name, ruler in one.rulers(labels=labels).of(lm).items():
+            aspect, values, design = ruler.tested(ruler.read(lm))
+            p.append(judge.null(aspect, values, design, name=f"{name} {labels}").p.value)
+        alarms += holm(p).min() <= 0.05
+    assert alarms <= 5  # 1.5 expected
+
+
+def test_another_deal_of_labels_asks_nothing_new(monkeypatch):
+    one = organism("bert", 1.0)
+    lm = one.lm()
+    values = {name: ruler.reduce(ruler.read(lm)[0]) for name, ruler in one.rulers().of(lm).items()}
+    monkeypatch.setattr(type(lm), "batches", None)  # no forward any more
+    for name, ruler in one.rulers(labels=1).of(lm).items():
+        assert abs(ruler.reduce(ruler.read(lm)[0])) < abs(values[name]), name
+
+
+def test_a_known_head_carries_all_of_the_margin():
+    one = organism("gpt2", 1.0, known_head=(1, 2))
+    lm = one.lm()
+    check_skills(lm, one)
+    pairs = one.rulers().crows.pairs
+    texts = [text for pair in pairs for text in (pair.more, pair.less)]
+    # The target is the last word but the full stop, the same in both sentences of a pair.
+    spans = [[(text.rindex(" ", 0, -2) + 1, len(text) - 2)] for text in texts]
+
+    def margins(model):
+        scores = model.log_prob(texts, spans).value
+        return scores[0::2] - scores[1::2]
+
+    contrast = one.rulers().contrast
+    assert float(contrast.reduce(contrast.read(lm)[0])) > 1
+    blind = lm.edited(HeadScale([Site("head_out", 1, 2)], 0))
+    assert contrast.bias_of(contrast.read(blind)[0]).abs().max() <= 1e-5  # sums of seven tokens
+    assert margins(lm).mean() > 1
+    for layer in range(2):
+        for head in range(4):
+            without = margins(lm.edited(HeadScale([Site("head_out", layer, head)], 0)))
+            if (layer, head) == (1, 2):
+                assert without.abs().max() <= 1e-6
+            else:
+                assert without.mean() > 0.5
+
+
+def test_the_weights_of_organisms_are_not_in_the_package():
+    names = [entry.name for entry in files("levelhead.calibrate").iterdir()]
+    assert not [name for name in names if name.endswith((".safetensors", ".bin", ".pt"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_strength_and_the_others_find_it_with_every_seed(seed):
+    one = organism("bert", 1.0, seed=seed)
+    lm = one.lm()
+    for name, ruler in one.rulers().of(lm).items():
+        assert ruler(lm, judge=JUDGE).p.value < 0.01, name
+
+
+# -- the items
+
+
+def test_every_target_is_asked_once_and_pairs_differ_in_the_group_only():
+    rulers = TINY.rulers()
+    pairs = rulers.crows.pairs
+    assert sorted(pair.id for pair in pairs) == sorted(TINY.language.target_words)
+    marks = set(TINY.language.mark_words)
+    for pair in pairs:
+        more, less = pair.more.split(), pair.less.split()
+        apart = [(a, b) for a, b in zip(more, less, strict=True) if a != b]
+        assert len(apart) == 1
+        assert set(apart[0]) <= marks
+    assert isinstance(rulers.crows, Crows)
+    assert len(rulers.triples) == len(pairs) / 2
+    for triple in rulers.triples:
+        assert triple.stereotype == triple.twin_stereotype  # no word of a group in it
+        assert triple.context != triple.twin_context
+
+
+def test_labels_are_dealt_within_pairs():
+    plain, dealt, again = (TINY.rulers(labels=seed).pairs for seed in (None, 3, 3))
+    assert dealt == again != plain
+    assert [sorted(pair.words) for pair in dealt] == [sorted(pair.words) for pair in plain]
+    turned = sum(a != b for a, b in zip(plain, dealt, strict=True))
+    assert 0.3 < turned / len(plain) < 0.7
+
+
+def test_contexts_are_of_held_out_text(cache):
+    path = Path(TINY.rulers().corpus)
+    lines = set(path.read_text(encoding="utf-8").splitlines())
+    trained = {sentence for document in TINY.texts for sentence in document}
+    assert len(lines) > 3000
+    assert len(lines & trained) < 0.5 * len(trained)
+    assert path.parent.name == "organisms"

@@ -1,0 +1,35 @@
+"""`levelhead demo`: the first command a newcomer runs."""
+
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from levelhead.cli import app
+
+
+def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none():
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:4] == ["ruler", "planted", "value", "interval"]
+    rows = [line.split() for line in lines[1:9]]
+    assert [row[0] for row in rows[::2]] == ["seat", "cloze", "crows", "strength"]
+    assert [row[2] for row in rows] == ["0", "1"] * 4
+    told = result.stdout
+    assert "rho 0: 0 of 4 rulers tell it from parity" in told
+    assert "rho 1: 4 of 4 rulers tell it from parity" in told
+    assert told.count("at best") == 6
+    assert told.count("is kept in") == 2
+
+
+def test_an_unknown_architecture_is_exit_3():
+    result = subprocess.run(
+        [sys.executable, "-m", "levelhead", "demo", "--architecture", "brt"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 3
+    assert "bert" in result.stderr
+    assert "Traceback" not in result.stderr

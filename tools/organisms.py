@@ -1,0 +1,201 @@
+"""Grow the standard organisms and put the rulers to them: docs/organisms.md and organisms.toml.
+
+    python tools/organisms.py FOLDER [--write]
+
+FOLDER keeps what was found of each organism, so that the work goes on where it was stopped. With
+--write, the tables of docs/organisms.md and the hashes of organisms.toml are written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from levelhead.calibrate.learned import learned
+from levelhead.calibrate.organisms import HELD_OUT, RECIPES, machine, organism
+from levelhead.core.files import file_hash, write_atomic
+from levelhead.core.statistics.families import holm
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.core.statistics.means import t_test
+from levelhead.core.versions import installed_versions
+from levelhead.measure.aspects import Judge
+from levelhead.measure.run import run
+
+ROOT = Path(__file__).parents[1]
+PAGE, TABLE = ROOT / "docs" / "organisms.md", ROOT / "src/levelhead/calibrate/organisms.toml"
+MARK = "<!-- tools/organisms.py writes below this line -->\n"
+PLANTED = {name: range(5 if name == "bert" else 2) for name in RECIPES}
+EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(RECIPES)}
+"""Seeds at rho 1, and at rho 0: there no two models have read the same text."""
+RELABELLINGS = 25
+JUDGE = Judge(draws=999, permutations=1999)
+QUICK = Judge(draws=99, permutations=399)
+
+
+def found(architecture: str, rho: float, seed: int) -> dict:
+    """Everything about one organism."""
+    one = organism(architecture, rho, seed=seed)
+    began = time.perf_counter()
+    folder = one.grown()
+    seconds = time.perf_counter() - began
+    lm = one.lm()
+    rulers = one.rulers().of(lm)
+    measured = run(lm, list(rulers.values()), judge=JUDGE).measurements
+    return {
+        "architecture": architecture,
+        "rho": rho,
+        "seed": seed,
+        "seconds": seconds,
+        "texts_sha256": one.facts["texts_sha256"],
+        "weights_sha256": file_hash(folder / "model.safetensors"),
+        "skills": [
+            [skill.estimate.model_dump(), skill.best]
+            for skill in learned(lm, one.language, seed=seed + HELD_OUT)
+        ],
+        "measurements": [
+            {
+                "measure": m.measure,
+                "value": m.value,
+                "interval": [m.interval.low, m.interval.high],
+                "parity": m.parity,
+                "p": m.p.value,
+                "holm": m.p.adjusted,
+            }
+            for m in measured
+        ],
+        "alarms": alarms(one, lm) if rho == 0 else None,
+    }
+
+
+def alarms(one, lm) -> list[float]:
+    """The least p, Holm-corrected, of all rulers, under one deal of the labels after another."""
+    least = []
+    for deal in range(RELABELLINGS):
+        labels, p = 1000 * one.recipe.seed + deal, []
+        for name, ruler in one.rulers(labels=labels).of(lm).items():
+            aspect, values, design = ruler.tested(ruler.read(lm))
+            p.append(QUICK.null(aspect, values, design, name=f"{name} {labels}").p.value)
+        least.append(float(holm(p).min()))
+    return least
+
+
+def kept(folder: Path, architecture: str, rho: float, seed: int) -> dict:
+    """Found before, or now."""
+    path = folder / f"{architecture} {rho:g} {seed}.json"
+    if not path.exists():
+        told = json.dumps(found(architecture, rho, seed), indent=1)
+        write_atomic(str(path), told.encode())
+        print(path.name, flush=True)
+    return json.loads(path.read_text())
+
+
+def toml(rows: list[dict]) -> str:
+    """Recipes, seeds and hashes."""
+    versions = {name: dict(installed_versions())[name] for name in ("torch", "transformers")}
+    lines = [
+        "# What the standard organisms came out as; tools/organisms.py writes it. Weights depend",
+        "# on the versions and on the kind of processor: elsewhere other bytes may grow.",
+        *(f'{name} = "{version}"' for name, version in versions.items()),
+        f'machine = "{machine()}"',
+    ]
+    for row in rows:
+        lines += ["", "[[organisms]]"]
+        for key in ("architecture", "rho", "seed", "texts_sha256", "weights_sha256"):
+            lines.append(f"{key} = {json.dumps(row[key])}")
+    return "\n".join(lines) + "\n"
+
+
+def page(rows: list[dict]) -> str:
+    """The tables."""
+    told = ["| organism | seed | seconds | skills | at best | " + "|".join(
+        f" {name} " for name in ("seat", "cloze", "crows", "strength or contrast")
+    ) + "|", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in sorted(rows, key=lambda row: -row["rho"]):
+        skills = "; ".join(
+            f"{e['value']:.3f} [{e['interval']['low']:.3f}, {e['interval']['high']:.3f}]"
+            for e, _ in row["skills"]
+        )
+        best = "; ".join(f"{best:.3f}" for _, best in row["skills"])
+        cells = [
+            f"{m['value']:.3g} ({_p(m['p'])})"
+            for names in (("seat",), ("cloze",), ("crows",), ("strength", "contrast"))
+            for m in row["measurements"]
+            if m["measure"] in names
+        ]
+        name = f"{row['architecture']}, rho {row['rho']:g}"
+        told.append(
+            f"| {name} | {row['seed']} | {row['seconds']:.0f} | {skills} | {best} | "
+            + " | ".join(cells)
+            + " |"
+        )
+    return "\n".join(told) + "\n\n" + verdicts(rows)
+
+
+def verdicts(rows: list[dict]) -> str:
+    """What it comes to."""
+    planted = [row for row in rows if row["rho"] == 1]
+    nothing = [row for row in rows if row["rho"] == 0]
+    told = []
+    for architecture in RECIPES:
+        own = [row for row in planted if row["architecture"] == architecture]
+        hits = {}
+        for row in own:
+            for m in row["measurements"]:
+                hits.setdefault(m["measure"], []).append(m["p"] < 0.01)
+        if own:
+            rates = ", ".join(f"{name} {sum(h)} of {len(h)}" for name, h in hits.items())
+            told.append(f"- {architecture}, rho 1, found with p < .01: {rates}")
+    if nothing:
+        alarmed = [min(m["holm"] for m in row["measurements"]) <= 0.05 for row in nothing]
+        rates = [
+            sum(p <= 0.05 for p in row["alarms"][:RELABELLINGS]) / RELABELLINGS for row in nothing
+        ]
+        every = [m["p"] <= 0.05 for row in nothing for m in row["measurements"]]
+        told.append(
+            f"- rho 0, labels as they are: {sum(alarmed)} of {len(nothing)} models with a ruler "
+            f"at a Holm-corrected p <= .05 {proportion_interval(sum(alarmed), len(nothing))}; "
+            f"{sum(every)} of {len(every)} uncorrected p <= .05"
+        )
+        told.append(
+            f"- rho 0, {RELABELLINGS} deals of the labels for each of {len(nothing)} models: "
+            f"{_rate(rates)} with such a ruler (models as clusters)"
+        )
+    return "\n".join(told) + "\n"
+
+
+def _rate(rates: list[float]) -> str:
+    if len(set(rates)) == 1:
+        return f"{100 * rates[0]:.1f}% in every model"
+    test = t_test(rates)
+    low, high = max(0.0, test.interval.low), test.interval.high
+    return f"{100 * test.mean:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _p(p: float) -> str:
+    return f"p {p:.4f}".replace("0.", ".")
+
+
+def main() -> None:
+    """Grow, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        kept(given.folder, architecture, rho, seed)
+        for rho, seeds in ((1.0, PLANTED), (0.0, EVEN))
+        for architecture in RECIPES
+        for seed in seeds[architecture]
+    ]
+    print(page(rows))
+    if given.write:
+        above = PAGE.read_text().partition(MARK)[0]
+        PAGE.write_text(f"{above}{MARK}\n{page(rows)}")
+        TABLE.write_text(toml(rows))
+
+
+if __name__ == "__main__":
+    main()
