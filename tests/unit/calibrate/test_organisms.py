@@ -133,7 +133,7 @@ def check_skills(lm, one):
         if skill.estimate.unit == "bits":
             assert -0.02 < skill.estimate.value < 0.06, skill
         elif skill.estimate.name == "pronouns that agree":
-            assert skill.estimate.value > 0.95, skill
+            assert skill.estimate.value > 0.85, skill  # chance: 0.5
         else:
             assert skill.estimate.value > 0.85 * skill.best, skill
 
