@@ -6,11 +6,11 @@ hashes of the standard ones are in organisms.toml, weights are not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -102,19 +102,21 @@ class Organism:
         return Rulers(self.language, self._contexts(), labels)
 
     def _contexts(self) -> str:
-        """A file of newly drawn sentences, without a bias.
-
-        In contexts with one, a model that learned nothing would seem to have it.
-        """
-        even = replace(self.language, rho=0.0)
-        found = even.documents(4000, seed=self.recipe.seed + HELD_OUT)
-        lines = dict.fromkeys(one.text for document in found for one in document.sentences)
-        data = "\n".join(lines).encode()
-        path = cache_folder() / "organisms" / f"{hashlib.sha256(data).hexdigest()[:32]}.txt"
+        """A file of newly drawn sentences."""
+        path = cache_folder() / "organisms" / f"{sha256(self._sentences).hexdigest()[:32]}.txt"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(str(path), data)
+            write_atomic(str(path), self._sentences)
         return str(path)
+
+    @cached_property
+    def _sentences(self) -> bytes:
+        """Without a bias: in contexts with one, a model that learned nothing would seem biased."""
+        even = replace(self.language, rho=0.0)
+        found = even.documents(4000, seed=self.recipe.seed + HELD_OUT)
+        return "\n".join(
+            dict.fromkeys(one.text for document in found for one in document.sentences)
+        ).encode()
 
 
 def organism(
