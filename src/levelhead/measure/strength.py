@@ -35,6 +35,7 @@ def strength_of(p: torch.Tensor) -> torch.Tensor:
     `p` is `[n, 4]`: stereotype, anti-stereotype, and the twins of these two, whose labels flip.
     Dawkins et al. 2024, Table 3:
 
+    >>> import torch
     >>> a, b = [0.9994, 0.9836, 0.9997, 0.9894], [0.9986, 0.0253, 0.9930, 0.9888]
     >>> [round(float(s), 4) for s in strength_of(torch.tensor([a, b], dtype=torch.float64))]
     [0.0055, 0.9691]
