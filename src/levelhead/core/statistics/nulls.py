@@ -2,8 +2,8 @@
 
 One-sided p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and
 Smyth 2010); two-sided p is twice the smaller side. Where all rearrangements can be listed, all are,
-and p is exact. The null's mean is kept because statistics such as |SEAT| are
-positive when there is no bias: it is their parity.
+and p is exact. The null's mean is kept because statistics such as |SEAT| are positive when there is
+no bias: it is their parity.
 """
 
 from __future__ import annotations
