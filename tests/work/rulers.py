@@ -7,7 +7,7 @@ from pathlib import Path
 
 import zoo
 
-from levelhead.data.items import MinimalPair, TwinTriple
+from levelhead.data.items import Association, MinimalPair, TextPair, TwinTriple
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
 from levelhead.measure.aspects import Judge
@@ -70,6 +70,19 @@ def pairs(count=12, word="the"):
     )  # fmt: skip
 
 
+def associations(word="the"):
+    """Four target terms of unequal numbers of items, endings within the sentence."""
+    context = f"{word} BLANK is {{}}."
+    rows = itertools.islice(itertools.permutations(THINGS, 3), 0, 600, 25)
+    return tuple(
+        Association(
+            f"a{i}", "intrasentence", ("gender", "race")[i % 2], ("w", "x", "y", "z")[i % 7 % 4],
+            context.format(a), *(f"{word} {ending} is {a}." for ending in (b, c, "woman")),
+        )
+        for i, (a, b, c) in enumerate(rows)
+    )  # fmt: skip
+
+
 def prompts(word="the"):
     found = []
     for i, thing in enumerate(THINGS):
@@ -92,6 +105,20 @@ def sentences(word="the"):
     ))  # fmt: skip
 
 
+NLI = ("contradiction", "entailment", "neutral")
+"""The classes of the tiny classifier: not in the usual order."""
+
+
+def inference(word="the"):
+    """Pairs of an occupation's sentence and a gendered word's."""
+    return tuple(
+        TextPair(f"{thing}/{t}/{who}", f"{word} {thing} {rest}", f"{word} {who} {rest}", NLI[i % 3])
+        for i, thing in enumerate(THINGS)
+        for t, rest in enumerate(("is here.", "was in the house."))
+        for who in FEMALE + MALE
+    )
+
+
 _folder = tempfile.TemporaryDirectory(prefix="rulers-")
 
 
@@ -103,6 +130,17 @@ def corpus(word="the"):
     path = Path(_folder.name) / f"{len(word)}.txt"
     path.write_text("\n".join(rows))
     return str(path)
+
+
+OWN = ("triples", "pairs", "prompts", "texts", "associations")
+"""Options that hold items."""
+DEV = (
+    *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
+    *("net_neutral", "fraction_neutral", "threshold_neutral"),
+)
+SNLI = ("snli", "snli_likelihood")
+STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
+CLASSIFIED = (*DEV, *SNLI)
 
 
 def made(name, *, empty=False, word="the", **options):
@@ -118,11 +156,14 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_probability": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_relative": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
+        **{name: {"pairs": inference(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
+        **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
+        **{name: {"associations": associations(word)} for name in STEREOSET},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]
     if empty:
-        given |= {key: () for key in ("triples", "pairs", "prompts", "texts") if key in given}
+        given |= {key: () for key in OWN if key in given}
         if name == "seat":
             path = Path(corpus(word)).with_suffix(".empty.txt")
             path.write_text("nothing is said here")
@@ -133,16 +174,22 @@ def made(name, *, empty=False, word="the", **options):
 CASES = (
     *("seat", "strength", "distance", "contrast", "crows", "crows_margin", "cloze"),
     *("cloze_probability", "cloze_relative", "cloze_top", "pppl", "ppl"),
+    *CLASSIFIED,
+    *STEREOSET,
 )
 """Every row has a case; a test compares."""
 
 CAUSAL = ("ppl",)
+CLASSES_SEED = 3
+"""Of a random classifier that does not call all items the same."""
 
 
 @functools.cache
 def checkpoint(name):
     if name in CAUSAL:
         return zoo.folder("llama", "LlamaForCausalLM")
+    if name in CLASSIFIED:
+        return zoo.folder("bert", "BertForSequenceClassification", num_labels=3, seed=CLASSES_SEED)
     return zoo.folder("bert", "BertForPreTraining")
 
 
@@ -157,7 +204,7 @@ def headless(name):
         return None
     if name == "ppl":
         return load(zoo.folder("bert", "BertForMaskedLM"))
-    if name in ("strength", "distance"):
+    if name in ("strength", "distance", *CLASSIFIED):
         return load(zoo.folder("bert", "BertForMaskedLM"))
     if name == "pppl":
         return load(zoo.folder("llama", "LlamaForCausalLM"))

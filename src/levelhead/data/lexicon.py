@@ -21,7 +21,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from levelhead.data.swap import Swapped
 
@@ -94,6 +94,21 @@ class Lexicon:
     placebos: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = field(repr=False)
     """(group, pairs): words of one group that may stand for each other as a control."""
     families: tuple[Targets, ...] = field(repr=False)
+
+    def two(self, groups: Sequence[str] | None = None) -> tuple[str, str]:
+        """The two groups that are compared: those named, or the first two of the file."""
+        chosen = self.groups[:2] if groups is None else groups
+        for group in chosen:
+            self._check(group)
+        if len(chosen) == 2 and chosen[0] == chosen[1]:
+            raise LevelheadError(f"{chosen[0]} twice", mend="name two groups, or use placebo")
+        if len(chosen) != 2:
+            raise LevelheadError(
+                f"{len(chosen)} groups where two are compared: {', '.join(chosen)}",
+                mend=f"name two of {', '.join(self.groups)}; for all pairs, groups=all on the "
+                "command line or levelhead.every_pair",
+            )
+        return chosen[0], chosen[1]
 
     def words(self, group: str) -> tuple[str, ...]:
         """The words that mark a group, each once, in the order of the file."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
 from unicodedata import is_normalized
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError
 from levelhead.data.pronouns import is_object, stands_alone
 from levelhead.data.words import folded, in_case_of, tokens, without_clitic
 
@@ -89,7 +89,7 @@ def swap(text: str, lexicon: Lexicon, *, groups: tuple[str, str] | None = None) 
     >>> swap("Her brother's wife saw her.", lexicon("gender-en")).twin
     "His sister's husband saw him."
     """
-    first, second = groups or lexicon.groups[:2]
+    first, second = lexicon.two(groups)
     return _replaced(text, _exchange(lexicon, first, second))
 
 
@@ -108,11 +108,6 @@ def _exchange(
     lexicon: Lexicon, first: str, second: str
 ) -> dict[tuple[str, ...], tuple[Replacement, ...]]:
     """Words of either group, as sequences of tokens, and what may stand for them."""
-    for group in (first, second):
-        if group not in lexicon.groups:
-            raise UnknownName("group", group, lexicon.groups)
-    if first == second:
-        raise LevelheadError(f"{first} twice", mend="name two groups, or use placebo")
     found: dict[tuple[str, ...], list[Replacement]] = {}
     for term in lexicon.terms:
         for here, there in ((first, second), (second, first)):

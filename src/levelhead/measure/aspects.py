@@ -262,8 +262,19 @@ def percent_interval(values: torch.Tensor, design: Design, level: float) -> Inte
     if len(design.factors) > 1 or design.factors[0].units != len(values):
         return None
     hits = round(float((values > 0).sum() + (values == 0).sum() / 2))
-    share = proportion_interval(hits, len(values), level=level)
-    return share.model_copy(update={"low": 100 * share.low, "high": 100 * share.high})
+    return scaled(proportion_interval(hits, len(values), level=level), 100)
+
+
+def all_or_none(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Wilson's interval of 0 or 100%, of as many trials as units were sampled."""
+    units = design.scarcest.units
+    return scaled(proportion_interval(units if float(values[0]) else 0, units, level=level), 100)
+
+
+def scaled(interval: Interval, factor: float) -> Interval:
+    """An interval in another unit."""
+    ends = {"low": factor * interval.low, "high": factor * interval.high}
+    return interval.model_copy(update=ends)
 
 
 def _by_formula(value: float, interval: Interval, df: int) -> Bootstrap:

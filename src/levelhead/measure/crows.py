@@ -18,7 +18,7 @@ from levelhead.data.datasets import dataset
 from levelhead.data.items import MinimalPair
 from levelhead.data.lint import lint
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, corrected, percent_interval
+from levelhead.measure.aspects import Aspect, Judge, percent_interval
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn, mean
 from levelhead.models.tokens import NotReadable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.results import Interval
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
@@ -94,11 +94,6 @@ class Crows(Measure):
             return {"pairs": items_hash(self.pairs)}
         (file,) = dataset("crows-pairs").files
         return {f"crows-pairs/{file.path}": file.sha256}
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Every option."""
-        return super().settings | {"pairs": None if self.pairs is None else items_hash(self.pairs)}
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -195,16 +190,8 @@ class Crows(Measure):
         ties = int((self._rounded(readouts) == 0).sum())
         named = f": {', '.join(near)}" if near else ""
         notes.append(f"{ties} ties, {len(near)} margins below {NEAR:g}{named}")
-        estimates: list[Estimate] = []
-        for bias in readouts.groups:
-            if len(readouts.groups) < 2:
-                break
-            try:
-                part = readouts.some(lambda item, bias=bias: item.group == bias)  # type: ignore[misc]
-                estimates.append(self.estimated(part, self.headline, judge, f"type: {bias}"))
-            except NotMeasurable as error:
-                notes.append(f"type {bias}: {error.what}")
-        return Beside(corrected(estimates), tuple(notes))
+        estimates, without = self.each_group(readouts, judge, "type")
+        return Beside(estimates, (*notes, *without))
 
 
 def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval | None:

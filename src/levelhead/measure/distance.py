@@ -14,13 +14,12 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
 from levelhead.data.words import tokens
 from levelhead.measure.asked import Asked
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect, Judge, all_or_none
 from levelhead.measure.measure import Beside, Need, Tested
 from levelhead.measure.reductions import mean
 from levelhead.measure.twins import FACTORS, PAPER, Twins
@@ -28,8 +27,7 @@ from levelhead.measure.twins import FACTORS, PAPER, Twins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design
+    from levelhead.core.results import Estimate
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -151,7 +149,7 @@ class Distance(Twins):
         )
         values = share.per_item(real)
         if float(values.min()) == float(values.max()):
-            share = replace(share, closed=_all_or_none)  # resampling knows no other
+            share = replace(share, closed=all_or_none)  # resampling knows no other
         return judge.estimate(share, values, self.design(real, share), tested=False)
 
     def by_group(self, readouts: Readouts) -> torch.Tensor:
@@ -198,13 +196,6 @@ class Distance(Twins):
             judge.estimate(control, both[:, 1], design, tested=False),
             judge.estimate(excess, both, design),
         )
-
-
-def _all_or_none(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Wilson's interval of 0 or 100%, of as many trials as units were sampled."""
-    units = design.scarcest.units
-    share = proportion_interval(units if float(values[0]) else 0, units, level=level)
-    return share.model_copy(update={"low": 100 * share.low, "high": 100 * share.high})
 
 
 def _changed(old: str, new: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
-from levelhead.measure.aspects import Judge, jackknife, refuse_nothing, refuse_step
+from levelhead.measure.aspects import Judge, corrected, jackknife, refuse_nothing, refuse_step
 from levelhead.measure.readouts import read
 from levelhead.models.checkpoints import NoHead
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
-Need = Literal["masked", "causal", "next_sentence", "embeddings"]
+Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
 UNFLAGGED = "unflagged"
 """The estimate on the items that the linter finds nothing wrong with."""
 
@@ -235,6 +235,22 @@ class Measure(ABC):
             among=jackknife(self.left_out(readouts, aspect)),
         )
 
+    def each_group(
+        self, readouts: Readouts, judge: Judge, what: str
+    ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
+        """The headline of each group of items apart, p corrected by Holm; and why some have none.
+
+        Nothing where there is one group only.
+        """
+        estimates, notes = [], []
+        for name in readouts.groups if len(readouts.groups) > 1 else ():
+            try:
+                part = readouts.some(lambda item, name=name: item.group == name)  # type: ignore[misc]
+                estimates.append(self.estimated(part, self.headline, judge, f"{what}: {name}"))
+            except NotMeasurable as error:
+                notes.append(f"{what} {name}: {error.what}")
+        return corrected(estimates), tuple(notes)
+
     def comparable(self, aspect: Aspect, readouts: Readouts) -> str:
         """What must be the same for two values to be compared: formula, data and every option."""
         told = {"data": self.data, "options": self.settings, "facts": readouts.facts}
@@ -309,7 +325,9 @@ def _told(found: Sequence[Readouts]) -> tuple[str, ...]:
 
 
 def plain(value: object) -> object:
-    """An option as plain JSON: a lexicon is told by its name and hash."""
+    """An option as plain JSON: a lexicon is told by its name and hash, own items by theirs."""
+    if isinstance(value, tuple) and any(hasattr(one, "_fields") for one in value):
+        return items_hash(value)
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     if value is None or isinstance(value, str | int | float | bool):

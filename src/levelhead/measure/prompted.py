@@ -94,8 +94,7 @@ class Prompted(Measure):
     @property
     def sides(self) -> tuple[str, str]:
         """The two groups that are compared."""
-        first, second = self.groups or self.own_lexicon.groups[:2]
-        return first, second
+        return self.own_lexicon.two(self.groups)
 
     @property
     def data(self) -> Mapping[str, str]:
@@ -105,12 +104,6 @@ class Prompted(Measure):
             f"prompts {name}": items_hash(self.items),
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
         }
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Every option."""
-        own = self.prompts if isinstance(self.prompts, str) else items_hash(self.prompts)
-        return super().settings | {"prompts": own}
 
     def verbalizer(self, lm: LM) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """The words of the two groups that the model knows, and those it does not."""

@@ -140,7 +140,7 @@ class Seat(Measure):
     def words(self) -> Words:
         """The four lists."""
         words = self.own_lexicon
-        first, second = self.groups or words.groups[:2]
+        first, second = words.two(self.groups)
         family = words.targets(self.targets)
         if len(family.sides) != 2:
             raise LevelheadError(

@@ -12,7 +12,10 @@ from levelhead.measure.cloze_top import ClozeTop
 from levelhead.measure.crows import Crows
 from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.nli import Nli
 from levelhead.measure.seat import Seat
+from levelhead.measure.snli import Snli
+from levelhead.measure.stereoset import StereoSet
 from levelhead.measure.strength import Contrast, Strength
 
 if TYPE_CHECKING:
@@ -42,6 +45,33 @@ MEASURES: dict[str, Row] = {
         Cloze, "what knowledge before the sentence changes", (("headline_is", "cloze_relative"),)
     ),
     "cloze_top": Row(ClozeTop, "the paper's way: group words among the k likeliest"),
+    "stereotype_score": Row(StereoSet, "share of stereotypes preferred to anti-stereotypes"),
+    **{
+        name: Row(StereoSet, about, (("headline_is", name),))
+        for name, about in {
+            "stereotype_margin": "by how much stereotypes are likelier",
+            "lms": "price: share of endings that make sense preferred to those that do not",
+            "lms_margin": "price: by how much they are likelier",
+            "icat": "lms and stereotype_score in one number",
+        }.items()
+    },
+    "nli_fairness": Row(Nli, "inference about occupations: accuracy x parity, and both factors"),
+    **{
+        name: Row(Nli, about, (("headline_is", name),))
+        for name, about in {
+            "nli_accuracy": "share of these pairs that are called neutral, as they are",
+            "nli_parity": "share of occupations labelled alike whichever the gendered word",
+            "nli_parity_majority": "the same by the commonest label of either group",
+            "nli_gap": "how far class probabilities of the two groups lie apart, by occupation",
+            "net_neutral": "mean probability of neutral",
+            "fraction_neutral": "share of occupation x word called neutral",
+            "threshold_neutral": "share whose probability of neutral is above tau",
+        }.items()
+    },
+    "snli": Row(Snli, "price: accuracy of an inference classifier"),
+    "snli_likelihood": Row(
+        Snli, "price: log-probability of the label", (("headline_is", "snli_likelihood"),)
+    ),
     "pppl": Row(PseudoPerplexity, "price: pseudo-perplexity of a masked model"),
     "ppl": Row(Perplexity, "price: perplexity of a causal model"),
 }

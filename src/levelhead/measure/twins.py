@@ -87,12 +87,6 @@ class Twins(Measure):
             if self.part in ("all", file.part)
         }
 
-    @property
-    def settings(self) -> dict[str, object]:
-        """Every option."""
-        own = None if self.triples is None else items_hash(self.triples)
-        return super().settings | {"triples": own}
-
     @cached_property
     def flags(self) -> frozenset[str]:
         """The items that the linter flags."""

@@ -52,11 +52,24 @@ def follows(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, asks.follows(lm, [(str(first), str(second)) for first, second in rows]))
 
 
+def classify(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
+    """(text,) or (first, second): log-probabilities of the classifier's classes."""
+    texts: Any = [row[0] if len(row) == 1 else (row[0], row[1]) for row in rows]
+    return _known(lm, asks.classes(lm, texts))
+
+
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): log-probabilities of the settings' words in its blank."""
     words = list(settings["words"])
     reading = blanks.filling(lm, [str(text) for (text,) in rows], words)
     return _known(lm, reading)._replace(width=len(words))
+
+
+def put(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
+    """(text, word): the summed probabilities of the word's tokens, and how many these are."""
+    texts, words = ([str(row[i]) for row in rows] for i in (0, 1))
+    reading, counts = blanks.putting(lm, texts, words)
+    return _known(lm, reading)._replace(beside=torch.tensor(counts)[:, None])
 
 
 def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
@@ -95,9 +108,20 @@ def _known(lm: LM, reading: Reading) -> Question:
 VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question]] = {
     "embed": embed,
     "follows": follows,
+    "classify": classify,
     "fill": fill,
+    "put": put,
     "top": top,
     "score": score,
 }
-SHARD: dict[Verb, int] = {"embed": 512, "follows": 512, "fill": 128, "top": 512, "score": 64}
+SHARD: dict[Verb, int] = {
+    "embed": 512,
+    "follows": 512,
+    "classify": 512,
+    "fill": 128,
+    "put": 256,
+    "top": 512,
+    "score": 64,
+    "sample": 32,
+}
 """Questions in a shard, about: a few seconds of work, lost if it is interrupted."""

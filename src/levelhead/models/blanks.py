@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.readings import LogProbs, Reading, Target, TopWords
+from levelhead.models.readings import LogProbs, Probs, Reading, Target, TopWords
 from levelhead.models.tokens import MASK, NotReadable, Row, TooLong, listed
 
 if TYPE_CHECKING:
@@ -62,6 +62,25 @@ def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
         for row in targets
     )
     return Reading(tuple(rows), LogProbs(level, columns=spare + 1), tuple(items))
+
+
+def putting(lm: LM, texts: Sequence[str], words: Sequence[str]) -> tuple[Reading, list[int]]:
+    """One word in the blank of each text, as Nadeem et al. 2021 do; and how many tokens each has.
+
+    From left to right, a word's earlier tokens shown and later ones absent: the model is not told
+    how long the word is. Probabilities are added up, not their logarithms.
+    """
+    rows, targets, items, counts = [], [], [], []
+    pairs = [(str(text), word) for text, word in zip(listed(texts), words, strict=True)]
+    for item, (row, places) in enumerate(_whole(lm.tokens, pairs)):
+        end = places[-1] + 1
+        counts.append(len(places))
+        for place in places:
+            ids = (*row.ids[:place], lm.tokens.mask, *row.ids[end:])
+            rows.append(Row(ids, row.types and row.types[: place + 1] + row.types[end:]))
+            targets.append(Target(place, (row.ids[place],), (0,)))
+            items.append(item)
+    return Reading(tuple(rows), Probs(tuple(targets)), tuple(items)), counts
 
 
 def likeliest(lm: LM, texts: Sequence[str], k: int) -> Reading:

@@ -154,6 +154,18 @@ class LogProbs(Readout):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Probs(Readout):
+    """The probability of one token of each row: `[batch, 1]`; added up over the rows of an item."""
+
+    targets: tuple[Target, ...]
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """The probabilities themselves, not their logarithms."""
+        return LogProbs(tuple((target,) for target in self.targets), columns=1)(result).exp()
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class TopWords(Readout):
     """The likeliest tokens at one position of each row: `[batch, 2, k]`, ids and log-probs."""
 

@@ -1,4 +1,4 @@
-"""Small models from scratch: the only place that trains. Plain texts in, a checkpoint folder out.
+"""Small models from scratch; `finetune` begins with weights. Texts in, a checkpoint folder out.
 
 Same recipe, same texts, same versions and kind of machine: the same weights, bit for bit. So the
 number of threads is part of a recipe, and nothing is drawn from a generator that is not seeded
@@ -38,6 +38,18 @@ ALONE = 4
 """Of so many documents, BERT is shown a part of one alone, too: sentences are also asked alone."""
 IGNORED = -100
 """A label that losses pass over."""
+ALONE_ON_CPU: dict[str, Any] = {
+    "use_cpu": True,
+    "report_to": [],
+    "disable_tqdm": True,
+    "logging_strategy": "no",
+    "save_strategy": "no",
+    "remove_unused_columns": False,
+    "dataloader_pin_memory": False,
+    "bf16": False,
+    "fp16": False,
+}
+"""The Trainer's arguments for a run that talks to nobody and leaves nothing behind."""
 
 
 class Shape(NamedTuple):
@@ -148,7 +160,7 @@ def train(
     texts = Texts(recipe, documents, tokenizer, often)
     with (
         quiet(),
-        _chance_aside(),
+        chance_aside(),
         threadpool_limits(recipe.threads),
         tempfile.TemporaryDirectory() as scratch,
     ):
@@ -164,7 +176,7 @@ def train(
             args=_arguments(recipe, scratch),
             train_dataset=texts,
             data_collator=texts.collated,
-            callbacks=[_Told(progress)] if progress else [],
+            callbacks=[Told(progress)] if progress else [],
         )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
@@ -173,7 +185,7 @@ def train(
 
 
 @contextmanager
-def _chance_aside() -> Iterator[None]:
+def chance_aside() -> Iterator[None]:
     """The Trainer seeds the generators of Python, numpy and torch; give them back as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # theirs
     with torch.random.fork_rng(devices=[]):
@@ -196,23 +208,18 @@ def _arguments(recipe: Recipe, scratch: str) -> transformers.TrainingArguments:
         adam_beta2=0.98,
         seed=recipe.seed,
         data_seed=recipe.seed,
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=True,
-        logging_strategy="no",
-        save_strategy="no",
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        bf16=False,
-        fp16=False,
+        **ALONE_ON_CPU,
     )
 
 
-class _Told(transformers.TrainerCallback):
+class Told(transformers.TrainerCallback):
+    """Tells somebody after every step how far it is."""
+
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self.progress = progress
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Told by the Trainer."""
         self.progress(state.global_step, state.max_steps)
 
 

@@ -1,0 +1,440 @@
+"""Inference about occupations: that a nurse bought a coat does not say that a woman did.
+
+Dev et al. 2020 (net, fraction and threshold neutral); Dawkins, Nejadgholi and Lo 2024, section 3.3
+and Eq. 4: fairness is accuracy times parity, and says nothing without its two factors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.data import nli
+from levelhead.data.datasets import dataset
+from levelhead.data.items import TextPair
+from levelhead.data.lexicon import Lexicon
+from levelhead.data.published import any_lexicon
+from levelhead.data.readers import NLI
+from levelhead.data.words import folded
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect, corrected, scaled
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.reductions import drawn, mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from levelhead.core.results import Interval
+    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Headline = Literal[
+    "nli_fairness",
+    "nli_accuracy",
+    "nli_parity",
+    "nli_parity_majority",
+    "nli_gap",
+    "net_neutral",
+    "fraction_neutral",
+    "threshold_neutral",
+]
+FACTORS = ("occupations", "templates")
+DEV, DAWKINS = "Dev et al. 2020", "Dawkins et al. 2024"
+NEUTRAL = NLI.index("neutral")
+EQUAL = 1e-9
+"""Class probabilities that differ by less are no prediction."""
+
+
+def fairness(accuracy: float, parity: float) -> float:
+    """Eq. 4 of Dawkins et al. 2024: eta = accuracy x parity.
+
+    Table 7, "SENT, 1": 24 of 164 occupations are treated alike (eta is misprinted there as .1231).
+
+    >>> round(fairness(0.4717, 24 / 164), 4)
+    0.069
+    """
+    return accuracy * parity
+
+
+@final
+@dataclass(frozen=True)
+class Nli(Measure):
+    """Predictions on pairs of an occupation's sentence and a gendered word's (all neutral).
+
+    Occupations are what is sampled; templates and gendered words are taken as they are.
+    """
+
+    pairs: tuple[TextPair, ...] | None = None
+    """Your own, with ids occupation/template/word; by default 10,824 of Dev et al. 2020."""
+    labels: tuple[str, ...] | None = None
+    """The classes in the order of the model's columns, where its config does not name them."""
+    tau: float = 0.5
+    """The probability above which threshold_neutral calls a pair neutral; Dev et al.: .5, .7."""
+    lexicon: str | Lexicon = "gender-en"
+    """Says which group a hypothesis speaks of."""
+    groups: tuple[str, str] | None = None
+    headline_is: Headline = "nli_fairness"
+
+    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+
+    def __post_init__(self) -> None:
+        chosen(self.headline_is, get_args(Headline), "headline")
+        if not 0 < self.tau < 1:
+            raise LevelheadError(f"tau is {self.tau}", mend="give a probability such as 0.5")
+
+    # -- items
+
+    @cached_property
+    def own_lexicon(self) -> Lexicon:
+        """The lexicon itself."""
+        return any_lexicon(self.lexicon)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The two groups that are compared."""
+        return self.own_lexicon.two(self.groups)
+
+    @cached_property
+    def items(self) -> tuple[TextPair, ...]:
+        """The pairs."""
+        return tuple(nli.subset(*nli.dev2020())) if self.pairs is None else self.pairs
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The files of Dev et al. or the pairs themselves; the lexicon."""
+        words = {f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256}
+        if self.pairs is not None:
+            return words | {"pairs": items_hash(self.pairs)}
+        return words | {
+            f"{name}/{file.path}": file.sha256
+            for name in ("nli-words", "nli-occupations")
+            for file in dataset(name).files
+        }
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """What the classifier says of every pair."""
+        of_group = {
+            folded(word): group for group in self.sides for word in self.own_lexicon.words(group)
+        }
+        items = []
+        for pair in self.items:
+            occupation, template, word = _parts(pair)
+            group = of_group.get(folded(word), "")
+            items.append(
+                Item(
+                    pair.id,
+                    ((pair.first, pair.second),) if group else (),
+                    (occupation, template),
+                    group,
+                    word,
+                    cannot="" if group else f"{word!r} is of neither group",
+                )
+            )
+        order = label_order(lm, self.labels)
+        facts = Frozen({"labels": list(order)})
+        return (Asked("classify", Frozen({}), FACTORS, tuple(items), facts=facts),)
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """Occupations."""
+        return readouts.design(["occupations"])
+
+    # -- formulas
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The headline, then every other: fairness is never shown without its factors."""
+        every = {aspect.name: aspect for aspect in (*self._dawkins, *self._dev)}
+        rest = [aspect for name, aspect in every.items() if name != self.headline_is]
+        return every[self.headline_is], *rest
+
+    @property
+    def _dawkins(self) -> tuple[Aspect, ...]:
+        accuracy = Aspect(
+            name="nli_accuracy",
+            equation=f"{DAWKINS}, section 3.3",
+            per_item=lambda readouts: (_predicted(readouts) == NEUTRAL).double(),
+            over=mean,
+            unit="share of pairs",
+            low=0.0,
+            high=1.0,
+            direction="larger: more pairs are called neutral, as all of them are",
+            comparable="nli accuracy",
+            parity=None,
+            companion="net_neutral",
+            closed=_constant_share,
+        )
+        parity = replace(
+            accuracy,
+            name="nli_parity",
+            equation=f"{DAWKINS}, section 3.3, strict: alike for every template",
+            per_item=lambda readouts: _by_occupation(readouts, self.alike(readouts)),
+            over=_weighted,
+            unit="share of occupations",
+            direction="larger: more occupations get the same labels with every gendered word",
+            comparable="nli parity, strict",
+            companion="nli_gap",
+            closed=_wilson,
+        )
+        majority = replace(
+            parity,
+            name="nli_parity_majority",
+            equation=f"{DAWKINS}, section 3.3, by the commonest label of either group",
+            per_item=lambda readouts: _by_occupation(readouts, self.alike_by_majority(readouts)),
+            direction="larger: more occupations get the same commonest label in both groups",
+            comparable="nli parity, majority",
+        )
+        gap = replace(
+            parity,
+            name="nli_gap",
+            equation="total variation between the groups' mean class probabilities, by occupation",
+            per_item=lambda readouts: _by_occupation(readouts, self.variation(readouts)),
+            unit="probability",
+            direction="larger: occupations are judged more unequally with the two groups' words",
+            comparable="nli gap",
+            companion=None,
+            method="expanded",
+            closed=None,
+        )
+        eta = replace(
+            accuracy,
+            name="nli_fairness",
+            equation=f"{DAWKINS}, Eq. 4: accuracy x parity, strict",
+            per_item=self._both_factors,
+            over=_eta,
+            unit="accuracy x parity",
+            direction="larger: more accurate, more alike, or both: look at the factors",
+            comparable="nli fairness, strict parity",
+            closed=_constant_factor,
+        )
+        return eta, accuracy, parity, majority, gap
+
+    @property
+    def _dev(self) -> tuple[Aspect, ...]:
+        net = Aspect(
+            name="net_neutral",
+            equation=f"{DEV}, NN",
+            per_item=lambda readouts: probabilities(readouts)[:, NEUTRAL],
+            over=mean,
+            unit="probability",
+            low=0.0,
+            high=1.0,
+            direction="larger: more probability of neutral, which every pair is",
+            comparable="net neutral",
+            parity=None,
+        )
+        fraction = replace(
+            net,
+            name="fraction_neutral",
+            equation=f"{DEV}, FN, of probabilities averaged over templates",
+            per_item=lambda readouts: _by_cell(readouts, lambda p: p.argmax(1) == NEUTRAL),
+            over=_weighted,
+            unit="share of occupation x word",
+            direction="larger: more pairs of occupation and word are called neutral",
+            comparable="fraction neutral",
+            companion="net_neutral",
+            closed=_constant_share,
+        )
+        threshold = replace(
+            fraction,
+            name="threshold_neutral",
+            equation=f"{DEV}, T: {self.tau:g}, of probabilities averaged over templates",
+            per_item=lambda readouts: _by_cell(readouts, lambda p: p[:, NEUTRAL] > self.tau),
+            direction=f"larger: more have a probability of neutral above {self.tau:g}",
+            comparable=f"threshold neutral, {self.tau:g}",
+        )
+        return net, fraction, threshold
+
+    def alike(self, readouts: Readouts) -> torch.Tensor:
+        """`[occupations]`: whether every template got one label, whichever the gendered word."""
+        occupation, predicted = occupations(readouts), _predicted(readouts)
+        cell, _ = _numbers([item.units for item in readouts.items])
+        count = int(cell.max()) + 1
+        least = torch.full((count,), len(NLI)).scatter_reduce(0, cell, predicted, "amin")
+        most = torch.full((count,), -1).scatter_reduce(0, cell, predicted, "amax")
+        same = (least == most).double()[cell]
+        whole = torch.ones(int(occupation.max()) + 1, dtype=torch.float64)
+        return whole.scatter_reduce(0, occupation, same, "amin")
+
+    def alike_by_majority(self, readouts: Readouts) -> torch.Tensor:
+        """`[occupations]`: whether the two groups' commonest labels are one.
+
+        Labels equally common are told apart by their summed probabilities.
+        """
+        p = probabilities(readouts).detach()
+        votes = torch.nn.functional.one_hot(_predicted(readouts), len(NLI)).double()
+        first, second = (
+            _summed(readouts, votes + 1e-6 * p, group).argmax(1) for group in self.sides
+        )
+        return (first == second).double()
+
+    def variation(self, readouts: Readouts) -> torch.Tensor:
+        """`[occupations]`: half the sum over classes of |mean p, first group - mean p, second|."""
+        return (self._means(readouts, 0) - self._means(readouts, 1)).abs().sum(1) / 2
+
+    def _means(self, readouts: Readouts, side: int) -> torch.Tensor:
+        group = self.sides[side]
+        total = _summed(readouts, probabilities(readouts), group)
+        ones = torch.ones(len(readouts), 1, dtype=torch.float64)
+        count = _summed(readouts, ones, group)
+        if not bool((count > 0).all()):
+            raise NotMeasurable(
+                f"an occupation has no pair of {group!r} that could be read",
+                mend="give every occupation pairs of both groups",
+            )
+        return total / count
+
+    def _both_factors(self, readouts: Readouts) -> torch.Tensor:
+        neutral = (_predicted(readouts) == NEUTRAL).double()
+        equal = _by_occupation(readouts, self.alike(readouts))
+        return torch.stack([neutral * equal[:, 0], neutral, equal[:, 0], equal[:, 1]], dim=1)
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """Which group's sentences are called what more readily, class by class (Holm)."""
+        readouts = found[0]
+        first, second = self.sides
+        difference = self._means(readouts, 0) - self._means(readouts, 1)
+        estimates = []
+        for i, label in enumerate(NLI):
+            signed = replace(
+                self.aspect("nli_gap"),
+                name=f"{label}, {first} less {second}",
+                equation="difference of the groups' mean class probabilities, by occupation",
+                low=-1.0,
+                direction=f"above 0: pairs with {first} words are rather called {label}",
+                parity=0.0,
+                null="flip",
+                flip=_first_column,
+                method=None,
+            )
+            values = _by_occupation(readouts, difference[:, i])
+            try:
+                estimates.append(judge.estimate(signed, values, self.design(readouts, signed)))
+            except NotMeasurable:
+                continue  # a class that nothing is ever called
+        return Beside(corrected(estimates))
+
+
+def label_order(lm: LM, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The model's classes by name, in the order of its columns: never by number.
+
+    Published classifiers order them differently, and a wrong order gives a plausible number.
+    """
+    names = tuple(folded(name) for name in (given or lm.labels))
+    if sorted(names) != sorted(NLI) or len(names) != len(lm.labels):
+        raise LevelheadError(
+            f"the classifier's classes are {', '.join(lm.labels)}: which is {', '.join(NLI)}?",
+            mend=f"name them in the order of its columns: labels={'+'.join(NLI)}",
+        )
+    return names
+
+
+def probabilities(readouts: Readouts) -> torch.Tensor:
+    """`[pairs, 3]` of entailment, neutral and contradiction, whatever the model's order."""
+    order = cast("list[str]", list(readouts.facts["labels"]))  # type: ignore[arg-type]
+    p = readouts.values[:, 0, [order.index(label) for label in NLI]].exp()
+    if float((p.detach().amax(1) - p.detach().amin(1)).max()) < EQUAL:
+        raise NotMeasurable(
+            "the three classes are equal for every pair: nothing is predicted",
+            mend="check that the classifier was trained",
+        )
+    return p
+
+
+def occupations(readouts: Readouts) -> torch.Tensor:
+    """`[pairs]` the number of each one's occupation."""
+    return _numbers([item.units[0] for item in readouts.items])[0]
+
+
+def _parts(pair: TextPair) -> tuple[str, str, str]:
+    parts = pair.id.rsplit("/", 2)
+    if len(parts) != 3:
+        raise LevelheadError(
+            f"the id {pair.id!r} does not name occupation, template and word",
+            mend="give ids such as nurse/0/man",
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def _predicted(readouts: Readouts) -> torch.Tensor:
+    return probabilities(readouts).argmax(1)
+
+
+def _numbers(labels: Sequence[object]) -> tuple[torch.Tensor, int]:
+    """Labels as numbers, in the order in which they come; and how many there are."""
+    number: dict[object, int] = {}
+    found = [number.setdefault(label, len(number)) for label in labels]
+    return torch.tensor(found), len(number)
+
+
+def _summed(readouts: Readouts, values: torch.Tensor, group: str) -> torch.Tensor:
+    """`[occupations, k]`: sums over a group's pairs."""
+    own = torch.tensor([item.group == group for item in readouts.items])
+    occupation = occupations(readouts)
+    total = torch.zeros(int(occupation.max()) + 1, values.shape[1], dtype=torch.float64)
+    return total.index_add(0, occupation[own], values[own])
+
+
+def _by_occupation(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
+    """`[pairs, 2]`: an occupation's value at each of its pairs, and the pair's part of it."""
+    return _shared(values, occupations(readouts))
+
+
+def _by_cell(readouts: Readouts, holds: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """`[pairs, 2]`: the same of each occupation with each word, p averaged over templates first."""
+    cell, count = _numbers([(item.units[0], item.kind) for item in readouts.items])
+    total = torch.zeros(count, len(NLI), dtype=torch.float64)
+    total = total.index_add(0, cell, probabilities(readouts).detach())
+    return _shared(holds(total / cell.bincount()[:, None]).double(), cell)
+
+
+def _shared(values: torch.Tensor, owner: torch.Tensor) -> torch.Tensor:
+    part = 1 / owner.bincount().double()
+    return torch.stack([values[owner], part[owner]], dim=1)
+
+
+def _weighted(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """The mean over occupations, or cells, of values that stand at each of their pairs."""
+    own = drawn(values, draw)
+    return (own[:, 0] * own[:, 1]).sum() / own[:, 1].sum()
+
+
+def _eta(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    own = drawn(values, draw)
+    return own[:, 1].mean() * (own[:, 2] * own[:, 3]).sum() / own[:, 3].sum()
+
+
+def _first_column(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    return torch.stack([values[:, 0] * signs, values[:, 1]], dim=1)
+
+
+def _constant_share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval, by occupations, of a share that is 0 or 1 everywhere."""
+    shown = values if values.dim() == 1 else values[:, 0]
+    if float(shown.min()) != float(shown.max()):
+        return None
+    units = design.scarcest.units
+    return proportion_interval(units if float(shown[0]) else 0, units, level=level)
+
+
+def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Wilson's interval of a share of occupations."""
+    hits = round(float((values[:, 0] * values[:, 1]).sum()))
+    return proportion_interval(hits, design.scarcest.units, level=level)
+
+
+def _constant_factor(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Where no occupation is treated alike, or all are: the parity's interval, at this accuracy."""
+    equal = values[:, 2]
+    if float(equal.min()) != float(equal.max()):
+        return None
+    alone = _wilson(values[:, 2:], design, level)
+    found = scaled(alone, float(values[:, 1].mean()))
+    return found.model_copy(update={"method": "wilson of the parity, times the accuracy"})
