@@ -10,6 +10,7 @@ import zoo
 from levelhead.data.items import Association, MinimalPair, TextPair, TwinTriple
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
+from levelhead.data.published import GroupTemplate
 from levelhead.measure.aspects import Judge
 from levelhead.measure.table import measure
 from levelhead.models.load import load
@@ -105,6 +106,16 @@ def sentences(word="the"):
     ))  # fmt: skip
 
 
+def templates(word="the"):
+    """One with the group first, one with the target first."""
+    pronouns = (("male", ("he",)), ("female", ("she",)))
+    people = (("male", ("man", "he")), ("female", ("woman",)))
+    return (
+        GroupTemplate(f"GGG is {word} XXX.", pronouns),
+        GroupTemplate(f"{word} XXX is a GGG.", people),
+    )
+
+
 NLI = ("contradiction", "entailment", "neutral")
 """The classes of the tiny classifier: not in the usual order."""
 
@@ -132,7 +143,7 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations")
+OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates")
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -158,6 +169,7 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": inference(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
+        "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
@@ -176,6 +188,7 @@ CASES = (
     *("cloze_probability", "cloze_relative", "cloze_top", "pppl", "ppl"),
     *CLASSIFIED,
     *STEREOSET,
+    "lpbs",
 )
 """Every row has a case; a test compares."""
 

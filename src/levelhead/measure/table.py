@@ -12,6 +12,7 @@ from levelhead.measure.cloze_top import ClozeTop
 from levelhead.measure.crows import Crows
 from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.lpbs import Lpbs
 from levelhead.measure.nli import Nli
 from levelhead.measure.seat import Seat
 from levelhead.measure.snli import Snli
@@ -45,6 +46,7 @@ MEASURES: dict[str, Row] = {
         Cloze, "what knowledge before the sentence changes", (("headline_is", "cloze_relative"),)
     ),
     "cloze_top": Row(ClozeTop, "the paper's way: group words among the k likeliest"),
+    "lpbs": Row(Lpbs, "what a word does to the group that a masked model puts before it"),
     "stereotype_score": Row(StereoSet, "share of stereotypes preferred to anti-stereotypes"),
     **{
         name: Row(StereoSet, about, (("headline_is", name),))

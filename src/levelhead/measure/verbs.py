@@ -59,9 +59,15 @@ def classify(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 
 
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text,): log-probabilities of the settings' words in its blank."""
+    """(text,): log-probabilities of the settings' words in its blank.
+
+    (text, span or null): the same, with the characters of the span hidden.
+    """
     words = list(settings["words"])
-    reading = blanks.filling(lm, [str(text) for (text,) in rows], words)
+    hidden: Any = [row[1] if len(row) > 1 else None for row in rows]
+    early = settings.get("prior") == "before hidden"
+    texts = [str(row[0]) for row in rows]
+    reading = blanks.filling(lm, texts, words, hidden, before_hidden=early)
     return _known(lm, reading)._replace(width=len(words))
 
 

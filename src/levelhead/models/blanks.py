@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.models.tokens import Tokens
+    from levelhead.models.tokens import Span, Tokens
 
 
 class Placed(NamedTuple):
@@ -27,8 +27,24 @@ class Placed(NamedTuple):
     places: range
 
 
-def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
-    """Each word in the blank of each text."""
+def filling(
+    lm: LM,
+    texts: Sequence[str],
+    words: Sequence[str],
+    hidden: Sequence[Span | None] | None = None,
+    *,
+    before_hidden: bool = False,
+) -> Reading:
+    """Each word in the blank of each text.
+
+    Args:
+        lm: a masked or causal model.
+        texts: each with one blank.
+        words: what may stand there.
+        hidden: characters of each text that are masked, too: a prior for the blank without them.
+        before_hidden: the published code of Kurita et al. 2019 reads this prior by mistake at the
+            token before what is hidden.
+    """
     listed(texts)
     if isinstance(words, str) or not words or not all(word.strip() for word in words):
         raise LevelheadError(
@@ -38,14 +54,24 @@ def filling(lm: LM, texts: Sequence[str], words: Sequence[str]) -> Reading:
     if causal:
         for text in texts:
             _open_end(str(text))
+    if causal and any(hidden or ()):
+        raise LevelheadError("a causal model cannot hide words", mend="use a masked model")
     one = _causal if causal else _masked
     rows: list[Row] = []
     targets: list[tuple[Target, ...]] = []
     items: list[int] = []
     for item, placed in enumerate(_placed(lm, [str(text) for text in texts], words)):
+        span, at = hidden[item] if hidden else None, 0
+        if span:
+            placed, at = _hidden(lm.tokens, str(texts[item]), words[0], span, placed)
+        if span and before_hidden and any(len(places) > 1 for _, places in placed):
+            raise NotReadable(
+                "the published prior is of words of one token", mend="leave out kurita_compat"
+            )
         for row, target in one(lm, placed):
             rows.append(row)
-            targets.append(target)
+            early = tuple(each._replace(position=at - 1) for each in target)
+            targets.append(early if span and before_hidden else target)
             items.append(item)
     # A batch is one rectangle: rows that read fewer words repeat one into a spare column.
     most = max(len(target.ids) for row in targets for target in row)
@@ -163,6 +189,32 @@ def _put(tokens: Tokens, frame: Placed, piece: tuple[int, ...]) -> Placed:
     if types is not None:
         types = types[:begin] + types[begin : begin + 1] * len(piece) + types[end:]
     return Placed(Row(whole, types), range(begin, begin + len(piece)))
+
+
+def _hidden(
+    tokens: Tokens, text: str, word: str, span: Span, placed: Sequence[Placed]
+) -> tuple[list[Placed], int]:
+    """The same rows with the characters of a span masked, and where these begin.
+
+    `word` is the first of those placed: what lies behind the blank moves with their lengths.
+    """
+    before, after = _blank(text)
+    start, end = span
+    if end > len(before) and start < len(before) + len(MASK):
+        raise LevelheadError("the blank itself is hidden", mend="give the span of another word")
+    moved = len(word) - len(MASK) if start > len(before) else 0
+    full = before + word + after
+    (encoded,) = tokens.encode([full])
+    places = tokens.at(encoded, (start + moved, end + moved), full)
+    first = placed[0].places
+    found = []
+    for row, own in placed:
+        shift = len(own) - len(first) if places[0] > first[-1] else 0
+        ids = list(row.ids)
+        for place in places:
+            ids[place + shift] = tokens.mask
+        found.append(Placed(row._replace(ids=tuple(ids)), own))
+    return found, places[0]
 
 
 def _masked(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ...]]]:

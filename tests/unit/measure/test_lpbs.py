@@ -1,0 +1,122 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from rulers import JUDGE, THINGS, made, model, templates
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.lexicon import Side, Targets
+from levelhead.data.published import GroupTemplate
+from levelhead.measure.lpbs import scores
+from levelhead.models.blanks import filling
+from levelhead.models.load import load
+
+
+def literal(lm, template, word, *, compat=False):
+    """Kurita's score of one word in one template: own forwards, softmax, sums, logs."""
+    encode = lm.tokens.tokenizer
+    mask = lm.tokens.mask
+
+    def log_odds(text, place):
+        ids = encode(text, return_tensors="pt")["input_ids"]
+        masks = (ids[0] == mask).nonzero().flatten().tolist()
+        with torch.no_grad():
+            logits = lm.anatomy.model(ids).prediction_logits[0]
+        p = logits[place(masks)].double().softmax(-1)
+        sums = [
+            sum(float(p[encode(w, add_special_tokens=False)["input_ids"][0]]) for w in words)
+            for _, words in template.groups
+        ]
+        return math.log(sums[0]) - math.log(sums[1])
+
+    group_first = template.text.index("GGG") < template.text.index("XXX")
+    shown = template.text.replace("GGG", "[MASK]").replace("XXX", word)
+    hidden = template.text.replace("GGG", "[MASK]").replace("XXX", "[MASK]")
+    at = (lambda masks: masks[0]) if group_first else (lambda masks: masks[-1])
+    prior = (lambda masks: masks[-1] - 1) if compat else at
+    return log_odds(shown, lambda masks: masks[0]) - log_odds(hidden, prior)
+
+
+def effect(x, y):
+    """Her effect size: pandas' std (ddof 1) over everything, plus 1e-8."""
+    x, y = np.ravel(x), np.ravel(y)
+    return (x.mean() - y.mean()) / (np.concatenate([x, y]).std(ddof=1) + 1e-8)
+
+
+def test_it_is_that_of_a_literal_loop():
+    lm = model("lpbs")
+    found = made("lpbs")(lm, judge=JUDGE)
+    rows = np.array([[literal(lm, t, word) for t in templates()] for word in THINGS])
+    assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
+    own = [dict(found.per_item)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)]
+    assert own == pytest.approx(rows.mean(1).tolist(), abs=1e-5)
+    assert found.aside("difference of means").value == pytest.approx(
+        rows[:5].mean() - rows[5:].mean(), abs=1e-5
+    )
+    assert found.aside("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
+    assert found.aside("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
+    words = made("lpbs", pool="words")(lm, judge=JUDGE)
+    assert words.value == pytest.approx(effect(rows[:5].mean(1), rows[5:].mean(1)), abs=1e-4)
+    assert words.value != pytest.approx(found.value, rel=1e-3)
+
+
+def test_the_published_mistake_can_be_repeated():
+    """The prior of a template is one for all words: it shows where templates are pooled."""
+    lm = model("lpbs")
+    first = (templates()[0], GroupTemplate("GGG said that XXX was here.", templates()[1].groups))
+    found = made("lpbs", templates=first, kurita_compat=True)(lm, judge=JUDGE)
+    rows = np.array([[literal(lm, t, word, compat=True) for t in first] for word in THINGS])
+    assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
+    plain = made("lpbs", templates=first)(lm, judge=JUDGE)
+    assert plain.value != pytest.approx(found.value, rel=1e-3)
+    assert "published code" in found.provenance.equation
+    assert plain.comparable != found.comparable
+    with pytest.raises(LevelheadError, match="target first"):
+        made("lpbs", kurita_compat=True)(lm)
+
+
+def test_groups_exchanged_turn_it_round():
+    lm = model("lpbs")
+    one = made("lpbs")(lm, judge=JUDGE)
+    two = made("lpbs", groups=("female", "male"))(lm, judge=JUDGE)
+    assert two.value == pytest.approx(-one.value)
+
+
+def test_a_target_of_several_tokens_is_hidden_whole():
+    first, second = ("nurse house", "doctor", "quick"), ("in", "lazy", "river")
+    lists = Targets("things", "", (Side("a", None, first), Side("b", None, second)))
+    lm, ruler = model("lpbs"), made("lpbs", targets=lists)
+    (found,) = ruler.read(lm)
+    template = templates()[1]
+    shown, hidden = (
+        lm.anatomy.model(lm.tokens.tokenizer(text, return_tensors="pt")["input_ids"])
+        for text in ("the nurse house is a [MASK].", "the [MASK] [MASK] is a [MASK].")
+    )
+    lm_ids = lm.tokens.tokenizer.get_vocab()
+    odds = []
+    for output, place in ((shown, 6), (hidden, 6)):
+        p = output.prediction_logits[0, place].double().softmax(-1).detach()
+        male, female = (sum(p[lm_ids[w]] for w in words) for _, words in template.groups)
+        odds.append(float(male.log() - female.log()))
+    assert float(scores(found)[0, 2]) == pytest.approx(odds[0] - odds[1], abs=1e-5)
+
+
+def test_what_is_no_template_or_test_is_refused():
+    with pytest.raises(LevelheadError, match="GGG and XXX once each"):
+        made("lpbs", templates=(GroupTemplate("GGG is here.", templates()[0].groups),)).asked(None)
+    with pytest.raises(UnknownName, match="group"):
+        made("lpbs", groups=("male", "river")).asked(None)
+    with pytest.raises(LevelheadError, match="two are compared"):
+        made("lpbs", groups=("male",)).asked(None)
+
+
+def test_a_causal_model_cannot_hide_words():
+    causal = load(zoo.folder("llama", "LlamaForCausalLM"))
+    with pytest.raises(LevelheadError, match="does not hold"):
+        made("lpbs")(causal)
+    with pytest.raises(LevelheadError, match="cannot hide"):
+        filling(causal, ["the nurse is [MASK]"], ["he"], [(4, 9)])
+    with pytest.raises(LevelheadError, match="the blank itself"):
+        filling(model("lpbs"), ["the nurse is [MASK]"], ["he"], [(10, 15)])
