@@ -5,7 +5,17 @@ from assets import asset
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicon_check import check
-from levelhead.data.published import kaneko, kurita, manzini, seat_test, weat_set
+from levelhead.data.published import (
+    ROLES,
+    WEATS,
+    kaneko,
+    kurita,
+    manzini,
+    seat_sentences,
+    seat_test,
+    weat_sentences,
+    weat_set,
+)
 from levelhead.models.load import tokenize
 
 
@@ -65,3 +75,24 @@ def test_words_a_model_cuts_are_named():
     cut = {flag.word for flag in flags if flag.kind == "cut"}
     assert "stailor" in cut
     assert "woman" not in cut
+
+
+def test_sentences_of_seat_belong_to_the_words_they_were_made_from():
+    found = seat_sentences("sent-weat6")
+    assert {role: len({word for _, word in rows}) for role, rows in found.items()} == dict.fromkeys(
+        ROLES, 8
+    )
+    assert dict(found["attr2"])["This is a parent."] == "parents"
+    assert dict(found["attr2"])["This is a child."] == "children"
+    assert dict(found["attr1"])["This is a corporation."] == "corporation"
+    alone = seat_sentences("heilman_double_bind_likable_one_sentence")
+    assert all(text == word for rows in alone.values() for text, word in rows)
+
+
+@pytest.mark.parametrize("name", list(WEATS))
+def test_every_weat_test_is_put_into_sentences(name):
+    found = weat_sentences(name)
+    sizes = [len(found[role]) for role in ROLES]
+    assert sizes[0] == sizes[1]
+    assert min(sizes) >= 4 * 6
+    assert all(word in text for rows in found.values() for text, word in rows)

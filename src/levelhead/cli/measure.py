@@ -66,7 +66,7 @@ def measure(
     """
     from levelhead.measure.aspects import Judge
     from levelhead.measure.run import run
-    from levelhead.measure.table import MEASURES, parsed
+    from levelhead.measure.table import MEASURES, parsed_all
     from levelhead.models.load import cache_folder, load
 
     if show:
@@ -76,7 +76,7 @@ def measure(
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
-    wanted = [parsed(text) for text in measures]
+    wanted = [one for text in measures for one in parsed_all(text)]
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
     if output is not None:
         _writable(output)
@@ -150,17 +150,22 @@ def _show(found: Measured, always: set[str], *, details: bool) -> None:
     for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
     for one in found.measurements:
-        table.add_row(one.measure, *cells(one), style="bold" if details else "")
+        table.add_row(_named(one), *cells(one), style="bold" if details else "")
         for beside in one.beside:
             if details or beside.name in always:
                 table.add_row(f"  {beside.name}", *cells(beside))
     console.print(table)
     for one in found.measurements:
         for note in one.notes:
-            console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
+            console.print(Text(f"{_named(one)}: {note}"), soft_wrap=True)
     _compare(console, found)
     if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
         console.print(Text("p corrected by Holm for the measures of this run"))
+
+
+def _named(one: Measurement) -> str:
+    """A measure, and whom it compares if one may choose."""
+    return f"{one.measure} ({', '.join(one.groups)})" if one.groups else one.measure
 
 
 def _compare(console: Console, found: Measured) -> None:

@@ -217,6 +217,8 @@ class Measurement(Record):
     """What a larger value means."""
     comparable: str = ""
     """Values may be compared where this is the same."""
+    groups: tuple[str, ...] = ()
+    """The groups that are compared, where one may choose them: the first less the second."""
     detectable: Annotated[float, Field(gt=0)] | None = None
     """The distance from parity that a test at 0.05 would have found four times out of five."""
     n: Annotated[int, Field(ge=1)]

@@ -13,10 +13,15 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.datasets import dataset
 from levelhead.data.items import Sentence, WordSets
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term, lexicon
+from levelhead.data.templates import Sort, framed
+from levelhead.data.words import folded, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+ROLES = ("targ1", "targ2", "attr1", "attr2")
+PLEASANT: tuple[str, Sort] = ("pleasant_5", "bare")
+UNPLEASANT: tuple[str, Sort] = ("unpleasant_5b", "bare")
 FEMALE, MALE = "female", "male"  # the names of Kaneko's and Kurita's files
 
 
@@ -111,6 +116,100 @@ def seat_test(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """A SEAT or WEAT test of May et al. 2019: role -> (category, words or sentences)."""
     (item,) = dataset("seat").items(name)
     return {role: (category, words) for role, category, words in _sets(item)}
+
+
+def seat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """A test of May et al. 2019 as (sentence, word) by role.
+
+    A sentence holds a word of the list it was made from, or its singular or plural; where these are
+    irregular it is that of the word before, since the files stand in the order of the words. What
+    was not made from words is its own.
+    """
+    sentences = {role: texts for role, (_, texts) in seat_test(name).items()}
+    parts = {file.part for file in dataset("seat").files}
+    plain = name.removeprefix("sent-")
+    if plain == name or plain not in parts:
+        return {role: tuple((text, text) for text in texts) for role, texts in sentences.items()}
+    found = {}
+    for role, (_, words) in seat_test(plain).items():
+        rows, last = [], ""
+        for text in sentences[role]:
+            said = f" {' '.join(folded(token.text) for token in tokens(text))} "
+            exact = [word for word in words if f" {folded(word)} " in said]
+            here = exact or [w for w in words if any(f" {form} " in said for form in _forms(w))]
+            last = max(here, key=len) if here else last
+            rows.append((text, last))
+        found[role] = tuple(rows)
+    return found
+
+
+def _forms(word: str) -> set[str]:
+    """A word's regular singular and plural, and some that are neither."""
+    stem = folded(word)
+    found = {f"{stem}s", f"{stem}es", f"{stem.removesuffix('y')}ies"}
+    found |= {stem.removesuffix("s"), stem.removesuffix("es"), f"{stem.removesuffix('ies')}y"}
+    return found | {stem.replace("men", "man"), stem.removesuffix("ren")}
+
+
+WEATS: dict[str, tuple[tuple[str, Sort], ...]] = {
+    # X, Y, A, B by WEFE's names, and the sort of sentence a word is put into.
+    "weat1": (("flowers", "thing"), ("insects", "thing"), PLEASANT, ("unpleasant_5a", "bare")),
+    "weat2": (("instruments", "thing"), ("weapons", "thing"), PLEASANT, ("unpleasant_5a", "bare")),
+    "weat3": (
+        ("european_american_names_5", "person"),
+        ("african_american_names_5", "person"),
+        PLEASANT,
+        UNPLEASANT,
+    ),
+    "weat4": (
+        ("european_american_names_7", "person"),
+        ("african_american_names_7", "person"),
+        PLEASANT,
+        UNPLEASANT,
+    ),
+    "weat5": (
+        ("european_american_names_7", "person"),
+        ("african_american_names_7", "person"),
+        ("pleasant_9", "bare"),
+        ("unpleasant_9", "bare"),
+    ),
+    "weat6": (
+        ("male_names", "person"),
+        ("female_names", "person"),
+        ("career", "bare"),
+        ("family", "bare"),
+    ),
+    "weat7": (("math", "bare"), ("arts", "bare"), ("male_terms", "bare"), ("female_terms", "bare")),
+    "weat8": (
+        ("science", "bare"),
+        ("arts_2", "bare"),
+        ("male_terms_2", "bare"),
+        ("female_terms_2", "bare"),
+    ),
+    "weat9": (
+        ("mental_disease", "adjective"),
+        ("physical_disease", "adjective"),
+        ("temporary", "adjective"),
+        ("permanent", "adjective"),
+    ),
+    "weat10": (
+        ("young_people_names", "person"),
+        ("old_people_names", "person"),
+        ("pleasant_9", "bare"),
+        ("unpleasant_9", "bare"),
+    ),
+}
+"""The ten tests of Caliskan et al. 2017. WEFE's lists of 4, 5, 9 and 10 differ by a few words."""
+
+
+def weat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """A WEAT test as (sentence, word) by role, in our own frames in the manner of May et al."""
+    if name not in WEATS:
+        raise UnknownName("WEAT test", name, WEATS)
+    return {
+        role: tuple((one.text, one.word) for one in framed(weat_set(which), sort))
+        for role, (which, sort) in zip(ROLES, WEATS[name], strict=True)
+    }
 
 
 def weat_set(name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from levelhead.data.prompts import article
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Sort = Literal["thing", "person", "adjective"]
+Sort = Literal["thing", "bare", "person", "adjective"]
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     # Semantically bleached frames in the manner of May et al. 2019: they say next to nothing.
@@ -23,6 +23,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         "Here is {a} {word}.",
         "It is {a} {word}.",
     ),
+    "bare": ("This is {word}.", "That is {word}.", "There is {word}.", "It is {word}."),
     "person": ("This is {word}.", "That is {word}.", "{word} is here.", "Here is {word}."),
     "adjective": ("This is {word}.", "It is {word}.", "They are {word}.", "That was {word}."),
 }

@@ -19,7 +19,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, Estimate, Interval, Measurement, PValue
 from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
 from levelhead.core.statistics.families import holm
-from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.core.statistics.intervals import effect_size_interval, proportion_interval
 from levelhead.core.statistics.nulls import Null, permutation, sign_flip
 from levelhead.core.statistics.power import minimum_detectable_effect
 
@@ -269,6 +269,20 @@ def all_or_none(values: torch.Tensor, design: Design, level: float) -> Interval:
     """Wilson's interval of 0 or 100%, of as many trials as units were sampled."""
     units = design.scarcest.units
     return scaled(proportion_interval(units if float(values[0]) else 0, units, level=level), 100)
+
+
+SHORT = 30
+"""Words a side below which resampling is too narrow for an effect size; a formula is not."""
+
+
+def short_lists(
+    x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor, level: float
+) -> Interval | None:
+    """The interval of an effect size of short lists: of words' means, in the spread of all rows."""
+    if min(len(x), len(y)) >= SHORT:
+        return None
+    found = effect_size_interval(x.numpy(), y.numpy(), level=level)
+    return scaled(found, float(torch.cat([x, y]).std(correction=1) / rows.std(correction=1)))
 
 
 def scaled(interval: Interval, factor: float) -> Interval:

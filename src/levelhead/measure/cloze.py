@@ -68,7 +68,7 @@ class Cloze(Prompted):
                 Frozen({"words": first + second}),
                 FACTORS,
                 items,
-                facts=Frozen({"words": [first, second], "sides": self.sides, "told": told}),
+                facts=Frozen({"words": [first, second], "sides": self.compared, "told": told}),
                 notes=(told, f"verbalizer: {len(first)} + {len(second)} words{missing}"),
             ),
         )
@@ -125,7 +125,7 @@ class Cloze(Prompted):
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The preference for one group, the mass covered, and every kind of knowledge."""
         readouts = found[0]
-        first, second = self.sides
+        first, second = self.compared
         odds = replace(
             self.aspect("cloze"),
             name=f"preference for {first} over {second}",

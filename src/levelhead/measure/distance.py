@@ -138,7 +138,7 @@ class Distance(Twins):
     def _wrong(self, real: Readouts, judge: Judge, column: int) -> Estimate:
         share = replace(
             self.aspects[1],
-            name=f"wrong predictions, {self.sides[column]} contexts",
+            name=f"wrong predictions, {self.compared[column]} contexts",
             per_item=lambda readouts: (self.by_group(readouts)[:, column] > 0.5).double(),
             over=lambda values, draw: 100 * mean(values, draw),
             low=0.0,
@@ -155,7 +155,7 @@ class Distance(Twins):
     def by_group(self, readouts: Readouts) -> torch.Tensor:
         """`[n, 2]` p(next | unrelated) after either group's context, whichever is the original."""
         p = readouts.values[..., 0].exp()
-        original = torch.tensor([item.group == self.sides[0] for item in readouts.items])
+        original = torch.tensor([item.group == self.compared[0] for item in readouts.items])
         return torch.where(original[:, None], p, p.flip(1))
 
     def signed(self, readouts: Readouts) -> torch.Tensor:

@@ -14,12 +14,11 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.intervals import effect_size_interval
 from levelhead.data.datasets import dataset
 from levelhead.data.lexicon import Targets
 from levelhead.data.published import GroupTemplate, kurita
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, scaled
+from levelhead.measure.aspects import Aspect, short_lists
 from levelhead.measure.measure import Measure, Need, chosen, items_hash
 from levelhead.measure.prompted import pieces_of
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
@@ -140,7 +139,9 @@ class Lpbs(Measure):
         settings: dict[str, object] = {"words": words}
         if self.kurita_compat:
             settings["prior"] = "before hidden"
-        notes = (f"{', '.join(lost)}: unknown to the model, left out",) if lost else ()
+        lists = [side.name for side in self.own_targets.sides]
+        notes = [f"{lists[0]} against {lists[1]}; {' less '.join(self.compared)}"]
+        notes += [f"{', '.join(lost)}: unknown to the model, left out"] if lost else []
         return (
             Asked(
                 "fill",
@@ -148,7 +149,7 @@ class Lpbs(Measure):
                 ("words",),
                 tuple(items),
                 facts=Frozen({"columns": columns}),
-                notes=notes,
+                notes=tuple(notes),
             ),
         )
 
@@ -195,8 +196,6 @@ class Lpbs(Measure):
     @property
     def aspects(self) -> tuple[Aspect, ...]:
         """The effect size; what it hides: the difference of means, the level, the spread."""
-        first, second = self.own_targets.sides
-        one, two = self.compared
         effect = Aspect(
             name="lpbs",
             equation=f"{PAPER}, {COMPAT}" if self.kurita_compat else PAPER,
@@ -205,8 +204,8 @@ class Lpbs(Measure):
             unit="standard deviations",
             low=-float("inf"),
             high=float("inf"),
-            direction=f"above 0: {first.name} words pull {one} before {two} more than "
-            f"{second.name} words do",
+            direction="above 0: the first list's words rather pull the first group's words than "
+            "the second list's do",
             comparable="lpbs, same words and templates",
             null="deal",
             confirmed_by="difference of means",
@@ -225,7 +224,7 @@ class Lpbs(Measure):
             difference,
             name="mean score",
             over=lambda values, draw: drawn(values, draw)[:, 0].mean(),
-            direction=f"above 0: targets pull {one} before {two}, whichever list they are of",
+            direction="above 0: targets of both lists rather pull the first group's words",
             comparable="lpbs mean, same words and templates",
             null=None,
         )
@@ -257,13 +256,9 @@ class Lpbs(Measure):
         return rows.std(correction=1)
 
     def _short_lists(self, values: torch.Tensor, design: Design, level: float) -> Interval | None:
-        """By formula for fewer than 30 words a side, of words' means, in the unit of the rows."""
+        """By formula for fewer than 30 words a side."""
         x, y = sides(values, design.whole)
-        if min(len(x), len(y)) >= 30:
-            return None
-        means, rows = torch.cat([x, y])[:, 0], self._rows(torch.cat([x, y]))
-        found = effect_size_interval(x[:, 0].numpy(), y[:, 0].numpy(), level=level)
-        return scaled(found, float(means.std(correction=1) / rows.std(correction=1)))
+        return short_lists(x[:, 0], y[:, 0], self._rows(torch.cat([x, y])), level)
 
 
 def scores(readouts: Readouts) -> torch.Tensor:

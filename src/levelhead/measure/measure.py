@@ -83,6 +83,11 @@ class Measure(ABC):
     def data(self) -> Mapping[str, str]:
         """SHA-256 of everything it reads, by name."""
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The two groups that are compared, where one may choose them."""
+        return ()
+
     def samples(self, item: Item) -> bool:
         """Whether the headline is about this item; the others are fixed, or beside."""
         return True
@@ -209,6 +214,7 @@ class Measure(ABC):
             unit=head.unit,
             direction=head.direction,
             comparable=self.comparable(head, readouts),
+            groups=self.compared,
             detectable=main.detectable or own.detectable,
             n=len(sampled),
             dropped=tuple(
@@ -219,7 +225,7 @@ class Measure(ABC):
                 for item, value in zip(sampled.items, shown, strict=True)
             ),
             beside=(*clean, *beside, *own.estimates),
-            notes=(*notes, *without, *_told(found), *own.notes),
+            notes=(*self._others(), *notes, *without, *_told(found), *own.notes),
             provenance=self._provenance(lm, found, judge, threads),
         )
 
@@ -262,6 +268,13 @@ class Measure(ABC):
             if aspect.name == name:
                 return aspect
         raise UnknownName("aspect", name, [aspect.name for aspect in self.aspects])
+
+    def _others(self) -> tuple[str, ...]:
+        """That groups of the lexicon were left out."""
+        words = getattr(self, "own_lexicon", None) if self.compared else None
+        left = [name for name in getattr(words, "groups", ()) if name not in self.compared]
+        told = f"{' and '.join(self.compared)} are compared; not {', '.join(left)} (groups=all)"
+        return (told,) if left else ()
 
     def _unflagged(
         self, readouts: Readouts, judge: Judge

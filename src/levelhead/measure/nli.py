@@ -98,7 +98,7 @@ class Nli(Measure):
         return any_lexicon(self.lexicon)
 
     @property
-    def sides(self) -> tuple[str, str]:
+    def compared(self) -> tuple[str, str]:
         """The two groups that are compared."""
         return self.own_lexicon.two(self.groups)
 
@@ -122,7 +122,7 @@ class Nli(Measure):
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """What the classifier says of every pair."""
         of_group = {
-            folded(word): group for group in self.sides for word in self.own_lexicon.words(group)
+            folded(word): group for group in self.compared for word in self.own_lexicon.words(group)
         }
         items = []
         for pair in self.items:
@@ -271,7 +271,7 @@ class Nli(Measure):
         p = probabilities(readouts).detach()
         votes = torch.nn.functional.one_hot(_predicted(readouts), len(NLI)).double()
         first, second = (
-            _summed(readouts, votes + 1e-6 * p, group).argmax(1) for group in self.sides
+            _summed(readouts, votes + 1e-6 * p, group).argmax(1) for group in self.compared
         )
         return (first == second).double()
 
@@ -280,7 +280,7 @@ class Nli(Measure):
         return (self._means(readouts, 0) - self._means(readouts, 1)).abs().sum(1) / 2
 
     def _means(self, readouts: Readouts, side: int) -> torch.Tensor:
-        group = self.sides[side]
+        group = self.compared[side]
         total = _summed(readouts, probabilities(readouts), group)
         ones = torch.ones(len(readouts), 1, dtype=torch.float64)
         count = _summed(readouts, ones, group)
@@ -299,7 +299,7 @@ class Nli(Measure):
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Which group's sentences are called what more readily, class by class (Holm)."""
         readouts = found[0]
-        first, second = self.sides
+        first, second = self.compared
         difference = self._means(readouts, 0) - self._means(readouts, 1)
         estimates = []
         for i, label in enumerate(NLI):

@@ -83,16 +83,16 @@ class Prompted(Measure):
             if isinstance(self.prompts, str)
             else self.prompts
         )
-        strange = {prompt.dominated for prompt in found} - set(self.sides)
+        strange = {prompt.dominated for prompt in found} - set(self.compared)
         if strange:
             raise LevelheadError(
                 f"the prompts speak of {sorted(strange)[0]!r}, which is not compared here",
-                mend=f"give groups that hold it; now: {', '.join(self.sides)}",
+                mend=f"give groups that hold it; now: {', '.join(self.compared)}",
             )
         return found
 
     @property
-    def sides(self) -> tuple[str, str]:
+    def compared(self) -> tuple[str, str]:
         """The two groups that are compared."""
         return self.own_lexicon.two(self.groups)
 
@@ -109,7 +109,7 @@ class Prompted(Measure):
         """The words of the two groups that the model knows, and those it does not."""
         known: list[tuple[str, ...]] = []
         lost: list[str] = []
-        for group in self.sides:
+        for group in self.compared:
             found = (
                 term.word(group)
                 for term in self.own_lexicon.terms
@@ -141,7 +141,7 @@ class Prompted(Measure):
                 prompt.kind,
             )
             # The first group's occupations first: formulas subtract the second from the first.
-            for prompt in sorted(self.items, key=lambda one: one.dominated != self.sides[0])
+            for prompt in sorted(self.items, key=lambda one: one.dominated != self.compared[0])
         )
         return items, f"prompts put as {form!r}, knowledge before {separator!r}"
 

@@ -17,18 +17,24 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast, final, ge
 import numpy as np
 import torch
 
+from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.intervals import effect_size_interval
 from levelhead.data.contexts import Context, Contexts, contexts
 from levelhead.data.datasets import dataset
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.mine import RUN
-from levelhead.data.published import any_lexicon, seat_test
+from levelhead.data.published import (
+    ROLES,
+    WEATS,
+    any_lexicon,
+    seat_sentences,
+    weat_sentences,
+)
 from levelhead.data.swap import swap
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, jackknife
+from levelhead.measure.aspects import Aspect, Judge, jackknife, short_lists
 from levelhead.measure.measure import Beside, Measure, Need, chosen, positive
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
 from levelhead.models.lm import Pooling
@@ -92,7 +98,8 @@ class Words(NamedTuple):
 class Seat(Measure):
     """The SEAT effect size (Yang et al. 2025, Eq. 3, signed; May et al. 2019).
 
-    Words in contexts from a corpus (default), or a published test of sentences (`test`).
+    Words in contexts from a corpus (default), a published test of sentences (`test`), or WEAT's
+    words in short sentences of ours (`weat`).
     """
 
     lexicon: str | Lexicon = "gender-en"
@@ -111,6 +118,8 @@ class Seat(Measure):
     """The most contexts for a word."""
     test: str | None = None
     """A published test of May et al. 2019, such as sent-weat6: sentences, no corpus."""
+    weat: str | None = None
+    """weat1 to weat10: the words of Caliskan et al. 2017 in our own short sentences, no corpus."""
     pooling: Pooling | None = None
     """How a sentence of such a test becomes a vector; by default as in `LM.embed`."""
 
@@ -121,13 +130,27 @@ class Seat(Measure):
         positive(self.quota, "quota")
         if self.pooling is not None:
             chosen(self.pooling, get_args(Pooling), "pooling")
-        if self.test is None and self.pooling is not None:
-            raise LevelheadError("pooling is of sentences", mend="give a published test, too")
-        if self.test is not None and (self.contexts != "own" or self.groups is not None):
+        if self.weat is not None:
+            chosen(self.weat, tuple(WEATS), "WEAT test")
+        if not self.of_sentences and self.pooling is not None:
+            raise LevelheadError("pooling is of sentences", mend="give test or weat, too")
+        if self.test is not None and self.weat is not None:
+            raise LevelheadError("two tests at once", mend="give test or weat")
+        if self.of_sentences and (self.contexts != "own" or self.groups is not None):
             raise LevelheadError(
                 "a published test has its own sentences, not contexts and groups",
                 mend="leave out contexts and groups, or the test",
             )
+
+    @property
+    def of_sentences(self) -> bool:
+        """Whether whole sentences are compared rather than words in a corpus's contexts."""
+        return self.test is not None or self.weat is not None
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The groups of the attributes; a published test has none that one may choose."""
+        return () if self.of_sentences else self.own_lexicon.two(self.groups)
 
     # -- items
 
@@ -140,7 +163,7 @@ class Seat(Measure):
     def words(self) -> Words:
         """The four lists."""
         words = self.own_lexicon
-        first, second = words.two(self.groups)
+        first, second = self.compared
         family = words.targets(self.targets)
         if len(family.sides) != 2:
             raise LevelheadError(
@@ -157,6 +180,11 @@ class Seat(Measure):
         if self.test is not None:
             file = dataset("seat").file(self.test)
             return {f"seat/{file.path}": file.sha256}
+        if self.weat is not None:
+            frames = content_hash(weat_sentences(self.weat))
+            return {f"weat/{file.path}": file.sha256 for file in dataset("weat").files} | {
+                f"{self.weat} in sentences": frames
+            }
         return {
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
             **{
@@ -174,7 +202,7 @@ class Seat(Measure):
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The vector of every word in its contexts, or of every sentence of a test."""
-        if self.test is not None:
+        if self.of_sentences:
             return (self._sentences(),)
         notes: Counter[str] = Counter()
         found = self._matched(notes) if self.contexts == "matched" else dict(self._found.of)
@@ -203,11 +231,12 @@ class Seat(Measure):
         )
 
     def _sentences(self) -> Asked:
-        roles = {"targ1": X, "targ2": Y, "attr1": A, "attr2": B}
+        """Every sentence an item, its word the unit: sentences of one word are not independent."""
+        found = seat_sentences(str(self.test)) if self.weat is None else weat_sentences(self.weat)
         items = tuple(
-            Item(f"{roles[role]}: {text}", ((text,),), (f"{roles[role]}: {text}",), roles[role])
-            for role, (_, sentences) in seat_test(str(self.test)).items()
-            for text in dict.fromkeys(sentences)
+            Item(f"{side}: {text}", ((text,),), (f"{side}: {word}",), side)
+            for side, role in zip((X, Y, A, B), ROLES, strict=True)
+            for text, word in dict(found[role]).items()
         )
         return Asked("embed", Frozen({"pooling": self.pooling}), ("words",), items, averaged=True)
 
@@ -307,7 +336,7 @@ class Seat(Measure):
         Their variance is added whole to that between words, which holds the target words' own part
         of it already: rather too wide than too narrow.
         """
-        if self.test is not None:
+        if self.of_sentences:
             return []
         return self._without(readouts, aspect, np.ones(len(readouts.owner), dtype=np.bool_))
 
@@ -322,7 +351,7 @@ class Seat(Measure):
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The value against the number of contexts a word."""
         readouts = found[0]
-        if self.test is not None:
+        if self.of_sentences:
             return Beside()
         order = _order(readouts.owner)
         curve: list[Estimate] = []
@@ -361,11 +390,13 @@ def _spread(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _short_lists(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """For fewer than 30 words a side resampling is too narrow; a formula is not."""
-    x, y = sides(values, design.whole)
-    if min(len(x), len(y)) >= 30:
-        return None
-    return effect_size_interval(x.numpy(), y.numpy(), level=level)
+    """By formula for fewer than 30 words a side, of the words' means."""
+    (words,) = design.factors
+    unit = torch.from_numpy(words.unit)
+    means = torch.zeros(words.units, dtype=values.dtype).index_add(0, unit, values)
+    means /= unit.bincount()
+    x, y = (means[torch.from_numpy(stratum)] for stratum in words.strata)
+    return short_lists(x, y, values, level)
 
 
 def _averaged(readouts: Readouts, keep: Kept) -> Readouts:

@@ -14,6 +14,7 @@ from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.lpbs import Lpbs
 from levelhead.measure.nli import Nli
+from levelhead.measure.pairs import every_pair
 from levelhead.measure.seat import Seat
 from levelhead.measure.snli import Snli
 from levelhead.measure.stereoset import StereoSet
@@ -79,6 +80,9 @@ MEASURES: dict[str, Row] = {
 }
 
 
+EVERY = "groups=all"
+
+
 def measure(name: str, **options: Any) -> Measure:
     """A measure by name, with options as keywords.
 
@@ -94,6 +98,19 @@ def measure(name: str, **options: Any) -> Measure:
         if option not in known:
             raise UnknownName(f"option of {name}", option, known)
     return row.make(**(fixed | options))
+
+
+def parsed_all(text: str) -> tuple[Measure, ...]:
+    """As `parsed`; `groups=all` makes one measure for every pair of the lexicon's groups.
+
+    >>> len(parsed_all("seat:lexicon=religion-en,groups=all"))
+    10
+    """
+    name, sign, rest = text.partition(":")
+    options = rest.split(",")
+    if EVERY not in options:
+        return (parsed(text),)
+    return every_pair(parsed(name + sign + ",".join(one for one in options if one != EVERY)))
 
 
 def parsed(text: str) -> Measure:

@@ -93,7 +93,7 @@ class Twins(Measure):
         return frozenset(flag.item for flag in lint(self.items))
 
     @cached_property
-    def sides(self) -> tuple[str, str]:
+    def compared(self) -> tuple[str, str]:
         """The groups of originals, as the data name them."""
         names = sorted({one.group for one in self.items})
         if len(names) != 2:

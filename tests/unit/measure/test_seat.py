@@ -8,6 +8,8 @@ import zoo
 from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.statistics.designs import crossed
+from levelhead.data.published import ROLES
 from levelhead.measure import seat
 from levelhead.measure.aspects import jackknife
 from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
@@ -161,24 +163,47 @@ def test_words_without_context_are_dropped_by_name(tmp_path):
 
 def test_a_published_test_is_of_sentences(monkeypatch):
     sets = {
-        "targ1": ("a", ("the nurse is here.", "the doctor is here.", "the house is here.")),
-        "targ2": ("b", ("the river is here.", "the man is here.", "he is here.")),
-        "attr1": ("c", ("she is quick.", "the woman is quick.")),
-        "attr2": ("d", ("he is quick.", "the man is quick.")),
+        "targ1": [(f"the {a} is {b}.", a) for a in ("nurse", "doctor") for b in ("here", "in")],
+        "targ2": [(f"the {a} is {b}.", a) for a in ("river", "man") for b in ("here", "in")],
+        "attr1": [("she is quick.", "she"), ("the woman is quick.", "woman")],
+        "attr2": [("he is quick.", "he"), ("the man is quick.", "man")],
     }
-    monkeypatch.setattr("levelhead.measure.seat.seat_test", lambda name: sets)
+    monkeypatch.setattr("levelhead.measure.seat.seat_sentences", lambda name: sets)
     ruler, lm = Seat(test="sent-weat6", pooling="mean"), model("seat")
-    vectors = [lm.embed(texts, pooling="mean").double() for _, texts in sets.values()]
+    texts = [[text for text, _ in rows] for rows in sets.values()]
+    vectors = [lm.embed(own, pooling="mean").double() for own in texts]
     (found,) = ruler.read(lm)
     assert float(ruler.reduce(found)) == pytest.approx(seat_of(*vectors), rel=1e-5)
+    # Sentences of one word are not independent: two words a side are what was sampled.
+    assert str(ruler.design(found, ruler.headline)) == "2+2 words"
+
+
+def test_the_interval_of_sentences_is_that_of_their_words():
+    """A word said in eight ways tells no more about other words than said in two."""
+    few, many = (
+        crossed(
+            {"words": [f"{side}{i}" for side in "XY" for i in range(8) for _ in range(ways)]},
+            within=[side for side in "XY" for _ in range(8 * ways)],
+        )
+        for ways in (2, 8)
+    )
+    words = torch.randn(16, dtype=torch.float64, generator=torch.manual_seed(0))
+    closed = Seat().headline.closed
+    two, eight = (
+        closed(words.repeat_interleave(ways), design, 0.95)
+        for ways, design in ((2, few), (8, many))
+    )
+    assert eight.high - eight.low == pytest.approx(two.high - two.low, rel=0.05)
+    apart = crossed({"words": range(32)}, within=[0] * 16 + [1] * 16)
+    alone = closed(words.repeat_interleave(2), apart, 0.95)
+    assert two.high - two.low > 1.3 * (alone.high - alone.low)
 
 
 def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
     known = ("she is quick.", "he is quick.", "the man is here.")
-    sets = {role: (role, (*known, "the emperor is here.")) for role in ("targ1", "targ2", "attr1")}
-    monkeypatch.setattr(
-        "levelhead.measure.seat.seat_test", lambda name: sets | {"attr2": ("attr2", known)}
-    )
+    odd = (*known, "the emperor is here.")
+    sets = {role: [(text, text) for text in (known if role == "attr2" else odd)] for role in ROLES}
+    monkeypatch.setattr("levelhead.measure.seat.seat_sentences", lambda name: sets)
     (found,) = Seat(test="sent-weat6").read(model("seat"))
     assert [item.id for item, _ in found.dropped] == [
         f"{side}: the emperor is here." for side in "XYA"
@@ -193,6 +218,9 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
         ({"pooling": "max"}, "no pooling named 'max'"),
         ({"pooling": "mean"}, "pooling is of sentences"),
         ({"test": "sent-weat6", "contexts": "matched"}, "has its own sentences"),
+        ({"test": "sent-weat6", "weat": "weat6"}, "two tests at once"),
+        ({"weat": "weat11"}, "no WEAT test named 'weat11'"),
+        ({"weat": "weat6", "groups": ("female", "male")}, "has its own sentences"),
         ({"targets": "rivers"}, "no family of targets named 'rivers'"),
     ],
 )

@@ -1,0 +1,60 @@
+import dataclasses
+
+import pytest
+from rulers import JUDGE, WORDS, corpus, made, model
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.lexicon import Term
+from levelhead.measure.pairs import every_pair
+from levelhead.measure.run import run
+from levelhead.measure.seat import Seat
+from levelhead.measure.table import parsed_all
+
+THREE = dataclasses.replace(
+    WORDS,
+    name="three",
+    groups=("female", "male", "other"),
+    terms=(*WORDS.terms, Term("person", (("other", "house"),)), Term("person", (("other", "in"),))),
+)
+RULER = Seat(THREE, targets="things", corpus=corpus())
+
+
+def test_all_pairs_are_measured_and_corrected_together():
+    three = every_pair(RULER)
+    assert [one.groups for one in three] == [
+        ("female", "male"), ("female", "other"), ("male", "other"),
+    ]  # fmt: skip
+    found = run(model("seat"), three, judge=JUDGE).measurements
+    assert [one.groups for one in found] == [one.groups for one in three]
+    assert [one.p.family for one in found] == [3, 3, 3]
+    assert all(one.p.adjusted >= one.p.value for one in found)
+    assert max(one.p.adjusted / one.p.value for one in found) > 1.5
+    assert len({one.comparable for one in found}) == 3
+
+
+def test_exchanged_groups_turn_the_value_round():
+    one = dataclasses.replace(RULER, groups=("female", "other"))(model("seat"), judge=JUDGE)
+    two = dataclasses.replace(RULER, groups=("other", "female"))(model("seat"), judge=JUDGE)
+    assert two.value == pytest.approx(-one.value)
+
+
+def test_a_group_left_out_is_said():
+    found = RULER(model("seat"), judge=JUDGE)
+    assert found.groups == ("female", "male")
+    assert "female and male are compared; not other (groups=all)" in found.notes
+
+
+@pytest.mark.parametrize("groups", [("female", "male", "other"), ("female",), ("female", "female")])
+def test_what_is_defined_for_two_refuses_otherwise(groups):
+    for ruler in (RULER, made("cloze"), made("nli_gap")):
+        with pytest.raises(LevelheadError, match=r"where two are compared|twice|no group named"):
+            dataclasses.replace(ruler, groups=groups)(model(ruler.name), judge=JUDGE)
+
+
+def test_measures_whose_data_say_the_groups_have_no_pairs():
+    with pytest.raises(LevelheadError, match="those of its data"):
+        every_pair(made("strength"))
+    with pytest.raises(UnknownName):
+        every_pair(RULER, ("female", "nobody"))[0](model("seat"))
+    assert len(parsed_all("seat:lexicon=race-en,groups=all,quota=3")) == 6
+    assert len(parsed_all("seat:lexicon=race-en,quota=3")) == 1
