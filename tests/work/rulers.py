@@ -7,7 +7,7 @@ from pathlib import Path
 
 import zoo
 
-from levelhead.data.items import Association, MinimalPair, TextPair, TwinTriple
+from levelhead.data.items import Association, Labelled, MinimalPair, TextPair, TwinTriple
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
 from levelhead.data.published import GroupTemplate
@@ -130,6 +130,15 @@ def inference(word="the"):
     )
 
 
+def labelled(word="the"):
+    """Texts that speak of a woman or a man, each with a class."""
+    rows = itertools.product(THINGS, ("woman", "man"), ("here", "tired"))
+    return tuple(
+        Labelled(f"l{i}", f"{word} {who} is {thing} and {end}.", NLI[i % 7 % 3])
+        for i, (thing, who, end) in enumerate(rows)
+    )
+
+
 _folder = tempfile.TemporaryDirectory(prefix="rulers-")
 
 
@@ -151,7 +160,8 @@ DEV = (
 )
 SNLI = ("snli", "snli_likelihood")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
-CLASSIFIED = (*DEV, *SNLI)
+SWAPPED = ("counterfactual", "counterfactual_shift")
+CLASSIFIED = (*DEV, *SNLI, *SWAPPED)
 
 
 def made(name, *, empty=False, word="the", **options):
@@ -169,6 +179,7 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": inference(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
+        **{name: {"texts": labelled(word), "labels": NLI, "lexicon": WORDS} for name in SWAPPED},
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         "pppl": {"texts": sentences(word), "limit": None},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from levelhead.core.results import Estimate, Measurement
+    from levelhead.measure.measure import Measure
     from levelhead.measure.run import Measured
 
 BASE = "base"
@@ -29,6 +30,13 @@ def measure(
             help="A measure, by name, with options if wanted: strength:part=dev,top=0.2.",
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Your texts for counterfactual: a .csv, .tsv or .jsonl file."),
+    ] = None,
+    text: Annotated[str, typer.Option(help="Their column of texts.")] = "text",
+    label: Annotated[str | None, typer.Option(help="Their column of labels.")] = None,
+    lexicon: Annotated[str, typer.Option(help="Whose words are exchanged in them.")] = "gender-en",
     edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
     against: Annotated[
         str | None,
@@ -66,7 +74,7 @@ def measure(
     """
     from levelhead.measure.aspects import Judge
     from levelhead.measure.run import run
-    from levelhead.measure.table import MEASURES, parsed_all
+    from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
 
     if show:
@@ -76,7 +84,8 @@ def measure(
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
-    wanted = [one for text in measures for one in parsed_all(text)]
+    own = {"texts": data, "text": text, "label": label, "lexicon": lexicon} if data else None
+    wanted = _wanted(measures, own)
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
     if output is not None:
         _writable(output)
@@ -126,7 +135,22 @@ def measure(
         from levelhead.measure.measure import UNFLAGGED
 
         always = {aspect.name for one in wanted for aspect in one.aspects[1:]} | {UNFLAGGED}
-        _show(found, always, details=details)
+        whole = {one.name for one in wanted if one.tells_all}
+        _show(found, always, whole, details=details)
+
+
+def _wanted(measures: list[str], own: dict[str, str | None] | None) -> list[Measure]:
+    """The measures that were named; the user's texts go to counterfactual."""
+    from levelhead.measure.counterfactual import Counterfactual
+    from levelhead.measure.table import parsed_all
+
+    found = [one for name in measures for one in parsed_all(name, own)]
+    swapped = [one for one in found if isinstance(one, Counterfactual)]
+    if own and not swapped:
+        raise typer.BadParameter("--data is for -m counterfactual, which is not asked for")
+    if not all(one.texts for one in swapped):
+        raise typer.BadParameter("counterfactual needs your texts: --data FILE --text COLUMN")
+    return found
 
 
 def _json(found: Measured) -> str:
@@ -139,8 +163,8 @@ def _json(found: Measured) -> str:
     return canonical(told).decode() + "\n"
 
 
-def _show(found: Measured, always: set[str], *, details: bool) -> None:
-    """A table; `always` are the numbers beside that are never left out."""
+def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) -> None:
+    """A table; numbers beside that are `always` shown, and measures shown `whole`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -152,7 +176,7 @@ def _show(found: Measured, always: set[str], *, details: bool) -> None:
     for one in found.measurements:
         table.add_row(_named(one), *cells(one), style="bold" if details else "")
         for beside in one.beside:
-            if details or beside.name in always:
+            if details or one.measure in whole or beside.name in always:
                 table.add_row(f"  {beside.name}", *cells(beside))
     console.print(table)
     for one in found.measurements:

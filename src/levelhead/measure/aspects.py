@@ -41,6 +41,11 @@ def exchanged(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
     return values * signs
 
 
+def exchanged_first(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """The same where the first column is what changes its sign, and the rest says how it counts."""
+    return torch.cat([values[:, :1] * signs[:, None], values[:, 1:]], dim=1)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Aspect:

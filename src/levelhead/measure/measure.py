@@ -64,6 +64,8 @@ class Measure(ABC):
     """The heads of which a model must hold one."""
     linted: ClassVar[bool] = False
     """Whether the linter knows its items."""
+    tells_all: ClassVar[bool] = False
+    """Whether what stands beside its number is shown without being asked for."""
     tests_unflagged: ClassVar[bool] = False
     """Whether its null holds for items without a flag only, so that p is theirs."""
 

@@ -23,7 +23,7 @@ from levelhead.data.published import any_lexicon
 from levelhead.data.readers import NLI
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, corrected, scaled
+from levelhead.measure.aspects import Aspect, corrected, exchanged_first, scaled
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn, mean
 
@@ -311,7 +311,7 @@ class Nli(Measure):
                 direction=f"above 0: pairs with {first} words are rather called {label}",
                 parity=0.0,
                 null="flip",
-                flip=_first_column,
+                flip=exchanged_first,
                 method=None,
             )
             values = _by_occupation(readouts, difference[:, i])
@@ -409,10 +409,6 @@ def _weighted(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 def _eta(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     own = drawn(values, draw)
     return own[:, 1].mean() * (own[:, 2] * own[:, 3]).sum() / own[:, 3].sum()
-
-
-def _first_column(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    return torch.stack([values[:, 0] * signs, values[:, 1]], dim=1)
 
 
 def _constant_share(values: torch.Tensor, design: Design, level: float) -> Interval | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -9,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.cloze_top import ClozeTop
+from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.crows import Crows
 from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
@@ -71,6 +73,10 @@ MEASURES: dict[str, Row] = {
             "threshold_neutral": "share whose probability of neutral is above tau",
         }.items()
     },
+    "counterfactual": Row(Counterfactual, "your classifier, your texts: decisions that flip"),
+    "counterfactual_shift": Row(
+        Counterfactual, "by how much they move", (("headline_is", "counterfactual_shift"),)
+    ),
     "snli": Row(Snli, "price: accuracy of an inference classifier"),
     "snli_likelihood": Row(
         Snli, "price: log-probability of the label", (("headline_is", "snli_likelihood"),)
@@ -100,17 +106,22 @@ def measure(name: str, **options: Any) -> Measure:
     return row.make(**(fixed | options))
 
 
-def parsed_all(text: str) -> tuple[Measure, ...]:
+def parsed_all(text: str, own: dict[str, Any] | None = None) -> tuple[Measure, ...]:
     """As `parsed`; `groups=all` makes one measure for every pair of the lexicon's groups.
+
+    Args:
+        text: as the command line has it.
+        own: the user's texts for counterfactual, which come by options of their own.
 
     >>> len(parsed_all("seat:lexicon=religion-en,groups=all"))
     10
     """
     name, sign, rest = text.partition(":")
     options = rest.split(",")
-    if EVERY not in options:
-        return (parsed(text),)
-    return every_pair(parsed(name + sign + ",".join(one for one in options if one != EVERY)))
+    found = parsed(name + sign + ",".join(one for one in options if one != EVERY))
+    if own is not None and isinstance(found, Counterfactual):
+        found = replace(found, **own)
+    return every_pair(found) if EVERY in options else (found,)
 
 
 def parsed(text: str) -> Measure:

@@ -1,0 +1,340 @@
+"""Counterfactuals: does a classifier decide otherwise when a text speaks of another group?
+
+Every text of the user is set against its twin, in which the words of two groups are exchanged, and
+against a placebo twin, in which as many words are exchanged within one group: what changes there
+changes because words change, not because of the group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.files import file_hash
+from levelhead.core.frozen import Frozen
+from levelhead.core.results import PValue
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.data.items import Labelled
+from levelhead.data.lexicon import Lexicon
+from levelhead.data.own import own_texts
+from levelhead.data.published import any_lexicon
+from levelhead.data.swap import placebo, swap
+from levelhead.data.words import folded
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect, all_or_none, scaled
+from levelhead.measure.distance import exchanged_columns
+from levelhead.measure.group_rates import Two, by_class, no_change
+from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
+from levelhead.measure.reductions import mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.statistics.designs import Design
+    from levelhead.data.swap import Swapped
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Headline = Literal["counterfactual", "counterfactual_shift"]
+BOTH = "both groups"
+FEWEST = 20
+"""Texts with a placebo twin, of which fewer are no control."""
+EQUAL = 1e-9
+
+
+@final
+@dataclass(frozen=True)
+class Counterfactual(Measure):
+    """How often a classifier's decision changes with the group that a text speaks of.
+
+    The share of texts whose class flips with their twin; `counterfactual_shift`, by how much the
+    class probabilities move (total variation, |dp| for two classes), is its smooth companion. Texts
+    without a word of a group, and those whose twin cannot be decided, are dropped and counted.
+    """
+
+    texts: str | tuple[Labelled, ...] = ()
+    """A file (.csv, .tsv, .jsonl), or texts."""
+    text: str = "text"
+    """The file's column of texts."""
+    label: str | None = None
+    """The file's column of labels, if it has one."""
+    lexicon: str | Lexicon = "gender-en"
+    groups: tuple[str, str] | None = None
+    labels: tuple[str, ...] | None = None
+    """Names for the classes in the order of the model's columns, where the data name them so."""
+    positive: str | None = None
+    """The class whose rates are compared; by default each in turn."""
+    headline_is: Headline = "counterfactual"
+
+    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    tells_all: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        chosen(self.headline_is, get_args(Headline), "headline")
+
+    # -- items
+
+    @cached_property
+    def own_lexicon(self) -> Lexicon:
+        """The lexicon itself."""
+        return any_lexicon(self.lexicon)
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The two groups that are exchanged."""
+        return self.own_lexicon.two(self.groups)
+
+    @cached_property
+    def items(self) -> tuple[Labelled, ...]:
+        """The texts."""
+        if isinstance(self.texts, str):
+            return own_texts(self.texts, self.text, self.label)
+        return self.texts
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The file, or the texts themselves; the lexicon."""
+        words = {f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256}
+        if isinstance(self.texts, str):
+            return words | {f"file {Path(self.texts).name}": file_hash(self.texts)}
+        return words | {"texts": items_hash(self.texts)}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every option; of a file its name, wherever it lies."""
+        told = super().settings
+        return told | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else told
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """Every text and its twin; and every text and its placebo twin, where it has one."""
+        names = self._classes(lm)
+        real, control = [], []
+        for one in self.items:
+            twin = swap(one.text, self.own_lexicon, groups=self.compared)
+            cannot = _why_not(twin)
+            units = (hashlib.sha256(folded(one.text).encode()).hexdigest()[:16],)
+            group = self._group(twin)
+            asks = () if cannot else ((one.text,), (twin.text,))
+            real.append(Item(one.id, asks, units, group, one.label, cannot=cannot))
+            other = placebo(one.text, self.own_lexicon)
+            alike = other.twin is not None and len(other.changes) == len(twin.changes)
+            if alike and not cannot:
+                pair = ((one.text,), (other.text,))
+                control.append(Item(one.id, pair, units, group, one.label))
+        facts = Frozen({"classes": names})
+        asked = [Asked("classify", Frozen({}), ("texts",), tuple(real), facts=facts)]
+        if control:
+            controls = Asked("classify", Frozen({}), ("texts",), tuple(control), optional=True)
+            asked.append(controls._replace(facts=facts))
+        return tuple(asked)
+
+    def _classes(self, lm: LM) -> tuple[str, ...]:
+        names = self.labels or lm.labels
+        if len(names) != len(lm.labels) or len(set(names)) != len(names):
+            raise LevelheadError(
+                f"{len(names)} names for {len(lm.labels)} classes: {', '.join(lm.labels)}",
+                mend="name each of them once, in the order of the model's columns",
+            )
+        for label in filter(None, (*(one.label for one in self.items), self.positive)):
+            if label not in names:
+                raise UnknownName(
+                    "class of the model (labels=... names them in its order)", label, names
+                )
+        return tuple(names)
+
+    def _group(self, twin: Swapped) -> str:
+        found = {
+            group
+            for change in twin.changes
+            for group in self.compared
+            if group in self.own_lexicon.groups_of(change.old)
+        }
+        return found.pop() if len(found) == 1 else BOTH
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """Texts; the same text twice is one."""
+        return readouts.design()
+
+    # -- formulas
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The share of flips and the mean shift, either of them first."""
+        flips = Aspect(
+            name="counterfactual",
+            equation="share of texts whose likeliest class is not that of their twin",
+            per_item=lambda readouts: _flips(_p(readouts)),
+            over=lambda values, draw: 100 * mean(values, draw),
+            unit="% of texts",
+            low=0.0,
+            high=100.0,
+            direction="larger: more decisions change with the group",
+            comparable="counterfactual flips",
+            parity=None,
+            companion="counterfactual_shift",
+            closed=_share_interval,
+        )
+        shift = replace(
+            flips,
+            name="counterfactual_shift",
+            equation="mean total variation of class probabilities between texts and their twins",
+            per_item=lambda readouts: _shift(_p(readouts)),
+            over=mean,
+            unit="probability",
+            high=1.0,
+            direction="larger: probabilities move more with the group",
+            comparable="counterfactual shift",
+            companion=None,
+            closed=None,
+        )
+        return (flips, shift) if self.headline_is == "counterfactual" else (shift, flips)
+
+    def tested(self, found: Sequence[Readouts]) -> Tested:
+        """The headline of texts less that of their placebo twins, paired."""
+        return self._excess(found, self.headline)
+
+    def _excess(self, found: Sequence[Readouts], aspect: Aspect) -> Tested:
+        if len(found) < 2 or len(found[1]) < FEWEST:
+            held = 0 if len(found) < 2 else len(found[1])
+            raise NotMeasurable(
+                f"{held} texts have a placebo twin, {FEWEST} are needed",
+                mend="give more texts, or a lexicon with placebos",
+            )
+        kept = set.intersection(*({item.id for item in one.items} for one in found))
+        pair = [one.some(lambda item: item.id in kept) for one in found]
+        both = torch.stack([aspect.per_item(one) for one in pair], dim=1)
+        excess = replace(
+            aspect,
+            name=f"{aspect.name}, excess over placebo twins",
+            over=lambda values, draw: (
+                aspect.over(values[:, 0], draw) - aspect.over(values[:, 1], draw)
+            ),
+            parity=0.0,
+            null="flip",
+            flip=exchanged_columns,
+            low=-aspect.high,
+            alternative="greater",
+            closed=lambda values, design, level: _no_difference(values, design, level, aspect.high),
+        )
+        return Tested(excess, both, pair[1].design())
+
+    def _against(
+        self, found: Sequence[Readouts], aspect: Aspect, judge: Judge
+    ) -> tuple[Estimate, Estimate]:
+        """An aspect of placebo twins, and its excess over them."""
+        excess, both, design = self._excess(found, aspect)
+        control = replace(aspect, name=f"{aspect.name}, placebo twins")
+        alike = bool((both[:, 0] == both[:, 1]).all())
+        over = judge.estimate(excess, both, design, tested=not alike)
+        if alike:  # every rearrangement gives the same value, this one among them
+            p = PValue(value=1.0, method="sign flip", alternative="greater")
+            over = over.model_copy(update={"p": p})
+        return judge.estimate(control, both[:, 1], design, tested=False), over
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """Placebo twins; signed changes by class; rates by group; what was dropped, and why."""
+        notes = _coverage(found[0])
+        estimates: list[Estimate] = []
+        parity = p = detectable = None
+        try:
+            for aspect in self.aspects:
+                placebos, over = self._against(found, aspect, judge)
+                estimates += [placebos, over]
+                if aspect.name == self.name:
+                    parity, p, detectable = placebos.value, over.p, over.detectable
+            notes.append(
+                f"parity is that of placebo twins, which {over.n} of {len(found[0])} texts have; "
+                "p is of these texts"
+            )
+        except NotMeasurable as error:
+            notes.append(f"no parity here: {error.what}")
+        mixed = sum(item.group == BOTH for item in found[0].items)
+        if mixed:
+            notes.append(f"{mixed} texts speak of both groups: in no number by group")
+        classes = cast("tuple[str, ...]", found[0].facts["classes"])
+        for two in (self._by_group(found[0]), *(_placebos(one) for one in found[1:] if len(one))):
+            if len(two.units) < FEWEST:
+                notes.append(f"{two.name}: {len(two.units)} texts, {FEWEST} are needed")
+                continue
+            more, told = by_class(two, classes, self.positive, judge)
+            estimates += more
+            notes += told
+        return Beside(tuple(estimates), tuple(notes), parity, p, detectable=detectable)
+
+    def _by_group(self, readouts: Readouts) -> Two:
+        """Texts that speak of one group, as they read for the first and as for the second."""
+        first, second = self.compared
+        own = torch.tensor([item.group != BOTH for item in readouts.items])
+        as_is = torch.tensor([item.group == first for item in readouts.items])
+        p = _p(readouts)
+        p = torch.where(as_is[:, None, None], p, p.flip(1))[own]
+        kept = [item for item in readouts.items if item.group != BOTH]
+        return _two(p, kept, f"{first} less {second}")
+
+
+def _placebos(readouts: Readouts) -> Two:
+    return _two(_p(readouts), readouts.items, "text less placebo twin")
+
+
+def _two(p: torch.Tensor, items: Sequence[Item], name: str) -> Two:
+    labels = tuple(item.kind for item in items)
+    return Two(p, labels, tuple(item.units[0] for item in items), name)
+
+
+def _p(readouts: Readouts) -> torch.Tensor:
+    p = readouts.values.exp()
+    if float((p.detach().amax(2) - p.detach().amin(2)).max()) < EQUAL:
+        raise NotMeasurable(
+            "all classes are equal for every text: nothing is decided",
+            mend="check that the classifier was trained",
+        )
+    return p
+
+
+def _flips(p: torch.Tensor) -> torch.Tensor:
+    said = p.argmax(2)
+    return (said[:, 0] != said[:, 1]).double()
+
+
+def _shift(p: torch.Tensor) -> torch.Tensor:
+    return (p[:, 0] - p[:, 1]).abs().sum(1) / 2
+
+
+def _why_not(twin: Swapped) -> str:
+    if twin.refusals:
+        return f"undecidable: {twin.refusals[0].reason}"
+    return "" if twin.changes else "no word of either group"
+
+
+def _coverage(readouts: Readouts) -> list[str]:
+    why = Counter(reason for _, reason in readouts.dropped)
+    return [f"dropped: {count} x {reason}" for reason, count in why.most_common(3)]
+
+
+def _share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's where every text is its own unit, or where all are alike."""
+    if design.scarcest.units == len(values):
+        return scaled(
+            proportion_interval(round(float(values.sum())), len(values), level=level), 100
+        )
+    same = float(values.min()) == float(values.max())
+    return all_or_none(values, design, level) if same else None
+
+
+def _no_difference(
+    values: torch.Tensor, design: Design, level: float, scale: float
+) -> Interval | None:
+    """Where texts and placebo twins are all alike: as far as they might differ, either way."""
+    if bool((values[:, 0] != values[:, 1]).any()):
+        return None
+    reach = proportion_interval(0, design.scarcest.units, level=level).high
+    return no_change(0.0, scale * reach, level)

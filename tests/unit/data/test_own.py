@@ -1,0 +1,36 @@
+import pytest
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.items import Labelled
+from levelhead.data.own import own_texts
+
+
+def test_three_kinds_of_files_say_the_same(tmp_path):
+    (tmp_path / "a.csv").write_text('id,said,y\n1,"Yes, she did.",1\n2,No.,0\n', "utf-8")
+    (tmp_path / "a.tsv").write_text("said\ty\nYes, she did.\t1\nNo.\t0\n", "utf-8")
+    rows = '{"said": "Yes, she did.", "y": 1}\n\n{"said": "No.", "y": 0}\n'
+    (tmp_path / "a.jsonl").write_text(rows, "utf-8")
+    wanted = (Labelled("row 1", "Yes, she did.", "1"), Labelled("row 2", "No.", "0"))
+    for name in ("a.csv", "a.tsv", "a.jsonl"):
+        assert own_texts(str(tmp_path / name), "said", "y") == wanted
+    assert [row.label for row in own_texts(str(tmp_path / "a.csv"), "said")] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "told"),
+    [
+        ("a.csv", "said\nYes\n", "no column of a.csv named 'text'"),
+        ("a.csv", "text,y\nYes\n", "row 1 of a.csv has more or fewer fields"),
+        ("a.csv", "text,y\nYes,1\n  ,0\n", "row 2 of a.csv has an empty text"),
+        ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has an empty text or label"),
+        ("a.jsonl", '{"text": "a", "y": 1}\n[1]\n', "row 2 of a.jsonl is no JSON object"),
+        ("a.jsonl", '{"text": null, "y": 1}\n', "row 1 of a.jsonl has an empty text"),
+        ("a.xlsx", "", "a.xlsx is none of .csv, .tsv, .jsonl"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_row(tmp_path, name, whole, told):
+    (tmp_path / name).write_text(whole, "utf-8")
+    with pytest.raises((LevelheadError, UnknownName), match=told):
+        own_texts(str(tmp_path / name), "text", "y")
+    with pytest.raises(LevelheadError, match="cannot read"):
+        own_texts(str(tmp_path / "none.csv"), "text")
