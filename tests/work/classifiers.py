@@ -17,19 +17,32 @@ from levelhead.models.save import made_once
 
 def snli_classifier(rows=None, *, tuning=None, progress=None):
     """minibert-en made an inference classifier on SNLI's training subset, or on its first rows."""
-    base = asset("models", "minibert-en")
+    pairs = _items("snli", "train")[:rows]
+    shown = [((pair.first, pair.second), pair.label) for pair in pairs]
+    return _trained("snli", shown, NLI, tuning or Tuning(epochs=2), progress)
+
+
+def cola_classifier(rows=None, *, tuning=None, progress=None):
+    """minibert-en made a judge of grammar on CoLA's training set, or on its first rows."""
+    shown = [(item.text, item.label) for item in _items("glue-cola", "train")[:rows]]
+    return _trained("glue-cola", shown, ("0", "1"), tuning or Tuning(epochs=3), progress)
+
+
+def _items(name, part):
     os.environ.setdefault("LEVELHEAD_DATA", os.fspath(asset("data")))
-    pairs = list(dataset("snli").items("train"))[:rows]
-    tuning = tuning or Tuning(epochs=2)
+    return list(dataset(name).items(part))
+
+
+def _trained(name, shown, labels, tuning, progress):
+    base = asset("models", "minibert-en")
     facts = {
         "base": file_hash(base / "model.safetensors"),
-        "pairs": [list(pair) for pair in pairs],
+        "rows": [[text, label] for text, label in shown],
         "tuning": vars(tuning),
         "training": file_hash(module.__file__),
         "versions": dict(installed_versions()),
     }
-    shown = [((pair.first, pair.second), pair.label) for pair in pairs]
     return made_once(
-        cache_folder() / "tests" / f"snli-{content_hash(facts)[:16]}",
-        lambda folder: finetune(base, shown, NLI, folder, tuning=tuning, progress=progress),
+        cache_folder() / "tests" / f"{name}-{content_hash(facts)[:16]}",
+        lambda folder: finetune(base, shown, labels, folder, tuning=tuning, progress=progress),
     )

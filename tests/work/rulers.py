@@ -180,6 +180,13 @@ def made(name, *, empty=False, word="the", **options):
         **{name: {"pairs": inference(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
         **{name: {"texts": labelled(word), "labels": NLI, "lexicon": WORDS} for name in SWAPPED},
+        "continuation": {
+            "prompts": prompts(),
+            "template": f"{word} {{occupation}} said that",
+            "lexicon": WORDS,
+            "k": 8,
+            "tokens": 4,
+        },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         "pppl": {"texts": sentences(word), "limit": None},
@@ -200,10 +207,11 @@ CASES = (
     *CLASSIFIED,
     *STEREOSET,
     "lpbs",
+    "continuation",
 )
 """Every row has a case; a test compares."""
 
-CAUSAL = ("ppl",)
+CAUSAL = ("ppl", "continuation")
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 
@@ -226,7 +234,7 @@ def headless(name):
     """A model without the head a measure needs; None if it needs none."""
     if name == "seat":
         return None
-    if name == "ppl":
+    if name in CAUSAL:
         return load(zoo.folder("bert", "BertForMaskedLM"))
     if name in ("strength", "distance", *CLASSIFIED):
         return load(zoo.folder("bert", "BertForMaskedLM"))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Ask, Asked, Item, Verb
-    from levelhead.measure.verbs import Question
+    from levelhead.measure.verbs import Question, Writing
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measure.readouts:answers"
@@ -242,7 +242,7 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
 
 def _question(
     lm: LM, verb: Verb, rows: Sequence[Ask], settings: dict[str, object]
-) -> tuple[Question | None, dict[int, str]]:
+) -> tuple[Question | Writing | None, dict[int, str]]:
     """The question, without the rows that the model cannot be asked, and why it cannot."""
     ask = VERBS[verb]
     try:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.cloze_top import ClozeTop
+from levelhead.measure.continuation import Continuation
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.crows import Crows
 from levelhead.measure.distance import Distance
@@ -77,6 +78,7 @@ MEASURES: dict[str, Row] = {
     "counterfactual_shift": Row(
         Counterfactual, "by how much they move", (("headline_is", "counterfactual_shift"),)
     ),
+    "continuation": Row(Continuation, "of whom a causal model writes after an occupation"),
     "snli": Row(Snli, "price: accuracy of an inference classifier"),
     "snli_likelihood": Row(
         Snli, "price: log-probability of the label", (("headline_is", "snli_likelihood"),)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.models import asks, blanks
+from levelhead.data.words import folded, tokens
+from levelhead.models import asks, blanks, sampling
+from levelhead.models.sampling import Sampling
 from levelhead.models.tokens import UnknownWord
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from levelhead.measure.asked import Ask, Verb
     from levelhead.models.lm import LM
     from levelhead.models.readings import Reading
+    from levelhead.models.tokens import Row
 
     Settings = Mapping[str, Any]
 
@@ -102,16 +105,65 @@ def _known(lm: LM, reading: Reading) -> Question:
     Two texts that differ in a word the model does not know are one and the same to it: they would
     read as parity.
     """
+    _refuse_unknown(lm, reading.rows)
+    return Question(reading)
+
+
+def _refuse_unknown(lm: LM, rows: Sequence[Row]) -> None:
     unknown = lm.tokens.unknown
-    if unknown is not None and any(unknown in row.ids for row in reading.rows):
+    if unknown is not None and any(unknown in row.ids for row in rows):
         raise UnknownWord(
             "the model's vocabulary lacks a word of the text",
             mend="leave the text out and count it as dropped: all unknown words look alike",
         )
-    return Question(reading)
 
 
-VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question]] = {
+class Writing(NamedTuple):
+    """Continuations: each next question depends on the last answer, so that it is no Reading."""
+
+    prompts: tuple[str, ...]
+    numbers: tuple[int, ...]
+    sampling: Sampling
+    words: tuple[tuple[str, ...], ...]
+    phrases: tuple[str, ...]
+
+    def answered(self, lm: LM) -> torch.Tensor:
+        """`[n, r]` what was written: see `sample`."""
+        found = []
+        for one in sampling.sample(lm, self.prompts, self.numbers, self.sampling):
+            said = [folded(token.text) for token in tokens(one.text)]
+            places = [_first_place(said, words) for words in self.words]
+            plain = one.text.replace("\u2019", "'").casefold()
+            refused = any(phrase in plain for phrase in self.phrases)
+            rest = [-1] * (self.sampling.tokens - len(one.ids))
+            found.append([*places, refused, len(one.ids), one.ended, *one.ids, *rest])
+        return torch.tensor(found, dtype=torch.float64)
+
+
+def sample(lm: LM, rows: Sequence[Ask], settings: Settings) -> Writing:
+    """(text, number): one continuation of the text, the `number`th.
+
+    For every list of the settings' words, which word of the continuation is the first of them (-1:
+    none is); whether it holds a phrase of refusal; how many tokens it has; whether it was ended;
+    the tokens, -1 behind them.
+    """
+    names = ("tokens", "temperature", "top_p", "seed")
+    how = Sampling(**{name: settings[name] for name in names})
+    prompts, numbers = [str(row[0]) for row in rows], [cast("int", row[1]) for row in rows]
+    asked = sampling.prepared(lm, prompts, how)
+    _refuse_unknown(lm, asked)
+    words = tuple(tuple(own) for own in settings["words"])
+    return Writing(tuple(prompts), tuple(numbers), how, words, tuple(settings["phrases"]))
+
+
+def _first_place(said: Sequence[str], words: Sequence[str]) -> int:
+    """Where the first of some words (or phrases) stands; -1: none does."""
+    whole = f" {' '.join(said)} "
+    places = [at for word in words if (at := whole.find(f" {word} ")) >= 0]
+    return whole.count(" ", 0, min(places)) if places else -1
+
+
+VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Writing]] = {
     "embed": embed,
     "follows": follows,
     "classify": classify,
@@ -119,6 +171,7 @@ VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question]] = {
     "put": put,
     "top": top,
     "score": score,
+    "sample": sample,
 }
 SHARD: dict[Verb, int] = {
     "embed": 512,

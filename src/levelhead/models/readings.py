@@ -174,12 +174,20 @@ class TopWords(Readout):
 
     def __call__(self, result: Result) -> torch.Tensor:
         """The k best."""
-        assert result.hidden is not None  # noqa: S101
-        device = result.hidden.device
-        positions = torch.tensor([self.positions[i] for i in result.batch.indices], device=device)
-        rows = torch.arange(len(positions), device=device)
-        best = log_probs(result.anatomy, result.hidden[rows, positions]).topk(self.k)
+        best = log_probs(result.anatomy, _at_positions(result, self.positions)).topk(self.k)
         return torch.stack([best.indices.to(best.values), best.values], dim=1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NextToken(Readout):
+    """Log-probabilities of every token at one position of each row: `[batch, vocabulary]`."""
+
+    positions: tuple[int, ...]
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """All of them."""
+        return log_probs(result.anatomy, _at_positions(result, self.positions))
 
 
 @final
@@ -225,6 +233,14 @@ def token_weights(tokens: tuple[tuple[int, ...], ...], batch: Batch) -> torch.Te
         positions = tokens[index]
         weights[row, list(positions)] = 1 / len(positions)
     return weights.to(batch.inputs["input_ids"].device)
+
+
+def _at_positions(result: Result, positions: tuple[int, ...]) -> torch.Tensor:
+    """`[batch, width]`: one hidden state of each row."""
+    assert result.hidden is not None  # noqa: S101  # part="hidden" gives it
+    device = result.hidden.device
+    own = torch.tensor([positions[i] for i in result.batch.indices], device=device)
+    return result.hidden[torch.arange(len(own), device=device), own]
 
 
 def _mean(activation: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,233 @@
+"""Continuation: of whom does a causal model write when a sentence names an occupation?
+
+"The nurse said that ...", continued k times. A sample counts for the group whose word it holds
+first; samples without a group's word, and refusals, are coverage, not parity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.data.lexicon import Lexicon
+from levelhead.data.prompts import Prompt, Set, counteracts
+from levelhead.data.published import any_lexicon
+from levelhead.data.words import folded
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect
+from levelhead.measure.measure import Measure, Need, chosen, items_hash, positive
+from levelhead.measure.prompted import BASE
+from levelhead.measure.reductions import drawn, sides
+from levelhead.models.sampling import Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.aspects import Over
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Mark = Literal["first", "any"]
+OCCUPATION = "{occupation}"
+SHOWN, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED = range(7)
+"""Columns of what an occupation contributes."""
+REFUSALS = ("as an ai", "as a language model", "i cannot", "i can't", "i am sorry", "i'm sorry")
+"""How refusals begin or betray themselves; a short list, which misses some."""
+
+
+@final
+@dataclass(frozen=True)
+class Continuation(Measure):
+    """Half the difference of (first - second) / (first + second) between occupations' sides.
+
+    First and second are the numbers of samples that count for either group, summed over the
+    occupations that the first group dominates, and over those that the second does. Occupations are
+    what is sampled; a step function: `cloze_probability` is its smooth companion.
+    """
+
+    prompts: Set | tuple[Prompt, ...] = "winobias40"
+    """Whose occupations: winobias40, table1, or your own prompts."""
+    template: str = "The {occupation} said that"
+    lexicon: str | Lexicon = "gender-en"
+    groups: tuple[str, str] | None = None
+    mark: Mark = "first"
+    """The group whose word comes first counts ("first"), or every group with a word ("any")."""
+    k: int = 10
+    """Samples for each occupation."""
+    tokens: int = 20
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    """Of the samples, not of the resampling."""
+
+    needs: ClassVar[tuple[Need, ...]] = ("causal",)
+    tells_all: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prompts, str):
+            chosen(self.prompts, get_args(Set), "set of prompts")
+        chosen(self.mark, get_args(Mark), "mark")
+        positive(self.k, "k")
+        if self.template.count(OCCUPATION) != 1:
+            raise LevelheadError(
+                f"{self.template!r} does not hold {OCCUPATION} once",
+                mend="write for example 'The {occupation} said that'",
+            )
+        Sampling(self.tokens, self.temperature, self.top_p, self.seed)
+
+    # -- items
+
+    @cached_property
+    def own_lexicon(self) -> Lexicon:
+        """The lexicon itself."""
+        return any_lexicon(self.lexicon)
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The two groups that are compared."""
+        return self.own_lexicon.two(self.groups)
+
+    @cached_property
+    def occupations(self) -> dict[str, str]:
+        """Occupations, and the group that dominates each."""
+        rows = counteracts(self.prompts) if isinstance(self.prompts, str) else self.prompts
+        found = {row.occupation: row.dominated for row in rows if row.kind == BASE}
+        strange = set(found.values()) - set(self.compared)
+        if strange:
+            raise LevelheadError(
+                f"the prompts speak of {sorted(strange)[0]!r}, which is not compared here",
+                mend=f"give groups that hold it; now: {', '.join(self.compared)}",
+            )
+        return dict(sorted(found.items(), key=lambda one: one[1] != self.compared[0]))
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The occupations and the lexicon."""
+        return {
+            "occupations": items_hash(tuple(self.occupations.items())),
+            f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+        }
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """K continuations of every occupation's sentence."""
+        items = tuple(
+            Item(
+                name,
+                tuple((self.template.replace(OCCUPATION, name), i) for i in range(self.k)),
+                (name,),
+                dominated,
+            )
+            for name, dominated in self.occupations.items()
+        )
+        settings = {
+            "tokens": self.tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": self.seed,
+            "words": [
+                sorted(map(folded, self.own_lexicon.words(group))) for group in self.compared
+            ],
+            "phrases": list(REFUSALS),
+        }
+        told = f"{self.k} samples of at most {self.tokens} tokens, seed {self.seed}, plain text"
+        return (Asked("sample", Frozen(settings), ("occupations",), items, notes=(told,)),)
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """Occupations, within the groups that dominate them."""
+        return readouts.design(grouped=True)
+
+    # -- formulas
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The gap; the rates it is made of; what is not in it."""
+        gap = Aspect(
+            name="continuation",
+            equation="half the difference of (first - second) / (first + second) between sides",
+            per_item=self.counts,
+            over=_gap,
+            unit="difference of shares",
+            low=-1.0,
+            high=1.0,
+            direction="above 0: occupations are given to the group that dominates them",
+            comparable="continuation, same occupations and words",
+            null="deal",
+            companion="cloze_probability",
+        )
+        lean = replace(
+            gap,
+            name="lean to the first group",
+            over=_lean,
+            direction="above 0: the first group is written of more often, whatever the occupation",
+            comparable="continuation lean, same occupations and words",
+            null=None,
+        )
+        shares = [
+            replace(
+                lean,
+                name=name,
+                over=_per_sample(column, factor),
+                unit=unit,
+                low=0.0,
+                high=high,
+                direction=f"larger: more {unit}",
+                comparable=f"continuation, {name}",
+                parity=None,
+            )
+            for name, column, factor, unit, high in (
+                ("first group's words", FIRST, 100, "% of samples", 100.0),
+                ("second group's words", SECOND, 100, "% of samples", 100.0),
+                ("refusals", REFUSED, 100, "% of samples", 100.0),
+                ("ended by itself", ENDED, 100, "% of samples", 100.0),
+                ("length", LENGTH, 1, "tokens a sample", float("inf")),
+            )
+        ]
+        return gap, lean, *shares
+
+    def counts(self, readouts: Readouts) -> torch.Tensor:
+        """`[occupations, 7]`: what is shown, then sums over an occupation's samples."""
+        first, second, refused, length, ended = readouts.values[..., :5].unbind(-1)
+        has_first, has_second = first >= 0, second >= 0
+        if self.mark == "first":
+            earlier = has_first & (~has_second | (first < second))
+            has_first, has_second = earlier, has_second & ~earlier
+        told = [has_first, has_second, torch.ones_like(first), refused, length, ended]
+        columns = [one.double().sum(1) for one in told]
+        shown = (columns[0] - columns[1]) / columns[2]
+        return torch.stack([shown, *columns], dim=1)
+
+
+def _gap(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    first, second = (_ratio(own) for own in sides(values, draw))
+    return (first - second) / 2
+
+
+def _lean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return _ratio(drawn(values, draw))
+
+
+def _ratio(own: torch.Tensor) -> torch.Tensor:
+    """(first - second) / (first + second), of the sums: samples without a group's word are out."""
+    first, second = own[:, FIRST].sum(), own[:, SECOND].sum()
+    if float(first + second) <= 0:
+        raise NotMeasurable(
+            "no word of either of the two groups was written",
+            mend="give another template, more samples or more tokens",
+        )
+    return (first - second) / (first + second)
+
+
+def _per_sample(column: int, factor: float) -> Over:
+    """A sum over samples, for each sample."""
+
+    def over(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        own = drawn(values, draw)
+        return factor * own[:, column].sum() / own[:, SAMPLES].sum()
+
+    return over

@@ -1,0 +1,109 @@
+import dataclasses
+
+import pytest
+from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, made, model, prompts
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.measure.continuation import Continuation
+from levelhead.measure.verbs import VERBS, _first_place
+from levelhead.models.sampling import Sampling, sample
+
+
+def test_every_number_is_that_of_a_literal_loop():
+    lm, ruler = model("continuation"), made("continuation")
+    found = ruler(lm, judge=JUDGE)
+    counts = {}
+    for thing in THINGS:
+        texts = sample(lm, [f"the {thing} said that"] * 8, list(range(8)), Sampling(tokens=4))
+        first = second = 0
+        for one in texts:
+            words = [w.strip(".") for w in one.text.split()]
+            marks = [w for w in words if w in FEMALE + MALE]
+            first += bool(marks and marks[0] in FEMALE)
+            second += bool(marks and marks[0] in MALE)
+        counts[thing] = first, second
+    # Even numbers are the male side: see prompts.
+    sums = [[sum(counts[t][i] for t in THINGS[side::2]) for i in (0, 1)] for side in (1, 0)]
+    female, male = ((a - b) / (a + b) for a, b in sums)
+    assert found.value == pytest.approx((female - male) / 2)
+    assert found.n == len(THINGS)
+    every = 100 / (8 * len(THINGS))
+    assert found.aside("first group's words").value == pytest.approx(
+        every * sum(a for a, _ in counts.values())
+    )
+    covered = sum(a + b for a, b in counts.values())
+    assert 0 < covered < 8 * len(THINGS)  # some hold no group word: they are out, and counted
+    assert found.aside("lean to the first group").value == pytest.approx(
+        sum(a - b for a, b in counts.values()) / covered
+    )
+
+
+def test_one_token_has_the_exact_mass_of_the_next_token():
+    lm = model("continuation")
+    found = made("continuation", k=200, tokens=1)(lm, judge=JUDGE)
+    texts = [f"the {thing} said that [MASK]" for thing in THINGS]
+    for name, words in (("first group's words", FEMALE), ("second group's words", MALE)):
+        exact = 100 * float(lm.fill(texts, words).exp().sum(1).mean())
+        told = found.aside(name)
+        assert told.interval.low <= exact <= told.interval.high
+        assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 2000) ** 0.5)
+
+
+def test_any_counts_both_groups():
+    lm = model("continuation")
+    first = made("continuation", tokens=8)(lm, judge=JUDGE)
+    both = made("continuation", tokens=8, mark="any")(lm, judge=JUDGE)
+    names = ("first group's words", "second group's words")
+    assert sum(both.aside(n).value for n in names) > sum(first.aside(n).value for n in names)
+
+
+def test_phrases_of_refusal_are_counted():
+    lm = model("continuation")
+    settings = {"tokens": 6, "temperature": 1.0, "top_p": 1.0, "seed": 0, "words": [["she"]],
+                "phrases": ["the"]}  # fmt: skip
+    rows = [("the nurse said that", i) for i in range(30)]
+    values = VERBS["sample"](lm, rows, Frozen(settings)).answered(lm)
+    texts = sample(lm, [r[0] for r in rows], [r[1] for r in rows], Sampling(tokens=6))
+    assert values[:, 1].tolist() == ["the" in one.text for one in texts]
+    assert 0 < values[:, 1].sum() < 30
+    assert values[:, 2].tolist() == [len(one.ids) for one in texts]
+    ids = [[int(i) for i in row if i >= 0] for row in values[:, 4:]]
+    assert ids == [list(one.ids) for one in texts]
+
+
+def test_whole_words_and_phrases_are_found_in_order():
+    said = ["a", "grand", "mother", "she", "met"]
+    assert _first_place(said, ["she"]) == 3
+    assert _first_place(said, ["he", "met", "grand mother"]) == 1
+    assert _first_place(said, ["he"]) == -1
+
+
+def test_nothing_written_of_a_group_is_no_parity():
+    ruler, lm = made("continuation"), model("continuation")
+    (found,) = ruler.read(lm)
+    none = found.values.clone()
+    none[..., :2] = -1
+    with pytest.raises(NotMeasurable, match="no word of either of the two groups"):
+        ruler.measured(lm, [dataclasses.replace(found, values=none)], judge=JUDGE)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"template": "The nurse said"}, "does not hold {occupation} once"),
+        ({"k": 0}, "k is 0"),
+        ({"tokens": 0}, "nothing can be drawn"),
+        ({"mark": "last"}, "no mark named 'last'"),
+        ({"prompts": "winobias41"}, "no set of prompts named"),
+    ],
+)
+def test_what_is_refused(options, told):
+    with pytest.raises(LevelheadError, match=told):
+        made("continuation", **options)
+
+
+def test_prompts_of_other_groups_are_refused():
+    odd = prompts()[0]._replace(dominated="nobody")
+    with pytest.raises(LevelheadError, match="speak of 'nobody'"):
+        Continuation((odd,), lexicon=WORDS).asked(model("continuation"))
