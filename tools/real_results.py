@@ -10,7 +10,9 @@ commands; `--page` only writes the page.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +23,14 @@ ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
 sys.path.insert(0, str(ROOT / "tests" / "work"))
 
+STEREOSET = (
+    "stereotype_score",
+    "stereotype_score:kind=intersentence",
+    "stereotype_margin",
+    "lms",
+    "icat",
+)
+WEATS = ("seat:weat=weat1", "seat:weat=weat6", "seat:weat=weat7", "seat:weat=weat8")
 CAUSAL = (
     "contrast",
     "crows",
@@ -29,6 +39,9 @@ CAUSAL = (
     "cloze_relative",
     "cloze_top",
     "ppl",
+    *WEATS,
+    *STEREOSET,
+    "continuation",
 )
 RUNS = {
     "minibert-en": (
@@ -36,6 +49,8 @@ RUNS = {
         "seat:lexicon=kaneko,targets=stereotypes,contexts=matched",
         "seat",
         "seat:test=sent-weat6",
+        *WEATS,
+        "seat:lexicon=religion-en,targets=threat,groups=all,quota=10",
         "strength",
         "strength:scale=logit",
         "distance",
@@ -47,21 +62,72 @@ RUNS = {
         "cloze_probability",
         "cloze_relative",
         "cloze_top",
+        "lpbs",
+        "lpbs:kurita_compat=true",
+        "lpbs:test=math_arts",
+        "lpbs:test=science_arts",
+        *STEREOSET,
         "pppl",
     ),
+    "minibert-en tuned on SNLI": (
+        "snli",
+        "snli_likelihood",
+        "nli_fairness",
+        "nli_accuracy",
+        "nli_parity",
+        "nli_parity_majority",
+        "nli_gap",
+        "net_neutral",
+        "fraction_neutral",
+        "threshold_neutral",
+        "threshold_neutral:tau=0.7",
+    ),
+    "minibert-en tuned on CoLA": ("counterfactual", "counterfactual_shift"),
     "stories15m": ("seat:lexicon=kaneko,targets=stereotypes", *CAUSAL),
     "SmolLM2-135M-Instruct": (*CAUSAL, "seat:lexicon=kaneko,targets=stereotypes,quota=10"),
 }
 THREADS = 2
 
 
+TUNED = "minibert-en tuned on "
+SWAPPED = "cola-dev.csv"
+"""CoLA's development sets, on which counterfactuals are made."""
+
+
 def model(name: str) -> str:
-    """Where the weights of a model are."""
+    """Where the weights of a model are; classifiers are trained on first use."""
     if name.startswith("SmolLM2"):
         from assets import smollm2
 
         return str(smollm2())
+    if name.startswith(TUNED):
+        import classifiers
+
+        made = {"SNLI": classifiers.snli_classifier, "CoLA": classifiers.cola_classifier}
+        return str(made[name.removeprefix(TUNED)]())
     return str(ASSETS / "models" / name)
+
+
+def own_texts(folder: Path) -> dict[str, str]:
+    """CoLA's development sets as a user's file."""
+    from levelhead.data.datasets import dataset
+
+    path = folder / SWAPPED
+    if not path.exists():
+        with path.open("w", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("text", "label"))
+            for part in ("dev-in", "dev-out"):
+                rows.writerows((item.text, item.label) for item in dataset("glue-cola").items(part))
+    return {"texts": str(path), "text": "text", "label": "label"}
+
+
+def options(measure: str, folder: Path) -> list[str]:
+    """What a command needs beside the measure's name."""
+    if not measure.startswith("counterfactual"):
+        return []
+    own = own_texts(folder)
+    return ["--data", own["texts"], "--text", own["text"], "--label", own["label"]]
 
 
 def command(name: str, measure: str) -> str:
@@ -81,6 +147,7 @@ def computed(folder: Path) -> None:
             result = subprocess.run(
                 [
                     *(sys.executable, "-m", "levelhead", "measure", model(name), "-m", measure),
+                    *options(measure, folder),
                     *("--threads", str(THREADS), "--store", str(folder / "store")),
                     *("--output", str(path)),
                 ],
@@ -89,7 +156,7 @@ def computed(folder: Path) -> None:
                 check=False,
             )
             seconds = time.monotonic() - began
-            print(f"{seconds:7.1f} s  {command(name, measure)}")
+            print(f"{seconds:7.1f} s  {command(name, measure)}", flush=True)
             if result.returncode:
                 print(result.stderr)
                 continue
@@ -102,7 +169,7 @@ def judged(folder: Path) -> None:
     """What has run, judged anew: the same as the commands, with one process for all."""
     from levelhead.core.canonical import canonical
     from levelhead.measure.run import run
-    from levelhead.measure.table import parsed
+    from levelhead.measure.table import parsed_all
     from levelhead.models.load import load
 
     for name, measures in RUNS.items():
@@ -111,7 +178,9 @@ def judged(folder: Path) -> None:
             path = folder / f"{name} {measure}.json"
             if not path.exists():
                 continue
-            found = run(lm, [parsed(measure)], store=folder / "store", threads=THREADS)
+            own = own_texts(folder) if measure.startswith("counterfactual") else None
+            wanted = parsed_all(measure, own)
+            found = run(lm, wanted, store=folder / "store", threads=THREADS)
             told = {
                 "measurements": [one.model_dump() for one in found.measurements],
                 "comparisons": [],
@@ -153,10 +222,13 @@ def page(folder: Path) -> str:
             if not path.exists():
                 lines.append(f"| `{measure}` | failed | | | | | | |")
                 continue
-            (one,) = json.loads(path.read_text())["measurements"]
-            lines.append(row(measure, one, seconds.get(stem, float("nan"))))
-            notes += [f"- `{measure}`", *(f"    - {note}" for note in one["notes"])]
-            notes += [f"    - {beside(part)}" for part in one["beside"]]
+            for one in json.loads(path.read_text())["measurements"]:
+                several = "groups=all" in measure
+                told = f"{measure.replace('groups=all', 'groups=' + '+'.join(one['groups']))}"
+                lines.append(row(told if several else measure, one, seconds.get(stem, math.nan)))
+                notes += [f"- `{told if several else measure}`"]
+                notes += [f"    - {note}" for note in one["notes"]]
+                notes += [f"    - {beside(part)}" for part in one["beside"]]
         lines += ["", "Beside the numbers:", "", *notes]
     return "\n".join(lines) + "\n"
 

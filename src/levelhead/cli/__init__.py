@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import bake, data, demo, doctor, measure, mine, store
+from levelhead.cli import bake, correlate, data, demo, doctor, measure, mine, store
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
+app.command("correlate")(correlate.correlate)
 app.command("bake")(bake.bake)
 app.command("mine")(mine.mine)
 app.command("store")(store.store)

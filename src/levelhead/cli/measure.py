@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Measurement
     from levelhead.measure.measure import Measure
+    from levelhead.measure.multiverse import Multiverse
     from levelhead.measure.run import Measured
 
 BASE = "base"
@@ -48,6 +49,13 @@ def measure(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Show what stands beside each number.")
+    ] = False,
+    multiverse: Annotated[
+        bool,
+        typer.Option(
+            "--multiverse",
+            help="Repeat each measure with its templates, words, layers and pooling varied.",
+        ),
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List the measures and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Of resamples and permutations.")] = 0,
@@ -124,7 +132,18 @@ def measure(
             threads=threads,
             on_event=on_event,
         )
-    text = _json(found)
+    universes: list[Multiverse] = []
+    if multiverse:
+        from levelhead.measure import multiverse as varied
+
+        with progress("questions") as on_event:
+            universes = [
+                varied.multiverse(
+                    lm, one, judge=judge, store=kept, threads=threads, on_event=on_event
+                )
+                for one in wanted
+            ]
+    text = _json(found, universes)
     if output is not None:
         from levelhead.core.files import write_atomic
 
@@ -137,6 +156,7 @@ def measure(
         always = {aspect.name for one in wanted for aspect in one.aspects[1:]} | {UNFLAGGED}
         whole = {one.name for one in wanted if one.tells_all}
         _show(found, always, whole, details=details)
+        _show_universes(universes, details=details)
 
 
 def _wanted(measures: list[str], own: dict[str, str | None] | None) -> list[Measure]:
@@ -153,13 +173,15 @@ def _wanted(measures: list[str], own: dict[str, str | None] | None) -> list[Meas
     return found
 
 
-def _json(found: Measured) -> str:
+def _json(found: Measured, universes: list[Multiverse]) -> str:
     from levelhead.core.canonical import canonical
 
     told = {
         "measurements": [one.model_dump() for one in found.measurements],
         "comparisons": [one.model_dump() for one in found.comparisons],
     }
+    if universes:
+        told["multiverses"] = [one.model_dump() for one in universes]
     return canonical(told).decode() + "\n"
 
 
@@ -187,7 +209,30 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
         console.print(Text("p corrected by Holm for the measures of this run"))
 
 
-def _named(one: Measurement) -> str:
+def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
+    """What became of each conclusion when choices were made otherwise."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+    for universe in universes:
+        console.print(Text(f"multiverse of {_named(universe)}: {universe}"), soft_wrap=True)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("specification", "value", "interval", "p", "n", "conclusion"):
+            left = name in ("specification", "interval", "conclusion")
+            table.add_column(name, justify="left" if left else "right")
+        for one in universe.specifications if details else ():
+            p = "" if one.p is None else _p(one.p.value)
+            cells = (f"{one.value:.4g}", str(one.interval), p, str(one.n), one.conclusion or "")
+            table.add_row(f"  {one.name}", *cells)
+        for name, why in universe.failed:
+            table.add_row(f"  {name}", "", "", "", "", why)
+        if table.row_count:
+            console.print(table)
+
+
+def _named(one: Measurement | Multiverse) -> str:
     """A measure, and whom it compares if one may choose."""
     return f"{one.measure} ({', '.join(one.groups)})" if one.groups else one.measure
 

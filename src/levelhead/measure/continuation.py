@@ -26,7 +26,7 @@ from levelhead.measure.reductions import drawn, sides
 from levelhead.models.sampling import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Over
@@ -112,6 +112,13 @@ class Continuation(Measure):
         return {
             "occupations": items_hash(tuple(self.occupations.items())),
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+        }
+
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """The sentence's beginning, and the temperature."""
+        return {
+            "template": (self.template, "The {occupation} went home because"),
+            "temperature": tuple(dict.fromkeys((self.temperature, 0.7))),
         }
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:

@@ -76,6 +76,7 @@ class Counterfactual(Measure):
     headline_is: Headline = "counterfactual"
 
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    controlled: ClassVar[bool] = True
     tells_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -100,6 +100,13 @@ class Crows(Measure):
         """The pairs that the linter flags."""
         return frozenset(flag.item for flag in lint(self.items))
 
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """The ways of scoring a pair that fit the model; each way's margins are in its own unit."""
+        if self.headline_is == "crows_margin":
+            return {}
+        causal = lm.anatomy.cls.causal
+        return {"protocol": ("sentence", "token_mean") if causal else (*MASKED, "sentence")}
+
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of both sentences of a pair, or of what they share or differ in."""
         causal, protocol = lm.anatomy.cls.causal, self.protocol

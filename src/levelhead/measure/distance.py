@@ -65,6 +65,7 @@ class Distance(Twins):
     """Where placebo words come from."""
 
     needs: ClassVar[tuple[Need, ...]] = ("next_sentence",)
+    controlled: ClassVar[bool] = True
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:

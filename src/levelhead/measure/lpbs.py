@@ -66,6 +66,11 @@ class Lpbs(Measure):
     def __post_init__(self) -> None:
         chosen(self.pool, get_args(Pool), "pool")
 
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Each template alone; the spread of rows or of words."""
+        alone = tuple((template,) for template in self.own_templates)
+        return {"templates": (self.templates, *alone), "pool": get_args(Pool)}
+
     # -- items
 
     @cached_property

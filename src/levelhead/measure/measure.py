@@ -66,6 +66,8 @@ class Measure(ABC):
     """Whether the linter knows its items."""
     tells_all: ClassVar[bool] = False
     """Whether what stands beside its number is shown without being asked for."""
+    controlled: ClassVar[bool] = False
+    """Whether its parity is that of a control of its own, so that `tested` is what exceeds it."""
     tests_unflagged: ClassVar[bool] = False
     """Whether its null holds for items without a flag only, so that p is theirs."""
 
@@ -89,6 +91,10 @@ class Measure(ABC):
     def compared(self) -> tuple[str, ...]:
         """The two groups that are compared, where one may choose them."""
         return ()
+
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Options that could have been chosen otherwise, and what they could have been."""
+        return {}
 
     def samples(self, item: Item) -> bool:
         """Whether the headline is about this item; the others are fixed, or beside."""

@@ -22,7 +22,7 @@ from levelhead.measure.reductions import sides
 from levelhead.models.tokens import MASK, NotReadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.readouts import Readouts
@@ -104,6 +104,12 @@ class Prompted(Measure):
             f"prompts {name}": items_hash(self.items),
             f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
         }
+
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """The sentence, and the words that stand for the groups."""
+        forms = ("natural", "paper") if lm.anatomy.cls.causal else ("blank",)
+        alone = tuple((kind,) for kind in self.kinds)
+        return {"form": forms, "kinds": (self.kinds, *alone) if len(alone) > 1 else (self.kinds,)}
 
     def verbalizer(self, lm: LM) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """The words of the two groups that the model knows, and those it does not."""

@@ -42,6 +42,7 @@ from levelhead.models.lm import Pooling
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from levelhead.core.canonical import Json
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
@@ -122,6 +123,8 @@ class Seat(Measure):
     """weat1 to weat10: the words of Caliskan et al. 2017 in our own short sentences, no corpus."""
     pooling: Pooling | None = None
     """How a sentence of such a test becomes a vector; by default as in `LM.embed`."""
+    layer: int | None = None
+    """The layer whose output is read, counted from 0; by default the last, after its norm."""
 
     needs: ClassVar[tuple[Need, ...]] = ("embeddings",)
 
@@ -200,6 +203,14 @@ class Seat(Measure):
         plain = {word: "" for side in (X, Y) for word in lists[side] if word not in marks}
         return contexts(plain | marks, self.corpus, quota=self.quota)
 
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """The layer; how contexts are chosen and how many; how sentences are pooled."""
+        layers = {"layer": (None, lm.anatomy.layers // 2)}
+        if self.of_sentences:
+            return layers | {"pooling": ("mean", "first", "last")}
+        fewer = tuple(dict.fromkeys((self.quota, max(1, self.quota // 10))))
+        return layers | {"contexts": get_args(Own), "quota": fewer}
+
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The vector of every word in its contexts, or of every sentence of a test."""
         if self.of_sentences:
@@ -222,7 +233,7 @@ class Seat(Measure):
         return (
             Asked(
                 "embed",
-                Frozen({"pooling": None}),
+                Frozen({"pooling": None, **self._where}),
                 ("words",),
                 tuple(items),
                 averaged=True,
@@ -238,7 +249,12 @@ class Seat(Measure):
             for side, role in zip((X, Y, A, B), ROLES, strict=True)
             for text, word in dict(found[role]).items()
         )
-        return Asked("embed", Frozen({"pooling": self.pooling}), ("words",), items, averaged=True)
+        settings = Frozen({"pooling": self.pooling, **self._where})
+        return Asked("embed", settings, ("words",), items, averaged=True)
+
+    @property
+    def _where(self) -> dict[str, Json]:
+        return {} if self.layer is None else {"layer": self.layer}
 
     def _matched(self, notes: Counter[str]) -> dict[str, tuple[Context, ...]]:
         """Each context of an attribute with its counterpart too; the rest as they are."""

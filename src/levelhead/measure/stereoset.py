@@ -127,6 +127,17 @@ class StereoSet(Measure):
             mend="use a checkpoint that has it, or the other kind",
         )
 
+    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Within a sentence or between two, where the model can be asked both; ties.
+
+        Margins of either kind have a unit of their own.
+        """
+        if self.headline_is in ("stereotype_margin", "lms_margin"):
+            return {}
+        both = {"next_sentence", "causal"} & lm.heads and {"masked", "causal"} & lm.heads
+        kinds = get_args(Kind) if both and self.associations is None else (self.kind,)
+        return {"kind": kinds, "ties": get_args(Ties)}
+
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The three endings of every association."""
         protocol, verb = self._protocol(lm)

@@ -9,6 +9,7 @@ import torch
 from levelhead.data.words import folded, tokens
 from levelhead.models import asks, blanks, sampling
 from levelhead.models.sampling import Sampling
+from levelhead.models.sites import Site
 from levelhead.models.tokens import UnknownWord
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def embed(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text, start, end): the vector of a word; (text,): of the sentence."""
     texts = [str(row[0]) for row in rows]
     spans: Any = None if len(rows[0]) == 1 else [(row[1], row[2]) for row in rows]
-    reading = asks.embedding(lm, texts, spans, settings.get("pooling"))
+    layer = settings.get("layer")
+    sites = [] if layer is None else [Site("block_out", layer)]
+    for site in sites:
+        lm.anatomy.find(site)
+    reading = asks.states(lm, texts, sites, spans, settings.get("pooling"))
     # Around a word unknown ones may stand; a sentence is read whole.
     return _known(lm, reading) if spans is None else Question(reading)
 

@@ -1,0 +1,213 @@
+"""The multiverse: does a conclusion survive the choices that could have been made otherwise?
+
+A measure is repeated with its templates, words, layers and ways of pooling varied, all with all;
+and with either half of what was sampled. A conclusion that holds in half of the specifications is
+about the choices, not about the model. (Steegen et al. 2016, "Increasing transparency through a
+multiverse analysis".)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Interval, PValue, Record
+from levelhead.measure.aspects import Judge
+from levelhead.measure.readouts import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.measure.asked import Item
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Conclusion = Literal["above parity", "below parity", "none"]
+HALVES = ("first half", "second half")
+FEWEST = 8
+"""Units of which fewer are not cut in halves."""
+REFERENCE = "as asked for"
+
+
+class Specification(Record):
+    """One way of measuring, and what it gave."""
+
+    name: str
+    value: float
+    interval: Interval
+    p: PValue | None
+    """Uncorrected: specifications are not independent tests, but one conclusion asked again."""
+    n: Annotated[int, Field(ge=1)]
+    conclusion: Conclusion | None
+    """None where the measure has no parity."""
+
+
+class Multiverse(Record):
+    """A measure's value over all specifications."""
+
+    measure: str
+    groups: tuple[str, ...] = ()
+    reference: Specification
+    specifications: tuple[Specification, ...]
+    """The reference among them."""
+    failed: tuple[tuple[str, str], ...] = ()
+    """Specifications that gave no number, and why; they do not hold the conclusion."""
+    median: float
+    low: float
+    high: float
+    share: Annotated[float, Field(ge=0, le=1)] | None
+    """Of all specifications, those with the reference's conclusion."""
+
+    @property
+    def n(self) -> int:
+        """How many specifications there are."""
+        return len(self.specifications) + len(self.failed)
+
+    def __str__(self) -> str:
+        told = f"median {self.median:.4g}, {self.low:.4g} to {self.high:.4g}"
+        if self.share is None:
+            return f"{told} in {self.n} specifications; without a parity there is no conclusion"
+        return (
+            f"{told}; {self.reference.conclusion!r} holds in {self.share:.0%} of {self.n} "
+            "specifications"
+        )
+
+
+class _Made(NamedTuple):
+    name: str
+    measure: Measure
+
+
+def multiverse(
+    lm: LM,
+    measure: Measure,
+    *,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Multiverse:
+    """A measure by all its specifications; what they ask alike is asked once.
+
+    Args:
+        lm: the model, edited or not.
+        measure: as it would be used; what it varies is `measure.varied`.
+        judge: seed, resamples and level; 1 - level is the threshold of a conclusion.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+    """
+    judge = judge or Judge(draws=499, permutations=999)
+    measure.check(lm)
+    specifications: list[Specification] = []
+    failed: list[tuple[str, str]] = []
+    for one in _specifications(measure, lm):
+        try:
+            asked = one.measure.asked(lm)
+            readouts = read(lm, asked, store=store, threads=threads, on_event=on_event)
+        except NotMeasurable as error:
+            failed.append((one.name, error.what))
+            continue
+        for ending, chosen in _subsets(one.measure, readouts):
+            name = f"{one.name}{ending}"
+            try:
+                specifications.append(_specified(one.measure, name, chosen, judge))
+            except NotMeasurable as error:
+                failed.append((name, error.what))
+    reference = next((one for one in specifications if one.name == REFERENCE), None)
+    if reference is None:
+        raise NotMeasurable(
+            f"{measure.name} as it was asked for gives no number: {dict(failed)[REFERENCE]}",
+            mend="mend this first: the multiverse is about that conclusion",
+        )
+    values = [one.value for one in specifications]
+    total = len(specifications) + len(failed)
+    holding = sum(one.conclusion == reference.conclusion for one in specifications)
+    return Multiverse(
+        measure=measure.name,
+        groups=measure.compared,
+        reference=reference,
+        specifications=tuple(specifications),
+        failed=tuple(failed),
+        median=median(values),
+        low=min(values),
+        high=max(values),
+        share=None if reference.conclusion is None else holding / total,
+    )
+
+
+def _specifications(measure: Measure, lm: LM) -> Iterator[_Made]:
+    """Every combination of what a measure varies; first the measure as it is."""
+    yield _Made(REFERENCE, measure)
+    ways: Mapping[str, Sequence[object]] = measure.varied(lm)
+    own = {name: getattr(measure, name) for name in ways}
+    for values in product(*ways.values()):
+        options = dict(zip(ways, values, strict=True))
+        if options == own:
+            continue
+        try:
+            other = replace(measure, **options)
+        except LevelheadError:
+            continue  # options that exclude each other are no specification
+        told = ", ".join(f"{name}={_shown(value)}" for name, value in options.items())
+        yield _Made(told, other)
+
+
+def _shown(value: object) -> str:
+    if hasattr(value, "text"):
+        return str(value.text)
+    return "+".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
+
+
+def _subsets(
+    measure: Measure, readouts: Sequence[Readouts]
+) -> Iterator[tuple[str, Sequence[Readouts]]]:
+    """All; and for every factor that was sampled, either half of its units, by their hash."""
+    yield "", readouts
+    own = [item for item in readouts[0].items if measure.samples(item)]
+    for place, factor in enumerate(readouts[0].factors):
+        if len({item.units[place] for item in own}) < FEWEST:
+            continue
+        for number, half in enumerate(HALVES):
+
+            def kept(item: Item, place: int = place, number: int = number) -> bool:
+                told = hashlib.sha256(item.units[place].encode()).digest()
+                return not measure.samples(item) or told[0] % 2 == number
+
+            some = [one.some(kept) if len(one) else one for one in readouts]
+            yield f", {half} of {factor}", some
+
+
+def _specified(
+    measure: Measure, name: str, readouts: Sequence[Readouts], judge: Judge
+) -> Specification:
+    """What is tested, of some readouts: the headline, or its excess over a control."""
+    if measure.headline.parity is None and measure.headline.lean is None and not measure.controlled:
+        head = measure.headline
+        aspect, values, design = head, head.per_item(readouts[0]), measure.design(readouts[0], head)
+    else:
+        aspect, values, design = measure.tested(readouts)
+    found = judge.estimate(aspect, values, design)
+    conclusion: Conclusion | None = None
+    if found.p is not None and found.parity is not None:
+        away = found.p.value <= 1 - judge.level
+        conclusion = (
+            "none" if not away else "above parity" if found.value > found.parity else "below parity"
+        )
+    return Specification(
+        name=name,
+        value=found.value,
+        interval=found.interval,
+        p=found.p,
+        n=found.n,
+        conclusion=conclusion,
+    )

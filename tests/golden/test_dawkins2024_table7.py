@@ -1,0 +1,105 @@
+"""Table 7 of Dawkins et al. 2024, recomputed from what it prints; papers/dawkins2024/LEDGER.md."""
+
+import csv
+
+import pytest
+from assets import asset
+from command import levelhead
+
+from levelhead.measure.agreement import agreement, columns_of
+from levelhead.measure.nli import fairness
+
+MISPRINT = ("SENT", "1")
+"""The one row whose eta is not accuracy x parity: .1231 is that of the row above it."""
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with asset("data", "paper-reported-results", "projective_table7.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def eta_of(row):
+    return fairness(float(row["accuracy"]), int(row["parity_k_of_164"]) / 164)
+
+
+def corrected(rows):
+    return [
+        row | ({"eta": f"{eta_of(row):.4f}"} if (row["intervention"], row["settings"]) == MISPRINT
+               else {})
+        for row in rows
+    ]  # fmt: skip
+
+
+def test_eta_is_accuracy_times_parity_in_all_rows_but_one(rows):
+    off = [row for row in rows if abs(eta_of(row) - float(row["eta"])) > 1e-4]
+    assert len(rows) == 76
+    assert [(row["intervention"], row["settings"]) for row in off] == [MISPRINT]
+    assert eta_of(off[0]) == pytest.approx(0.0690, abs=5e-5)
+    assert off[0]["eta"] == "0.1231"
+
+
+def test_strength_and_eta_do_not_agree(rows, tmp_path):
+    table = {
+        str(i): {name: float(row[name]) for name in ("strength", "eta", "distance")}
+        for i, row in enumerate(corrected(rows))
+    }
+    cell = agreement(table).cell("strength", "eta")
+    assert cell.n == 76
+    assert cell.spearman == pytest.approx(-0.0405, abs=5e-5)  # the paper prints .040
+    assert cell.interval.low < 0 < cell.interval.high
+    assert cell.p.value > 0.5
+    path = tmp_path / "table7.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(corrected(rows))
+    assert columns_of(str(path), ["strength", "eta"]).cell("eta", "strength").spearman == (
+        pytest.approx(cell.spearman)
+    )
+    told = levelhead("correlate", "--table", str(path), "--column", "strength", "--column", "eta")
+    assert told.returncode == 0
+    assert "-0.041" in told.stdout
+    assert "76" in told.stdout
+
+
+def settings(row):
+    return tuple(int(one) for one in row["settings"].strip("()").split(",") if one.strip())
+
+
+def test_weighting_at_sent_raises_snli_accuracy_in_all_pairs(rows):
+    pairs = []
+    for name in dict.fromkeys(row["intervention"] for row in rows):
+        own = {
+            settings(row): row for row in rows if row["intervention"] == name and row["settings"]
+        }
+        for key, row in own.items():
+            if key[-1] == 1:
+                pairs.append((float(row["snli_acc"]), float(own[(*key[:-1], 0)]["snli_acc"])))
+    assert len(pairs) == 37
+    assert all(weighted > hard for weighted, hard in pairs)
+
+
+def layers_with_two(rows):
+    """Interventions whose settings name two layers: layer 11, without and with attention."""
+    names = dict.fromkeys(
+        row["intervention"] for row in rows if row["settings"] and len(settings(row)) == 5
+    )
+    assert len(names) == 2
+    return [{settings(row): row for row in rows if row["intervention"] == name} for name in names]
+
+
+def test_one_dimension_hard_is_the_worst_for_strength_in_all_groups(rows):
+    for own in layers_with_two(rows):
+        groups = {key[2:] for key in own}
+        assert len(groups) == 8
+        for rest in groups:
+            four = {key[:2]: float(own[key]["strength"]) for key in own if key[2:] == rest}
+            assert max(four, key=four.get) == (0, 1)
+
+
+def test_attention_helps_strength_in_exactly_24_of_32(rows):
+    plain, attention = layers_with_two(rows)
+    helped = [float(attention[key]["strength"]) < float(plain[key]["strength"]) for key in plain]
+    assert (sum(helped), len(helped)) == (24, 32)
+    assert {key[:2] for key, helps in zip(plain, helped, strict=True) if not helps} == {(0, 1)}

@@ -1,0 +1,92 @@
+import dataclasses
+import json
+
+import pytest
+import torch
+import zoo
+from command import levelhead
+from rulers import CASES, JUDGE, made, model
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.measure.multiverse import REFERENCE, Multiverse, multiverse
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_row_has_a_multiverse(name):
+    """The reference is the measure itself; the summary is that of its specifications."""
+    lm, ruler = model(name), made(name)
+    found = multiverse(lm, ruler, judge=JUDGE)
+    plain = ruler(lm, judge=JUDGE)
+    assert found.reference.name == REFERENCE
+    if not (ruler.controlled or ruler.tests_unflagged):
+        assert found.reference.value == plain.value
+        assert (found.reference.p is None) == (plain.p is None)
+    values = sorted(one.value for one in found.specifications)
+    assert found.low == values[0]
+    assert found.high == values[-1]
+    assert found.low <= found.median <= found.high
+    assert found.n == len(found.specifications) + len(found.failed) >= 1
+    if found.share is not None:
+        same = [one.conclusion == found.reference.conclusion for one in found.specifications]
+        assert found.share == pytest.approx(sum(same) / found.n)
+    assert Multiverse.from_json(found.to_json()) == found
+
+
+def test_templates_layers_and_poolings_are_varied():
+    seat = {one.name for one in multiverse(model("seat"), made("seat"), judge=JUDGE).specifications}
+    assert any("layer=1" in name and "contexts=matched" in name for name in seat)
+    assert any(name.endswith("first half of words") for name in seat)
+    lpbs = [one.name for one in multiverse(model("lpbs"), made("lpbs"), judge=JUDGE).specifications]
+    assert any("templates=GGG is the XXX., pool=rows" in name for name in lpbs)
+    nli = multiverse(model("nli_gap"), made("nli_gap"), judge=JUDGE)
+    assert {one.name for one in nli.specifications} == {
+        REFERENCE,
+        f"{REFERENCE}, first half of occupations",
+        f"{REFERENCE}, second half of occupations",
+    }
+
+
+def test_a_layer_is_that_layer():
+    lm = model("seat")
+    (last,), (middle,) = (made("seat", layer=layer).read(lm) for layer in (2, 1))
+    (plain,) = made("seat").read(lm)
+    assert torch.equal(plain.values, last.values)  # BERT has no norm behind its last layer
+    assert not torch.equal(plain.values, middle.values)
+
+
+def test_a_conclusion_is_the_sign_where_it_is_significant():
+    lm, ruler = model("crows"), made("crows_margin")
+    whole = multiverse(lm, ruler, judge=JUDGE)
+    for one in whole.specifications:
+        if one.p.value <= 0.05:
+            assert one.conclusion == ("above parity" if one.value > 0 else "below parity")
+        else:
+            assert one.conclusion == "none"
+    lax = multiverse(lm, ruler, judge=dataclasses.replace(JUDGE, level=0.05))
+    assert {one.conclusion for one in lax.specifications} <= {"above parity", "below parity"}
+
+
+def test_specifications_without_a_number_do_not_hold():
+    """Another beginning of the sentence holds words that the tiny model does not know."""
+    found = multiverse(model("continuation"), made("continuation"), judge=JUDGE)
+    names = [name for name, _ in found.failed]
+    assert "template=The {occupation} went home because, temperature=0.7" in names
+    same = [one.conclusion == found.reference.conclusion for one in found.specifications]
+    assert found.share == sum(same) / (len(same) + len(names)) < 1
+    with pytest.raises(NotMeasurable):
+        multiverse(model("crows"), made("crows", empty=True), judge=JUDGE)
+
+
+def test_the_command_prints_it(tmp_path):
+    folder = zoo.folder("llama", "LlamaForCausalLM")
+    texts = tmp_path / "corpus.txt"
+    texts.write_text("\n".join(f"the {a} is {b}." for a in ("nurse", "man", "woman", "doctor")
+                               for b in ("here", "there", "tired", "quick", "lazy")))  # fmt: skip
+    output = tmp_path / "out.json"
+    told = levelhead(
+        *("measure", str(folder), "-m", f"ppl:texts={texts}", "--multiverse", "-o", str(output)),
+        *("--draws", "99", "--permutations", "99", "--store", str(tmp_path / "store")),
+    )
+    assert told.returncode == 0, told.stderr
+    assert "multiverse of ppl: median" in told.stdout
+    assert json.loads(output.read_text())["multiverses"][0]["measure"] == "ppl"
