@@ -22,16 +22,27 @@ if TYPE_CHECKING:
     from levelhead.core.results import PValue as PValue
     from levelhead.data.datasets import dataset as dataset
     from levelhead.data.lexicon import lexicon as lexicon
+    from levelhead.measure.agreement import Agreement as Agreement
+    from levelhead.measure.agreement import agreement as agreement
     from levelhead.measure.aspects import Judge as Judge
     from levelhead.measure.cloze import Cloze as Cloze
     from levelhead.measure.cloze_top import ClozeTop as ClozeTop
     from levelhead.measure.compare import Comparison as Comparison
+    from levelhead.measure.continuation import Continuation as Continuation
+    from levelhead.measure.counterfactual import Counterfactual as Counterfactual
     from levelhead.measure.crows import Crows as Crows
     from levelhead.measure.distance import Distance as Distance
     from levelhead.measure.fluency import Perplexity as Perplexity
     from levelhead.measure.fluency import PseudoPerplexity as PseudoPerplexity
+    from levelhead.measure.lpbs import Lpbs as Lpbs
+    from levelhead.measure.multiverse import Multiverse as Multiverse
+    from levelhead.measure.multiverse import multiverse as multiverse
+    from levelhead.measure.nli import Nli as Nli
+    from levelhead.measure.pairs import every_pair as every_pair
     from levelhead.measure.run import compare as compare
     from levelhead.measure.seat import Seat as Seat
+    from levelhead.measure.snli import Snli as Snli
+    from levelhead.measure.stereoset import StereoSet as StereoSet
     from levelhead.measure.strength import Contrast as Contrast
     from levelhead.measure.strength import Strength as Strength
     from levelhead.models.bake import NotBakeable as NotBakeable
@@ -47,6 +58,17 @@ if TYPE_CHECKING:
     from levelhead.models.tokens import UnknownWord as UnknownWord
 
 _HOME = {
+    "Agreement": "levelhead.measure.agreement",
+    "agreement": "levelhead.measure.agreement",
+    "Continuation": "levelhead.measure.continuation",
+    "Counterfactual": "levelhead.measure.counterfactual",
+    "Lpbs": "levelhead.measure.lpbs",
+    "Multiverse": "levelhead.measure.multiverse",
+    "multiverse": "levelhead.measure.multiverse",
+    "Nli": "levelhead.measure.nli",
+    "Snli": "levelhead.measure.snli",
+    "StereoSet": "levelhead.measure.stereoset",
+    "every_pair": "levelhead.measure.pairs",
     "LevelheadError": "levelhead.core.errors",
     "Organism": "levelhead.calibrate.organisms",
     "organism": "levelhead.calibrate.organisms",
@@ -83,17 +105,23 @@ _HOME = {
 
 __all__ = [
     "LM",
+    "Agreement",
     "Cloze",
     "ClozeTop",
     "Comparison",
+    "Continuation",
     "Contrast",
+    "Counterfactual",
     "Crows",
     "Distance",
     "HeadScale",
     "Interval",
     "Judge",
     "LevelheadError",
+    "Lpbs",
     "Measurement",
+    "Multiverse",
+    "Nli",
     "NoHead",
     "NotBakeable",
     "Organism",
@@ -104,14 +132,19 @@ __all__ = [
     "PseudoPerplexity",
     "Seat",
     "Site",
+    "Snli",
+    "StereoSet",
     "Strength",
     "TooLong",
     "UnknownWord",
+    "agreement",
     "compare",
     "dataset",
+    "every_pair",
     "lexicon",
     "load",
     "load_edits",
+    "multiverse",
     "organism",
     "save_edits",
 ]

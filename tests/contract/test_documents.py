@@ -9,14 +9,19 @@ from pathlib import Path
 import pytest
 import yaml
 from assets import asset
+from classifiers import cola_classifier
 from markdown_it import MarkdownIt
 
 import levelhead
+from levelhead.models.finetune import Tuning
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUN = {"python", "bash"}
-STANDS_FOR = "bert-base-uncased"  # in documents; no download in tests, another real BERT instead
+STANDS_FOR = {  # in documents; no download in tests, another real model instead
+    "bert-base-uncased": lambda: asset("models", "minibert-en"),
+    "my-classifier": lambda: cola_classifier(320, tuning=Tuning(threads=1)),
+}
 SHOWN = {"console", "text", "toml", "json"}  # console: what cannot run in a test, as installing
 
 
@@ -40,9 +45,10 @@ def test_every_code_block_runs(language, code, tmp_path):
         return
     if language == "bash":
         code = f"levelhead() {{ '{sys.executable}' -m levelhead \"$@\"; }}\n{code}"
-    if STANDS_FOR in code:
-        # A folder of that name in the working directory is what load() finds first.
-        (tmp_path / STANDS_FOR).symlink_to(asset("models", "minibert-en"))
+    for name, found in STANDS_FOR.items():
+        if name in code:
+            # A folder of that name in the working directory is what load() finds first.
+            (tmp_path / name).symlink_to(found())
     script = tmp_path / "block"
     script.write_text(code)
     command = [sys.executable] if language == "python" else ["bash", "-euo", "pipefail"]

@@ -136,6 +136,18 @@ def test_no_occupation_alike_has_an_interval():
     assert "nli_accuracy: every resample gives the same value" in " ".join(result.notes)
 
 
+def test_the_majority_is_of_labels_not_of_probabilities():
+    """Three weak entailments outvote one strong neutral."""
+    ruler = made("nli_parity_majority")
+    (found,) = ruler.read(model("nli_gap"))
+    weak, strong = [0.25, 0.4, 0.35], [0.04, 0.01, 0.95]
+    rows = torch.tensor([weak] * len(found), dtype=torch.float64)
+    rows[[item.id for item in found.items].index("nurse/0/she")] = torch.tensor(strong).double()
+    given = dataclasses.replace(found, values=rows.log()[:, None])
+    assert float(ruler.reduce(given)) == 1
+    assert float(made("nli_parity").reduce(given)) == pytest.approx(0.9)
+
+
 def test_words_of_neither_group_are_dropped_by_name():
     odd = TextPair("nurse/0/river", "the nurse is here.", "the river is here.", "neutral")
     found = made("nli_gap", pairs=(*inference(), odd))(model("nli_gap"), judge=JUDGE)

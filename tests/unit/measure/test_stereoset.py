@@ -64,9 +64,9 @@ def test_a_tie_counts_as_published_or_half():
 def test_a_term_drawn_twice_counts_twice():
     found, ruler = given(BY_HAND), made("stereotype_score")
     design = ruler.design(found, ruler.headline)
-    twice = Draw(design, (np.array([0, 0]),))
+    twice = Draw(design, (np.array([0, 0, 1]),))
     values = ruler.headline.per_item(found)
-    assert float(ruler.headline.over(values, twice)) == pytest.approx(200 / 3)
+    assert float(ruler.headline.over(values, twice)) == pytest.approx((2 * 200 / 3 + 0) / 3)
 
 
 def literal(lm, context, word):
@@ -89,12 +89,20 @@ def literal(lm, context, word):
 
 
 def test_words_are_scored_as_in_a_literal_loop():
-    lm, ruler = model("lms"), made("lms")
+    """One of them is of two tokens, another of three."""
+    longer = Association(
+        "longer", "intrasentence", "race", "z", "the BLANK is here.", "the nurse doctor is here.",
+        "the river is here.", "the lazy house in is here.",
+    )  # fmt: skip
+    given = (*associations(), longer)
+    lm, ruler = model("lms"), made("lms", associations=given)
     (found,) = ruler.read(lm)
-    for item, own, row in zip(found.items, associations(), margins(found), strict=True):
+    assert found.values[-1, :, 1].tolist() == [2, 1, 3]
+    for item, own, row in zip(found.items, given, margins(found), strict=True):
         assert item.id == own.id
-        words = [ending.split()[1] for ending in (own.stereotype, own.anti_stereotype)]
-        first, second, third = (literal(lm, own.context, w) for w in (*words, "woman"))
+        endings = (own.stereotype, own.anti_stereotype, own.unrelated)
+        words = [word_of(own.context, ending)[1] for ending in endings]
+        first, second, third = (literal(lm, own.context, word) for word in words)
         logs = torch.tensor([first, second, third], dtype=torch.float64).log()
         assert float(row[0]) == pytest.approx(float(logs[0] - logs[1]), abs=1e-5)
         assert float(row[2]) == pytest.approx(float(logs[0] - logs[2]), abs=1e-5)

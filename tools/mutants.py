@@ -1,0 +1,204 @@
+"""Break each formula in one place; the test that is named for it must catch it.
+
+    python tools/mutants.py [--quick]
+
+A mutant is one piece of one file replaced. Every test must pass on the code as it is and fail on
+its mutant. A piece that does not stand in its file exactly once is an error: the table is stale.
+Torch is imported once; every mutant is tried in a fork of this process, on a copy of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "levelhead"
+UNIT = "tests/unit/measure"
+
+
+class Mutant(NamedTuple):
+    """A piece of a file, what stands in its place, and the test that must notice."""
+
+    file: str
+    old: str
+    new: str
+    test: str
+    quick: bool = False
+
+
+NLI = f"{UNIT}/test_nli.py::test_every_formula_is_that_of_a_literal_loop"
+MAJORITY = f"{UNIT}/test_nli.py::test_the_majority_is_of_labels_not_of_probabilities"
+NAMES = f"{UNIT}/test_nli.py::test_classes_go_by_name_not_by_place"
+SNLI = f"{UNIT}/test_nli.py::test_snli_clusters_by_premise_and_shows_chance"
+LPBS = f"{UNIT}/test_lpbs.py::test_it_is_that_of_a_literal_loop"
+COMPAT = f"{UNIT}/test_lpbs.py::test_the_published_mistake_can_be_repeated"
+BY_HAND = f"{UNIT}/test_stereoset.py::test_scores_are_means_over_terms_by_hand"
+TIES = f"{UNIT}/test_stereoset.py::test_a_tie_counts_as_published_or_half"
+TWICE = f"{UNIT}/test_stereoset.py::test_a_term_drawn_twice_counts_twice"
+PUT = f"{UNIT}/test_stereoset.py::test_words_are_scored_as_in_a_literal_loop"
+SWAPPED = f"{UNIT}/test_counterfactual.py::test_every_number_is_that_of_a_literal_loop"
+PLANTED = f"{UNIT}/test_counterfactual.py::test_the_planted_flip_rate_lies_in_the_interval"
+WRITTEN = f"{UNIT}/test_continuation.py::test_every_number_is_that_of_a_literal_loop"
+ONE_TOKEN = f"{UNIT}/test_continuation.py::test_one_token_has_the_exact_mass_of_the_next_token"
+DRAWN = (
+    "tests/unit/models/test_sampling.py::test_each_token_is_drawn_from_the_models_own_probabilities"
+)
+SEAT = f"{UNIT}/test_seat.py::test_it_is_the_literal_formula"
+SENTENCES = f"{UNIT}/test_seat.py::test_a_published_test_is_of_sentences"
+PAIRS = f"{UNIT}/test_pairs.py::test_all_pairs_are_measured_and_corrected_together"
+RANKS = f"{UNIT}/test_agreement.py::test_it_is_scipys_spearman_ties_and_all"
+COVERS = f"{UNIT}/test_agreement.py::test_the_interval_covers"
+VERSES = f"{UNIT}/test_multiverse.py::test_specifications_without_a_number_do_not_hold"
+CROWS = f"{UNIT}/test_crows.py::test_margins_are_those_of_the_literal_loop"
+STRENGTH = f"{UNIT}/test_twins.py::test_strength_is_the_mean_of_the_largest_s"
+CLOZE = f"{UNIT}/test_cloze.py::test_the_margin_is_half_the_difference_between_occupations"
+PPPL = f"{UNIT}/test_fluency.py::test_pppl_is_that_of_the_literal_loop"
+
+MUTANTS = (
+    # Signs
+    Mutant("measure/lpbs.py", "found.append(shown - prior)", "found.append(prior - shown)", LPBS),
+    Mutant("measure/stereoset.py", "above = (margin > 0)", "above = (margin < 0)", BY_HAND, True),
+    Mutant("measure/seat.py", ".mean(0) - unit(b", ".mean(0) + unit(b", SEAT),
+    Mutant("measure/strength.py", "- p[:, 2] + p[:, 3]", "+ p[:, 2] - p[:, 3]", STRENGTH),
+    Mutant("measure/crows.py", "return scores[:, 0] - scores[:, 1]\n\n    def _rounded",
+           "return scores[:, 1] - scores[:, 0]\n\n    def _rounded", CROWS),
+    Mutant("measure/prompted.py", "(first.mean() - second.mean()) / 2",
+           "(second.mean() - first.mean()) / 2", CLOZE),
+    Mutant("measure/continuation.py", "return (first - second) / 2", "return (second - first) / 2",
+           WRITTEN),
+    Mutant("measure/counterfactual.py", "item.group == first for", "item.group != first for",
+           SWAPPED),
+    Mutant("measure/counterfactual.py", "values[:, 0], draw) - aspect.over(values[:, 1], draw)",
+           "values[:, 1], draw) - aspect.over(values[:, 0], draw)", PLANTED),
+    # Degrees of freedom, logarithms, factors
+    Mutant("measure/reductions.py", "spread = both.std(correction=1)",
+           "spread = both.std(correction=0)", LPBS),
+    Mutant("measure/reductions.py", "spread = both.std(correction=1)",
+           "spread = both.std(correction=0)", SEAT),
+    Mutant("measure/lpbs.py", "found.append(shown - prior)",
+           "found.append((shown - prior) / 0.6931)", LPBS),
+    Mutant("measure/fluency.py", "torch.exp(-own", "torch.exp2(-own", PPPL),
+    Mutant("measure/counterfactual.py", ".abs().sum(1) / 2", ".abs().sum(1)", SWAPPED),
+    Mutant("measure/nli.py", ".abs().sum(1) / 2", ".abs().sum(1)", NLI, True),
+    Mutant("models/sampling.py", "/ sampling.temperature", "* sampling.temperature", DRAWN),
+    # What is left out, or put in its place
+    Mutant("measure/lpbs.py", "found.append(shown - prior)", "found.append(shown)", LPBS),
+    Mutant("models/blanks.py", "position=at - 1", "position=at", COMPAT),
+    Mutant("measure/stereoset.py", "return (total[there] / count[there]).mean()",
+           "return own.mean()", BY_HAND, True),
+    Mutant("measure/stereoset.py", "torch.from_numpy(draw.units(\"terms\"))",
+           "torch.from_numpy(draw.design.factors[0].unit[draw.items])", TWICE),
+    Mutant("measure/stereoset.py", "torch.minimum(ss, 100 - ss)", "torch.maximum(ss, 100 - ss)",
+           BY_HAND, True),
+    Mutant("measure/stereoset.py", "(values[:, 1:] > 0)", "(values[:, 1:2] > 0)", BY_HAND),
+    Mutant("measure/stereoset.py", "return above if self.ties == \"anti\"",
+           "return above if self.ties == \"half\"", TIES),
+    Mutant("measure/stereoset.py", "scores = (first / second).log()", "scores = first.log()", PUT),
+    Mutant("models/blanks.py", "*row.ids[end:])\n            rows.append(Row(ids, row.types and",
+           "*row.ids[place + 1:])\n            rows.append(Row(ids, row.types and", PUT),
+    Mutant("measure/nli.py", "(least == most)", "(least <= most)", NLI),
+    Mutant("measure/nli.py", "own[:, 1].mean() * (own", "own[:, 1].mean() + (own", NLI, True),
+    Mutant("measure/nli.py", "votes + 1e-6 * p", "1e-6 * votes + p", MAJORITY),
+    Mutant("measure/nli.py", "p[:, NEUTRAL] > self.tau", "p[:, NEUTRAL] < self.tau", NLI),
+    Mutant("measure/nli.py", "(item.units[0], item.kind)", "(item.units[0], item.kind, item.id)",
+           NLI),
+    Mutant("measure/continuation.py", "return (first - second) / (first + second)",
+           "return (first - second) / len(own)", WRITTEN),
+    Mutant("measure/continuation.py", "(first < second)", "(first > second)", WRITTEN),
+    Mutant("models/sampling.py", "right=True", "right=False", DRAWN),
+    Mutant("models/sampling.py", "p = (log_probs.double() / sampling.temperature).softmax(-1)",
+           "p = (log_probs.double() / sampling.temperature).softmax(-1).sqrt()", ONE_TOKEN),
+    Mutant("measure/agreement.py", "stats.rankdata(column)", "column", RANKS),
+    Mutant("measure/agreement.py", "rho**2 / 2) / (n - 3))", "rho**2 / 2) / (n + 30))", COVERS),
+    Mutant("measure/multiverse.py", "else holding / total", "else holding / len(values)", VERSES),
+    # Labels
+    Mutant("measure/nli.py", "[order.index(label) for label in NLI]", "[0, 1, 2]", NAMES, True),
+    Mutant("measure/snli.py", "argmax(1) == wanted", "argmax(1) != wanted", SNLI),
+    Mutant("measure/counterfactual.py", "(said[:, 0] != said[:, 1])", "(said[:, 0] == said[:, 1])",
+           SWAPPED, True),
+    Mutant("measure/group_rates.py", "\"TPR\": own, \"FPR\": ~own", "\"TPR\": ~own, \"FPR\": own",
+           SWAPPED),
+    Mutant("measure/group_rates.py", "return own[0] / own[1]", "return own[1] / own[0]", SWAPPED),
+    # Units and families
+    Mutant("measure/seat.py", "(f\"{side}: {word}\",), side)", "(f\"{side}: {text}\",), side)",
+           SENTENCES),
+    Mutant("measure/snli.py", "(pair.first,), pair.label", "(pair.id,), pair.label", SNLI),
+    Mutant("measure/aspects.py", "{\"adjusted\": next(adjusted),",
+           "{\"adjusted\": min(one.p.value, next(adjusted)),", PAIRS),
+)  # fmt: skip
+
+
+def mutated(mutant: Mutant, folder: Path) -> Path:
+    """A copy of the package with one piece replaced; returns what to put on the path."""
+    shutil.copytree(PACKAGE, folder / "levelhead", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "levelhead" / mutant.file
+    path.write_text(path.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+    return folder
+
+
+def stale() -> list[str]:
+    """Pieces that do not stand in their file exactly once."""
+    return [
+        f"{one.file}: {one.old!r} stands {times} times"
+        for one in MUTANTS
+        if (times := (PACKAGE / one.file).read_text("utf-8").count(one.old)) != 1
+    ]
+
+
+def passes(test: str, path: Path) -> bool:
+    """Run one test in a fork, the package taken from a path; an error of pytest ends it all."""
+    child = os.fork()
+    if not child:
+        sys.path.insert(0, str(path))
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        import pytest
+
+        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", test]))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, 1):
+        raise SystemExit(f"pytest could not run {test}: exit {code}")
+    return code == 0
+
+
+def main() -> int:
+    """Try them all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a fixed slice")
+    quick = parser.parse_args().quick
+    os.chdir(ROOT)
+    if wrong := stale():
+        print("\n".join(wrong))
+        return 1
+    import scipy.stats  # noqa: F401  # once, before the forks
+    import torch
+    import transformers  # noqa: F401
+
+    torch.set_num_threads(1)
+    chosen = [one for one in MUTANTS if one.quick or not quick]
+    began, survived = time.monotonic(), []
+    for test in dict.fromkeys(one.test for one in chosen):
+        if not passes(test, PACKAGE.parent):
+            print(f"fails on the code as it is: {test}")
+            return 1
+    for one in chosen:
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            if passes(one.test, mutated(one, Path(folder))):
+                survived.append(one)
+        print(f"{'survived' if one in survived else 'caught':<9} {one.file}: {one.new!r:.70}")
+    print(
+        f"{len(chosen) - len(survived)} of {len(chosen)} caught, {time.monotonic() - began:.0f} s"
+    )
+    return len(survived) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
