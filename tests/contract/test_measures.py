@@ -243,6 +243,19 @@ def tied_groups(name):
     return lambda: ruler.measured(lm, level, judge=JUDGE)
 
 
+def one_answer_to_all(name):
+    """A model that does not read what it is asked."""
+    ruler, lm = made(name), model(name)
+    found = ruler.read(lm)
+    same = [
+        dataclasses.replace(one, values=one.values[:1, :1].expand_as(one.values).clone())
+        if one.values.dim() == 3
+        else dataclasses.replace(one, values=one.values[:1].expand_as(one.values).clone())
+        for one in found
+    ]
+    return lambda: ruler.measured(lm, same, judge=JUDGE)
+
+
 FAULTS = {
     "NaN logits": (nan_logits, "NaN or infinity"),
     "empty data": (empty_data, "nothing to ask|no words|no item|speak|no context"),
@@ -251,6 +264,7 @@ FAULTS = {
     "a missing head": (missing_head, "does not hold|head 99|no head"),
     "an ignored edit": (ignored_edit, "same answer to every question"),
     "tied groups": (tied_groups, "same value|equal|two groups|no direction|spread"),
+    "one answer to all": (one_answer_to_all, "same value|equal|two groups|no direction|spread"),
 }
 
 

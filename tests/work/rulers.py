@@ -130,6 +130,11 @@ def inference(word="the"):
     )
 
 
+def neutral(word="the"):
+    """The same, labelled as they are."""
+    return tuple(pair._replace(label="neutral") for pair in inference(word))
+
+
 def labelled(word="the"):
     """Texts that speak of a woman or a man, each with a class."""
     rows = itertools.product(THINGS, ("woman", "man"), ("here", "tired"))
@@ -177,7 +182,7 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_probability": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_relative": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
-        **{name: {"pairs": inference(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
+        **{name: {"pairs": neutral(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
         **{name: {"texts": labelled(word), "labels": NLI, "lexicon": WORDS} for name in SWAPPED},
         "continuation": {

@@ -35,9 +35,13 @@ def measure(
         str | None,
         typer.Option(help="Your texts for counterfactual: a .csv, .tsv or .jsonl file."),
     ] = None,
-    text: Annotated[str, typer.Option(help="Their column of texts.")] = "text",
+    text: Annotated[
+        str | None, typer.Option(help="Their column of texts; by default `text`.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="Their column of labels.")] = None,
-    lexicon: Annotated[str, typer.Option(help="Whose words are exchanged in them.")] = "gender-en",
+    lexicon: Annotated[
+        str | None, typer.Option(help="Whose words are exchanged in them; by default gender-en.")
+    ] = None,
     edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
     against: Annotated[
         str | None,
@@ -92,8 +96,8 @@ def measure(
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
-    own = {"texts": data, "text": text, "label": label, "lexicon": lexicon} if data else None
-    wanted = _wanted(measures, own)
+    given = {"texts": data, "text": text, "label": label, "lexicon": lexicon}
+    wanted = _wanted(measures, {name: value for name, value in given.items() if value})
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
     if output is not None:
         _writable(output)
@@ -159,7 +163,7 @@ def measure(
         _show_universes(universes, details=details)
 
 
-def _wanted(measures: list[str], own: dict[str, str | None] | None) -> list[Measure]:
+def _wanted(measures: list[str], own: dict[str, str]) -> list[Measure]:
     """The measures that were named; the user's texts go to counterfactual."""
     from levelhead.measure.counterfactual import Counterfactual
     from levelhead.measure.table import parsed_all
@@ -167,7 +171,8 @@ def _wanted(measures: list[str], own: dict[str, str | None] | None) -> list[Meas
     found = [one for name in measures for one in parsed_all(name, own)]
     swapped = [one for one in found if isinstance(one, Counterfactual)]
     if own and not swapped:
-        raise typer.BadParameter("--data is for -m counterfactual, which is not asked for")
+        named = ", ".join(f"--{'data' if name == 'texts' else name}" for name in own)
+        raise typer.BadParameter(f"{named}: for -m counterfactual, which is not asked for")
     if not all(one.texts for one in swapped):
         raise typer.BadParameter("counterfactual needs your texts: --data FILE --text COLUMN")
     return found

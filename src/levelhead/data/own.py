@@ -14,6 +14,8 @@ from levelhead.data.items import Labelled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONGEST = 10**8
+"""Characters of a field."""
 ENDINGS = (".csv", ".tsv", ".jsonl")
 
 
@@ -33,8 +35,8 @@ def own_texts(path: str, text: str, label: str | None = None) -> tuple[Labelled,
         values = [row[column] for column in (text, label) if column is not None]
         if any(not isinstance(value, str | int) or not str(value).strip() for value in values):
             raise LevelheadError(
-                f"row {number} of {Path(path).name} has an empty text or label",
-                mend="fill it, or leave the row out",
+                f"row {number} of {Path(path).name} has no text or label, or a number with a point",
+                mend="fill it, or leave the row out; write labels as words or whole numbers",
             )
         found.append(Labelled(f"row {number}", str(values[0]), str(values[1]) if label else ""))
     return tuple(found)
@@ -55,18 +57,37 @@ def _rows(path: str) -> Iterator[dict[str, object]]:
     if ending == ".jsonl":
         yield from _json_lines(path, whole)
         return
-    lines = io.StringIO(whole, newline="")
-    for number, row in enumerate(csv.DictReader(lines, delimiter=",\t"[ending == ".tsv"]), 1):
-        if None in row or None in row.values():
-            raise LevelheadError(
-                f"row {number} of {Path(path).name} has more or fewer fields than the header",
-                mend="quote fields that hold the separator",
-            )
-        yield dict(row)
+    yield from _table(path, whole, quoted=ending == ".csv")
+
+
+def _table(path: str, whole: str, *, quoted: bool) -> Iterator[dict[str, object]]:
+    """CSV, or TSV, which knows no quotes: a text that begins with one is not to swallow rows."""
+    csv.field_size_limit(LONGEST)
+    lines, name = io.StringIO(whole, newline=""), Path(path).name
+    table = (
+        csv.reader(lines, strict=True)
+        if quoted
+        else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    )
+    try:
+        header = next(table, [])
+        if len(set(header)) < len(header):
+            raise LevelheadError(f"two columns of {name} have one name", mend="rename one of them")
+        for number, fields in enumerate((row for row in table if row), 1):
+            if len(fields) != len(header):
+                raise LevelheadError(
+                    f"row {number} of {name} has more or fewer fields than the header",
+                    mend="quote fields that hold the separator, or save as .jsonl",
+                )
+            yield dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise LevelheadError(
+            f"{name} cannot be read as a table: {error}", mend="save it as .jsonl"
+        ) from None
 
 
 def _json_lines(path: str, whole: str) -> Iterator[dict[str, object]]:
-    for number, line in enumerate(filter(str.strip, whole.splitlines()), 1):
+    for number, line in enumerate(filter(str.strip, whole.split("\n")), 1):
         try:
             row = json.loads(line)
         except ValueError:

@@ -92,6 +92,8 @@ def agreement(
         seed: of the permutations that give p.
         permutations: how many; p-values are corrected by Holm.
     """
+    if not 0 < level < 1:
+        raise LevelheadError(f"a level of {level}", mend="give one such as 0.95")
     rulers = tuple(dict.fromkeys(name for row in table.values() for name in row))
     if len(rulers) < 2:
         raise LevelheadError(
@@ -150,7 +152,7 @@ def measured(paths: Sequence[str], *, level: float = 0.95, seed: int = 0) -> Agr
         notes.insert(
             0,
             f"{len(table)} rows of {models} models: edits of one model are not independent, and "
-            "the intervals are too narrow for other models",
+            "intervals and p say nothing about other models",
         )
     return result.model_copy(
         update={"directions": tuple(sorted(directions.items())), "notes": tuple(notes)}

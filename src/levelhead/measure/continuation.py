@@ -19,15 +19,16 @@ from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect
+from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.measure import Measure, Need, chosen, items_hash, positive
 from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import drawn, sides
 from levelhead.models.sampling import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from levelhead.core.results import Interval
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Over
     from levelhead.measure.readouts import Readouts
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
 Mark = Literal["first", "any"]
 OCCUPATION = "{occupation}"
-SHOWN, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED = range(7)
+SHOWN, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED, NEITHER = range(8)
 """Columns of what an occupation contributes."""
 REFUSALS = ("as an ai", "as a language model", "i cannot", "i can't", "i am sorry", "i'm sorry")
-"""How refusals begin or betray themselves; a short list, which misses some."""
+"""How refusals begin; a short list, which misses some."""
+TITLE = "title"
+"""Words of this kind are left out: Miss is one only before a name."""
 
 
 @final
@@ -137,13 +140,15 @@ class Continuation(Measure):
             "temperature": self.temperature,
             "top_p": self.top_p,
             "seed": self.seed,
-            "words": [
-                sorted(map(folded, self.own_lexicon.words(group))) for group in self.compared
-            ],
+            "words": [self._words(group) for group in self.compared],
             "phrases": list(REFUSALS),
         }
         told = f"{self.k} samples of at most {self.tokens} tokens, seed {self.seed}, plain text"
         return (Asked("sample", Frozen(settings), ("occupations",), items, notes=(told,)),)
+
+    def _words(self, group: str) -> list[str]:
+        terms = (t for t in self.own_lexicon.terms if t.kind != TITLE and t.marks(group))
+        return sorted({folded(word) for term in terms if (word := term.word(group)) is not None})
 
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Occupations, within the groups that dominate them."""
@@ -186,10 +191,12 @@ class Continuation(Measure):
                 direction=f"larger: more {unit}",
                 comparable=f"continuation, {name}",
                 parity=None,
+                closed=_constant_share(column) if column != LENGTH else None,
             )
             for name, column, factor, unit, high in (
                 ("first group's words", FIRST, 100, "% of samples", 100.0),
                 ("second group's words", SECOND, 100, "% of samples", 100.0),
+                ("without a group's word", NEITHER, 100, "% of samples", 100.0),
                 ("refusals", REFUSED, 100, "% of samples", 100.0),
                 ("ended by itself", ENDED, 100, "% of samples", 100.0),
                 ("length", LENGTH, 1, "tokens a sample", float("inf")),
@@ -198,13 +205,15 @@ class Continuation(Measure):
         return gap, lean, *shares
 
     def counts(self, readouts: Readouts) -> torch.Tensor:
-        """`[occupations, 7]`: what is shown, then sums over an occupation's samples."""
+        """`[occupations, 8]`: what is shown, then sums over an occupation's samples."""
         first, second, refused, length, ended = readouts.values[..., :5].unbind(-1)
-        has_first, has_second = first >= 0, second >= 0
+        heard = refused <= 0  # a refusal is of nobody
+        has_first, has_second = (first >= 0) & heard, (second >= 0) & heard
+        neither = ~has_first & ~has_second
         if self.mark == "first":
             earlier = has_first & (~has_second | (first < second))
             has_first, has_second = earlier, has_second & ~earlier
-        told = [has_first, has_second, torch.ones_like(first), refused, length, ended]
+        told = [has_first, has_second, torch.ones_like(first), refused, length, ended, neither]
         columns = [one.double().sum(1) for one in told]
         shown = (columns[0] - columns[1]) / columns[2]
         return torch.stack([shown, *columns], dim=1)
@@ -228,6 +237,19 @@ def _ratio(own: torch.Tensor) -> torch.Tensor:
             mend="give another template, more samples or more tokens",
         )
     return (first - second) / (first + second)
+
+
+def _constant_share(
+    column: int,
+) -> Callable[[torch.Tensor, Design, float], Interval | None]:
+    """Wilson's interval, by occupations, of a share that is 0 or 100% in all of them."""
+
+    def closed(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+        share = values[:, column] / values[:, SAMPLES]
+        constant = bool((share == 0).all()) or bool((share == 1).all())
+        return all_or_none(share, design, level) if constant else None
+
+    return closed
 
 
 def _per_sample(column: int, factor: float) -> Over:

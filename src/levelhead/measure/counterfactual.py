@@ -24,6 +24,7 @@ from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Labelled
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.own import own_texts
+from levelhead.data.prompts import article
 from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo, swap
 from levelhead.data.words import folded
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.statistics.designs import Design
-    from levelhead.data.swap import Swapped
+    from levelhead.data.swap import Change, Swapped
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -78,6 +79,7 @@ class Counterfactual(Measure):
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     controlled: ClassVar[bool] = True
     tells_all: ClassVar[bool] = True
+    of_the_model: ClassVar[tuple[str, ...]] = ("labels", "classes")
 
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")
@@ -122,13 +124,12 @@ class Counterfactual(Measure):
         for one in self.items:
             twin = swap(one.text, self.own_lexicon, groups=self.compared)
             cannot = _why_not(twin)
-            units = (hashlib.sha256(folded(one.text).encode()).hexdigest()[:16],)
+            units = (_pair_hash(one.text, twin),)
             group = self._group(twin)
             asks = () if cannot else ((one.text,), (twin.text,))
             real.append(Item(one.id, asks, units, group, one.label, cannot=cannot))
             other = placebo(one.text, self.own_lexicon)
-            alike = other.twin is not None and len(other.changes) == len(twin.changes)
-            if alike and not cannot:
+            if not cannot and self._controls(twin, other):
                 pair = ((one.text,), (other.text,))
                 control.append(Item(one.id, pair, units, group, one.label))
         facts = Frozen({"classes": names})
@@ -140,6 +141,11 @@ class Counterfactual(Measure):
 
     def _classes(self, lm: LM) -> tuple[str, ...]:
         names = self.labels or lm.labels
+        if names != lm.labels and sorted(names) == sorted(lm.labels):
+            raise LevelheadError(
+                f"the model itself names its classes {', '.join(lm.labels)}, in this order",
+                mend="leave labels out",
+            )
         if len(names) != len(lm.labels) or len(set(names)) != len(names):
             raise LevelheadError(
                 f"{len(names)} names for {len(lm.labels)} classes: {', '.join(lm.labels)}",
@@ -152,6 +158,17 @@ class Counterfactual(Measure):
                 )
         return tuple(names)
 
+    def _controls(self, twin: Swapped, other: Swapped) -> bool:
+        """Whether a placebo twin changes the same words, within the groups that are compared."""
+        if other.twin is None or len(other.changes) != len(twin.changes):
+            return False
+        return all(
+            one.start == own.start
+            and set(self.compared) & set(self.own_lexicon.groups_of(one.old))
+            and _keeps_article(other.original, one)
+            for one, own in zip(other.changes, twin.changes, strict=True)
+        )
+
     def _group(self, twin: Swapped) -> str:
         found = {
             group
@@ -162,7 +179,7 @@ class Counterfactual(Measure):
         return found.pop() if len(found) == 1 else BOTH
 
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Texts; the same text twice is one."""
+        """Texts; the same text twice is one, and so are a text and its twin."""
         return readouts.design()
 
     # -- formulas
@@ -230,16 +247,18 @@ class Counterfactual(Measure):
 
     def _against(
         self, found: Sequence[Readouts], aspect: Aspect, judge: Judge
-    ) -> tuple[Estimate, Estimate]:
-        """An aspect of placebo twins, and its excess over them."""
+    ) -> tuple[Estimate, Estimate, Estimate]:
+        """An aspect of the texts that have placebo twins, of these twins, and the excess."""
         excess, both, design = self._excess(found, aspect)
+        same = replace(aspect, name=f"{aspect.name}, texts with a placebo twin")
         control = replace(aspect, name=f"{aspect.name}, placebo twins")
         alike = bool((both[:, 0] == both[:, 1]).all())
         over = judge.estimate(excess, both, design, tested=not alike)
         if alike:  # every rearrangement gives the same value, this one among them
             p = PValue(value=1.0, method="sign flip", alternative="greater")
             over = over.model_copy(update={"p": p})
-        return judge.estimate(control, both[:, 1], design, tested=False), over
+        own = judge.estimate(same, both[:, 0], design, tested=False)
+        return own, judge.estimate(control, both[:, 1], design, tested=False), over
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Placebo twins; signed changes by class; rates by group; what was dropped, and why."""
@@ -247,17 +266,18 @@ class Counterfactual(Measure):
         estimates: list[Estimate] = []
         parity = p = detectable = None
         try:
-            for aspect in self.aspects:
-                placebos, over = self._against(found, aspect, judge)
-                estimates += [placebos, over]
-                if aspect.name == self.name:
-                    parity, p, detectable = placebos.value, over.p, over.detectable
-            notes.append(
-                f"parity is that of placebo twins, which {over.n} of {len(found[0])} texts have; "
-                "p is of these texts"
-            )
+            pairs = [self._against(found, aspect, judge) for aspect in self.aspects]
+            estimates += [one for three in pairs for one in three]
+            _, placebos, over = pairs[0]
+            if over.n == len(found[0]):
+                parity, p, detectable = placebos.value, over.p, over.detectable
+            else:
+                notes.append(
+                    f"{over.n} of {len(found[0])} texts have a placebo twin: they are set against "
+                    "it beside the number, which has no parity of its own"
+                )
         except NotMeasurable as error:
-            notes.append(f"no parity here: {error.what}")
+            notes.append(f"no placebo twins to compare with: {error.what}")
         mixed = sum(item.group == BOTH for item in found[0].items)
         if mixed:
             notes.append(f"{mixed} texts speak of both groups: in no number by group")
@@ -298,6 +318,11 @@ def _p(readouts: Readouts) -> torch.Tensor:
             "all classes are equal for every text: nothing is decided",
             mend="check that the classifier was trained",
         )
+    if float((p.detach().amax(0) - p.detach().amin(0)).max()) < EQUAL:
+        raise NotMeasurable(
+            "the classifier says the same of every text: all answers are equal",
+            mend="check that it was trained, and that it reads the texts",
+        )
     return p
 
 
@@ -308,6 +333,20 @@ def _flips(p: torch.Tensor) -> torch.Tensor:
 
 def _shift(p: torch.Tensor) -> torch.Tensor:
     return (p[:, 0] - p[:, 1]).abs().sum(1) / 2
+
+
+def _pair_hash(text: str, twin: Swapped) -> str:
+    """A text and its twin are one observation, whichever of them stands in the data."""
+    both = sorted({folded(text), folded(twin.twin or text)})
+    return hashlib.sha256("\n".join(both).encode()).hexdigest()[:16]
+
+
+def _keeps_article(text: str, change: Change) -> bool:
+    """Whether "a" or "an" before a word still fits its replacement."""
+    before = text[: change.start].split()[-1:]
+    return before not in (["a"], ["an"], ["A"], ["An"]) or article(change.old) == article(
+        change.new
+    )
 
 
 def _why_not(twin: Swapped) -> str:

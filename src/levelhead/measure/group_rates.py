@@ -6,9 +6,12 @@ rates ("impact ratio"; US practice asks below four fifths). All are paired by te
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval
@@ -68,13 +71,15 @@ def by_class(
             except NotMeasurable as error:
                 notes.append(f"{told}, {two.name}: {error.what}")
         estimates += corrected(family)
+    ratios = []
     for name in which:
         decided = (said == classes.index(name)).double()
         told = f"impact ratio of {name}, {two.name.replace(' less ', ' over ')}"
         try:
-            estimates.append(_ratio(told, decided, two, judge))
+            ratios.append(_ratio(told, decided, two, judge))
         except NotMeasurable as error:
             notes.append(f"{told}: {error.what}")
+    estimates += corrected(ratios)
     return estimates, notes
 
 
@@ -104,9 +109,9 @@ def _difference(
 
 
 def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate:
-    """The selection rate of the first way over that of the second."""
-    if not bool(decided.any(0).all()):
-        raise NotMeasurable("one of the two is never decided so", mend="give more texts")
+    """The selection rate of the first way over that of the second; p is of their exchange."""
+    if not bool(decided[:, 1].any()):
+        raise NotMeasurable("the second is never decided so", mend="give more texts")
     ratio = Aspect(
         name=name,
         equation="selection rate of the first way over that of the second",
@@ -118,10 +123,16 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
         direction="above 1: decided so more often for the first way",
         comparable=name,
         parity=1.0,
-        closed=_same_rates,
+        closed=_log_interval,
     )
-    same = bool((decided[:, 0] == decided[:, 1]).all())
-    return judge.estimate(ratio, decided, clusters(two.units), tested=not same)
+    design = clusters(two.units)
+    found = judge.estimate(ratio, decided, design, tested=False)
+    if bool((decided[:, 0] == decided[:, 1]).all()):
+        return found
+    # Of the difference of the rates: the ratio's own distance from 1 depends on which is first.
+    gap = replace(ratio, over=mean, parity=0.0, null="flip")
+    null = judge.null(gap, decided[:, 0] - decided[:, 1], design, name=name)
+    return found if null is None else found.model_copy(update={"p": null.p})
 
 
 def _rates(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -136,11 +147,20 @@ def _no_change(values: torch.Tensor, design: Design, level: float) -> Interval |
     return no_change(0.0, proportion_interval(0, design.scarcest.units, level=level).high, level)
 
 
-def _same_rates(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    if bool((values[:, 0] != values[:, 1]).any()):
-        return None
-    selected = int(values[:, 0].sum())
-    return no_change(1.0, proportion_interval(0, selected, level=level).high, level)
+def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Of the log ratio, linearised and clustered; half a decision more where one is never made."""
+    unit = torch.from_numpy(design.scarcest.unit)
+    total = values.sum(0) + (0.5 if bool((values.sum(0) == 0).any()) else 0.0)
+    parts = values[:, 0] / total[0] - values[:, 1] / total[1]
+    by_unit = torch.zeros(design.scarcest.units, dtype=values.dtype).index_add(0, unit, parts)
+    error = float(by_unit.square().sum().sqrt())
+    if not error:
+        reach = proportion_interval(0, design.scarcest.units, level=level).high
+        return no_change(1.0, reach, level)
+    centre = float((total[0] / total[1]).log())
+    reach = float(stats.t.ppf((1 + level) / 2, design.scarcest.df)) * error
+    low = 0.0 if not bool(values[:, 0].any()) else math.exp(centre - reach)
+    return Interval(low=low, high=math.exp(centre + reach), level=level, method="log ratio")
 
 
 def no_change(value: float, reach: float, level: float) -> Interval:

@@ -68,6 +68,8 @@ class Measure(ABC):
     """Whether what stands beside its number is shown without being asked for."""
     controlled: ClassVar[bool] = False
     """Whether its parity is that of a control of its own, so that `tested` is what exceeds it."""
+    of_the_model: ClassVar[tuple[str, ...]] = ()
+    """Options and facts of how a model is read, not of what is asked: the order of its classes."""
     tests_unflagged: ClassVar[bool] = False
     """Whether its null holds for items without a flag only, so that p is theirs."""
 
@@ -267,7 +269,11 @@ class Measure(ABC):
 
     def comparable(self, aspect: Aspect, readouts: Readouts) -> str:
         """What must be the same for two values to be compared: formula, data and every option."""
-        told = {"data": self.data, "options": self.settings, "facts": readouts.facts}
+        options, facts = (
+            {name: value for name, value in told.items() if name not in self.of_the_model}
+            for told in (self.settings, readouts.facts)
+        )
+        told = {"data": self.data, "options": options, "facts": facts}
         return f"{aspect.comparable} ({content_hash(told)[:12]})"
 
     def aspect(self, name: str) -> Aspect:
@@ -334,8 +340,8 @@ def _told(found: Sequence[Readouts]) -> tuple[str, ...]:
     """What the readouts say of themselves, and how many single answers they lack."""
     notes = [note for one in found for note in one.notes]
     notes += [
-        f"{len(one.dropped)} of {len(one.dropped) + len(one)} items asked could not be read"
-        for one in found
+        f"{len(one.dropped)} of {len(one.dropped) + len(one)} {what} could not be read"
+        for one, what in zip(found, ("items asked", *["controls"] * len(found)), strict=False)
         if one.dropped
     ]
     lost = sum(count for one in found for _, count in one.lost)

@@ -9,6 +9,8 @@ multiverse analysis".)
 from __future__ import annotations
 
 import hashlib
+import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 from statistics import median
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
+    from levelhead.core.results import Estimate
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Item
     from levelhead.measure.measure import Measure
@@ -47,6 +50,7 @@ class Specification(Record):
     p: PValue | None
     """Uncorrected: specifications are not independent tests, but one conclusion asked again."""
     n: Annotated[int, Field(ge=1)]
+    detectable: Annotated[float, Field(gt=0)] | None = None
     conclusion: Conclusion | None
     """None where the measure has no parity."""
 
@@ -76,6 +80,12 @@ class Multiverse(Record):
         told = f"median {self.median:.4g}, {self.low:.4g} to {self.high:.4g}"
         if self.share is None:
             return f"{told} in {self.n} specifications; without a parity there is no conclusion"
+        if self.reference.conclusion == "none":
+            least = self.reference.detectable
+            return (
+                f"{told}; nothing is concluded in {self.share:.0%} of {self.n} specifications, "
+                f"which is no evidence of parity (detectable: {least or math.nan:.3g})"
+            )
         return (
             f"{told}; {self.reference.conclusion!r} holds in {self.share:.0%} of {self.n} "
             "specifications"
@@ -117,12 +127,17 @@ def multiverse(
         except NotMeasurable as error:
             failed.append((one.name, error.what))
             continue
-        for ending, chosen in _subsets(one.measure, readouts):
+        for ending, keep in _subsets(one.measure, readouts[0]):
             name = f"{one.name}{ending}"
             try:
-                specifications.append(_specified(one.measure, name, chosen, judge))
+                some = [part.some(keep) if len(part) else part for part in readouts]
+                found = _specified(one.measure, name, some, judge)
             except NotMeasurable as error:
                 failed.append((name, error.what))
+                continue
+            # A choice that is the default under another name is no second witness.
+            if not any(_same(found, other) for other in specifications):
+                specifications.append(found)
     reference = next((one for one in specifications if one.name == REFERENCE), None)
     if reference is None:
         raise NotMeasurable(
@@ -168,35 +183,56 @@ def _shown(value: object) -> str:
     return "+".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
 
 
-def _subsets(
-    measure: Measure, readouts: Sequence[Readouts]
-) -> Iterator[tuple[str, Sequence[Readouts]]]:
-    """All; and for every factor that was sampled, either half of its units, by their hash."""
-    yield "", readouts
-    own = [item for item in readouts[0].items if measure.samples(item)]
-    for place, factor in enumerate(readouts[0].factors):
-        if len({item.units[place] for item in own}) < FEWEST:
+def _subsets(measure: Measure, readouts: Readouts) -> Iterator[tuple[str, Callable[[Item], bool]]]:
+    """All; and for every factor that was sampled, either half of its units, within their groups."""
+    yield "", lambda item: True
+    own = [item for item in readouts.items if measure.samples(item)]
+    for place, factor in enumerate(readouts.factors):
+        groups: dict[str, set[str]] = defaultdict(set)
+        for item in own:
+            groups[item.group].add(item.units[place])
+        if len(set[str]().union(*groups.values())) < FEWEST:
             continue
+        second = {
+            unit
+            for units in groups.values()
+            for unit in sorted(units, key=lambda one: hashlib.sha256(one.encode()).digest())[1::2]
+        }
         for number, half in enumerate(HALVES):
 
-            def kept(item: Item, place: int = place, number: int = number) -> bool:
-                told = hashlib.sha256(item.units[place].encode()).digest()
-                return not measure.samples(item) or told[0] % 2 == number
+            def kept(
+                item: Item,
+                place: int = place,
+                number: int = number,
+                second: frozenset[str] = frozenset(second),
+            ) -> bool:
+                return not measure.samples(item) or (item.units[place] in second) == bool(number)
 
-            some = [one.some(kept) if len(one) else one for one in readouts]
-            yield f", {half} of {factor}", some
+            yield f", {half} of {factor}", kept
+
+
+def _same(one: Specification, other: Specification) -> bool:
+    return (one.value, one.interval, one.n) == (other.value, other.interval, other.n)
 
 
 def _specified(
     measure: Measure, name: str, readouts: Sequence[Readouts], judge: Judge
 ) -> Specification:
-    """What is tested, of some readouts: the headline, or its excess over a control."""
-    if measure.headline.parity is None and measure.headline.lean is None and not measure.controlled:
-        head = measure.headline
-        aspect, values, design = head, head.per_item(readouts[0]), measure.design(readouts[0], head)
-    else:
-        aspect, values, design = measure.tested(readouts)
-    found = judge.estimate(aspect, values, design)
+    """What is tested, of some readouts: the headline, or its excess over a control of its own."""
+    head = measure.headline
+    plain = head, head.per_item(readouts[0]), measure.design(readouts[0], head)
+    if not measure.controlled and head.parity is None and head.lean is None:
+        return _told(name, judge.estimate(*plain), judge)
+    try:
+        return _told(name, judge.estimate(*measure.tested(readouts)), judge)
+    except NotMeasurable:
+        if not measure.controlled:
+            raise
+        # Without a control, or with one that is all alike, there is a value but no conclusion.
+        return _told(name, judge.estimate(*plain, tested=False), judge)
+
+
+def _told(name: str, found: Estimate, judge: Judge) -> Specification:
     conclusion: Conclusion | None = None
     if found.p is not None and found.parity is not None:
         away = found.p.value <= 1 - judge.level
@@ -209,5 +245,6 @@ def _specified(
         interval=found.interval,
         p=found.p,
         n=found.n,
+        detectable=found.detectable,
         conclusion=conclusion,
     )

@@ -14,6 +14,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.results import Interval
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data import nli
 from levelhead.data.datasets import dataset
@@ -23,14 +24,13 @@ from levelhead.data.published import any_lexicon
 from levelhead.data.readers import NLI
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, corrected, exchanged_first, scaled
+from levelhead.measure.aspects import Aspect, corrected, exchanged_first
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn, mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.core.results import Interval
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
@@ -84,6 +84,7 @@ class Nli(Measure):
     headline_is: Headline = "nli_fairness"
 
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
 
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")
@@ -126,6 +127,11 @@ class Nli(Measure):
         }
         items = []
         for pair in self.items:
+            if pair.label not in ("", NLI[NEUTRAL]):
+                raise LevelheadError(
+                    f"{pair.id} is labelled {pair.label}",
+                    mend="give pairs that are neutral by construction; snli takes any",
+                )
             occupation, template, word = _parts(pair)
             group = of_group.get(folded(word), "")
             items.append(
@@ -256,6 +262,13 @@ class Nli(Measure):
         """`[occupations]`: whether every template got one label, whichever the gendered word."""
         occupation, predicted = occupations(readouts), _predicted(readouts)
         cell, _ = _numbers([item.units for item in readouts.items])
+        held = {(item.units, item.group) for item in readouts.items}
+        alone = [units for units, _ in held if any((units, g) not in held for g in self.compared)]
+        if alone:
+            raise NotMeasurable(
+                f"pairs of {'/'.join(min(alone))} speak of one group only: nothing is compared",
+                mend="give every template of an occupation words of both groups",
+            )
         count = int(cell.max()) + 1
         least = torch.full((count,), len(NLI)).scatter_reduce(0, cell, predicted, "amin")
         most = torch.full((count,), -1).scatter_reduce(0, cell, predicted, "amax")
@@ -269,6 +282,8 @@ class Nli(Measure):
         Labels equally common are told apart by their summed probabilities.
         """
         p = probabilities(readouts).detach()
+        for side in (0, 1):
+            self._means(readouts, side)  # refuses an occupation without one of the groups
         votes = torch.nn.functional.one_hot(_predicted(readouts), len(NLI)).double()
         first, second = (
             _summed(readouts, votes + 1e-6 * p, group).argmax(1) for group in self.compared
@@ -327,7 +342,13 @@ def label_order(lm: LM, given: tuple[str, ...] | None) -> tuple[str, ...]:
 
     Published classifiers order them differently, and a wrong order gives a plausible number.
     """
-    names = tuple(folded(name) for name in (given or lm.labels))
+    own = tuple(folded(name) for name in lm.labels)
+    names = own if given is None else tuple(folded(name) for name in given)
+    if names != own and sorted(names) == sorted(own):
+        raise LevelheadError(
+            f"the model itself names its classes {', '.join(own)}, in this order",
+            mend="leave labels out",
+        )
     if sorted(names) != sorted(NLI) or len(names) != len(lm.labels):
         raise LevelheadError(
             f"the classifier's classes are {', '.join(lm.labels)}: which is {', '.join(NLI)}?",
@@ -344,6 +365,11 @@ def probabilities(readouts: Readouts) -> torch.Tensor:
         raise NotMeasurable(
             "the three classes are equal for every pair: nothing is predicted",
             mend="check that the classifier was trained",
+        )
+    if float((p.detach().amax(0) - p.detach().amin(0)).max()) < EQUAL:
+        raise NotMeasurable(
+            "the classifier says the same of every pair: all answers are equal",
+            mend="check that it was trained, and that it reads the texts",
         )
     return p
 
@@ -427,10 +453,16 @@ def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval:
 
 
 def _constant_factor(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Where no occupation is treated alike, or all are: the parity's interval, at this accuracy."""
-    equal = values[:, 2]
-    if float(equal.min()) != float(equal.max()):
+    """Where one factor is the same everywhere: the product of the factors' ends, by occupations."""
+    neutral, equal = values[:, 1], values[:, 2]
+    if all(float(one.min()) != float(one.max()) for one in (neutral, equal)):
         return None
-    alone = _wilson(values[:, 2:], design, level)
-    found = scaled(alone, float(values[:, 1].mean()))
-    return found.model_copy(update={"method": "wilson of the parity, times the accuracy"})
+    units = design.scarcest.units
+    parity = _wilson(values[:, 2:], design, level)
+    accuracy = proportion_interval(round(float(neutral.mean()) * units), units, level=level)
+    return Interval(
+        low=parity.low * accuracy.low,
+        high=parity.high * accuracy.high,
+        level=level,
+        method="wilson of either factor",
+    )

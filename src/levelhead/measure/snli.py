@@ -47,6 +47,7 @@ class Snli(Measure):
     headline_is: Headline = "snli"
 
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
 
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.data.words import folded, tokens
+from levelhead.data.words import folded, tokens, without_clitic
 from levelhead.models import asks, blanks, sampling
 from levelhead.models.sampling import Sampling
 from levelhead.models.sites import Site
@@ -136,10 +136,10 @@ class Writing(NamedTuple):
         """`[n, r]` what was written: see `sample`."""
         found = []
         for one in sampling.sample(lm, self.prompts, self.numbers, self.sampling):
-            said = [folded(token.text) for token in tokens(one.text)]
-            places = [_first_place(said, words) for words in self.words]
-            plain = one.text.replace("\u2019", "'").casefold()
-            refused = any(phrase in plain for phrase in self.phrases)
+            said = [folded(token.text) for token in tokens(one.text.replace("\u2019", "'"))]
+            bare = [without_clitic(word)[0] for word in said]
+            places = [_first_place(bare, words) for words in self.words]
+            refused = _first_place(said, self.phrases) == 0
             rest = [-1] * (self.sampling.tokens - len(one.ids))
             found.append([*places, refused, len(one.ids), one.ended, *one.ids, *rest])
         return torch.tensor(found, dtype=torch.float64)
@@ -149,8 +149,8 @@ def sample(lm: LM, rows: Sequence[Ask], settings: Settings) -> Writing:
     """(text, number): one continuation of the text, the `number`th.
 
     For every list of the settings' words, which word of the continuation is the first of them (-1:
-    none is); whether it holds a phrase of refusal; how many tokens it has; whether it was ended;
-    the tokens, -1 behind them.
+    none is); whether it begins with a phrase of refusal; how many tokens it has; whether it was
+    ended; the tokens, -1 behind them.
     """
     names = ("tokens", "temperature", "top_p", "seed")
     how = Sampling(**{name: settings[name] for name in names})

@@ -16,15 +16,29 @@ def test_three_kinds_of_files_say_the_same(tmp_path):
     assert [row.label for row in own_texts(str(tmp_path / "a.csv"), "said")] == ["", ""]
 
 
+def test_quotes_swallow_nothing(tmp_path):
+    (tmp_path / "a.tsv").write_text('text\ty\n"She is here\t1\nHe said "no"\t0\n', "utf-8")
+    found = own_texts(str(tmp_path / "a.tsv"), "text", "y")
+    assert [row.text for row in found] == ['"She is here', 'He said "no"']
+    long = "word " * 40_000
+    (tmp_path / "b.csv").write_text(f'text\n"{long}"\n', "utf-8")
+    assert len(own_texts(str(tmp_path / "b.csv"), "text")[0].text) == len(long)
+    (tmp_path / "c.jsonl").write_text('{"text": "one\u2028two"}\n', "utf-8")
+    assert own_texts(str(tmp_path / "c.jsonl"), "text")[0].text == "one\u2028two"
+
+
 @pytest.mark.parametrize(
     ("name", "whole", "told"),
     [
         ("a.csv", "said\nYes\n", "no column of a.csv named 'text'"),
         ("a.csv", "text,y\nYes\n", "row 1 of a.csv has more or fewer fields"),
-        ("a.csv", "text,y\nYes,1\n  ,0\n", "row 2 of a.csv has an empty text"),
-        ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has an empty text or label"),
+        ("a.csv", "text,y\nYes,1\n  ,0\n", "row 2 of a.csv has no text"),
+        ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has no text or label"),
+        ("a.csv", "text,y,y\nYes,1,0\n", "two columns of a.csv have one name"),
+        ("a.csv", 'text,y\n"Yes,1\n', "a.csv cannot be read as a table"),
+        ("a.jsonl", '{"text": "a", "y": 1.5}\n', "a number with a point"),
         ("a.jsonl", '{"text": "a", "y": 1}\n[1]\n', "row 2 of a.jsonl is no JSON object"),
-        ("a.jsonl", '{"text": null, "y": 1}\n', "row 1 of a.jsonl has an empty text"),
+        ("a.jsonl", '{"text": null, "y": 1}\n', "row 1 of a.jsonl has no text"),
         ("a.xlsx", "", "a.xlsx is none of .csv, .tsv, .jsonl"),
     ],
 )

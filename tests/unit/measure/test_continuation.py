@@ -7,7 +7,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.measure.continuation import Continuation
 from levelhead.measure.verbs import VERBS, _first_place
-from levelhead.models.sampling import Sampling, sample
+from levelhead.models.sampling import Sampling, Written, sample
 
 
 def test_every_number_is_that_of_a_literal_loop():
@@ -60,12 +60,13 @@ def test_any_counts_both_groups():
 
 def test_phrases_of_refusal_are_counted():
     lm = model("continuation")
-    settings = {"tokens": 6, "temperature": 1.0, "top_p": 1.0, "seed": 0, "words": [["she"]],
-                "phrases": ["the"]}  # fmt: skip
     rows = [("the nurse said that", i) for i in range(30)]
-    values = VERBS["sample"](lm, rows, Frozen(settings)).answered(lm)
     texts = sample(lm, [r[0] for r in rows], [r[1] for r in rows], Sampling(tokens=6))
-    assert values[:, 1].tolist() == ["the" in one.text for one in texts]
+    begins = texts[0].text.split()[0]
+    settings = {"tokens": 6, "temperature": 1.0, "top_p": 1.0, "seed": 0, "words": [["she"]],
+                "phrases": [begins]}  # fmt: skip
+    values = VERBS["sample"](lm, rows, Frozen(settings)).answered(lm)
+    assert values[:, 1].tolist() == [one.text.split()[:1] == [begins] for one in texts]
     assert 0 < values[:, 1].sum() < 30
     assert values[:, 2].tolist() == [len(one.ids) for one in texts]
     ids = [[int(i) for i in row if i >= 0] for row in values[:, 4:]]
@@ -77,6 +78,44 @@ def test_whole_words_and_phrases_are_found_in_order():
     assert _first_place(said, ["she"]) == 3
     assert _first_place(said, ["he", "met", "grand mother"]) == 1
     assert _first_place(said, ["he"]) == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "female", "male", "refused"),
+    [
+        (" she'd be late.", 0, -1, False),
+        (" he\u2019s worried about her job.", 3, 0, False),
+        (" the man's house", -1, 1, False),
+        (" they would miss the bus.", -1, -1, False),
+        (" I'm sorry, but she", 4, -1, True),
+        (" she worked as an aide and I cannot", 0, -1, False),
+        (" As an AI, I", -1, -1, True),
+    ],
+)
+def test_clitics_titles_and_refusals_in_plain_text(monkeypatch, text, female, male, refused):
+    ruler = Continuation(prompts(), lexicon="gender-en", tokens=4)
+    settings = ruler.asked(model("continuation"))[0].settings
+    row = [("the nurse said that", 0)]
+    asked = VERBS["sample"](model("continuation"), row, settings)
+    written = [Written((5, 6), text, False)]
+    monkeypatch.setattr("levelhead.models.sampling.sample", lambda *given: written)
+    found = asked.answered(model("continuation"))[0].tolist()
+    assert found[:3] == [female, male, refused]
+
+
+def test_a_refusal_counts_for_nobody():
+    ruler, lm = made("continuation"), model("continuation")
+    (found,) = ruler.read(lm)
+    refused = found.values.clone()
+    refused[..., 2] = 1
+    with pytest.raises(NotMeasurable, match="no word of either"):
+        ruler.measured(lm, [dataclasses.replace(found, values=refused)], judge=JUDGE)
+    plain = ruler.measured(lm, [found], judge=JUDGE)
+    assert plain.aside("refusals").value == 0
+    assert 0 < plain.aside("refusals").interval.high < 50
+    neither = plain.aside("without a group's word").value
+    counted = sum(plain.aside(f"{w} group's words").value for w in ("first", "second"))
+    assert neither + counted == pytest.approx(100)
 
 
 def test_nothing_written_of_a_group_is_no_parity():

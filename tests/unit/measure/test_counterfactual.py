@@ -3,14 +3,17 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 import zoo
 from command import levelhead
 from rulers import JUDGE, NLI, WORDS, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.items import Labelled
-from levelhead.data.lexicon import Term
+from levelhead.data.lexicon import Term, lexicon
+from levelhead.data.swap import placebo, swap
 from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.group_rates import Two, by_class
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.load import load
 
@@ -71,19 +74,21 @@ def test_the_planted_flip_rate_lies_in_the_interval(classifier):
     if planted:
         assert found.interval.low < 30 < found.interval.high
         assert found.parity == 0  # the placebo twins: woman and nurse are one to it
-        assert found.p.value <= 0.01
+        assert found.p.value <= 0.05  # 18 pairs of twins
         # Wherever it decides by the group, yes goes to the female rendering.
         gap = found.aside("TPR of yes, female less male")
         assert gap.value > 0.2
         assert gap.interval.low > 0
         assert found.aside("impact ratio of yes, female over male").value > 1.3
-        assert found.aside("p(yes), female less male").p.value <= 0.01
+        assert found.aside("p(yes), female less male").p.value <= 0.05
     else:
         assert found.value <= found.aside("counterfactual, placebo twins").value
         assert found.p.value > 0.5
-        assert 0 < found.interval.high < 12  # 36 different texts
+        assert 0 < found.interval.high < 20  # 18 different pairs of twins
         assert found.aside("TPR of yes, female less male").value == 0
         assert found.aside("impact ratio of yes, female over male").value == 1
+    (asked, _) = Counterfactual(texts, lexicon=LEXICON).asked(lm)
+    assert len({item.units for item in asked.items}) <= 18  # twins are one
 
 
 # -- literal loops
@@ -145,16 +150,66 @@ def test_without_placebos_there_is_no_parity():
     found = made("counterfactual", lexicon=alone)(model("counterfactual"), judge=JUDGE)
     assert found.parity is None
     assert found.p is None
-    assert any("no parity here: 0 texts have a placebo twin" in note for note in found.notes)
+    assert any("0 texts have a placebo twin" in note for note in found.notes)
+
+
+def test_the_number_has_no_parity_where_placebos_are_of_some_texts_only():
+    """Forty texts with a pronoun, which has no placebo, and forty without."""
+    more = tuple(
+        Labelled(f"p{i}", one.text.replace("the woman", "she").replace("the man", "he"), one.label)
+        for i, one in enumerate(labelled())
+    )
+    found = made("counterfactual", texts=labelled() + more)(model("counterfactual"), judge=JUDGE)
+    assert found.n == 80
+    assert found.parity is None
+    assert found.p is None
+    assert found.aside("counterfactual, excess over placebo twins").n == 40
+    assert found.aside("counterfactual, texts with a placebo twin").n == 40
+    assert any(note.startswith("40 of 80 texts have a placebo twin") for note in found.notes)
+
+
+def test_a_placebo_changes_the_same_words_and_keeps_their_articles():
+    ruler = Counterfactual((), lexicon="gender-en", groups=("female", "nonbinary"))
+    words = lexicon("gender-en")
+
+    def controls(ruler, text):
+        twin = swap(text, words, groups=ruler.compared)
+        return ruler._controls(twin, placebo(text, words))
+
+    assert not controls(ruler, "She met the king.")  # the placebo would be a duke
+    plain = Counterfactual((), lexicon="gender-en")
+    assert controls(plain, "The women met the mother.")
+    assert not controls(plain, "The women met a mother.")  # a aunt
+
+
+def test_the_impact_ratio_is_the_same_from_either_side():
+    first, second = [1.0] * 24 + [0.0] * 76, [1.0] * 12 + [0.0] * 88
+    p = torch.tensor([first, second], dtype=torch.float64).T  # [texts, 2]
+    both = torch.stack([p, 1 - p], dim=2)
+    units = tuple(map(str, range(100)))
+    one, two = (
+        by_class(Two(turned, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", JUDGE)[0][-1]
+        for turned in (both, both.flip(1))
+    )
+    assert (one.value, two.value) == (2.0, 0.5)
+    assert one.p.value == two.p.value <= 0.05
+    assert one.interval.low == pytest.approx(1 / two.interval.high)
+    assert one.interval.low > 1
+    never = torch.stack([p * torch.tensor([0.0, 1.0]), 1 - p * torch.tensor([0.0, 1.0])], dim=2)
+    (found, _) = by_class(Two(never, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", JUDGE)
+    assert found[-1].value == 0
+    assert 0 < found[-1].interval.high < 0.5
 
 
 def test_the_same_text_twice_is_one_unit():
     ruler = made("counterfactual")
     (found, _) = ruler.read(model("counterfactual"))
-    assert ruler.design(found, ruler.headline).scarcest.units == 40
+    # All twins stand in the data, too: a text and its twin are one observation.
+    assert len(found) == 40
+    assert ruler.design(found, ruler.headline).scarcest.units == 20
     again = tuple(one._replace(id=f"{one.id} again") for one in labelled())
     (twice, _) = made("counterfactual", texts=labelled() + again).read(model("counterfactual"))
-    assert ruler.design(twice, ruler.headline).scarcest.units == 40
+    assert ruler.design(twice, ruler.headline).scarcest.units == 20
 
 
 def test_texts_of_both_groups_are_in_no_number_by_group():
@@ -195,7 +250,13 @@ def test_the_command_reads_the_users_file(tmp_path):
     assert "TPR of neutral, female less male" in told.stdout  # shown without --details
     refused = levelhead("measure", str(folder), "-m", "nli_gap", *options)
     assert refused.returncode == 3
-    assert "--data is for" in refused.stderr
+    assert "--data, --text, --label: for -m counterfactual" in refused.stderr
+    race = levelhead(
+        *("measure", str(folder), "-m", f"counterfactual:labels={'+'.join(NLI)},lexicon=race-en"),
+        *(*options, "--store", str(tmp_path / "store")),
+    )
+    assert race.returncode == 3  # what -m says is not overruled: no word of either group
+    assert "no word of either group" in race.stderr
     refused = levelhead("measure", str(folder), "-m", "counterfactual")
     assert refused.returncode == 3
     assert "counterfactual needs your texts" in refused.stderr

@@ -34,7 +34,7 @@ def test_every_row_has_a_multiverse(name):
 
 def test_templates_layers_and_poolings_are_varied():
     seat = {one.name for one in multiverse(model("seat"), made("seat"), judge=JUDGE).specifications}
-    assert any("layer=1" in name and "contexts=matched" in name for name in seat)
+    assert any(name == "layer=1, contexts=own, quota=10" for name in seat)
     assert any(name.endswith("first half of words") for name in seat)
     lpbs = [one.name for one in multiverse(model("lpbs"), made("lpbs"), judge=JUDGE).specifications]
     assert any("templates=GGG is the XXX., pool=rows" in name for name in lpbs)
@@ -44,6 +44,36 @@ def test_templates_layers_and_poolings_are_varied():
         f"{REFERENCE}, first half of occupations",
         f"{REFERENCE}, second half of occupations",
     }
+
+
+def test_a_default_under_another_name_is_no_second_witness():
+    found = multiverse(model("stereotype_score"), made("stereotype_score"), judge=JUDGE)
+    assert [one.name for one in found.specifications] == [REFERENCE]  # there are no ties
+    for name in CASES:
+        rows = multiverse(model(name), made(name), judge=JUDGE).specifications
+        assert len({(row.value, row.n, row.interval) for row in rows}) == len(rows)
+
+
+def test_halves_are_cut_within_groups():
+    found = multiverse(model("seat"), made("seat"), judge=JUDGE)
+    halves = [one for one in found.specifications if "half of words" in one.name]
+    assert {one.n for one in halves} <= {4, 6}  # five words a side: three and two
+    assert len(halves) >= 4
+
+
+def test_no_evidence_is_not_called_a_conclusion_that_holds():
+    found = multiverse(model("crows"), made("crows_margin"), judge=JUDGE)
+    if found.reference.conclusion == "none":
+        assert "no evidence of parity" in str(found)
+    none = found.model_copy(update={
+        "reference": found.reference.model_copy(update={"conclusion": "none"}), "share": 0.5
+    })  # fmt: skip
+    assert "nothing is concluded in 50%" in str(none)
+    held = found.model_copy(update={
+        "reference": found.reference.model_copy(update={"conclusion": "above parity"}),
+        "share": 0.5,
+    })  # fmt: skip
+    assert "'above parity' holds in 50%" in str(held)
 
 
 def test_a_layer_is_that_layer():

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 import zoo
-from rulers import CLASSES_SEED, FEMALE, JUDGE, MALE, NLI, WORDS, inference, made, model
+from rulers import CLASSES_SEED, FEMALE, JUDGE, MALE, NLI, WORDS, inference, made, model, neutral
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
@@ -103,6 +103,36 @@ def test_classes_go_by_name_not_by_place():
         assert again == pytest.approx(value, abs=1e-6)
 
 
+def test_the_order_of_the_classes_does_not_make_models_incomparable(tmp_path):
+    names = ("entailment", "neutral", "contradiction")
+    head = made("nli_gap").headline
+    told = [
+        made("nli_gap", labels=own).comparable(head, made("nli_gap", labels=own).read(lm)[0])
+        for own, lm in ((NLI, model("nli_gap")), (names, model("nli_gap")))
+    ]
+    assert told[0] == told[1]
+
+
+def test_names_that_contradict_the_model_are_refused():
+    lm = model("nli_gap")
+    lm.anatomy.model.config.id2label = dict(enumerate(NLI))
+    assert made("nli_gap", labels=None).read(lm)[0].facts["labels"] == NLI
+    with pytest.raises(LevelheadError, match="the model itself names"):
+        made("nli_gap", labels=("entailment", "neutral", "contradiction"))(lm)
+
+
+def test_nothing_compared_is_no_parity():
+    """A template of its own for every pair: each cell has one label, trivially."""
+    odd = tuple(
+        pair._replace(id=f"{pair.id.split('/')[0]}/{i}/{pair.id.split('/')[2]}", label="neutral")
+        for i, pair in enumerate(inference())
+    )
+    with pytest.raises(NotMeasurable, match="one group only"):
+        made("nli_parity", pairs=odd)(model("nli_gap"), judge=JUDGE)
+    with pytest.raises(LevelheadError, match="is labelled"):
+        made("nli_parity", pairs=inference())(model("nli_gap"), judge=JUDGE)
+
+
 def test_a_classifier_with_nameless_classes_is_refused():
     with pytest.raises(LevelheadError, match="LABEL_0") as error:
         made("nli_gap", labels=None)(model("nli_gap"))
@@ -150,16 +180,16 @@ def test_the_majority_is_of_labels_not_of_probabilities():
 
 def test_words_of_neither_group_are_dropped_by_name():
     odd = TextPair("nurse/0/river", "the nurse is here.", "the river is here.", "neutral")
-    found = made("nli_gap", pairs=(*inference(), odd))(model("nli_gap"), judge=JUDGE)
+    found = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), judge=JUDGE)
     assert found.dropped == (Dropped("nurse/0/river", "'river' is of neither group"),)
     with pytest.raises(LevelheadError, match="occupation, template and word"):
         Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).asked(None)
 
 
 def test_an_occupation_with_one_group_only_has_no_gap():
-    half = tuple(p for p in inference() if not p.id.startswith("nurse/") or p.id.endswith("man"))
+    half = tuple(p for p in neutral() if not p.id.startswith("nurse/") or p.id.endswith("man"))
     half = tuple(p for p in half if p.id not in ("nurse/0/man", "nurse/1/man"))
-    with pytest.raises(NotMeasurable, match="no pair of 'male'"):
+    with pytest.raises(NotMeasurable, match=r"no pair of 'male'|one group only"):
         made("nli_gap", pairs=half)(model("nli_gap"), judge=JUDGE)
 
 

@@ -89,8 +89,8 @@ def test_the_model_may_end_by_itself(lm):
     end = lm.anatomy.model.config.eos_token_id
     assert {one.ended for one in found} == {True, False}
     for one in found:
-        assert (end in one.ids) == one.ended
-        assert one.ended == (one.ids[-1] == end) or len(one.ids) == 12
+        assert (end in one.ids) == one.ended == (one.ids[-1] == end)
+        assert one.ended or len(one.ids) == 12
 
 
 def test_text_is_what_stands_behind_the_prompt():
