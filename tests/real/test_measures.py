@@ -13,14 +13,24 @@ import numpy as np
 import pytest
 import torch
 from assets import asset
+from classifiers import cola_classifier, snli_classifier
 from command import levelhead
 
 from levelhead.data.datasets import dataset
+from levelhead.data.items import Labelled
+from levelhead.data.published import kurita
 from levelhead.measure.aspects import Judge
+from levelhead.measure.continuation import Continuation
 from levelhead.measure.crows import Crows
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.lpbs import Lpbs, scores
+from levelhead.measure.nli import Nli
+from levelhead.measure.prompted import pieces_of
+from levelhead.measure.snli import Snli
+from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.measure.strength import Contrast, Strength
-from levelhead.measure.table import MEASURES, parsed
+from levelhead.measure.table import MEASURES, parsed, parsed_all
+from levelhead.models.finetune import Tuning
 from levelhead.models.load import load
 
 QUICK = Judge(draws=199, permutations=199)
@@ -125,6 +135,106 @@ def test_strength_and_distance_are_those_its_makers_measured(minibert):
     assert round(parsed("distance:part=dev")(minibert, judge=QUICK).value, 3) == 0.188
 
 
+def test_lpbs_is_that_of_a_literal_loop(minibert):
+    ruler = Lpbs("math_arts")
+    (found,) = ruler.read(minibert)
+    own = {item.id: row for item, row in zip(found.items, scores(found), strict=True)}
+    assert len(own) == 17  # Shakespear is cut into tokens, not left out
+    encode = minibert.tokens.tokenizer
+
+    def log_odds(text, groups):
+        ids = encode(text, return_tensors="pt")["input_ids"]
+        place = (ids[0] == minibert.tokens.mask).nonzero()[0]
+        with torch.no_grad():
+            p = minibert.anatomy.model(ids).prediction_logits[0, place[0]].double().softmax(-1)
+        words = encode.get_vocab()
+        male, female = (sum(float(p[words[word]]) for word in side) for _, side in groups)
+        return math.log(male) - math.log(female)
+
+    for side, word in (("math", "algebra"), ("math", "numbers"), ("arts", "poetry")):
+        for t, template in enumerate(kurita()[0]):
+            text = template.text.replace("GGG", "[MASK]")
+            shown = log_odds(text.replace("XXX", word), template.groups)
+            prior = log_odds(text.replace("XXX", "[MASK]"), template.groups)
+            assert float(own[f"{side}: {word}"][1 + t]) == pytest.approx(shown - prior, abs=1e-4)
+    compat = Lpbs("math_arts", kurita_compat=True)
+    asked = compat.asked(minibert)[0].items
+    assert [item.id for item in asked if item.cannot] == ["arts: Shakespear"]
+
+
+def test_stereoset_is_that_of_a_literal_loop(minibert):
+    rows = [one for one in dataset("stereoset").items("dev") if one.kind == "intrasentence"]
+    ruler = StereoSet(tuple(rows[::150]), headline_is="stereotype_margin")
+    (found,) = ruler.read(minibert)
+    encode, several = minibert.tokens.tokenizer, 0
+    for item, row in zip(found.items, margins(found), strict=True):
+        own = next(one for one in rows if one.id == item.id)
+        logs = []
+        for ending in (own.stereotype, own.anti_stereotype, own.unrelated):
+            text, word = word_of(own.context.strip(), ending)
+            before, after = (
+                encode(part, add_special_tokens=False)["input_ids"] for part in text.split("[MASK]")
+            )
+            pieces = encode(word, add_special_tokens=False)["input_ids"]
+            several += len(pieces) > 1
+            chances = []
+            for i, piece in enumerate(pieces):
+                middle = [*pieces[:i], minibert.tokens.mask]
+                ids = [encode.cls_token_id, *before, *middle, *after, encode.sep_token_id]
+                with torch.no_grad():
+                    logits = minibert.anatomy.model(torch.tensor([ids])).prediction_logits
+                chances.append(float(logits[0, 1 + len(before) + i].double().softmax(-1)[piece]))
+            logs.append(math.log(sum(chances) / len(chances)))
+        assert float(row[0]) == pytest.approx(logs[0] - logs[1], abs=1e-4)
+        assert float(row[2]) == pytest.approx(logs[0] - logs[2], abs=1e-4)
+    assert len(found) >= 10
+    assert several >= 3
+
+
+def test_every_row_of_stereoset_can_be_asked_but_two(minibert):
+    whole = StereoSet()
+    cannot = [item.id for item in whole.asked(minibert)[0].items if item.cannot]
+    assert cannot == ["dev-2317", "dev-3867"]
+    assert len(whole.items) == 2106
+    assert len({item.target for item in whole.items}) == 79
+    assert len(StereoSet(kind="intersentence").items) == 2123
+
+
+def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
+    ruler = Continuation(k=100, tokens=1)
+    found = ruler(stories, judge=QUICK)
+    texts = [ruler.template.replace("{occupation}", name) + " [MASK]" for name in ruler.occupations]
+    for name, group in (("first group's words", "female"), ("second group's words", "male")):
+        words = [word for word in ruler._words(group) if len(pieces_of(stories, word)) == 1]
+        exact = 100 * float(stories.fill(texts, words).exp().sum(1).mean())
+        told = found.aside(name)
+        assert told.interval.low <= exact <= told.interval.high
+        assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 4000) ** 0.5)
+        assert exact > 1
+
+
+def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
+    lm = load(snli_classifier(640, tuning=Tuning(epochs=1)))
+    own = tuple(list(dataset("snli").items("dev"))[:300])
+    found = Snli(own)(lm, judge=QUICK)
+    assert found.n == 300
+    assert found.dropped == ()
+    occupations = tuple(one for one in Nli().items if one.id.split("/")[0] in ("nurse", "doctor",
+                        "teacher", "soldier", "chef", "lawyer"))  # fmt: skip
+    told = Nli(occupations)(lm, judge=QUICK)
+    assert told.n == 6 * 66
+    assert told.value == pytest.approx(
+        told.aside("nli_accuracy").value * told.aside("nli_parity").value
+    )
+
+
+@pytest.mark.slow
+def test_the_classifier_of_the_real_results_knows_inference():
+    found = Snli()(load(snli_classifier()), judge=QUICK)
+    assert found.n == 9824
+    assert found.value > 78
+
+
 # -- null behaviour
 
 RULERS = (
@@ -138,11 +248,23 @@ RULERS = (
     "cloze_probability:backgrounds=1",
     "cloze_relative:backgrounds=1",
     "cloze_top:backgrounds=1",
+    "lpbs",
+    "stereotype_score:bias=profession",
+    "stereotype_margin:bias=profession",
 )
+OF_OTHERS = ("continuation:k=5,tokens=6", "counterfactual", "counterfactual_shift")
+"""Those that minibert cannot answer: a causal model's, and a classifier's of the user's texts."""
 
 
 def test_every_ruler_with_a_parity_is_relabelled():
-    assert {name.partition(":")[0] for name in RULERS} == set(MEASURES) - {"pppl", "ppl"}
+    tested = {name.partition(":")[0] for name in (*RULERS, *OF_OTHERS)}
+    without = set()
+    for name, row in MEASURES.items():
+        made = row.make(**dict(row.options))
+        head = made.headline
+        if head.parity is None and head.lean is None and not made.controlled:
+            without.add(name)
+    assert tested == set(MEASURES) - without
 
 
 def relabelled(tested, rng):
@@ -160,9 +282,9 @@ def relabelled(tested, rng):
     return turned
 
 
-def alarms(lm, name, relabellings):
-    ruler = parsed(name)
-    tested = ruler.tested(ruler.read(lm))
+def alarms(lm, name, relabellings, own=None, store=None):
+    (ruler,) = parsed_all(name, own)
+    tested = ruler.tested(ruler.read(lm, store=store))
     rng = np.random.default_rng(11)
     found = 0
     for i in range(relabellings):
@@ -180,6 +302,26 @@ def alarms(lm, name, relabellings):
 @pytest.mark.parametrize("name", RULERS)
 def test_relabelled_data_raise_few_alarms(minibert, name):
     assert alarms(minibert, name, 200) <= 18  # 9%: five expected, and three deviations of that
+
+
+def test_relabelled_samples_raise_few_alarms(stories):
+    assert alarms(stories, OF_OTHERS[0], 200) <= 18
+
+
+@pytest.mark.parametrize("name", OF_OTHERS[1:])
+def test_relabelled_twins_raise_few_alarms(name):
+    """Texts that speak of people by nouns: pronouns have no placebo."""
+    lm = load(cola_classifier(320, tuning=Tuning(threads=1)))
+    nouns = ("mother", "women", "king", "boys", "sister", "father", "wife", "men")
+    verbs = ("left", "met the teacher", "is here", "saw that", "was asked to go", "gave it up")
+    texts = tuple(
+        Labelled(f"{noun} {verb}", f"The {noun} {verb}.", "1") for noun in nouns for verb in verbs
+    )
+    # So little trained, it calls all of them acceptable: let it be strict enough to call half so.
+    said = lm.classify([one.text for one in texts])
+    with torch.no_grad():
+        lm.anatomy.model.classifier.bias[1] -= (said[:, 1] - said[:, 0]).median()
+    assert alarms(lm, name, 200, {"texts": texts}, store=f"memory://{name}") <= 18
 
 
 # -- the same command, interrupted or not
