@@ -34,7 +34,7 @@ from levelhead.measure.aspects import Judge
 from levelhead.measure.readouts import _question, read
 from levelhead.measure.run import run
 from levelhead.measure.table import parsed
-from levelhead.measure.verbs import SHARD
+from levelhead.measure.verbs import shard_size
 from levelhead.models.batches import padded
 from levelhead.models.load import load
 from levelhead.models.readings import LogProbs, TopWords
@@ -71,7 +71,7 @@ def batches(lm, asked) -> list:
     """The batches that reading a piece runs: rows and which of them."""
     content = {content_hash(ask): ask for item in asked.items for ask in item.asks}
     found = []
-    for shard in shards(content, size=SHARD[asked.verb]):
+    for shard in shards(content, size=shard_size(lm, asked.verb)):
         rows = [content[key] for key in shard.items]
         question, _ = _question(lm, asked.verb, rows, asked.settings)  # as reading drops rows
         reading = question.reading

@@ -230,7 +230,29 @@ def page(folder: Path) -> str:
                 notes += [f"    - {note}" for note in one["notes"]]
                 notes += [f"    - {beside(part)}" for part in one["beside"]]
         lines += ["", "Beside the numbers:", "", *notes]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *beside_peers(folder)]) + "\n"
+
+
+def beside_peers(folder: Path) -> list[str]:
+    """What benchmarks/peers.py printed, if its last line was kept in the folder."""
+    path = folder / "peers.json"
+    if not path.exists():
+        return []
+    told = json.loads(path.read_text())
+    harness, scorer = told["lm_eval"], told["minicons"]
+    return [
+        "",
+        "## Beside the peers",
+        "",
+        "`python benchmarks/peers.py` (one thread, float32, batches of 32, one model in memory):",
+        "",
+        f"- lm-evaluation-harness, all {harness['pairs']} CrowS pairs with SmolLM2-135M: largest",
+        f"  relative difference of a log-likelihood {harness['difference']:.1e}; CPU seconds after",
+        f"  loading {harness['seconds_levelhead']} (levelhead) and {harness['seconds_lm_eval']}",
+        f"  (lm-eval), ratio {harness['ratio']}.",
+        f"- minicons, pseudo-log-likelihoods of {scorer['texts']} sentences by minibert: largest",
+        f"  relative difference {scorer['difference']:.1e}.",
+    ]
 
 
 def row(measure: str, one: dict, seconds: float) -> str:

@@ -26,7 +26,7 @@ from levelhead.engine.jobs import complete
 from levelhead.engine.shards import shards
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
-from levelhead.measure.verbs import SHARD, VERBS
+from levelhead.measure.verbs import VERBS, shard_size
 from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measure.readouts:answers"
-REVISION = 2
+REVISION = 3
 """Raised when the numbers of a shard change, so that stored ones are not taken for new."""
 NO_FACTS = Frozen({})
 MEMORY = "memory://levelhead-readouts"
@@ -228,7 +228,7 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
         hashes.append(own)
     units: list[Unit] = []
     place: dict[str, tuple[int, int]] = {}
-    for number, shard in enumerate(shards(content, size=SHARD[asked.verb])):
+    for number, shard in enumerate(shards(content, size=shard_size(lm, asked.verb))):
         spec = {
             "model": _key(lm),
             "verb": asked.verb,

@@ -189,3 +189,10 @@ SHARD: dict[Verb, int] = {
     "sample": 32,
 }
 """Questions in a shard, about: a few seconds of work, lost if it is interrupted."""
+ROWS = 8
+"""A masked model is asked for a text in as many rows as it has tokens, a causal one in one."""
+
+
+def shard_size(lm: LM, verb: Verb) -> int:
+    """How many questions a shard has: of more, batches are of texts of like length."""
+    return SHARD[verb] * (ROWS if verb == "score" and lm.anatomy.cls.causal else 1)

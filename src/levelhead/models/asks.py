@@ -83,14 +83,18 @@ def continuing(
     """A causal model's log-probability: every token is read at the position before it."""
     encoded = lm.tokens.encode(texts)
     scored = _scored(lm, encoded, texts, spans) if places is None else places
-    wanted = [[i for i in one if i > 0] for one in scored]
+    wanted = [sorted(i for i in one if i > 0) for one in scored]
     _check_scored(wanted, texts)
     targets = tuple(
         tuple(Target(i - 1, (one.row.ids[i],), (0,)) for i in positions)
         for one, positions in zip(encoded, wanted, strict=True)
     )
-    reading = Reading(_rows(encoded), LogProbs(targets, columns=1))
-    return reading, [len(positions) for positions in wanted]
+    # Nothing is read at the last token that is scored, nor behind it.
+    rows = tuple(
+        Row(one.row.ids[: positions[-1]], one.row.types and one.row.types[: positions[-1]])
+        for one, positions in zip(encoded, wanted, strict=True)
+    )
+    return Reading(rows, LogProbs(targets, columns=1)), [len(positions) for positions in wanted]
 
 
 def masking(

@@ -1,11 +1,11 @@
 import hashlib
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import zoo
+from vocabularies import byte_level
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits import HeadScale
@@ -95,16 +95,12 @@ def test_the_model_may_end_by_itself(lm):
 
 def test_text_is_what_stands_behind_the_prompt():
     """A token that continues the prompt's last word is no word of its own."""
-    pieces = {1: "that", 2: "she", 3: " she", 4: " is", 5: "."}
-
-    def decode(ids, *, skip_special_tokens):
-        assert skip_special_tokens
-        return "".join(pieces[i] for i in ids)
-
-    told = SimpleNamespace(tokens=SimpleNamespace(tokenizer=SimpleNamespace(decode=decode)))
-    assert _behind(told, Row((1,), None), [2, 4]) == " is"
-    assert _behind(told, Row((1,), None), [3, 4]) == " she is"
-    assert _behind(told, Row((1, 5), None), [2]) == "she"
+    own = byte_level(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
+    ids = [one.row.ids[1:-1] for one in own.tokens.encode(["the", " man", "man is", "the.", "her"])]
+    the, man, glued, end, her = ids
+    assert _behind(own, Row(the, None), [*man]) == " man"
+    assert _behind(own, Row(the, None), [*glued]) == " is"  # "theman is"
+    assert _behind(own, Row(end, None), [*her]) == "her"
 
 
 def test_what_cannot_be_continued_is_refused(lm):
