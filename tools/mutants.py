@@ -46,6 +46,7 @@ PUT = f"{UNIT}/test_stereoset.py::test_words_are_scored_as_in_a_literal_loop"
 SWAPPED = f"{UNIT}/test_counterfactual.py::test_every_number_is_that_of_a_literal_loop"
 PLANTED = f"{UNIT}/test_counterfactual.py::test_the_planted_flip_rate_lies_in_the_interval"
 WRITTEN = f"{UNIT}/test_continuation.py::test_every_number_is_that_of_a_literal_loop"
+EARLIER = f"{UNIT}/test_continuation.py::test_the_group_whose_word_comes_first_counts"
 ONE_TOKEN = f"{UNIT}/test_continuation.py::test_one_token_has_the_exact_mass_of_the_next_token"
 DRAWN = (
     "tests/unit/models/test_sampling.py::test_each_token_is_drawn_from_the_models_own_probabilities"
@@ -111,8 +112,7 @@ MUTANTS = (
            NLI),
     Mutant("measure/continuation.py", "return (first - second) / (first + second)",
            "return (first - second) / len(own)", WRITTEN),
-    Mutant("measure/continuation.py", "(first < second)", "(first > second)", WRITTEN),
-    Mutant("models/sampling.py", "right=True", "right=False", DRAWN),
+    Mutant("measure/continuation.py", "(first < second)", "(first > second)", EARLIER),
     Mutant("models/sampling.py", "p = (log_probs.double() / sampling.temperature).softmax(-1)",
            "p = (log_probs.double() / sampling.temperature).softmax(-1).sqrt()", ONE_TOKEN),
     Mutant("measure/agreement.py", "stats.rankdata(column)", "column", RANKS),

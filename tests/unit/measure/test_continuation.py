@@ -50,6 +50,17 @@ def test_one_token_has_the_exact_mass_of_the_next_token():
         assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 2000) ** 0.5)
 
 
+def test_the_group_whose_word_comes_first_counts():
+    ruler, lm = made("continuation"), model("continuation")
+    (found,) = ruler.read(lm)
+    both = found.values.clone()
+    both[..., 0], both[..., 1], both[..., 2] = 0, 3, 0
+    counts = ruler.counts(dataclasses.replace(found, values=both))
+    assert counts[:, 1:3].tolist() == [[8.0, 0.0]] * len(found)
+    every = made("continuation", mark="any").counts(dataclasses.replace(found, values=both))
+    assert every[:, 1:3].tolist() == [[8.0, 8.0]] * len(found)
+
+
 def test_any_counts_both_groups():
     lm = model("continuation")
     first = made("continuation", tokens=8)(lm, judge=JUDGE)
