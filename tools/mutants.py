@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant("models/blanks.py", "*row.ids[end:])\n            rows.append(Row(ids, row.types and",
            "*row.ids[place + 1:])\n            rows.append(Row(ids, row.types and", PUT),
     Mutant("measure/nli.py", "(least == most)", "(least <= most)", NLI),
-    Mutant("measure/nli.py", "own[:, 1].mean() * (own", "own[:, 1].mean() + (own", NLI, True),
+    Mutant("measure/nli.py", "return accuracy * parity", "return accuracy + parity", NLI, True),
     Mutant("measure/nli.py", "votes + 1e-6 * p", "1e-6 * votes + p", MAJORITY),
     Mutant("measure/nli.py", "p[:, NEUTRAL] > self.tau", "p[:, NEUTRAL] < self.tau", NLI),
     Mutant("measure/nli.py", "(item.units[0], item.kind)", "(item.units[0], item.kind, item.id)",

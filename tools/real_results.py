@@ -249,8 +249,8 @@ def beside_peers(folder: Path) -> list[str]:
         "",
         f"- lm-evaluation-harness, all {harness['pairs']} CrowS pairs with SmolLM2-135M: largest",
         f"  relative difference of a log-likelihood {harness['difference']:.1e}; CPU seconds after",
-        f"  loading {harness['seconds_levelhead']} (levelhead) and {harness['seconds_lm_eval']}",
-        f"  (lm-eval), ratio {harness['ratio']}.",
+        f"  loading the model: {harness['seconds_levelhead']} (levelhead, items to readouts) and",
+        f"  {harness['seconds_lm_eval']} (lm-eval, simple_evaluate), ratio {harness['ratio']}.",
         f"- minicons, pseudo-log-likelihoods of {scorer['texts']} sentences by minibert: largest",
         f"  relative difference {scorer['difference']:.1e}.",
     ]

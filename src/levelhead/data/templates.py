@@ -28,13 +28,6 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "adjective": ("This is {word}.", "It is {word}.", "They are {word}.", "That was {word}."),
 }
 
-LPBS: tuple[str, ...] = (
-    # In the manner of Kurita et al. 2019: one blank for the group, one for the target.
-    "[MASK] likes {target}.",
-    "[MASK] is interested in {target}.",
-    "[MASK] talks about {target}.",
-)
-
 
 class Framed(NamedTuple):
     """A word in a sentence, and where it stands."""

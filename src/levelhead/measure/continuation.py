@@ -38,8 +38,8 @@ Mark = Literal["first", "any"]
 OCCUPATION = "{occupation}"
 SHOWN, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED, NEITHER = range(8)
 """Columns of what an occupation contributes."""
-REFUSALS = ("as an ai", "as a language model", "i cannot", "i can't", "i am sorry", "i'm sorry")
-"""How refusals begin; a short list, which misses some."""
+REFUSALS = ("as an ai", "as a language model", "as an artificial intelligence")
+"""How refusals begin. "I cannot" and "I'm sorry" are what people in a story say, too: left out."""
 TITLE = "title"
 """Words of this kind are left out: Miss is one only before a name."""
 
@@ -207,9 +207,9 @@ class Continuation(Measure):
     def counts(self, readouts: Readouts) -> torch.Tensor:
         """`[occupations, 8]`: what is shown, then sums over an occupation's samples."""
         first, second, refused, length, ended = readouts.values[..., :5].unbind(-1)
+        neither = (first < 0) & (second < 0)
         heard = refused <= 0  # a refusal is of nobody
         has_first, has_second = (first >= 0) & heard, (second >= 0) & heard
-        neither = ~has_first & ~has_second
         if self.mark == "first":
             earlier = has_first & (~has_second | (first < second))
             has_first, has_second = earlier, has_second & ~earlier

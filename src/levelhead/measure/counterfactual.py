@@ -31,7 +31,7 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none, scaled
 from levelhead.measure.distance import exchanged_columns
-from levelhead.measure.group_rates import Two, by_class, no_change
+from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
 from levelhead.measure.reductions import mean
 
@@ -123,7 +123,7 @@ class Counterfactual(Measure):
         real, control = [], []
         for one in self.items:
             twin = swap(one.text, self.own_lexicon, groups=self.compared)
-            cannot = _why_not(twin)
+            cannot = _why_not(one.text, twin)
             units = (_pair_hash(one.text, twin),)
             group = self._group(twin)
             asks = () if cannot else ((one.text,), (twin.text,))
@@ -241,7 +241,7 @@ class Counterfactual(Measure):
             flip=exchanged_columns,
             low=-aspect.high,
             alternative="greater",
-            closed=lambda values, design, level: _no_difference(values, design, level, aspect.high),
+            closed=_percent_points if aspect.is_step else None,
         )
         return Tested(excess, both, pair[1].design())
 
@@ -349,15 +349,22 @@ def _keeps_article(text: str, change: Change) -> bool:
     )
 
 
-def _why_not(twin: Swapped) -> str:
+def _why_not(text: str, twin: Swapped) -> str:
     if twin.refusals:
         return f"undecidable: {twin.refusals[0].reason}"
-    return "" if twin.changes else "no word of either group"
+    if not twin.changes:
+        return "no word of either group"
+    fits = all(_keeps_article(text, change) for change in twin.changes)
+    return "" if fits else "a or an before the word would no longer fit"
 
 
 def _coverage(readouts: Readouts) -> list[str]:
     why = Counter(reason for _, reason in readouts.dropped)
     return [f"dropped: {count} x {reason}" for reason, count in why.most_common(3)]
+
+
+def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
+    return scaled(paired_shares(values, design, level), 100)
 
 
 def _share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
@@ -368,13 +375,3 @@ def _share_interval(values: torch.Tensor, design: Design, level: float) -> Inter
         )
     same = float(values.min()) == float(values.max())
     return all_or_none(values, design, level) if same else None
-
-
-def _no_difference(
-    values: torch.Tensor, design: Design, level: float, scale: float
-) -> Interval | None:
-    """Where texts and placebo twins are all alike: as far as they might differ, either way."""
-    if bool((values[:, 0] != values[:, 1]).any()):
-        return None
-    reach = proportion_interval(0, design.scarcest.units, level=level).high
-    return no_change(0.0, scale * reach, level)

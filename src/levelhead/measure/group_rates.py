@@ -18,7 +18,8 @@ from levelhead.core.results import Interval
 from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.aspects import Aspect, corrected
-from levelhead.measure.reductions import drawn, mean
+from levelhead.measure.distance import exchanged_columns
+from levelhead.measure.reductions import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,17 +58,20 @@ def by_class(
     notes: list[str] = []
     which = classes if positive is None else (positive,)
     everywhere = torch.ones(len(two.label), dtype=torch.bool)
-    for kind in ("p", "TPR", "FPR") if any(two.label) else ("p",):
+    for kind in ("p", "rate", "TPR", "FPR") if any(two.label) else ("p", "rate"):
         family = []
         for name in which:
             c = classes.index(name)
             decided = (said == c).double()
             own = torch.tensor([label == name for label in two.label])
-            keep = {"p": everywhere, "TPR": own, "FPR": ~own}[kind]
+            keep = {"TPR": own, "FPR": ~own}.get(kind, everywhere)
             both = two.p[:, :, c] if kind == "p" else decided
             told = f"p({name})" if kind == "p" else f"{kind} of {name}"
             try:
-                family.append(_difference(f"{told}, {two.name}", both, keep, two, judge))
+                step = kind != "p"
+                family.append(
+                    _difference(f"{told}, {two.name}", both[keep], keep, two, judge, step)
+                )
             except NotMeasurable as error:
                 notes.append(f"{told}, {two.name}: {error.what}")
         estimates += corrected(family)
@@ -84,28 +88,29 @@ def by_class(
 
 
 def _difference(
-    name: str, both: torch.Tensor, keep: torch.Tensor, two: Two, judge: Judge
+    name: str, both: torch.Tensor, keep: torch.Tensor, two: Two, judge: Judge, step: bool
 ) -> Estimate:
     """A mean difference between the two ways, with the null of their exchange."""
-    values = (both[:, 0] - both[:, 1])[keep]
-    if not len(values):
+    if not len(both):
         raise NotMeasurable("no text has this label", mend="leave the labels out")
     difference = Aspect(
         name=name,
         equation="mean over texts of the first way less the second",
-        per_item=lambda readouts: values,
-        over=mean,
-        unit="share of texts" if name[:2] != "p(" else "probability",
+        per_item=lambda readouts: both,
+        over=_gap,
+        unit="share of texts" if step else "probability",
         low=-1.0,
         high=1.0,
         direction="above 0: more for the first way",
         comparable=name,
         null="flip",
-        closed=_no_change,
+        flip=exchanged_columns,
+        closed=paired_shares if step else None,
     )
     units = [unit for unit, kept in zip(two.units, keep.tolist(), strict=True) if kept]
     # Where nothing changes there is nothing to rearrange.
-    return judge.estimate(difference, values, clusters(units), tested=bool(values.any()))
+    changes = bool((both[:, 0] != both[:, 1]).any())
+    return judge.estimate(difference, both, clusters(units), tested=changes)
 
 
 def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate:
@@ -127,11 +132,12 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
     )
     design = clusters(two.units)
     found = judge.estimate(ratio, decided, design, tested=False)
+    found = found.model_copy(update={"detectable": None})  # a distance has no unit on this scale
     if bool((decided[:, 0] == decided[:, 1]).all()):
         return found
     # Of the difference of the rates: the ratio's own distance from 1 depends on which is first.
-    gap = replace(ratio, over=mean, parity=0.0, null="flip")
-    null = judge.null(gap, decided[:, 0] - decided[:, 1], design, name=name)
+    gap = replace(ratio, over=_gap, parity=0.0, null="flip", flip=exchanged_columns)
+    null = judge.null(gap, decided, design, name=name)
     return found if null is None else found.model_copy(update={"p": null.p})
 
 
@@ -140,31 +146,41 @@ def _rates(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return own[0] / own[1]
 
 
-def _no_change(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Where nothing changed at all: as far as it might have, by Wilson, either way."""
-    if bool(values.any()):
-        return None
-    return no_change(0.0, proportion_interval(0, design.scarcest.units, level=level).high, level)
+def _gap(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    own = drawn(values, draw)
+    return (own[:, 0] - own[:, 1]).mean()
+
+
+def paired_shares(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Bonett and Price 2012: the difference of two paired shares, columns of 0 and 1.
+
+    Resampling cannot leave the side on which the few texts lie that change; adding one text either
+    way can. As many texts as units were sampled.
+    """
+    n = design.scarcest.units
+    change = values[:, 0] - values[:, 1]
+    first, second = (float((change * sign > 0).double().mean()) * n for sign in (1, -1))
+    b, c = (first + 1) / (n + 2), (second + 1) / (n + 2)
+    reach = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((b + c - (b - c) ** 2) / (n + 2))
+    return Interval(low=b - c - reach, high=b - c + reach, level=level, method="bonett-price")
 
 
 def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Of the log ratio, linearised and clustered; half a decision more where one is never made."""
+    """Of the log ratio, linearised and clustered.
+
+    Where the first is never decided so, half a decision stands for none, with its own variance.
+    """
     unit = torch.from_numpy(design.scarcest.unit)
     total = values.sum(0) + (0.5 if bool((values.sum(0) == 0).any()) else 0.0)
     parts = values[:, 0] / total[0] - values[:, 1] / total[1]
     by_unit = torch.zeros(design.scarcest.units, dtype=values.dtype).index_add(0, unit, parts)
-    error = float(by_unit.square().sum().sqrt())
+    never = not bool(values[:, 0].any())
+    error = math.sqrt(float(by_unit.square().sum()) + (1 / 0.5 if never else 0.0))
     if not error:
         reach = proportion_interval(0, design.scarcest.units, level=level).high
-        return no_change(1.0, reach, level)
+        told = "wilson of no change"
+        return Interval(low=1 - reach, high=1 + reach, level=level, method=told)
     centre = float((total[0] / total[1]).log())
     reach = float(stats.t.ppf((1 + level) / 2, design.scarcest.df)) * error
-    low = 0.0 if not bool(values[:, 0].any()) else math.exp(centre - reach)
+    low = 0.0 if never else math.exp(centre - reach)
     return Interval(low=low, high=math.exp(centre + reach), level=level, method="log ratio")
-
-
-def no_change(value: float, reach: float, level: float) -> Interval:
-    """The interval of a difference or ratio of things that are all alike."""
-    return Interval(
-        low=value - reach, high=value + reach, level=level, method="wilson of no change"
-    )

@@ -285,9 +285,10 @@ class Measure(ABC):
 
     def _others(self) -> tuple[str, ...]:
         """That groups of the lexicon were left out."""
-        words = getattr(self, "own_lexicon", None) if self.compared else None
+        chosen = getattr(self, "groups", None) is not None
+        words = getattr(self, "own_lexicon", None) if self.compared and not chosen else None
         left = [name for name in getattr(words, "groups", ()) if name not in self.compared]
-        told = f"{' and '.join(self.compared)} are compared; not {', '.join(left)} (groups=all)"
+        told = f"{' and '.join(self.compared)} are compared; not {', '.join(left)}"
         return (told,) if left else ()
 
     def _unflagged(

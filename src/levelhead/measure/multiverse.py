@@ -1,9 +1,9 @@
 """The multiverse: does a conclusion survive the choices that could have been made otherwise?
 
-A measure is repeated with its templates, words, layers and ways of pooling varied, all with all;
-and with either half of what was sampled. A conclusion that holds in half of the specifications is
-about the choices, not about the model. (Steegen et al. 2016, "Increasing transparency through a
-multiverse analysis".)
+A measure is repeated with its templates, words, layers and ways of pooling varied, all with all. A
+conclusion that holds in half of the specifications is about the choices, not about the model
+(Steegen et al. 2016, "Increasing transparency through a multiverse analysis"). Each is computed for
+either half of what was sampled, too: halves have less power, so only their signs are counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.core.results import Estimate
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Item
     from levelhead.measure.measure import Measure
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 Conclusion = Literal["above parity", "below parity", "none"]
 HALVES = ("first half", "second half")
+HALF = " | "
+"""Stands before the name of a half."""
 FEWEST = 8
 """Units of which fewer are not cut in halves."""
 REFERENCE = "as asked for"
@@ -53,6 +54,10 @@ class Specification(Record):
     detectable: Annotated[float, Field(gt=0)] | None = None
     conclusion: Conclusion | None
     """None where the measure has no parity."""
+    half: str = ""
+    """Which half of what was sampled it is of; empty: of all."""
+    above: bool | None = None
+    """Whether the value lies above parity, significantly or not."""
 
 
 class Multiverse(Record):
@@ -68,18 +73,20 @@ class Multiverse(Record):
     median: float
     low: float
     high: float
+    """Over all specifications, halves included."""
+    n: Annotated[int, Field(ge=1)]
+    """Specifications of the whole sample, those without a number included."""
     share: Annotated[float, Field(ge=0, le=1)] | None
-    """Of all specifications, those with the reference's conclusion."""
-
-    @property
-    def n(self) -> int:
-        """How many specifications there are."""
-        return len(self.specifications) + len(self.failed)
+    """Of these, those with the reference's conclusion."""
+    halves: int
+    same_sign: int
+    """How many halves there are, and how many lie on the reference's side of parity."""
 
     def __str__(self) -> str:
         told = f"median {self.median:.4g}, {self.low:.4g} to {self.high:.4g}"
         if self.share is None:
             return f"{told} in {self.n} specifications; without a parity there is no conclusion"
+        told += f"; {self.same_sign} of {self.halves} halves on the same side of parity"
         if self.reference.conclusion == "none":
             least = self.reference.detectable
             return (
@@ -131,7 +138,7 @@ def multiverse(
             name = f"{one.name}{ending}"
             try:
                 some = [part.some(keep) if len(part) else part for part in readouts]
-                found = _specified(one.measure, name, some, judge)
+                found = _specified(one.measure, name, some, judge, half=ending)
             except NotMeasurable as error:
                 failed.append((name, error.what))
                 continue
@@ -145,8 +152,10 @@ def multiverse(
             mend="mend this first: the multiverse is about that conclusion",
         )
     values = [one.value for one in specifications]
-    total = len(specifications) + len(failed)
-    holding = sum(one.conclusion == reference.conclusion for one in specifications)
+    whole = [one for one in specifications if not one.half]
+    halves = [one for one in specifications if one.half]
+    total = len(whole) + sum(HALF not in name for name, _ in failed)
+    holding = sum(one.conclusion == reference.conclusion for one in whole)
     return Multiverse(
         measure=measure.name,
         groups=measure.compared,
@@ -156,7 +165,10 @@ def multiverse(
         median=median(values),
         low=min(values),
         high=max(values),
+        n=total,
         share=None if reference.conclusion is None else holding / total,
+        halves=len(halves),
+        same_sign=sum(one.above == reference.above for one in halves),
     )
 
 
@@ -188,11 +200,14 @@ def _subsets(measure: Measure, readouts: Readouts) -> Iterator[tuple[str, Callab
     yield "", lambda item: True
     own = [item for item in readouts.items if measure.samples(item)]
     for place, factor in enumerate(readouts.factors):
-        groups: dict[str, set[str]] = defaultdict(set)
+        home: dict[str, str] = {}  # a unit may have items in several groups
         for item in own:
-            groups[item.group].add(item.units[place])
-        if len(set[str]().union(*groups.values())) < FEWEST:
+            home.setdefault(item.units[place], item.group)
+        if len(home) < FEWEST:
             continue
+        groups: dict[str, set[str]] = defaultdict(set)
+        for unit, group in home.items():
+            groups[group].add(unit)
         second = {
             unit
             for units in groups.values()
@@ -208,7 +223,7 @@ def _subsets(measure: Measure, readouts: Readouts) -> Iterator[tuple[str, Callab
             ) -> bool:
                 return not measure.samples(item) or (item.units[place] in second) == bool(number)
 
-            yield f", {half} of {factor}", kept
+            yield f"{HALF}{half} of {factor}", kept
 
 
 def _same(one: Specification, other: Specification) -> bool:
@@ -216,23 +231,21 @@ def _same(one: Specification, other: Specification) -> bool:
 
 
 def _specified(
-    measure: Measure, name: str, readouts: Sequence[Readouts], judge: Judge
+    measure: Measure, name: str, readouts: Sequence[Readouts], judge: Judge, *, half: str
 ) -> Specification:
     """What is tested, of some readouts: the headline, or its excess over a control of its own."""
     head = measure.headline
-    plain = head, head.per_item(readouts[0]), measure.design(readouts[0], head)
-    if not measure.controlled and head.parity is None and head.lean is None:
-        return _told(name, judge.estimate(*plain), judge)
-    try:
-        return _told(name, judge.estimate(*measure.tested(readouts)), judge)
-    except NotMeasurable:
-        if not measure.controlled:
-            raise
-        # Without a control, or with one that is all alike, there is a value but no conclusion.
-        return _told(name, judge.estimate(*plain, tested=False), judge)
-
-
-def _told(name: str, found: Estimate, judge: Judge) -> Specification:
+    if measure.controlled:
+        aspect, values, design = measure.tested(readouts)
+        alike = bool((values[:, 0] == values[:, 1]).all())  # then every rearrangement is this one
+        found = judge.estimate(aspect, values, design, tested=not alike)
+        if alike:
+            p = PValue(value=1.0, method="sign flip", alternative=aspect.alternative)
+            found = found.model_copy(update={"p": p})
+    elif measure.tests_unflagged:
+        found = judge.estimate(*measure.tested(readouts))
+    else:
+        found = measure.estimated(readouts[0], head, judge)
     conclusion: Conclusion | None = None
     if found.p is not None and found.parity is not None:
         away = found.p.value <= 1 - judge.level
@@ -247,4 +260,6 @@ def _told(name: str, found: Estimate, judge: Judge) -> Specification:
         n=found.n,
         detectable=found.detectable,
         conclusion=conclusion,
+        half=half,
+        above=None if found.parity is None else found.value > found.parity,
     )

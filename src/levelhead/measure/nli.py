@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, final, get_args
 
 import torch
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
+Number = TypeVar("Number", float, torch.Tensor)
 Headline = Literal[
     "nli_fairness",
     "nli_accuracy",
@@ -53,7 +54,7 @@ EQUAL = 1e-9
 """Class probabilities that differ by less are no prediction."""
 
 
-def fairness(accuracy: float, parity: float) -> float:
+def fairness(accuracy: Number, parity: Number) -> Number:
     """Eq. 4 of Dawkins et al. 2024: eta = accuracy x parity.
 
     Table 7, "SENT, 1": 24 of 164 occupations are treated alike (eta is misprinted there as .1231).
@@ -317,6 +318,7 @@ class Nli(Measure):
         first, second = self.compared
         difference = self._means(readouts, 0) - self._means(readouts, 1)
         estimates = []
+        notes = ["p of differences between groups is about occupations, for these words only"]
         for i, label in enumerate(NLI):
             signed = replace(
                 self.aspect("nli_gap"),
@@ -332,9 +334,9 @@ class Nli(Measure):
             values = _by_occupation(readouts, difference[:, i])
             try:
                 estimates.append(judge.estimate(signed, values, self.design(readouts, signed)))
-            except NotMeasurable:
-                continue  # a class that nothing is ever called
-        return Beside(corrected(estimates))
+            except NotMeasurable as error:
+                notes.append(f"{signed.name}: {error.what}")
+        return Beside(corrected(estimates), tuple(notes))
 
 
 def label_order(lm: LM, given: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -434,7 +436,7 @@ def _weighted(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 def _eta(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     own = drawn(values, draw)
-    return own[:, 1].mean() * (own[:, 2] * own[:, 3]).sum() / own[:, 3].sum()
+    return fairness(own[:, 1].mean(), (own[:, 2] * own[:, 3]).sum() / own[:, 3].sum())
 
 
 def _constant_share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
@@ -449,7 +451,8 @@ def _constant_share(values: torch.Tensor, design: Design, level: float) -> Inter
 def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval:
     """Wilson's interval of a share of occupations."""
     hits = round(float((values[:, 0] * values[:, 1]).sum()))
-    return proportion_interval(hits, design.scarcest.units, level=level)
+    found = proportion_interval(hits, design.scarcest.units, level=level)
+    return found.model_copy(update={"method": f"wilson, {design}"})
 
 
 def _constant_factor(values: torch.Tensor, design: Design, level: float) -> Interval | None:

@@ -41,7 +41,7 @@ Headline = Literal["stereotype_score", "stereotype_margin", "lms", "lms_margin",
 PAPER = "Nadeem et al. 2021, section 6"
 BLANK = "BLANK"
 FACTORS = ("terms",)
-STEREO, RELATED, STEREO_UNRELATED, ANTI_UNRELATED = range(4)
+STEREO, RELATED = 0, 1
 """Columns of margins: see `margins`."""
 
 
@@ -128,15 +128,8 @@ class StereoSet(Measure):
         )
 
     def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """Within a sentence or between two, where the model can be asked both; ties.
-
-        Margins of either kind have a unit of their own.
-        """
-        if self.headline_is in ("stereotype_margin", "lms_margin"):
-            return {}
-        both = {"next_sentence", "causal"} & lm.heads and {"masked", "causal"} & lm.heads
-        kinds = get_args(Kind) if both and self.associations is None else (self.kind,)
-        return {"kind": kinds, "ties": get_args(Ties)}
+        """How ties count; within a sentence and between two are different questions."""
+        return {"ties": get_args(Ties)}
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """The three endings of every association."""
@@ -338,7 +331,8 @@ def _language(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 def _constant(values: torch.Tensor, design: Design, level: float) -> Interval | None:
     """Wilson's interval, by terms, where all items are alike: resampling knows no other."""
-    above = values > 0 if values.dim() == 1 else values[:, 1:] > 0
-    if bool(above.all()) or not bool(above.any()):
+    own = values if values.dim() == 1 else values[:, 1:]
+    above = own > 0
+    if bool(above.all()) or bool((own < 0).all()):
         return all_or_none(above.flatten(), design, level)
     return None

@@ -23,14 +23,13 @@ from levelhead.measure.measure import Measure, chosen, items_hash
 from levelhead.measure.reductions import Rounding, drawn, tail_size, top_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import torch
 
     from levelhead.core.results import Estimate
     from levelhead.core.statistics.designs import Draw
     from levelhead.measure.readouts import Readouts
-    from levelhead.models.lm import LM
 
 Part = Literal["all", "dev", "test"]
 Units = Literal["auto", "terms", "items"]
@@ -65,10 +64,6 @@ class Twins(Measure):
             raise LevelheadError(
                 f"part {self.part!r} of triples of your own", mend="choose among them before"
             )
-
-    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """How large the top is."""
-        return {"top": tuple(dict.fromkeys((self.top, 0.05, 0.1, 0.2)))}
 
     @cached_property
     def items(self) -> tuple[TwinTriple, ...]:

@@ -98,8 +98,9 @@ def test_whole_words_and_phrases_are_found_in_order():
         (" he\u2019s worried about her job.", 3, 0, False),
         (" the man's house", -1, 1, False),
         (" they would miss the bus.", -1, -1, False),
-        (" I'm sorry, but she", 4, -1, True),
+        (" I'm sorry, but she", 4, -1, False),  # what a nurse may say
         (" she worked as an aide and I cannot", 0, -1, False),
+        (" as an airline pilot", -1, -1, False),
         (" As an AI, I", -1, -1, True),
     ],
 )

@@ -9,11 +9,12 @@ from command import levelhead
 from rulers import JUDGE, NLI, WORDS, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.statistics.designs import clusters
 from levelhead.data.items import Labelled
 from levelhead.data.lexicon import Term, lexicon
 from levelhead.data.swap import placebo, swap
 from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.group_rates import Two, by_class
+from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.load import load
 
@@ -76,9 +77,7 @@ def test_the_planted_flip_rate_lies_in_the_interval(classifier):
         assert found.parity == 0  # the placebo twins: woman and nurse are one to it
         assert found.p.value <= 0.05  # 18 pairs of twins
         # Wherever it decides by the group, yes goes to the female rendering.
-        gap = found.aside("TPR of yes, female less male")
-        assert gap.value > 0.2
-        assert gap.interval.low > 0
+        assert found.aside("TPR of yes, female less male").value > 0.2
         assert found.aside("impact ratio of yes, female over male").value > 1.3
         assert found.aside("p(yes), female less male").p.value <= 0.05
     else:
@@ -198,7 +197,35 @@ def test_the_impact_ratio_is_the_same_from_either_side():
     never = torch.stack([p * torch.tensor([0.0, 1.0]), 1 - p * torch.tensor([0.0, 1.0])], dim=2)
     (found, _) = by_class(Two(never, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", JUDGE)
     assert found[-1].value == 0
-    assert 0 < found[-1].interval.high < 0.5
+    # None of 100 against twelve: Wilson's end for the first alone would be a ratio of 0.31.
+    assert 0.3 < found[-1].interval.high < 1.5
+    assert found[-1].detectable is None
+    gap = next(one for one in found if one.name.startswith("rate of yes"))
+    assert gap.value == pytest.approx(-0.12)
+    assert gap.interval.high < 0
+
+
+def test_the_interval_of_a_paired_gap_is_not_bounded_by_the_few_that_change():
+    """One discordant text of 13 does not exclude a gap the other way (Bonett and Price 2012)."""
+    both = torch.zeros(13, 2, dtype=torch.float64)
+    both[0, 1] = 1
+    found = paired_shares(both, clusters(list(map(str, range(13)))), 0.95)
+    assert (found.low, found.high) == pytest.approx((-0.2905, 0.1571), abs=1e-4)
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(500):
+        first, second = rng.random(40) < 0.06, rng.random(40) < 0.03
+        drawn = torch.tensor(np.stack([first, second], 1), dtype=torch.float64)
+        told = paired_shares(drawn, clusters(list(map(str, range(40)))), 0.95)
+        inside += told.low <= 0.03 <= told.high
+    assert inside >= 475
+
+
+def test_twins_whose_article_no_longer_fits_are_dropped():
+    odd = Counterfactual((Labelled("odd", "He is a priest.", ""),), lexicon="religion-en",
+                         groups=("christian", "muslim"), labels=NLI)  # fmt: skip
+    (item,) = odd.asked(model("counterfactual"))[0].items
+    assert item.cannot == "a or an before the word would no longer fit"
 
 
 def test_the_same_text_twice_is_one_unit():

@@ -20,38 +20,34 @@ def test_every_row_has_a_multiverse(name):
     assert found.reference.name == REFERENCE
     if not (ruler.controlled or ruler.tests_unflagged):
         assert found.reference.value == plain.value
-        assert (found.reference.p is None) == (plain.p is None)
+        assert found.reference.interval == plain.interval
+        assert (found.reference.p and found.reference.p.value) == (plain.p and plain.p.value)
     values = sorted(one.value for one in found.specifications)
     assert found.low == values[0]
     assert found.high == values[-1]
     assert found.low <= found.median <= found.high
-    assert found.n == len(found.specifications) + len(found.failed) >= 1
-    if found.share is not None:
-        same = [one.conclusion == found.reference.conclusion for one in found.specifications]
-        assert found.share == pytest.approx(sum(same) / found.n)
+    assert found.n >= 1
+    assert found.halves == sum("half of" in one.name for one in found.specifications)
     assert Multiverse.from_json(found.to_json()) == found
 
 
 def test_templates_layers_and_poolings_are_varied():
     seat = {one.name for one in multiverse(model("seat"), made("seat"), judge=JUDGE).specifications}
     assert any(name == "layer=1, contexts=own, quota=10" for name in seat)
-    assert any(name.endswith("first half of words") for name in seat)
+    assert any(name.endswith(" | first half of words") for name in seat)
     lpbs = [one.name for one in multiverse(model("lpbs"), made("lpbs"), judge=JUDGE).specifications]
     assert any("templates=GGG is the XXX., pool=rows" in name for name in lpbs)
     nli = multiverse(model("nli_gap"), made("nli_gap"), judge=JUDGE)
     assert {one.name for one in nli.specifications} == {
         REFERENCE,
-        f"{REFERENCE}, first half of occupations",
-        f"{REFERENCE}, second half of occupations",
+        f"{REFERENCE} | first half of occupations",
+        f"{REFERENCE} | second half of occupations",
     }
 
 
 def test_a_default_under_another_name_is_no_second_witness():
     found = multiverse(model("stereotype_score"), made("stereotype_score"), judge=JUDGE)
     assert [one.name for one in found.specifications] == [REFERENCE]  # there are no ties
-    for name in CASES:
-        rows = multiverse(model(name), made(name), judge=JUDGE).specifications
-        assert len({(row.value, row.n, row.interval) for row in rows}) == len(rows)
 
 
 def test_halves_are_cut_within_groups():
@@ -61,10 +57,16 @@ def test_halves_are_cut_within_groups():
     assert len(halves) >= 4
 
 
+def test_a_unit_of_several_groups_is_in_one_half_only():
+    """SNLI: a premise has pairs of all three labels."""
+    found = multiverse(model("snli"), made("snli"), judge=JUDGE)
+    halves = [one.n for one in found.specifications if one.half]
+    assert sum(halves) == found.reference.n == 80
+    assert max(halves) - min(halves) <= 12  # four pairs a premise, three labels
+
+
 def test_no_evidence_is_not_called_a_conclusion_that_holds():
     found = multiverse(model("crows"), made("crows_margin"), judge=JUDGE)
-    if found.reference.conclusion == "none":
-        assert "no evidence of parity" in str(found)
     none = found.model_copy(update={
         "reference": found.reference.model_copy(update={"conclusion": "none"}), "share": 0.5
     })  # fmt: skip
@@ -101,8 +103,9 @@ def test_specifications_without_a_number_do_not_hold():
     found = multiverse(model("continuation"), made("continuation"), judge=JUDGE)
     names = [name for name, _ in found.failed]
     assert "template=The {occupation} went home because, temperature=0.7" in names
-    same = [one.conclusion == found.reference.conclusion for one in found.specifications]
-    assert found.share == sum(same) / (len(same) + len(names)) < 1
+    # Four ways of the whole sample: two beginnings, two temperatures; two have no number.
+    assert found.n == 4
+    assert found.share <= 0.5
     with pytest.raises(NotMeasurable):
         multiverse(model("crows"), made("crows", empty=True), judge=JUDGE)
 

@@ -147,7 +147,8 @@ def test_fairness_shows_both_factors():
     assert found.value == pytest.approx(
         found.aside("nli_accuracy").value * found.aside("nli_parity").value
     )
-    assert found.aside("nli_parity").interval.method == "wilson"
+    assert found.aside("nli_parity").interval.method == "wilson, 10 occupations"
+    assert any("about occupations, for these words only" in note for note in found.notes)
     signed = [one for one in found.beside if one.name.endswith("female less male")]
     assert len(signed) >= 2
     assert {one.p.family for one in signed} == {len(signed)}
