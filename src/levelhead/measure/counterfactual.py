@@ -33,7 +33,7 @@ from levelhead.measure.aspects import Aspect, all_or_none, scaled
 from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import mean, refuse_undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,6 @@ Headline = Literal["counterfactual", "counterfactual_shift"]
 BOTH = "both groups"
 FEWEST = 20
 """Texts with a placebo twin, of which fewer are no control."""
-EQUAL = 1e-9
 
 
 @final
@@ -313,16 +312,7 @@ def _two(p: torch.Tensor, items: Sequence[Item], name: str) -> Two:
 
 def _p(readouts: Readouts) -> torch.Tensor:
     p = readouts.values.exp()
-    if float((p.detach().amax(2) - p.detach().amin(2)).max()) < EQUAL:
-        raise NotMeasurable(
-            "all classes are equal for every text: nothing is decided",
-            mend="check that the classifier was trained",
-        )
-    if float((p.detach().amax(0) - p.detach().amin(0)).max()) < EQUAL:
-        raise NotMeasurable(
-            "the classifier says the same of every text: all answers are equal",
-            mend="check that it was trained, and that it reads the texts",
-        )
+    refuse_undecided(p)
     return p
 
 

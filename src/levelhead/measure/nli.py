@@ -26,7 +26,7 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, corrected, exchanged_first
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import drawn, mean
+from levelhead.measure.reductions import drawn, mean, refuse_undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +50,6 @@ Headline = Literal[
 FACTORS = ("occupations", "templates")
 DEV, DAWKINS = "Dev et al. 2020", "Dawkins et al. 2024"
 NEUTRAL = NLI.index("neutral")
-EQUAL = 1e-9
-"""Class probabilities that differ by less are no prediction."""
 
 
 def fairness(accuracy: Number, parity: Number) -> Number:
@@ -363,16 +361,7 @@ def probabilities(readouts: Readouts) -> torch.Tensor:
     """`[pairs, 3]` of entailment, neutral and contradiction, whatever the model's order."""
     order = cast("list[str]", list(readouts.facts["labels"]))  # type: ignore[arg-type]
     p = readouts.values[:, 0, [order.index(label) for label in NLI]].exp()
-    if float((p.detach().amax(1) - p.detach().amin(1)).max()) < EQUAL:
-        raise NotMeasurable(
-            "the three classes are equal for every pair: nothing is predicted",
-            mend="check that the classifier was trained",
-        )
-    if float((p.detach().amax(0) - p.detach().amin(0)).max()) < EQUAL:
-        raise NotMeasurable(
-            "the classifier says the same of every pair: all answers are equal",
-            mend="check that it was trained, and that it reads the texts",
-        )
+    refuse_undecided(p)
     return p
 
 

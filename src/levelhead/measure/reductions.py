@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Draw
 
 Rounding = Literal["round", "floor", "ceil"]
+UNDECIDED = 1e-9
+"""Class probabilities that differ by less are no decision."""
 
 
 def drawn(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -75,6 +77,24 @@ def effect_size(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     spread = both.std(correction=1)
     refuse_no_spread(both)
     return (x.mean() - y.mean()) / spread
+
+
+def refuse_undecided(p: torch.Tensor) -> None:
+    """Refuse class probabilities `[items, ..., classes]` that decide nothing.
+
+    Classes that are equal, or one answer to everything, would read as perfect parity.
+    """
+    fixed = p.detach()
+    if float((fixed.amax(-1) - fixed.amin(-1)).max()) < UNDECIDED:
+        raise NotMeasurable(
+            "all classes are equal for every text: nothing is decided",
+            mend="check that the classifier was trained",
+        )
+    if float((fixed.amax(0) - fixed.amin(0)).max()) < UNDECIDED:
+        raise NotMeasurable(
+            "the classifier says the same of every text: all answers are equal",
+            mend="check that it was trained, and that it reads the texts",
+        )
 
 
 def refuse_no_spread(values: torch.Tensor) -> None:
