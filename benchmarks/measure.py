@@ -31,7 +31,7 @@ import torch
 from levelhead.core.canonical import content_hash
 from levelhead.engine.shards import shards
 from levelhead.measure.aspects import Judge
-from levelhead.measure.readouts import _question, read
+from levelhead.measure.readouts import questioned, read
 from levelhead.measure.run import run
 from levelhead.measure.table import parsed
 from levelhead.measure.verbs import shard_size
@@ -73,7 +73,7 @@ def batches(lm, asked) -> list:
     found = []
     for shard in shards(content, size=shard_size(lm, asked.verb)):
         rows = [content[key] for key in shard.items]
-        question, _ = _question(lm, asked.verb, rows, asked.settings)  # as reading drops rows
+        question, _ = questioned(lm, asked.verb, rows, asked.settings)  # as reading drops rows
         reading = question.reading
         for indices, _ in lm.batching.over(reading.rows, lambda indices: indices):
             found.append((reading.rows, indices, places(reading.readout, indices)))

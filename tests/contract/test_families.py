@@ -26,11 +26,7 @@ TEXTS = [
 ]
 SPANS = [(4, 9), (2, 5), (0, 3), (2, 7)]
 assert len(TEXTS[2].split()) == len(TEXTS[3].split())
-UP_CASTING = {
-    # These up-cast a softmax or a norm to float32, so finite differences are as rough as that.
-    *("modernbert", "gpt_neo", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "qwen3"),
-    *("gemma2", "gemma3_text", "phi3"),
-}
+UP_CASTING = zoo.UP_CASTING
 LAYERS, HEADS = 3, 4
 
 

@@ -30,6 +30,12 @@ SMALL = {
 ROPE = SMALL | {"num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
 GPT = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
+UP_CASTING = {
+    # These up-cast a softmax or a norm to float32, so finite differences are as rough as that.
+    *("modernbert", "gpt_neo", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "qwen3"),
+    *("gemma2", "gemma3_text", "phi3"),
+}
+
 SMOOTH = "gelu"  # finite differences across the corner of a ReLU are no derivative
 
 # Family: (config class, its settings). The class of the model is the family's first that fits.

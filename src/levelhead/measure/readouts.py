@@ -31,11 +31,12 @@ from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
     from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
+    from levelhead.engine.store import Store
     from levelhead.measure.asked import Ask, Asked, Item, Verb
     from levelhead.measure.verbs import Question, Writing
     from levelhead.models.lm import LM
@@ -60,7 +61,7 @@ class Readouts:
     dropped: tuple[tuple[Item, str], ...]
     """The others, and why."""
     answers: torch.Tensor
-    """`[answers, r]` one by one, where they are averaged."""
+    """`[answers, r]` one by one, where they are averaged; in the precision they were read in."""
     owner: tuple[int, ...]
     """The item each of these belongs to."""
     asks: tuple[Ask, ...]
@@ -147,26 +148,17 @@ def read(
     plans = [_planned(lm, one, threads) for one in asked]
     kept = open_store(MEMORY if store is None else store)
     units = [unit for plan in plans for unit in plan.units]
-    with _lent(lm):
+    with lent(lm):
         complete(units, kept, on_event=on_event, cancel=cancel)
-    return [
-        _gathered(one, plan, [kept.get(unit.key) for unit in plan.units])
-        for one, plan in zip(asked, plans, strict=True)
-    ]
+    return [_gathered(one, plan, kept) for one, plan in zip(asked, plans, strict=True)]
 
 
 def answers(spec: Frozen) -> bytes:
     """The unit of work: one shard's questions, answered by a model that this process holds."""
-    key = str(spec["model"])
-    if key not in _LENT:
-        raise LevelheadError(
-            "this process does not hold the model that is asked",
-            mend="read in the process that loaded it",
-        )
-    lm, verb = _LENT[key], spec["verb"]
+    lm, verb = borrowed(str(spec["model"])), spec["verb"]
     plain = json.loads(canonical(spec))
     rows = [tuple(row) for row in plain["asks"]]
-    question, dropped = _question(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
+    question, dropped = questioned(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
     before, lm.batching.smallest = lm.batching.smallest, 0
     try:
         values = question.answered(lm).numpy() if question else np.zeros((0, 0))
@@ -191,19 +183,31 @@ _LENT: dict[str, LM] = {}
 """The models of this process that are being read, by key."""
 
 
-def _key(lm: LM) -> str:
+def model_key(lm: LM) -> str:
+    """What the answers of a model depend on, in one hash."""
     settings = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return content_hash({"model": lm.content_hash, "settings": settings})
 
 
 @contextmanager
-def _lent(lm: LM) -> Iterator[None]:
-    key = _key(lm)
+def lent(lm: LM) -> Iterator[None]:
+    """Let the units of this process find the model by its key."""
+    key = model_key(lm)
     _LENT[key] = lm
     try:
         yield
     finally:
         _LENT.pop(key, None)
+
+
+def borrowed(key: str) -> LM:
+    """The model that a unit of this process is about."""
+    if key not in _LENT:
+        raise LevelheadError(
+            "this process does not hold the model that is asked",
+            mend="read in the process that loaded it",
+        )
+    return _LENT[key]
 
 
 def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
@@ -230,7 +234,7 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
     place: dict[str, tuple[int, int]] = {}
     for number, shard in enumerate(shards(content, size=shard_size(lm, asked.verb))):
         spec = {
-            "model": _key(lm),
+            "model": model_key(lm),
             "verb": asked.verb,
             "settings": asked.settings,
             "asks": [content[key] for key in shard.items],
@@ -240,8 +244,8 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
     return _Plan(tuple(units), place, tuple(hashes))
 
 
-def _question(
-    lm: LM, verb: Verb, rows: Sequence[Ask], settings: dict[str, object]
+def questioned(
+    lm: LM, verb: Verb, rows: Sequence[Ask], settings: Mapping[str, object]
 ) -> tuple[Question | Writing | None, dict[int, str]]:
     """The question, without the rows that the model cannot be asked, and why it cannot."""
     ask = VERBS[verb]
@@ -263,32 +267,29 @@ def _reason(error: NotReadable) -> str:
     return error.what.replace("text 0", "the text")
 
 
-def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
-    shards_read = [_decoded(payload) for payload in payloads]
+def _gathered(asked: Asked, plan: _Plan, kept: Store) -> Readouts:
+    rows, why, shrunk = _collected(plan, kept)
     values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
     dropped: list[tuple[Item, str]] = []
     items: list[Item] = []
-    one_by_one, owner = [], []
+    used: list[int] = []
+    owner: list[int] = []
     asks: list[Ask] = []
     lost: Counter[str] = Counter()
-    for item, hashes in zip(asked.items, plan.hashes, strict=True):
-        found = [
-            shards_read[number].row(row) for number, row in map(plan.place.__getitem__, hashes)
-        ]
-        missing = [one for one in found if isinstance(one, str)]
-        rows = [one for one in found if not isinstance(one, str)]
-        if not rows or (missing and not asked.averaged):
+    last = 0
+    for item in asked.items:
+        own = range(last, last := last + len(item.asks))
+        missing = [why[i] for i in own if i in why]
+        found = [i for i in own if i not in why]
+        if not found or (missing and not asked.averaged):
             dropped.append((item, item.cannot or missing[0]))
             continue
         lost.update(missing)
-        stacked = np.stack(rows).astype(np.float64)
+        stacked = rows[found].astype(np.float64)
         if asked.averaged:
-            kept = [
-                ask for ask, one in zip(item.asks, found, strict=True) if not isinstance(one, str)
-            ]
-            one_by_one.append(stacked)
-            owner += [len(items)] * len(rows)
-            asks += kept
+            used += found
+            owner += [len(items)] * len(found)
+            asks += [item.asks[i - own.start] for i in found]
             stacked = stacked.mean(axis=0)
         items.append(item)
         values.append(stacked)
@@ -297,20 +298,52 @@ def _gathered(asked: Asked, plan: _Plan, payloads: Sequence[bytes]) -> Readouts:
             f"none of {len(asked.items)} items could be read: {dropped[-1][1]}",
             mend="check that the data fit the model; nothing stands in for a missing number",
         )
-    shrunk = [one.shrunk_to for one in shards_read if one.shrunk_to]
+    if asked.averaged and len(used) < len(rows):
+        rows = rows[used]
     return Readouts(
         items=tuple(items),
         values=torch.from_numpy(np.stack(values)) if items else torch.zeros(0, 0),
         factors=asked.factors,
         dropped=tuple(dropped),
-        answers=torch.from_numpy(np.concatenate(one_by_one)) if one_by_one else torch.zeros(0, 0),
+        answers=torch.from_numpy(rows) if used else torch.zeros(0, 0),
         owner=tuple(owner),
         asks=tuple(asks),
         lost=tuple(sorted(lost.items())),
         facts=asked.facts,
         notes=asked.notes,
-        shrunk_to=min(shrunk, default=None),
+        shrunk_to=shrunk,
     )
+
+
+def _collected(
+    plan: _Plan, kept: Store
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.floating]], dict[int, str], int | None]:
+    """The answer to every question of every item, one below the other, as it was stored.
+
+    And why some are missing, and the least batch. Shard by shard, so that what is held beside the
+    answers themselves does not grow with them.
+    """
+    of_unit: dict[int, list[tuple[int, int]]] = {}
+    for i, key in enumerate(key for own in plan.hashes for key in own):
+        unit, row = plan.place[key]
+        of_unit.setdefault(unit, []).append((i, row))
+    total = sum(map(len, of_unit.values()))
+    rows: np.ndarray[tuple[int, int], np.dtype[np.floating]] = np.zeros((total, 0))
+    why: dict[int, str] = {}
+    shrunk: list[int] = []
+    for unit, places in of_unit.items():
+        shard = _decoded(kept.get(plan.units[unit].key))
+        if shard.shrunk_to:
+            shrunk.append(shard.shrunk_to)
+        if not rows.shape[1] and shard.values.size:
+            rows = np.zeros((total, shard.values.shape[1]), dtype=shard.values.dtype)
+        for i, place in places:
+            answer = shard.row(place)
+            if isinstance(answer, str):
+                why[i] = answer
+            else:
+                rows[i] = answer
+    return rows, why, min(shrunk, default=None)
 
 
 class _Shard(NamedTuple):

@@ -276,7 +276,7 @@ class Seat(Measure):
         rest = {word: kept for word, kept in self._found.of.items() if word not in found}
         # By what stands around the word, so that both members of a pair keep the same.
         ordered = {
-            word: sorted(dict.fromkeys(kept), key=lambda one: _around(one))
+            word: sorted(dict.fromkeys(kept), key=lambda one: around(one))
             for word, kept in found.items()
         }
         return rest | {word: tuple(kept[: self.quota]) for word, kept in ordered.items()}
@@ -440,10 +440,10 @@ def _order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 def _block(ask: Ask) -> int:
     """A context's block, by what stands around the word: matched contexts stay together."""
-    return int(_around(ask)[:8], 16) % BLOCKS
+    return int(around(ask)[:8], 16) % BLOCKS
 
 
-def _around(ask: Ask) -> str:
+def around(ask: Ask) -> str:
     """The hash of what stands around the word."""
     text, start, end = cast("tuple[str, int, int]", ask)
     return hashlib.sha256((text[:start] + text[end:]).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap."""

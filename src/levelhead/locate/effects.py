@@ -1,0 +1,198 @@
+"""What a measure loses without a part: effects of ablation, with intervals and corrected p-values.
+
+e = sign x (L(model) - L(model without it)): positive where the part adds to the bias, as its score.
+Words are redrawn, the same ones for the model and all its variants, and the formula is computed
+anew from the stored readouts of every draw. The family of all parts is corrected by Romano and
+Wolf's step-down maximum of studentised effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.core.statistics.designs import Draw, meet
+from levelhead.core.statistics.families import max_t
+from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.core.statistics.spread import is_constant
+from levelhead.measure.aspects import refuse_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.core.statistics.designs import Design
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+
+DRAWS = 999
+SPARE = 5
+"""A draw without spread (all words alike) has no value; as many times the draws are tried."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Effects of several variants on one measure, redrawn together."""
+
+    values: NDArray[np.float64]
+    """`[k]`."""
+    draws: NDArray[np.float64]
+    """`[m, k]`: the same of the units redrawn."""
+    base: NDArray[np.float64]
+    """`[m]`: sign x the value of the model as it is, of the same draws."""
+    design: Design
+    level: float
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """`[k]` standard errors; 0 for what changes nothing."""
+        (factor,) = self.design.factors
+        spread = np.array([0.0 if is_constant(one) else one.std(ddof=1) for one in self.draws.T])
+        return np.asarray(spread * np.sqrt(factor.units / factor.df))
+
+    def estimates(self, names: Sequence[str], *, unit: str = "") -> tuple[Estimate | None, ...]:
+        """With intervals and p-values, corrected as one family; None for what changes nothing."""
+        (factor,) = self.design.factors
+        errors = self.errors
+        some = np.flatnonzero(errors > 0)
+        if not some.size:
+            raise NotMeasurable(
+                "no part changes the measure at all",
+                mend="check that the measure reads what the model says",
+            )
+        t = self.values[some] / errors[some]
+        null = np.abs(self.draws[:, some] - self.values[some]) / errors[some]
+        adjusted = max_t(np.abs(t), null)
+        raw = (1 + (null >= np.abs(t)).sum(axis=0)) / (1 + len(null))
+        reach = float(stats.t.ppf((1 + self.level) / 2, factor.df))
+        found: list[Estimate | None] = [None] * len(names)
+        for place, i in enumerate(some.tolist()):
+            value, error = float(self.values[i]), float(errors[i])
+            found[i] = Estimate(
+                name=names[i],
+                value=value,
+                interval=Interval(
+                    low=value - reach * error,
+                    high=value + reach * error,
+                    level=self.level,
+                    method=f"bootstrap t, {self.design}",
+                ),
+                parity=0.0,
+                p=PValue(
+                    value=float(raw[place]),
+                    method="paired bootstrap",
+                    alternative="two-sided",
+                    draws=len(null),
+                    adjusted=float(adjusted[place]),
+                    correction="romano-wolf",
+                    family=len(some),
+                ),
+                n=self.design.items,
+                unit=unit,
+                detectable=minimum_detectable_effect(error, factor.df),
+            )
+        return tuple(found)
+
+
+def effects(
+    measure: Measure,
+    base: Readouts,
+    others: Sequence[Readouts],
+    *,
+    sign: int,
+    judge: Judge,
+    name: str = "effects",
+    draws: int = DRAWS,
+) -> Effects:
+    """The effects of variants, and what they are of redrawn units.
+
+    Args:
+        measure: whose headline is computed.
+        base: what the model said.
+        others: what each variant said to the same items.
+        sign: which way is bias; 0 counts as 1.
+        judge: level and seed.
+        name: another name, other chance.
+        draws: of the units.
+    """
+    head = measure.headline
+    design = one_factor(measure.design(base, head))
+    values = [head.per_item(readouts).detach() for readouts in (base, *others)]
+    for one in values:
+        refuse_nothing(one)
+    way = sign or 1
+
+    def all_of(draw: Draw) -> NDArray[np.float64]:
+        return way * np.array([float(head.over(one, draw)) for one in values])
+
+    rng = judge.rng(measure.name, name)
+    whole = all_of(design.whole)
+    found = np.array(_redrawn(design, all_of, rng, draws))
+    return Effects(
+        values=whole[0] - whole[1:],
+        draws=found[:, :1] - found[:, 1:],
+        base=found[:, 0],
+        design=design,
+        level=judge.level,
+    )
+
+
+def one_factor(design: Design) -> Design:
+    """The scarcest factor of a design alone: what is redrawn jointly for all parts."""
+    return design if len(design.factors) == 1 else meet(design, [design.scarcest])
+
+
+def _redrawn(
+    design: Design,
+    all_of: Callable[[Draw], NDArray[np.float64]],
+    rng: np.random.Generator,
+    draws: int,
+) -> list[NDArray[np.float64]]:
+    found: list[NDArray[np.float64]] = []
+    for _ in range(SPARE * draws):
+        samples = tuple(rng.choice(stratum, len(stratum)) for stratum in design.samples)
+        try:
+            found.append(all_of(Draw(design, samples)))
+        except NotMeasurable:
+            continue  # all words alike: no value, in no model
+        if len(found) == draws:
+            return found
+    raise NotMeasurable(
+        f"only {len(found)} of {SPARE * draws} draws have a value", mend="give more items"
+    )
+
+
+def rank_agreement(
+    scores: Sequence[float], found: Effects, *, name: str = "rank agreement"
+) -> Estimate | None:
+    """Spearman's correlation of scores (held as they are) and effects (redrawn)."""
+    if len(scores) < 3 or is_constant(scores) or is_constant(found.values):
+        return None
+    value = float(stats.spearmanr(scores, found.values).statistic)
+    redrawn = [float(stats.spearmanr(scores, one).statistic) for one in found.draws]
+    (factor,) = found.design.factors
+    # On Fisher's scale: resampled ranks are noisier than the ranks themselves, so their quantiles
+    # lie too low, and only their spread is used.
+    spread = float(np.std(np.arctanh(np.clip(redrawn, -0.9999, 0.9999)), ddof=1))
+    spread *= float(np.sqrt(factor.units / factor.df))
+    reach = float(stats.t.ppf((1 + found.level) / 2, factor.df)) * spread
+    centre = float(np.arctanh(np.clip(value, -0.9999, 0.9999)))
+    return Estimate(
+        name=name,
+        value=value,
+        interval=Interval(
+            low=float(np.tanh(centre - reach)),
+            high=float(np.tanh(centre + reach)),
+            level=found.level,
+            method=f"spearman, fisher z, effects redrawn: {found.design}",
+        ),
+        n=len(scores),
+    )

@@ -1,0 +1,338 @@
+"""Locate: which heads carry what a measure sees. Yang et al. 2025, section 3, with a second half.
+
+The gradient ranks all heads on the find half; exact ablation of all of them, or of the first ones
+of a large model, gives effects, intervals and p-values on the confirm half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.results import Provenance
+from levelhead.locate.ablated import Variant
+from levelhead.locate.effects import DRAWS, effects, rank_agreement
+from levelhead.locate.gradient import gate_shape, gradient
+from levelhead.locate.headmap import (
+    Ablation,
+    By,
+    Halves,
+    HeadMap,
+    Part,
+    PartScore,
+    SplitBy,
+    site_of,
+)
+from levelhead.locate.means import means
+from levelhead.locate.orientation import Sign, orientation
+from levelhead.locate.path import along_path
+from levelhead.locate.split import halves
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge, refuse_step
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+
+    from levelhead.core.files import Url
+    from levelhead.core.results import Estimate
+    from levelhead.engine.events import Event
+    from levelhead.locate.effects import Effects
+    from levelhead.locate.headmap import Direction
+    from levelhead.locate.split import Half, Split
+    from levelhead.locate.variants import Variants
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
+
+Exact = int | Literal["all", "none"]
+ALL_UP_TO = 160
+"""Heads of which all are ablated; a larger model's best and worst are."""
+BEST, WORST = 20, 5
+EQUATION = {
+    "gradient": "Yang et al. 2025, Eq. 4",
+    "ablation": "Yang et al. 2025, Eq. 2 with m = 0, one part at a time",
+    "path": "Yang et al. 2025, Eq. 4 along m = 0 to 1 (Sundararajan et al. 2017)",
+}
+
+
+def locate(
+    lm: LM,
+    measure: Measure,
+    *,
+    by: By = "gradient",
+    parts: Sequence[Part] = ("heads",),
+    ablation: Ablation = "zero",
+    exact: Exact | None = None,
+    split: Literal["auto"] | SplitBy = "auto",
+    sign: Sign = "found",
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> HeadMap:
+    """Score every head of a model by what it adds to a measure.
+
+    Args:
+        lm: the model, edited or not.
+        measure: what its bias is measured by.
+        by: "gradient" (Eq. 4), "ablation", or "path": the gradient integrated over masks from 0
+            to 1.
+        parts: heads, mlp, embeddings.
+        ablation: what an ablated part hands on: nothing ("zero"), or its mean over all tokens.
+        exact: how many of the highest scores are ablated; "all", "none"; by default all of at most
+            160 parts, otherwise the 20 best and the 5 worst.
+        split: how items are halved.
+        sign: which way is bias; "found" on the find half.
+        judge: seed, resamples and level.
+        store: a folder that keeps readouts, shares and answers; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    _check(by, parts, ablation, exact)
+    work = _Work(lm, measure, judge or Judge(), store, threads, on_event, cancel)
+    if by != "ablation":
+        refuse_step(measure.headline)
+    readouts = measure.read(lm, store=store, threads=threads, on_event=on_event)
+    cut = halves(measure, readouts[0], by=split, seed=work.judge.seed)
+    find = cut.find.of(readouts[0])
+    found = measure.estimated(find, measure.headline, work.judge, "find half")
+    direction = orientation(measure.headline, found, sign)
+    wanted = [
+        (part, layer, head)
+        for part in parts
+        for layer in range(gate_shape(lm.anatomy, part)[0])
+        for head in range(gate_shape(lm.anatomy, part)[1])
+    ]
+    places = {site_of(*one[:2], one[2] if one[0] == "heads" else None): one for one in wanted}
+    ablated: Variants | None = None
+    if by == "ablation":
+        ablated = work.ablated(readouts[0], list(places), cut, ablation)
+        values = work.effects(ablated, cut.find, direction, "find").values.tolist()
+        scores = dict(zip(places, values, strict=True))
+    else:
+        scores = work.scores(by, find, places, parts, direction)
+    tested = _tested(scores, exact if by != "ablation" else "all")
+    if ablated is None and tested:
+        ablated = work.ablated(readouts[0], tested, cut, ablation)
+    judged = work.judged(ablated, cut, direction, [scores[site] for site in tested])
+    estimates = dict(zip(tested, judged.estimates, strict=True))
+    confirm = None
+    if cut.by != "none":
+        half = cut.confirm.of(readouts[0])
+        confirm = measure.estimated(half, measure.headline, work.judge, "confirm half")
+    return HeadMap(
+        by=by,
+        ablation=ablation,
+        layers=lm.anatomy.layers,
+        heads_a_layer=lm.anatomy.heads,
+        measure=measure.name,
+        direction=direction,
+        halves=Halves(by=cut.by, seed=cut.seed, claim=cut.claim, find=found, confirm=confirm),
+        scores=tuple(
+            _score(place, scores[site], estimates.get(site)) for site, place in places.items()
+        ),
+        agreement=judged.agreement if by != "ablation" else None,
+        replication=judged.replication if cut.by != "none" else None,
+        measurement=measure.measured(lm, readouts, judge=work.judge, threads=threads),
+        notes=_notes(estimates, len(places), find, cut, readouts[0]),
+        provenance=work.provenance(by, parts, ablation, exact, cut, sign, find),
+    )
+
+
+class _Judged(NamedTuple):
+    estimates: tuple[Estimate | None, ...] = ()
+    agreement: Estimate | None = None
+    replication: Estimate | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What all steps share."""
+
+    lm: LM
+    measure: Measure
+    judge: Judge
+    store: Url | None
+    threads: int
+    on_event: Callable[[Event], None]
+    cancel: threading.Event | None
+
+    def scores(
+        self,
+        by: By,
+        find: Readouts,
+        places: Mapping[Site, tuple[Part, int, int]],
+        parts: Sequence[Part],
+        direction: Direction,
+    ) -> dict[Site, float]:
+        """The derivative by every mask, times the sign."""
+        if by == "path":
+            grids = along_path(self.lm, self.measure, find, parts=parts).scores
+        else:
+            shares = gradient(
+                self.lm,
+                self.measure,
+                find,
+                parts=parts,
+                store=self.store,
+                threads=self.threads,
+                on_event=self.on_event,
+                cancel=self.cancel,
+            )
+            grids = {part: shares.total(part) for part in parts}
+        way = direction.sign or 1
+        return {
+            site: way * float(grids[part][layer, head])
+            for site, (part, layer, head) in places.items()
+        }
+
+    def ablated(
+        self, readouts: Readouts, sites: Sequence[Site], cut: Split, ablation: Ablation
+    ) -> Variants:
+        """What the model says without each of some parts."""
+        own: dict[Site, torch.Tensor] = (
+            means(self.lm, self.measure, readouts, sites) if ablation == "mean" else {}
+        )
+        factor = None if ablation == "mean" else 0.0
+        return vary(
+            self.lm,
+            self.measure,
+            readouts,
+            [Variant((site,), factor) for site in sites],
+            blocks=cut.block,
+            means=own,
+            store=self.store,
+            threads=self.threads,
+            on_event=self.on_event,
+            cancel=self.cancel,
+        )
+
+    def effects(self, ablated: Variants, half: Half, direction: Direction, name: str) -> Effects:
+        """The effects on a half."""
+        return effects(
+            self.measure,
+            half.varied(ablated, None),
+            [half.varied(ablated, i) for i in range(len(ablated.variants))],
+            sign=direction.sign,
+            judge=self.judge,
+            name=f"effects, {name} half",
+            draws=max(99, min(self.judge.draws, DRAWS)),
+        )
+
+    def judged(
+        self, ablated: Variants | None, cut: Split, direction: Direction, scores: Sequence[float]
+    ) -> _Judged:
+        """Effects on the confirm half; how scores agree with those of either half."""
+        if ablated is None:
+            return _Judged()
+        names = [str(variant.sites[0]) for variant in ablated.variants]
+        confirm = self.effects(ablated, cut.confirm, direction, "confirm")
+        find = confirm
+        if cut.by != "none":
+            find = self.effects(ablated, cut.find, direction, "find")
+        return _Judged(
+            confirm.estimates(names, unit=self.measure.headline.unit),
+            rank_agreement(scores, find, name="score and effect on the find half"),
+            rank_agreement(scores, confirm, name="score and effect on the confirm half"),
+        )
+
+    def provenance(
+        self,
+        by: By,
+        parts: Sequence[Part],
+        ablation: Ablation,
+        exact: Exact | None,
+        cut: Split,
+        sign: Sign,
+        find: Readouts,
+    ) -> Provenance:
+        """Everything the map depends on."""
+        lm = self.lm
+        model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
+        return Provenance.of(
+            lm.identity.name,
+            lm.content_hash,
+            revision=lm.identity.revision,
+            edits=tuple(edit.content_hash for edit in lm.edits),
+            data=self.measure.data,
+            equation=EQUATION[by],
+            seed=self.judge.seed,
+            settings={
+                "measure": self.measure.settings,
+                "asked": find.facts,
+                "model": model,
+                "parts": list(parts),
+                "ablation": ablation,
+                "exact": exact,
+                "split": cut.by,
+                "sign": sign,
+                "threads": self.threads,
+                "resamples": self.judge.draws,
+                "level": self.judge.level,
+            },
+        )
+
+
+def _check(by: str, parts: Sequence[str], ablation: str, exact: Exact | None) -> None:
+    for value, options, what in (
+        (by, get_args(By), "way to locate"),
+        (ablation, get_args(Ablation), "ablation"),
+        *((part, get_args(Part), "part") for part in parts),
+    ):
+        if value not in options:
+            raise UnknownName(what, str(value), options)
+    if not parts or len(set(parts)) < len(parts):
+        raise LevelheadError("name each part once", mend=f"choose from {', '.join(get_args(Part))}")
+    if not (exact is None or exact in ("all", "none") or (type(exact) is int and exact > 0)):
+        raise LevelheadError(
+            f"{exact!r} parts cannot be ablated", mend="give 'all', 'none' or how many"
+        )
+
+
+def _tested(scores: Mapping[Site, float], exact: Exact | None) -> list[Site]:
+    """Which parts are ablated, in the map's order."""
+    if exact == "none":
+        return []
+    ranked = sorted(scores, key=lambda site: -scores[site])
+    if exact == "all" or (exact is None and len(ranked) <= ALL_UP_TO):
+        return list(scores)
+    best = ranked[:exact] if isinstance(exact, int) else [*ranked[:BEST], *ranked[-WORST:]]
+    some = set(best)
+    return [site for site in scores if site in some]
+
+
+def _score(place: tuple[Part, int, int], score: float, estimate: Estimate | None) -> PartScore:
+    part, layer, head = place
+    plain = PartScore(part=part, layer=layer, head=head if part == "heads" else None, score=score)
+    if estimate is None:
+        return plain
+    told = ("interval", "p", "detectable")
+    judged = {name: getattr(estimate, name) for name in told}
+    return plain.model_copy(update={"effect": estimate.value, **judged})
+
+
+def _notes(
+    estimates: Mapping[Site, Estimate | None],
+    parts: int,
+    find: Readouts,
+    cut: Split,
+    readouts: Readouts,
+) -> tuple[str, ...]:
+    notes = []
+    without = [str(site) for site, one in estimates.items() if one is None]
+    if without:
+        notes.append(f"ablation changes nothing at {', '.join(without)}: no p-value")
+    if len(estimates) < parts:
+        notes.append(f"{len(estimates)} of {parts} parts were ablated; the others are only ranked")
+    if cut.by == "contexts" and len(find) < len(readouts):
+        notes.append(f"{len(readouts) - len(find)} items have no context in the find half")
+    if readouts.owner:
+        notes.append("effects' intervals redraw words; their contexts are as they are")
+    return tuple(notes)
