@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from levelhead.core.results import PValue as PValue
     from levelhead.data.datasets import dataset as dataset
     from levelhead.data.lexicon import lexicon as lexicon
+    from levelhead.explain.counterstereotype import CounterStereotype as CounterStereotype
+    from levelhead.explain.counterstereotype import counterstereotype as counterstereotype
+    from levelhead.explain.sources import pairs_from as pairs_from
+    from levelhead.locate import locate as locate
+    from levelhead.locate.headmap import HeadMap as HeadMap
     from levelhead.measure.agreement import Agreement as Agreement
     from levelhead.measure.agreement import agreement as agreement
     from levelhead.measure.aspects import Judge as Judge
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     from levelhead.measure.stereoset import StereoSet as StereoSet
     from levelhead.measure.strength import Contrast as Contrast
     from levelhead.measure.strength import Strength as Strength
+    from levelhead.mitigate.heads import mask as mask
+    from levelhead.mitigate.heads import scale as scale
     from levelhead.models.bake import NotBakeable as NotBakeable
     from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
@@ -58,6 +65,13 @@ if TYPE_CHECKING:
     from levelhead.models.tokens import UnknownWord as UnknownWord
 
 _HOME = {
+    "pairs_from": "levelhead.explain.sources",
+    "scale": "levelhead.mitigate.heads",
+    "mask": "levelhead.mitigate.heads",
+    "locate": "levelhead.locate",
+    "HeadMap": "levelhead.locate.headmap",
+    "counterstereotype": "levelhead.explain.counterstereotype",
+    "CounterStereotype": "levelhead.explain.counterstereotype",
     "Agreement": "levelhead.measure.agreement",
     "agreement": "levelhead.measure.agreement",
     "Continuation": "levelhead.measure.continuation",
@@ -111,6 +125,7 @@ __all__ = [
     "Comparison",
     "Continuation",
     "Contrast",
+    "CounterStereotype",
     "Counterfactual",
     "Crows",
     "Distance",

@@ -13,7 +13,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from levelhead import __version__
-from levelhead.cli import bake, correlate, data, demo, doctor, measure, mine, store
+from levelhead.cli import (
+    bake,
+    correlate,
+    data,
+    demo,
+    doctor,
+    explain,
+    locate,
+    measure,
+    mine,
+    mitigate,
+    store,
+    study,
+)
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
 
@@ -27,10 +40,14 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
+app.command("locate")(locate.locate)
 app.command("correlate")(correlate.correlate)
 app.command("bake")(bake.bake)
 app.command("mine")(mine.mine)
 app.command("store")(store.store)
+app.command("study")(study.study)
+app.add_typer(explain.app, name="explain")
+app.add_typer(mitigate.app, name="mitigate")
 app.add_typer(data.app, name="data")
 
 

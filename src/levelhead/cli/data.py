@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.exits import FAIL, ExitWith
+from levelhead.cli.lexicon_test import lexicon_test
 from levelhead.core.errors import LevelheadError, UnknownName
 
 app = typer.Typer(help="Data sets and lexicons.", no_args_is_help=True, rich_markup_mode=None)
 lexicons = typer.Typer(help="Word lists.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(lexicons, name="lexicon")
+lexicons.command("test")(lexicon_test)
 
 Name = Annotated[str, typer.Argument(help="A data set, by name: see `levelhead data list`.")]
 Part = Annotated[str | None, typer.Option(help="One of its parts; all of them by default.")]

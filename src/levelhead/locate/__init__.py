@@ -1,1 +1,26 @@
-"""Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap."""
+"""Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap.
+
+The room is callable: `levelhead.locate(lm, measure)` is `levelhead.locate.find.locate`. A function
+of the room's own name could not live in `levelhead` beside it, because importing a submodule binds
+the room to that name.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from levelhead.locate.find import locate as locate
+else:
+
+    class _Room(ModuleType):
+        def __call__(self, lm, measure, **options):
+            """Score every head of a model: see `levelhead.locate.find.locate`."""
+            from levelhead.locate.find import locate as found_by
+
+            return found_by(lm, measure, **options)
+
+    sys.modules[__name__].__class__ = _Room
+    locate = sys.modules[__name__]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.statistics.designs import Design
-    from levelhead.measure.aspects import Judge
+    from levelhead.measure.aspects import Aspect, Judge
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
 
@@ -55,8 +55,23 @@ class Effects:
     def errors(self) -> NDArray[np.float64]:
         """`[k]` standard errors; 0 for what changes nothing."""
         (factor,) = self.design.factors
-        spread = np.array([0.0 if is_constant(one) else one.std(ddof=1) for one in self.draws.T])
-        return np.asarray(spread * np.sqrt(factor.units / factor.df))
+        return np.asarray(self._spread * np.sqrt(factor.units / factor.df))
+
+    @property
+    def _spread(self) -> NDArray[np.float64]:
+        return np.array([0.0 if is_constant(one) else one.std(ddof=1) for one in self.draws.T])
+
+    def null(self, some: NDArray[np.intp]) -> NDArray[np.float64]:
+        """`[m, k]`: how large studentised effects of some parts are if there are none.
+
+        The draws around their own values, in units of their spread. That is a known variance, and
+        the effects' is estimated: normal quantiles become Student's, part by part, which leaves
+        the parts as dependent as they are.
+        """
+        (factor,) = self.design.factors
+        z = (self.draws[:, some] - self.values[some]) / self._spread[some]
+        tail = stats.norm.logsf(np.abs(z))
+        return np.asarray(stats.t.isf(np.exp(tail), factor.df))
 
     def estimates(self, names: Sequence[str], *, unit: str = "") -> tuple[Estimate | None, ...]:
         """With intervals and p-values, corrected as one family; None for what changes nothing."""
@@ -69,7 +84,7 @@ class Effects:
                 mend="check that the measure reads what the model says",
             )
         t = self.values[some] / errors[some]
-        null = np.abs(self.draws[:, some] - self.values[some]) / errors[some]
+        null = self.null(some)
         adjusted = max_t(np.abs(t), null)
         raw = (1 + (null >= np.abs(t)).sum(axis=0)) / (1 + len(null))
         reach = float(stats.t.ppf((1 + self.level) / 2, factor.df))
@@ -111,6 +126,7 @@ def effects(
     judge: Judge,
     name: str = "effects",
     draws: int = DRAWS,
+    aspect: Aspect | None = None,
 ) -> Effects:
     """The effects of variants, and what they are of redrawn units.
 
@@ -122,8 +138,9 @@ def effects(
         judge: level and seed.
         name: another name, other chance.
         draws: of the units.
+        aspect: another formula than the headline.
     """
-    head = measure.headline
+    head = aspect or measure.headline
     design = one_factor(measure.design(base, head))
     values = [head.per_item(readouts).detach() for readouts in (base, *others)]
     for one in values:

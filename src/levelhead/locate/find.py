@@ -146,6 +146,37 @@ def locate(
     )
 
 
+def without_each(
+    lm: LM,
+    measure: Measure,
+    readouts: Readouts,
+    sites: Sequence[Site],
+    *,
+    cut: Split,
+    ablation: Ablation = "zero",
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Variants:
+    """What a model says without each of some parts, one at a time."""
+    own: dict[Site, torch.Tensor] = {}
+    if ablation == "mean":
+        own = means(lm, measure, readouts, sites)
+    return vary(
+        lm,
+        measure,
+        readouts,
+        [Variant((site,), None if ablation == "mean" else 0.0) for site in sites],
+        blocks=cut.block,
+        means=own,
+        store=store,
+        threads=threads,
+        on_event=on_event,
+        cancel=cancel,
+    )
+
+
 class _Judged(NamedTuple):
     estimates: tuple[Estimate | None, ...] = ()
     agreement: Estimate | None = None
@@ -197,17 +228,13 @@ class _Work:
         self, readouts: Readouts, sites: Sequence[Site], cut: Split, ablation: Ablation
     ) -> Variants:
         """What the model says without each of some parts."""
-        own: dict[Site, torch.Tensor] = (
-            means(self.lm, self.measure, readouts, sites) if ablation == "mean" else {}
-        )
-        factor = None if ablation == "mean" else 0.0
-        return vary(
+        return without_each(
             self.lm,
             self.measure,
             readouts,
-            [Variant((site,), factor) for site in sites],
-            blocks=cut.block,
-            means=own,
+            sites,
+            cut=cut,
+            ablation=ablation,
             store=self.store,
             threads=self.threads,
             on_event=self.on_event,

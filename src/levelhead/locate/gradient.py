@@ -119,23 +119,53 @@ def gradient(
         of_values = cotangents(measure, readouts)
     _refuse_flat(of_values, measure, "its readouts")
     several = of_values.dim() > readouts.values.dim()
-    wanted = asked.cotangents(of_values if several else of_values[None])
+    found = pushed_back(
+        lm,
+        measure,
+        asked,
+        asked.cotangents(of_values if several else of_values[None]),
+        items=len(readouts),
+        parts=parts,
+        store=store,
+        threads=threads,
+        on_event=on_event,
+        cancel=cancel,
+    )
+    if not several:
+        found = {part: own[0] for part, own in found.items()}
+    return Contributions(tuple(item.id for item in readouts.items), found)
+
+
+def pushed_back(
+    lm: LM,
+    measure: Measure,
+    asked: Uses,
+    wanted: torch.Tensor,
+    *,
+    items: int,
+    parts: Sequence[Part] = ("heads",),
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> dict[Part, torch.Tensor]:
+    """`[cotangents, items, layers, heads]` by part: `[cotangents, uses, r]` pushed back to masks.
+
+    All cotangents share every forward.
+    """
     kept = open_store(MEMORY if store is None else store)
     units, places, tensors = _planned(lm, asked, wanted, tuple(parts), threads)
     with lent(lm), _handed(tensors):
         complete(units, kept, on_event=on_event, cancel=cancel)
     shapes = {part: gate_shape(lm.anatomy, part) for part in parts}
-    width = sum(layers * heads for layers, heads in shapes.values())
-    shares = torch.zeros(len(wanted), len(readouts), width, dtype=torch.float64)
+    sizes = [layers * heads for layers, heads in shapes.values()]
+    total = torch.zeros(len(wanted), items, sum(sizes), dtype=torch.float64)
     for unit, rows in zip(units, places, strict=True):
         own = np.load(io.BytesIO(kept.get(unit.key)), allow_pickle=False)
-        shares.index_add_(1, asked.item[rows], torch.from_numpy(own))
-    _refuse_flat(shares, measure, "the masks")
-    split = shares.split([layers * heads for layers, heads in shapes.values()], dim=-1)
-    found = {part: own.unflatten(-1, shapes[part]) for part, own in zip(parts, split, strict=True)}
-    if not several:
-        found = {part: own[0] for part, own in found.items()}
-    return Contributions(tuple(item.id for item in readouts.items), found)
+        total.index_add_(1, asked.item[rows], torch.from_numpy(own))
+    _refuse_flat(total, measure, "the masks")
+    split = total.split(sizes, dim=-1)
+    return {part: own.unflatten(-1, shapes[part]) for part, own in zip(parts, split, strict=True)}
 
 
 def gate_shape(anatomy: Anatomy, part: Part) -> tuple[int, int]:
@@ -167,15 +197,13 @@ def shares(spec: Frozen) -> bytes:
             "a question that was answered before cannot be asked now",
             mend="use the model and the tokenizer that were read",
         )
-    found = _pushed_back(lm, asked, wanted, plain["parts"])
+    found = _backward(lm, asked, wanted, plain["parts"])
     file = io.BytesIO()
     np.save(file, found.numpy(), allow_pickle=False)
     return file.getvalue()
 
 
-def _pushed_back(
-    lm: LM, asked: Question, wanted: torch.Tensor, parts: Sequence[Part]
-) -> torch.Tensor:
+def _backward(lm: LM, asked: Question, wanted: torch.Tensor, parts: Sequence[Part]) -> torch.Tensor:
     """One forward and, for each set of cotangents, one backward for every batch."""
     reading = asked.reading
     of_row = torch.tensor(reading.items or range(len(reading.rows)))

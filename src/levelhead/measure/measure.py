@@ -114,6 +114,10 @@ class Measure(ABC):
         """An aspect's value with one block left out after another of what its design cannot see."""
         return []
 
+    def counterparts(self, readouts: Readouts) -> Sequence[tuple[str, str]]:
+        """Ids of items that are each other's counterpart and not sampled: pairs of attributes."""
+        return ()
+
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Numbers and notes of its own."""
         return Beside()

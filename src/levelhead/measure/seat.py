@@ -364,6 +364,14 @@ class Seat(Measure):
             for left_out in range(BLOCKS)
         ]
 
+    def counterparts(self, readouts: Readouts) -> Sequence[tuple[str, str]]:
+        """The lexicon's pairs; a published test has lists, no pairs."""
+        if self.of_sentences:
+            return ()
+        first, second = self.words.groups
+        words = [(term.word(first), term.word(second)) for term in self.own_lexicon.terms]
+        return [(f"{A}: {a}", f"{B}: {b}") for a, b in words if a is not None and b is not None]
+
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The value against the number of contexts a word."""
         readouts = found[0]

@@ -12,6 +12,7 @@ from levelhead.models.readings import (
     Reading,
     States,
     Target,
+    WeightedRows,
 )
 from levelhead.models.sites import Site
 from levelhead.models.tokens import NotReadable, Row
@@ -55,10 +56,14 @@ def states(
     return Reading(_rows(encoded), States(tokens, tuple(sites), part))
 
 
-def attention(lm: LM, texts: Sequence[str], spans: Sequence[Span]) -> Reading:
-    """The attention of a word of each text on all tokens."""
+def attention(
+    lm: LM, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False
+) -> Reading:
+    """The attention of a word of each text on all tokens; `weighted`: by what is moved, beside."""
     encoded = lm.tokens.encode(texts)
-    return Reading(_rows(encoded), AttentionRows(_at_spans(lm, encoded, texts, spans)))
+    tokens = _at_spans(lm, encoded, texts, spans)
+    readout = WeightedRows(tokens, lm.anatomy.layers) if weighted else AttentionRows(tokens)
+    return Reading(_rows(encoded), readout)
 
 
 def follows(lm: LM, pairs: Sequence[tuple[str, str]]) -> Reading:

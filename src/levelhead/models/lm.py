@@ -287,12 +287,16 @@ class LM:
         reading, counts = ask(self, texts, spans)
         return Scores(self.run(reading)[:, 0], torch.tensor(counts))
 
-    def attention_row(self, texts: Sequence[str], spans: Sequence[Span]) -> list[torch.Tensor]:
+    def attention_row(
+        self, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False
+    ) -> list[torch.Tensor]:
         """`[layers, heads, tokens]` attention of a word on every token, for each text.
 
-        The mean over the word's subwords. Which token is where: `tokens.encode(texts)`.
+        The mean over the word's subwords. Which token is where: `tokens.encode(texts)`. Weighted:
+        `[2, layers, heads, tokens]`, the attention and the same times the norm of what it moves
+        (`readings.WeightedRows`).
         """
-        reading = asks.attention(self, texts, spans)
+        reading = asks.attention(self, texts, spans, weighted=weighted)
         rows: list[torch.Tensor] = [torch.empty(0)] * len(texts)
         for indices, values in self.batches(reading):
             for i, value in zip(indices, values, strict=True):

@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, final
 
 import torch
 
 from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError
+from levelhead.models.anatomy import is_transposed
 from levelhead.models.sites import BY_HEAD, Site
 from levelhead.models.vocabulary import log_probs, log_probs_of
 
@@ -224,6 +226,65 @@ class AttentionRows(Readout):
         """All layers' rows."""
         first = result.attention[0].device
         return torch.stack([row.to(first) for row in result.attention], dim=1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WeightedRows(Readout):
+    """Attention, and beside it attention times what is moved: `[batch, 2, layers, heads, token]`.
+
+    The weight a head gives a token says little if the token's value is small there. Kobayashi et
+    al. 2020 ("Attention is not only a weight", section 3) take the norm ||a v W_O^h||: attention a,
+    times the norm of the token's value v, with its bias, through the head's columns of the output
+    projection, without its bias. Several query tokens: the mean of their norms. Values are as edits
+    have left them; edits of what a head returns (`head_out`) come later and are not in it, nor are
+    norms that a family puts behind the projection.
+    """
+
+    tokens: tuple[tuple[int, ...], ...]
+    layers: int
+    """How many layers the model runs: the values of all of them are needed."""
+
+    @property
+    def watch(self) -> frozenset[Where]:
+        """The values of every layer."""
+        return frozenset(("value", layer) for layer in range(self.layers))
+
+    def attends(self, batch: Batch) -> torch.Tensor:
+        """The tokens, all counting alike."""
+        return token_weights(self.tokens, batch)
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """All layers' rows, as they are and weighted."""
+        rows = AttentionRows(self.tokens)(result)
+        norms = torch.stack(
+            [
+                _moved(result.anatomy, layer, result.seen["value", layer]).to(rows)
+                for layer in range(self.layers)
+            ],
+            dim=1,
+        )
+        return torch.stack([rows, rows * norms], dim=1)
+
+
+def _moved(anatomy: Anatomy, layer: int, values: torch.Tensor) -> torch.Tensor:
+    """`[batch, heads, token]` norms of the tokens' values behind each head's part of W_O."""
+    out = anatomy.place("head_out", layer).module
+    weight = cast("torch.Tensor", out.weight)
+    if weight.is_meta:
+        raise LevelheadError(
+            "the output projection's weights are not in memory",
+            mend="load the model whole, without offloading, to weight its attention",
+        )
+    wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+    by_input = (weight if is_transposed(out) else weight.T).to(wide)
+    parts = by_input.unflatten(0, (anatomy.heads, anatomy.head_dim))
+    shared = anatomy.heads // values.shape[2]  # query heads that one value head serves
+    moved = [
+        (values[:, :, head // shared].to(wide) @ part.to(values.device)).norm(dim=-1)
+        for head, part in enumerate(parts)
+    ]
+    return torch.stack(moved, dim=1)
 
 
 def token_weights(tokens: tuple[tuple[int, ...], ...], batch: Batch) -> torch.Tensor:

@@ -1,0 +1,45 @@
+"""`levelhead study FILE -o FOLDER`: run what a file writes down, resume it, and show it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.progress import progress
+
+
+def study(
+    file: Annotated[str, typer.Argument(help="A study: a TOML file.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+    ],
+    charts: Annotated[
+        bool, typer.Option("--charts/--no-charts", help="Draw figures (the report extra).")
+    ] = True,
+) -> None:
+    """Run a study, or what is missing of it.
+
+    Writes table.csv, results/*.json and, with the report extra, figures/. Killed and called again,
+    it goes on where it stopped and ends with the same bytes.
+    """
+    from levelhead.study.run import run
+    from levelhead.study.schema import read_plan
+
+    plan = read_plan(file)
+
+    def step(name: str, done: int, of: int) -> None:
+        typer.echo(f"[{done}/{of}] {name}", err=True)
+
+    with progress("units") as on_event:
+        results = run(plan, output, on_step=step, on_event=on_event)
+    if charts:
+        from levelhead.core.errors import MissingExtra
+        from levelhead.report.study import draw
+
+        try:
+            draw(results, output)
+        except MissingExtra as error:
+            typer.echo(f"levelhead: no figures: {error}", err=True)
+    typer.echo(f"{output}/table.csv: {len(results)} results", file=sys.stdout)

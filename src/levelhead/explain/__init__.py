@@ -1,0 +1,1 @@
+"""How heads behave: what changes in them when a group's word is exchanged."""

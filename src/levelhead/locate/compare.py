@@ -1,0 +1,143 @@
+"""Maps of several models side by side (Yang et al. 2025, section 7, Appendices C and D).
+
+The paper looks at heat maps and says: fewer biased heads, some darker, some turned round. Here
+these are counts, with intervals over redrawn words of the effects on the confirm half.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Estimate, Interval, Record
+from levelhead.locate.controls import label
+from levelhead.locate.headmap import HeadMap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.locate.effects import Effects
+
+BOXED = 5
+
+
+class ChildMap(Record):
+    """One model beside the first."""
+
+    name: str
+    map: HeadMap
+    fewer: Estimate | None = None
+    """Positive heads of the first model less those of this one."""
+    darker: Estimate | None = None
+    """Heads that are positive in both and larger in this one."""
+    flipped: Estimate | None = None
+    """Heads that are negative in the first and positive in this one."""
+    boxed_flipped: int
+    """Of the first model's five most negative heads, those with a positive score in this one."""
+    total: Estimate | None = None
+    """The sum of effects, less that of the first model."""
+
+
+class MapComparison(Record):
+    """Several maps, the first of them the base."""
+
+    name: str
+    base: HeadMap
+    boxed: tuple[str, ...]
+    """The base's most negative heads by score, <layer>-<head>, counted from 1."""
+    children: tuple[ChildMap, ...]
+    notes: tuple[str, ...] = ()
+
+
+def compare_maps(
+    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[Effects | None] = ()
+) -> MapComparison:
+    """Compare maps with the first of them.
+
+    Args:
+        maps: names and maps; the first is the base.
+        effects: the effects they rest on, of the same items in the same draws; without them there
+            are counts and no intervals.
+    """
+    if len(maps) < 2:
+        raise LevelheadError("one map is no comparison", mend="give at least two")
+    (name, base), *others = maps
+    for other, own in others:
+        if own.measure != base.measure or own.measurement.comparable != base.measurement.comparable:
+            raise LevelheadError(
+                f"{other} was not located by the same measure as {name}",
+                mend="locate all models by one measure with the same options",
+            )
+    boxed = [one for one in reversed(base.ranked) if one.score < 0][:BOXED]
+    children = []
+    for number, (other, own) in enumerate(others, 1):
+        same = (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)
+        scores = {one.site: one.score for one in own.heads}
+        pair = (effects[0], effects[number]) if effects and same else (None, None)
+        children.append(
+            ChildMap(
+                name=other,
+                map=own,
+                boxed_flipped=sum(scores.get(one.site, 0.0) > 0 for one in boxed) if same else 0,
+                **_counts(*pair),
+            )
+        )
+    return MapComparison(
+        name=name,
+        base=base,
+        boxed=tuple(label(one.site) for one in boxed),
+        children=tuple(children),
+        notes=()
+        if effects
+        else ("without stored effects of the same draws there are no intervals",),
+    )
+
+
+def _counts(first: Effects | None, second: Effects | None) -> dict[str, Estimate]:
+    if first is None or second is None or first.draws.shape != second.draws.shape:
+        return {}
+    return {
+        "fewer": _estimate("fewer positive heads", _fewer, first, second),
+        "darker": _estimate("darker heads", _darker, first, second),
+        "flipped": _estimate("heads turned positive", _flipped, first, second),
+        "total": _estimate("difference of the total", _total, first, second),
+    }
+
+
+def _fewer(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((a > 0).sum(-1) - (b > 0).sum(-1), dtype=np.float64)
+
+
+def _darker(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(((a > 0) & (b > a)).sum(-1), dtype=np.float64)
+
+
+def _flipped(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(((a < 0) & (b > 0)).sum(-1), dtype=np.float64)
+
+
+def _total(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(b.sum(-1) - a.sum(-1))
+
+
+def _estimate(name: str, count: object, first: Effects, second: Effects) -> Estimate:
+    """Percentiles over the draws: counts of noisy signs are biased, which the ends show."""
+    value = float(count(first.values, second.values))  # type: ignore[operator]
+    redrawn = count(first.draws, second.draws)  # type: ignore[operator]
+    tail = (1 - first.level) / 2
+    low, high = np.quantile(redrawn, [tail, 1 - tail])
+    return Estimate(
+        name=name,
+        value=value,
+        interval=Interval(
+            low=min(float(low), value),
+            high=max(float(high), value),
+            level=first.level,
+            method=f"percentile, {first.design}",
+        ),
+        n=len(first.values),
+    )

@@ -1,0 +1,139 @@
+"""Is it these heads, or any heads? Chosen heads beside random ones of the same layers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Estimate, PValue, Record
+from levelhead.locate.ablated import Variant
+from levelhead.locate.effects import effects
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge
+from levelhead.models.sites import Site
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+FEWEST = 99
+
+
+class Control(Record):
+    """What masking some heads does, beside masking random heads of the same layers."""
+
+    heads: tuple[str, ...]
+    """As the paper labels them, <layer>-<head>, counted from 1."""
+    effect: Estimate
+    """By how much the measure falls, joint mask, on the confirm half."""
+    random: tuple[float, ...]
+    """The same of every random set."""
+    p: PValue
+    """That random heads of these layers do as much: (b + 1) / (m + 1)."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def median(self) -> float:
+        """Of the random sets."""
+        return float(np.median(self.random))
+
+    @property
+    def top(self) -> float:
+        """The 95th percentile of the random sets."""
+        return float(np.quantile(self.random, 0.95))
+
+
+def label(site: Site) -> str:
+    """As the paper writes a head: counted from 1."""
+    return f"{site.layer + 1}-{(site.head or 0) + 1}"
+
+
+def random_heads(
+    sites: Sequence[Site], heads_a_layer: int, *, rng: np.random.Generator
+) -> tuple[Site, ...]:
+    """As many heads of every layer as there are among some, drawn at random."""
+    found = []
+    for layer, count in sorted(Counter(site.layer for site in sites).items()):
+        chosen = rng.choice(heads_a_layer, count, replace=False)
+        found += [Site("head_out", layer, int(head)) for head in sorted(chosen)]
+    return tuple(found)
+
+
+def control(
+    lm: LM,
+    measure: Measure,
+    readouts: Readouts,
+    sites: Sequence[Site],
+    *,
+    sign: int = 1,
+    draws: int = 199,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Control:
+    """Mask some heads, and random ones of the same layers as often as wanted.
+
+    Args:
+        lm: the model.
+        measure: what falls.
+        readouts: of the confirm half, on which the heads were not chosen.
+        sites: the chosen heads.
+        sign: which way of the measure is bias.
+        draws: random sets.
+        judge: seed and level.
+        store: a folder that keeps answers.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    if draws < FEWEST:
+        raise LevelheadError(f"{draws} random sets say little", mend=f"give at least {FEWEST}")
+    judge = judge or Judge()
+    chosen = tuple(sorted(sites))
+    rng = judge.rng(measure.name, "random heads", *map(str, chosen))
+    drawn = [random_heads(chosen, lm.anatomy.heads, rng=rng) for _ in range(draws)]
+    distinct = list(dict.fromkeys([chosen, *drawn]))  # a set that comes twice is asked once
+    varied = vary(
+        lm,
+        measure,
+        readouts,
+        [Variant(own) for own in distinct],
+        store=store,
+        threads=threads,
+        on_event=on_event,
+        cancel=cancel,
+    )
+    way, base = sign or 1, float(measure.reduce(varied.of(None)))
+    of = {own: way * (base - float(measure.reduce(varied.of(i)))) for i, own in enumerate(distinct)}
+    random = tuple(of[own] for own in drawn)
+    judged = effects(measure, varied.of(None), [varied.of(0)], sign=way, judge=judge, name="joint")
+    (effect,) = judged.estimates(["joint mask"], unit=measure.headline.unit)
+    if effect is None:
+        raise LevelheadError("masking these heads changes nothing", mend="check the heads")
+    b = sum(one >= effect.value for one in random)
+    notes: tuple[str, ...] = ()
+    if len(set(drawn)) < draws / 2:
+        notes = (f"these layers allow few sets: {len(set(drawn))} different ones were drawn",)
+    return Control(
+        heads=tuple(label(site) for site in chosen),
+        effect=effect,
+        random=random,
+        p=PValue(
+            value=(b + 1) / (draws + 1),
+            method="random heads of the same layers",
+            alternative="greater",
+            draws=draws,
+        ),
+        notes=notes,
+    )

@@ -1,0 +1,127 @@
+"""Heads chosen one after another, each for what it adds to those chosen before.
+
+The top k by single scores may all carry the same thing; masked together they may do less, or more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Estimate, Record
+from levelhead.locate.ablated import Variant
+from levelhead.locate.controls import label
+from levelhead.locate.effects import Effects, effects
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
+
+
+class Step(Record):
+    """One head more."""
+
+    head: str
+    """<layer>-<head>, counted from 1."""
+    layer: int
+    number: int
+    gain: Estimate
+    """What masking it takes from the measure beyond the heads before it, on the find half."""
+
+
+class Greedy(Record):
+    """The heads chosen, in order, and why it ended."""
+
+    steps: tuple[Step, ...]
+    ended: str
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The heads."""
+        from levelhead.models.sites import Site
+
+        return tuple(Site("head_out", step.layer, step.number) for step in self.steps)
+
+
+def greedy(
+    lm: LM,
+    measure: Measure,
+    readouts: Readouts,
+    candidates: Sequence[Site],
+    *,
+    k: int,
+    sign: int = 1,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Greedy:
+    """Choose up to k heads; end when no candidate's gain differs from 0 after correction.
+
+    Args:
+        lm: the model.
+        measure: what shall fall.
+        readouts: of the find half.
+        candidates: heads to choose from, such as the twelve with the largest scores.
+        k: how many at most.
+        sign: which way of the measure is bias.
+        judge: seed and level.
+        store: a folder that keeps answers.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    if k < 1 or not candidates:
+        raise LevelheadError("no head can be chosen", mend="give candidates, and k of at least 1")
+    judge = judge or Judge()
+    steps: list[Step] = []
+    chosen: tuple[Site, ...] = ()
+    left = list(dict.fromkeys(candidates))
+    ended = f"{k} heads"
+    while len(steps) < k and left:
+        sets = [tuple(sorted((*chosen, site))) for site in left]
+        before = [tuple(sorted(chosen))] if chosen else []
+        varied = vary(
+            lm,
+            measure,
+            readouts,
+            [Variant(own) for own in (*before, *sets)],
+            store=store,
+            threads=threads,
+            on_event=on_event,
+            cancel=cancel,
+        )
+        base = varied.of(0) if chosen else varied.of(None)
+        others = [varied.of(i + len(before)) for i in range(len(sets))]
+        judged = effects(measure, base, others, sign=sign, judge=judge, name=f"step {len(steps)}")
+        gains = _gains(judged, left)
+        best = max(range(len(left)), key=lambda i: judged.values[i])
+        gain = gains[best]
+        p = None if gain is None or gain.p is None else gain.p.adjusted
+        if gain is None or gain.value <= 0 or p is None or p > 0.05:
+            ended = "no further head's gain differs from 0 after correction"
+            break
+        site = left.pop(best)
+        chosen = (*chosen, site)
+        steps.append(Step(head=label(site), layer=site.layer, number=site.head or 0, gain=gain))
+    else:
+        ended = ended if len(steps) == k else "no candidate is left"
+    return Greedy(steps=tuple(steps), ended=ended)
+
+
+def _gains(judged: Effects, left: Sequence[Site]) -> Sequence[Estimate | None]:
+    if not np.any(judged.errors > 0):
+        return [None] * len(left)
+    return judged.estimates([label(site) for site in left])

@@ -1,0 +1,194 @@
+"""Found and confirmed again and again: twenty splits instead of one.
+
+One split is one draw of chance. What is chosen on the find half, and what it does on the confirm
+half, is told as median and range over many splits of the same items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Record
+from levelhead.locate.ablated import Variant
+from levelhead.locate.controls import label
+from levelhead.locate.gradient import cotangents, pushed_back
+from levelhead.locate.split import block, halves
+from levelhead.locate.uses import uses
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge
+from levelhead.models.sites import Site
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.locate.headmap import SplitBy
+    from levelhead.locate.split import Split
+    from levelhead.locate.uses import Uses
+    from levelhead.locate.variants import Variants
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+
+class Spread(Record):
+    """A number over splits."""
+
+    name: str
+    median: float
+    low: float
+    high: float
+    """The least and the largest."""
+    splits: int
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[float]) -> Spread:
+        """Of the splits that have it."""
+        if not values:
+            raise NotMeasurable(f"no split has {name}", mend="give more items")
+        return cls(
+            name=name,
+            median=float(np.median(values)),
+            low=min(values),
+            high=max(values),
+            splits=len(values),
+        )
+
+
+class Repeated(Record):
+    """What twenty splits find and confirm."""
+
+    splits: int
+    k: int
+    joint: Spread
+    """What masking the top k of a find half takes from the measure on its confirm half."""
+    overlap: Spread
+    """Heads that the top k of two splits share, of k."""
+    replication: Spread | None = None
+    """Spearman's correlation of scores on the find half and effects on the confirm half."""
+    chosen: tuple[tuple[str, int], ...]
+    """How often each head was among the top k."""
+    notes: tuple[str, ...] = ()
+
+
+def repeated(
+    lm: LM,
+    measure: Measure,
+    readouts: Readouts,
+    *,
+    k: int = 3,
+    splits: int = 20,
+    by: SplitBy = "words",
+    sign: int = 1,
+    ablated: Variants | None = None,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Repeated:
+    """Split, rank, choose and confirm anew, as often as wanted.
+
+    Args:
+        lm: the model.
+        measure: what is located.
+        readouts: of all items.
+        k: heads that are masked together.
+        splits: how many.
+        by: words, or contexts.
+        sign: which way is bias, fixed on all items: one split's sign would only add noise.
+        ablated: the model without each head, with `blocks` where contexts are split; for the
+            rank correlation.
+        judge: seed.
+        store: a folder that keeps shares and answers.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    judge = judge or Judge()
+    cuts = [halves(measure, readouts, by=by, seed=judge.seed + i) for i in range(splits)]
+    asked = uses(lm, measure, readouts)
+    wanted = torch.stack([_of_half(measure, readouts, asked, cut) for cut in cuts])
+    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
+    shares = pushed_back(lm, measure, asked, wanted, items=len(readouts), **told)  # type: ignore[arg-type]
+    scores = (sign or 1) * shares["heads"].sum(1)
+    tops = [_top(grid, k) for grid in scores]
+    distinct = list(dict.fromkeys(tops))
+    varied = vary(
+        lm,
+        measure,
+        readouts,
+        [Variant(own) for own in distinct],
+        blocks=cuts[0].block,
+        **told,  # type: ignore[arg-type]
+    )
+    joint = []
+    for cut, top in zip(cuts, tops, strict=True):
+        base, masked = (
+            float(measure.reduce(cut.confirm.varied(varied, number)))
+            for number in (None, distinct.index(top))
+        )
+        joint.append((sign or 1) * (base - masked))
+    overlap = [float(len(set(a) & set(b))) for a, b in combinations(tops, 2)]
+    counts = Counter(label(site) for top in tops for site in top)
+    return Repeated(
+        splits=splits,
+        k=k,
+        joint=Spread.of(f"effect of the top {k}", joint),
+        overlap=Spread.of(f"heads shared of {k}", overlap),
+        replication=_replication(measure, cuts, scores, ablated, sign) if ablated else None,
+        chosen=tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0]))),
+        notes=(
+            f"split by {cuts[0].by}; the same heads were chosen {splits - len(distinct)} times",
+        ),
+    )
+
+
+def _of_half(measure: Measure, readouts: Readouts, asked: Uses, cut: Split) -> torch.Tensor:
+    """`[uses, r]`: the derivative of the find half's value by every answer; 0 outside of it."""
+    half = cut.find.of(readouts)
+    of_values = cotangents(measure, half)
+    if cut.find.blocks is None:
+        place = {item.id: i for i, item in enumerate(half.items)}
+        whole = torch.zeros_like(readouts.values)
+        for i, item in enumerate(readouts.items):
+            if item.id in place:
+                whole[i] = of_values[place[item.id]]
+        return asked.cotangents(whole)
+    kept = [i for i, ask in enumerate(readouts.asks) if block(ask) in cut.find.blocks]
+    owner = torch.tensor(half.owner)
+    count = owner.bincount(minlength=len(half))
+    found = torch.zeros(len(asked.asks), of_values.shape[-1], dtype=torch.float64)
+    found[kept] = of_values[owner] / count[owner, None]
+    return found
+
+
+def _top(grid: torch.Tensor, k: int) -> tuple[Site, ...]:
+    order = grid.flatten().argsort(descending=True, stable=True)[:k]
+    heads = grid.shape[1]
+    return tuple(sorted(Site("head_out", int(i) // heads, int(i) % heads) for i in order))
+
+
+def _replication(
+    measure: Measure, cuts: Sequence[Split], scores: torch.Tensor, ablated: Variants, sign: int
+) -> Spread:
+    sites = [variant.sites[0] for variant in ablated.variants]
+    found = []
+    for cut, grid in zip(cuts, scores, strict=True):
+        base = float(measure.reduce(cut.confirm.varied(ablated, None)))
+        effects = [
+            (sign or 1) * (base - float(measure.reduce(cut.confirm.varied(ablated, i))))
+            for i in range(len(sites))
+        ]
+        own = [float(grid[site.layer, site.head]) for site in sites]
+        found.append(float(stats.spearmanr(own, effects).statistic))
+    return Spread.of("score on find, effect on confirm", found)

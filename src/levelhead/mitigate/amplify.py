@@ -1,0 +1,168 @@
+"""Amplify the heads that take from the bias, instead of masking those that add to it.
+
+What Yang et al. 2025 leave open: their anti-bias heads. Which heads and by how much is chosen on
+the find half, among settings that cost no more than masking does there; what it does is judged on
+the confirm half, beside masking.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Record
+from levelhead.locate.ablated import Variant
+from levelhead.locate.controls import label
+from levelhead.locate.effects import effects
+from levelhead.locate.split import halves
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.locate.headmap import HeadMap
+    from levelhead.locate.split import Split
+    from levelhead.locate.variants import Variants
+    from levelhead.measure.measure import Measure
+    from levelhead.models.lm import LM
+
+
+class Setting(Record):
+    """Some heads scaled, and what it did on the find half."""
+
+    heads: tuple[str, ...]
+    factor: float
+    gain: float
+    """By how much the measure fell."""
+    price: float
+    """By how much the price rose."""
+
+
+class Amplified(Record):
+    """Amplifying beside masking."""
+
+    masking: Setting
+    tried: tuple[Setting, ...]
+    chosen: Setting | None
+    """The largest gain among those that cost no more than masking, on the find half."""
+    gain: Estimate | None = None
+    """Of the chosen setting, on the confirm half."""
+    masking_gain: Estimate
+    price: Estimate | None = None
+    masking_price: Estimate
+    difference: Estimate | None = None
+    """Gain of amplifying less gain of masking, on the confirm half."""
+    notes: tuple[str, ...] = ()
+
+
+class _Halves(NamedTuple):
+    measure: Measure
+    varied: Variants
+    cut: Split
+    way: int
+
+    def value(self, number: int | None, *, confirm: bool = False) -> float:
+        half = self.cut.confirm if confirm else self.cut.find
+        return self.way * float(self.measure.reduce(half.varied(self.varied, number)))
+
+    def fall(self, number: int) -> float:
+        return self.value(None) - self.value(number)
+
+    def judged(self, numbers: Sequence[int | None], judge: Judge, name: str) -> Estimate:
+        """What the measure loses from the first to the second, on the confirm half."""
+        first, second = (self.cut.confirm.varied(self.varied, number) for number in numbers)
+        found = effects(self.measure, first, [second], sign=self.way, judge=judge, name=name)
+        (estimate,) = found.estimates([name], unit=self.measure.headline.unit)
+        if estimate is None:
+            raise NotMeasurable(f"{name}: nothing changes", mend="check the heads")
+        return estimate
+
+
+def amplify(
+    lm: LM,
+    heads: HeadMap,
+    measure: Measure,
+    price: Measure,
+    *,
+    k: int = 3,
+    ks: Sequence[int] = (1, 3, 5),
+    factors: Sequence[float] = (1.5, 2.0, 3.0),
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Amplified:
+    """Choose heads and a factor, and compare with masking the top k.
+
+    Args:
+        lm: the model that was located.
+        heads: its map.
+        measure: the measure of the map.
+        price: what an edit costs, larger being worse: pppl or ppl.
+        k: heads that masking masks.
+        ks: how many of the most negative heads are amplified.
+        factors: by how much.
+        judge: seed, resamples and level.
+        store: a folder that keeps answers.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    judge = judge or Judge()
+    negative = heads.negative()
+    grid = [(own, factor) for own, factor in product(ks, factors) if own <= len(negative)]
+    variants = [Variant(heads.top(k))]
+    variants += [Variant(negative[:own], factor) for own, factor in grid]
+
+    def asked(one: Measure, way: int, by: str) -> _Halves:
+        readouts = one.read(lm, store=store, threads=threads, on_event=on_event)[0]
+        cut = halves(one, readouts, by=by, seed=heads.halves.seed)  # type: ignore[arg-type]
+        varied = vary(
+            lm,
+            one,
+            readouts,
+            variants,
+            blocks=cut.block,
+            store=store,
+            threads=threads,
+            on_event=on_event,
+            cancel=cancel,
+        )
+        return _Halves(one, varied, cut, way)
+
+    gains = asked(measure, heads.direction.sign or 1, heads.halves.by)
+    prices = asked(price, 1, "auto")
+    settings = [
+        Setting(
+            heads=tuple(map(label, variant.sites)),
+            factor=float(variant.factor or 0.0),
+            gain=gains.fall(i),
+            price=-prices.fall(i),
+        )
+        for i, variant in enumerate(variants)
+    ]
+    masking, tried = settings[0], settings[1:]
+    cheap = [i for i, one in enumerate(tried, 1) if one.price <= max(masking.price, 0.0)]
+    told = {
+        "masking": masking,
+        "tried": tuple(tried),
+        "masking_gain": gains.judged((None, 0), judge, "gain of masking"),
+        "masking_price": prices.judged((0, None), judge, "price of masking"),
+    }
+    if not cheap:
+        why = "no amplification costs as little as masking on the find half"
+        return Amplified(chosen=None, notes=(why,), **told)  # type: ignore[arg-type]
+    best = max(cheap, key=lambda i: settings[i].gain)
+    return Amplified(
+        chosen=settings[best],
+        gain=gains.judged((None, best), judge, "gain of amplifying"),
+        price=prices.judged((best, None), judge, "price of amplifying"),
+        difference=gains.judged((0, best), judge, "gain of amplifying less that of masking"),
+        **told,  # type: ignore[arg-type]
+    )

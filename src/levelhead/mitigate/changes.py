@@ -1,0 +1,91 @@
+"""What an edit changes: a measure of the edited model, and its paired difference from the base."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Record
+from levelhead.locate.effects import effects
+
+if TYPE_CHECKING:
+    from levelhead.locate.split import Half
+    from levelhead.measure.aspects import Aspect, Judge
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+
+
+class Change(Record):
+    """One measure of an edited model beside the base."""
+
+    measure: str
+    value: Estimate
+    """Of the edited model, on all items."""
+    change: Estimate | None = None
+    """Edited less base, item by item; None of the base itself."""
+    confirmed: Estimate | None = None
+    """The same on the half on which the edit was not chosen."""
+    beside: tuple[Estimate, ...] = ()
+    """The change of other aspects: SEAT's difference of means, its effect size having no scale."""
+
+
+def changed(
+    measure: Measure,
+    base: Readouts,
+    edited: Readouts | None,
+    *,
+    judge: Judge,
+    confirm: Half | None = None,
+    beside: tuple[str, ...] = (),
+) -> Change:
+    """The change of one measure.
+
+    Args:
+        measure: which.
+        base: what the model said.
+        edited: what the edited model said; None: the base's own value is wanted.
+        judge: seed, resamples and level.
+        confirm: the half on which the edit was not chosen, if it was chosen by this measure.
+        beside: other aspects whose change is wanted.
+    """
+    head = measure.headline
+    value = judge.estimate(
+        head,
+        head.per_item(edited or base),
+        measure.design(edited or base, head),
+        tested=False,
+    )
+    if edited is None:
+        return Change(measure=measure.name, value=value)
+    shared = {item.id for item in base.items} & {item.id for item in edited.items}
+    first, second = (own.some(lambda item: item.id in shared) for own in (base, edited))
+    return Change(
+        measure=measure.name,
+        value=value,
+        change=_difference(measure, first, second, judge, head),
+        confirmed=None
+        if confirm is None
+        else _difference(measure, confirm.of(first), confirm.of(second), judge, head, "confirmed"),
+        beside=tuple(
+            _difference(measure, first, second, judge, measure.aspect(name)) for name in beside
+        ),
+    )
+
+
+def _difference(
+    measure: Measure,
+    base: Readouts,
+    edited: Readouts,
+    judge: Judge,
+    aspect: Aspect,
+    name: str = "change",
+) -> Estimate:
+    found = effects(
+        measure, base, [edited], sign=-1, judge=judge, name=f"{name} {aspect.name}", aspect=aspect
+    )
+    (estimate,) = found.estimates([f"{name} of {aspect.name}"], unit=aspect.unit)
+    if estimate is None:
+        raise NotMeasurable(
+            "the edit changes no answer", mend="check the edit: one without effect is no edit"
+        )
+    return estimate

@@ -1,0 +1,1 @@
+"""Grids of models, edits and measures, written down in a file and run as often as wanted."""

@@ -1,0 +1,245 @@
+"""A study as a TOML file: models, measures, maps of heads, edits, and what is measured of what.
+
+Read strictly: an unknown key or a name that is not in the file is an error before anything is
+loaded. In paths `${LEVELHEAD_...}` stands for that environment variable, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.results import Record
+from levelhead.locate.headmap import Ablation, By, Part, SplitBy
+from levelhead.measure.table import parsed
+
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+Count = Annotated[int, Field(ge=1)]
+Draws = Annotated[int, Field(ge=99)]
+Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), Field(min_length=1)]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_tuple), Field(min_length=1)]
+Factors = Annotated[tuple[float, ...], BeforeValidator(_tuple), Field(min_length=1)]
+Parts = Annotated[tuple[Part, ...], BeforeValidator(_tuple), Field(min_length=1)]
+
+
+class Strict(Record):
+    """Part of a study. Abstract."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Source(Strict):
+    """A model."""
+
+    path: str
+    """A Hub id, a folder or a file."""
+    revision: str | None = None
+    dtype: str = "float32"
+    batch_size: Count = 32
+
+
+class Child(Strict):
+    """A model trained further, made by the study."""
+
+    of: str
+    how: Literal["cda", "dropout"]
+    corpus: Names
+    steps: Count = 200
+    batch: Count = 32
+    seed: int = 0
+
+
+class Located(Strict):
+    """A map of heads, and the controls that belong to it."""
+
+    model: str
+    measure: str
+    by: By = "gradient"
+    parts: Parts = ("heads",)
+    ablation: Ablation = "zero"
+    exact: Count | Literal["all", "none"] | None = None
+    split: Literal["auto"] | SplitBy = "auto"
+    sign: Literal["found", "+", "-"] = "found"
+    describe: Draws | None = None
+    """Relabellings that descriptions stand beside."""
+    controls: Draws | None = None
+    """Random sets of heads, of the same layers as the top k and all positive ones."""
+    control_sizes: Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(_tuple)] = (3,)
+    splits: Count | None = None
+    """Repeated splits."""
+    quick: str | None = None
+    """A measure with fewer contexts for controls and repeated splits."""
+    k: Count = 3
+    greedy: Count | None = None
+    """Candidates of greedy selection."""
+
+
+class Masking(Strict):
+    """Table 1 of Yang et al. 2025: top, bottom, all positive and random heads masked."""
+
+    map: str
+    prices: Names
+    k: Count = 3
+    random: Annotated[int, Field(ge=2)] = 5
+
+
+class Masked(Strict):
+    """Table 3: other measures as more and more heads of a map are masked."""
+
+    map: str
+    measures: Names
+    every: Count = 5
+
+
+class Amplifying(Strict):
+    """Heads with negative scores amplified, beside masking."""
+
+    map: str
+    price: str
+    ks: Counts = (1, 3, 5)
+    factors: Factors = (1.5, 2.0, 3.0)
+
+
+class Explained(Strict):
+    """The counter-stereotype experiment with a map's heads."""
+
+    map: str
+    pairs: str | None = None
+    """A data set, a file or a folder of `levelhead mine`."""
+    frames: str | None = None
+    """Instead: a lexicon whose words are put into frames."""
+    n: Count = 500
+    off: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ("colours", "sports")
+
+
+class Compared(Strict):
+    """Maps of several models side by side."""
+
+    maps: Names
+
+
+class Cells(Strict):
+    """Measures of models as they are."""
+
+    models: Names
+    measures: Names
+
+
+class Plan(Strict):
+    """A whole study."""
+
+    format: Literal["levelhead-study-1"]
+    name: Key
+    about: str = ""
+    seed: int = 0
+    threads: Count = 1
+    draws: Draws = 1999
+    permutations: Draws = 9999
+    models: dict[Key, Source]
+    children: dict[Key, Child] = Field(default_factory=dict)
+    measures: dict[Key, str]
+    """As the command line names them."""
+    cells: dict[Key, Cells] = Field(default_factory=dict)
+    maps: dict[Key, Located] = Field(default_factory=dict)
+    masking: dict[Key, Masking] = Field(default_factory=dict)
+    lines: dict[Key, Masked] = Field(default_factory=dict)
+    amplify: dict[Key, Amplifying] = Field(default_factory=dict)
+    explain: dict[Key, Explained] = Field(default_factory=dict)
+    compare: dict[Key, Compared] = Field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse names that are not in the study, and measures that are none."""
+        for text in self.measures.values():
+            parsed(text)
+        models = {*self.models, *self.children}
+        for kind, known, named in (
+            ("model", set(self.models), [one.of for one in self.children.values()]),
+            ("model", models, [name for one in self.cells.values() for name in one.models]),
+            ("model", models, [one.model for one in self.maps.values()]),
+            ("measure", set(self.measures), self._measures()),
+            ("map", set(self.maps), self._maps()),
+        ):
+            for name in named:
+                if name not in known:
+                    raise UnknownName(f"{kind} of the study", name, sorted(known))
+        both = set(self.models) & set(self.children)
+        if both:
+            raise LevelheadError(
+                f"{sorted(both)[0]} is a model and a child", mend="give each a name of its own"
+            )
+
+    def _measures(self) -> list[str]:
+        named = [name for one in self.cells.values() for name in one.measures]
+        named += [name for one in self.masking.values() for name in one.prices]
+        named += [name for one in self.lines.values() for name in one.measures]
+        named += [one.price for one in self.amplify.values()]
+        named += [one.measure for one in self.maps.values()]
+        return named + [one.quick for one in self.maps.values() if one.quick is not None]
+
+    def _maps(self) -> list[str]:
+        rows = (self.masking, self.lines, self.amplify, self.explain)
+        named = [one.map for part in rows for one in part.values()]
+        return named + [name for one in self.compare.values() for name in one.maps]
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """The study that a TOML file writes down, checked."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        told = tomllib.loads(_expanded(text))
+    except (OSError, UnicodeError) as error:
+        raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
+    except tomllib.TOMLDecodeError as error:
+        raise LevelheadError(f"{path} is no TOML: {error}", mend="mend that line") from None
+    try:
+        plan = Plan.model_validate(told)
+    except ValidationError as error:
+        raise _refused(str(path), error) from None
+    plan.check()
+    return plan
+
+
+def _expanded(text: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if not name.startswith("LEVELHEAD_"):
+            raise LevelheadError(
+                f"${{{name}}} in a study", mend="only variables named LEVELHEAD_... are read"
+            )
+        if name not in os.environ:
+            raise LevelheadError(f"{name} is not set", mend=f"export {name}=<folder>")
+        return os.environ[name].replace("\\", "\\\\").replace('"', '\\"')
+
+    return VARIABLE.sub(value, text)
+
+
+def _refused(path: str, error: ValidationError) -> LevelheadError:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] != "extra_forbidden":
+        return LevelheadError(f"{path}: {where}: {first['msg']}", mend="mend that value")
+    place: object = Plan
+    known = sorted(Plan.model_fields)
+    for step in first["loc"][:-1]:
+        fields = getattr(place, "model_fields", {})
+        if step in fields:
+            inner = fields[step].annotation
+            place = inner.__args__[1] if getattr(inner, "__origin__", None) is dict else inner
+            known = sorted(getattr(place, "model_fields", {}))
+    close = get_close_matches(str(first["loc"][-1]), known, n=1)
+    mend = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+    return LevelheadError(f"{path}: no such key: {where}", mend=mend)

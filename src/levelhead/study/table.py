@@ -1,0 +1,232 @@
+"""One tidy table of a study: a row a number, with all that belongs to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
+from levelhead.explain.counterstereotype import CounterStereotype
+from levelhead.locate.compare import MapComparison
+from levelhead.locate.controls import Control
+from levelhead.locate.describe import Description
+from levelhead.locate.greedy import Greedy
+from levelhead.locate.headmap import HeadMap
+from levelhead.locate.repeated import Repeated, Spread
+from levelhead.mitigate.amplify import Amplified
+from levelhead.mitigate.children import Child
+from levelhead.mitigate.targeted import Lines, Targeted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from levelhead.mitigate.changes import Change
+
+
+class Row(Record):
+    """One number."""
+
+    step: str
+    """Which part of the study it comes from."""
+    name: str
+    what: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    method: str = ""
+    parity: float | None = None
+    p: float | None = None
+    adjusted: float | None = None
+    detectable: float | None = None
+    n: int | None = None
+    dropped: int | None = None
+    unit: str = ""
+
+
+def rows(step: str, result: Record) -> list[Row]:
+    """A result's rows."""
+    return [Row(step=step, **told) for told in ROWS[type(result)](result)]
+
+
+def to_csv(table: list[Row]) -> str:
+    """The table as CSV text; empty cells where a number has no such thing."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(Row.model_fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {key: "" if value is None else value for key, value in row.model_dump().items()}
+        for row in table
+    )
+    return file.getvalue()
+
+
+def _of(name: str, one: Estimate | Measurement, what: str | None = None) -> dict[str, Any]:
+    """The cells of an estimate."""
+    return {
+        "name": name,
+        "what": what or (one.measure if isinstance(one, Measurement) else one.name),
+        "value": one.value,
+        "parity": one.parity,
+        "detectable": one.detectable,
+        "n": one.n,
+        "dropped": len(one.dropped) if isinstance(one, Measurement) else None,
+        "unit": one.unit,
+        **_ends(one.interval),
+        **_p(one.p),
+    }
+
+
+def _ends(one: Interval | None) -> dict[str, Any]:
+    if one is None:
+        return {}
+    return {"low": one.low, "high": one.high, "level": one.level, "method": one.method}
+
+
+def _p(p: PValue | None) -> dict[str, Any]:
+    return {} if p is None else {"p": p.value, "adjusted": p.adjusted}
+
+
+def _measurement(one: Measurement) -> Iterator[dict[str, Any]]:
+    yield _of("", one)
+    for beside in one.beside:
+        yield _of("", beside)
+
+
+def _map(one: HeadMap) -> Iterator[dict[str, Any]]:
+    yield _of("find half", one.halves.find, one.measure)
+    if one.halves.confirm:
+        yield _of("confirm half", one.halves.confirm, one.measure)
+    yield {"name": "map", "what": "sign", "value": one.direction.sign}
+    for score in one.scores:
+        yield {"name": score.label, "what": "score", "value": score.score}
+        if score.effect is not None:
+            told = {"detectable": score.detectable, **_ends(score.interval), **_p(score.p)}
+            yield {"name": score.label, "what": "effect", "value": score.effect, **told}
+    for estimate in (one.agreement, one.replication):
+        if estimate is not None:
+            yield _of("map", estimate)
+
+
+def _description(one: Description) -> Iterator[dict[str, Any]]:
+    for figure in (*one.figures, *one.layers):
+        told = {"low": figure.null_low, "high": figure.null_high, "parity": figure.null_median}
+        yield {
+            "name": "description",
+            "what": figure.name,
+            "value": figure.value,
+            "method": f"{one.relabellings} relabellings" if one.relabellings else "",
+            **told,
+            **_p(figure.p),
+        }
+
+
+def _control(one: Control) -> Iterator[dict[str, Any]]:
+    name = f"{len(one.heads)} heads"
+    yield _of(name, one.effect)
+    told = {"value": one.median, "p": one.p.value, "n": len(one.random)}
+    yield {"name": name, "what": "random heads, median", **told}
+    yield {"name": name, "what": "random heads, 95%", "value": one.top, "n": len(one.random)}
+
+
+def _spread(one: Spread) -> dict[str, Any]:
+    told = {"low": one.low, "high": one.high, "method": "range over splits", "n": one.splits}
+    return {"name": "splits", "what": one.name, "value": one.median, **told}
+
+
+def _repeated(one: Repeated) -> Iterator[dict[str, Any]]:
+    for spread in (one.joint, one.overlap, one.replication):
+        if spread is not None:
+            yield _spread(spread)
+    for head, count in one.chosen:
+        yield {"name": head, "what": f"splits with it in the top {one.k}", "value": count}
+
+
+def _greedy(one: Greedy) -> Iterator[dict[str, Any]]:
+    yield {"name": "greedy", "what": "heads", "value": len(one.steps)}
+    for step in one.steps:
+        yield _of(step.head, step.gain, "gain")
+
+
+def _change(name: str, one: Change) -> Iterator[dict[str, Any]]:
+    yield _of(name, one.value, one.measure)
+    for estimate in (one.change, one.confirmed, *one.beside):
+        if estimate is not None:
+            yield _of(name, estimate)
+
+
+def _targeted(one: Targeted) -> Iterator[dict[str, Any]]:
+    for change in one.base:
+        yield from _change("none", change)
+    for row in one.rows:
+        for change in row.changes:
+            yield from _change(row.name, change)
+
+
+def _lines(one: Lines) -> Iterator[dict[str, Any]]:
+    for curve in one.curves:
+        for point in curve.points:
+            told = {"low": point.low, "high": point.high}
+            yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **told}
+            if point.change is not None:
+                yield _of(f"top {point.k}", point.change, f"change of {curve.name}")
+
+
+def _amplified(one: Amplified) -> Iterator[dict[str, Any]]:
+    for setting in (one.masking, *one.tried):
+        name = f"{len(setting.heads)} heads x {setting.factor:g}"
+        yield {"name": name, "what": "gain, find half", "value": setting.gain}
+        yield {"name": name, "what": "price, find half", "value": setting.price}
+    judged = (one.masking_gain, one.masking_price, one.gain, one.price, one.difference)
+    for estimate in judged:
+        if estimate is not None:
+            yield _of("confirm half", estimate)
+
+
+def _counterstereotype(one: CounterStereotype) -> Iterator[dict[str, Any]]:
+    for change in (one.attention, one.weighted):
+        for group in change.groups:
+            for estimate in (group.original, group.counter, group.change):
+                yield _of(f"{group.group} heads", estimate)
+            told = {"value": group.paper.t, "n": group.paper.n, **_p(group.paper.p)}
+            yield {"name": f"{group.group} heads", "what": "t as the paper's", **told}
+        several = (change.difference, change.same_length, change.placebo, change.net)
+        for beside in several:
+            if beside is not None:
+                yield _of("biased - regular", beside)
+        if change.relabelled is not None:
+            random = change.relabelled
+            told = {"value": random.difference, **_ends(random.random), **_p(random.p)}
+            what = f"{change.weighting}: random groups of heads"
+            yield {"name": "biased - regular", "what": what, **told}
+
+
+def _compared(one: MapComparison) -> Iterator[dict[str, Any]]:
+    for child in one.children:
+        boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
+        yield {"name": child.name, **boxed, "n": len(one.boxed)}
+        for estimate in (child.fewer, child.darker, child.flipped, child.total):
+            if estimate is not None:
+                yield _of(child.name, estimate)
+
+
+def _child(one: Child) -> Iterator[dict[str, Any]]:
+    for what in ("texts", "twins", "shown"):
+        yield {"name": one.how, "what": what, "value": getattr(one, what)}
+
+
+ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
+    Measurement: _measurement,
+    HeadMap: _map,
+    Description: _description,
+    Control: _control,
+    Repeated: _repeated,
+    Greedy: _greedy,
+    Targeted: _targeted,
+    Lines: _lines,
+    Amplified: _amplified,
+    CounterStereotype: _counterstereotype,
+    MapComparison: _compared,
+    Child: _child,
+}

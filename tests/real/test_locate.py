@@ -1,0 +1,125 @@
+"""Locating on real weights: exact, and silent where labels mean nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from assets import asset
+
+from levelhead.core.statistics.families import max_t
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.data.published import any_lexicon
+from levelhead.locate.ablated import Variant
+from levelhead.locate.effects import Effects, effects
+from levelhead.locate.find import without_each
+from levelhead.locate.gradient import gradient
+from levelhead.locate.one_graph import one_graph
+from levelhead.locate.relabel import relabelled
+from levelhead.locate.split import halves
+from levelhead.locate.variants import vary
+from levelhead.measure.aspects import Judge
+from levelhead.measure.seat import Seat
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+HEADS = [Site("head_out", layer, head) for layer in range(6) for head in range(12)]
+STEP = 1e-3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _data():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEVELHEAD_DATA", str(asset("data")))
+        yield
+
+
+def few(targets, terms):
+    """The first target words of each side and the first pairs of attributes of published lists."""
+    words = any_lexicon("kaneko")
+    family = words.targets("stereotypes")
+    sides = tuple(replace(one, words=one.words[:targets]) for one in family.sides)
+    return replace(
+        words,
+        name="few",
+        terms=words.terms[:terms],
+        families=(replace(family, name="few", sides=sides),),
+    )
+
+
+@pytest.fixture(scope="module")
+def small():
+    """SEAT of about 12 + 12 targets and attributes in one context each."""
+    return Seat(lexicon=few(12, 12), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return load(asset("models", "minibert-en"), dtype="float64")
+
+
+def test_the_gradient_is_the_derivative_on_real_weights(small, wide):
+    """Central differences in float64, heads resumed at their layer; 1e-4 of each score."""
+    found = small.read(wide)[0]
+    shares = gradient(wide, small, found)
+    scores = shares.total()
+    largest = float(scores.abs().max())
+    steps = [Variant((site,), 1 + way * STEP) for site in HEADS for way in (1, -1)]
+    varied = vary(wide, small, found, steps)
+    values = torch.tensor(
+        [float(small.reduce(varied.of(i))) for i in range(len(steps))], dtype=torch.float64
+    )
+    rough = ((values[::2] - values[1::2]) / (2 * STEP)).view_as(scores)
+    matters = scores.abs() > 0.01 * largest
+    assert int(matters.sum()) >= 50
+    assert float(((rough - scores) / scores)[matters].abs().max()) < 1e-4
+    whole = one_graph(wide, small, found)
+    assert float((whole.total() - scores).abs().max()) < 1e-5 * largest
+    assert float((shares.shares["heads"].sum(0) - scores).abs().max()) < 1e-5 * largest
+    narrow = load(asset("models", "minibert-en"))
+    plain = gradient(narrow, small, small.read(narrow)[0]).total()
+    assert float((plain - scores).abs().max()) < 1e-5 * largest
+
+
+@pytest.fixture(scope="module")
+def ablated(tmp_path_factory):
+    """SEAT of the published lists in one context a word, without each head."""
+    corpus = ("wikinews", "leipzig-news")
+    ruler = Seat(lexicon=few(84, 30), targets="few", corpus=corpus, quota=1)
+    lm = load(asset("models", "minibert-en"))
+    readouts = ruler.read(lm, threads=1)[0]
+    cut = halves(ruler, readouts, by="words", seed=0)
+    return ruler, without_each(lm, ruler, readouts, HEADS, cut=cut, threads=1), cut
+
+
+def any_head(ruler, varied, half, seed, draws):
+    """Whether some head is called significant after correction when labels are dealt anew."""
+    rng = np.random.default_rng(seed)
+    base = half.varied(varied, None)
+    others = [half.varied(varied, i) for i in range(len(HEADS))]
+    change, _ = relabelled(ruler, base, rng)
+    found = effects(
+        ruler, change(base), [change(one) for one in others], sign=1, judge=Judge(seed=seed),
+        draws=draws,
+    )  # fmt: skip
+    assert isinstance(found, Effects)
+    some = np.flatnonzero(found.errors > 0)
+    t = np.abs(found.values[some] / found.errors[some])
+    return bool(max_t(t, found.null(some)).min() <= 0.05)
+
+
+def rate(ablated, count, draws):
+    ruler, varied, cut = ablated
+    hits = sum(any_head(ruler, varied, cut.confirm, seed, draws) for seed in range(count))
+    return hits, proportion_interval(hits, count)
+
+
+def test_relabelled_heads_are_seldom_significant(ablated):
+    hits, interval = rate(ablated, 30, 199)
+    assert interval.low < 0.08, f"{hits} of 30"
+
+
+@pytest.mark.slow
+def test_relabelled_heads_are_seldom_significant_in_200(ablated):
+    hits, interval = rate(ablated, 200, 299)
+    assert hits <= 16, f"{hits} of 200, {interval}"

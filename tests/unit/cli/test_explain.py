@@ -1,0 +1,183 @@
+"""`levelhead explain counterstereotype` and `levelhead data lexicon test` on a tiny model."""
+
+import inspect
+import json
+
+import pytest
+import typer
+from rulers import JUDGE, THINGS, checkpoint, made, model
+from typer.testing import CliRunner
+
+from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.cli.explain import app
+from levelhead.cli.lexicon_test import lexicon_test
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Estimate
+from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.lexicon_test import LexiconTest
+from levelhead.explain.lexicon_test import lexicon_test as tried
+from levelhead.locate.headmap import Direction, Halves, HeadMap, PartScore
+
+LIST = """
+name = "own"
+language = "en"
+groups = ["female", "male"]
+source = "the tests"
+licence = "CC0-1.0"
+limits = "says nothing of anybody"
+[[terms]]
+kind = "person"
+rows = [{ female = "woman", male = "man" }, { female = "nurse", male = "doctor" }]
+[targets.traits]
+about = ""
+[targets.traits.sides.a]
+leans = "female"
+words = ["quick", "tired"]
+[targets.traits.sides.b]
+leans = "male"
+words = ["lazy", "here"]
+"""
+
+QUICK = ("--draws", "99", "--permutations", "99", "--seed", "1")
+
+
+def write_map(path, sign=1):
+    """A head map of the tiny model: five negative heads, seven positive."""
+    found = made("crows_margin")(model("crows_margin"), judge=JUDGE)
+    estimate = Estimate(name="x", value=found.value, interval=found.interval, n=found.n)
+    scores = [
+        PartScore(part="heads", layer=i // 4, head=i % 4, score=0.1 * (i - 4.5)) for i in range(12)
+    ]
+    told = HeadMap(
+        by="gradient",
+        ablation="zero",
+        layers=3,
+        heads_a_layer=4,
+        measure="crows_margin",
+        direction=Direction(sign=sign, why="the tests"),
+        halves=Halves(by="none", seed=0, claim="", find=estimate),
+        scores=tuple(scores),
+        measurement=found,
+        provenance=found.provenance,
+    )
+    path.write_text(told.to_json())
+    return str(path)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    rows = [
+        {
+            "text": f"the woman said that {word} was {other}.",
+            "twin": f"the man said that {word} was {other}.",
+            "attribute": "woman",
+            "target": word,
+            "group": "female",
+        }
+        for i, word in enumerate(THINGS[:8])
+        for other in (THINGS[i - 1], THINGS[i - 2])
+    ]
+    path = tmp_path / "pairs.own.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, ["counterstereotype", *map(str, args), *QUICK])
+
+
+def test_a_table_for_people(tmp_path, pairs):
+    result = invoke(write_map(tmp_path / "heads.json"), "--pairs", pairs, "--details")
+    assert result.exit_code == 0, result.output
+    assert "attention: biased - regular" in result.stdout
+    assert "value-weighted: regular, counter" in result.stdout
+    assert "attention, 7 biased heads, as the paper tests: t = " in result.stdout
+    assert "of heads called biased at random, as many in every layer: [" in result.stdout
+    assert "heads change (max-T, 0.05)" in result.stdout
+    assert "16 of 16 pairs that were drawn, 8 targets" in result.stdout
+    assert "3-4" in result.stdout
+
+
+def test_json_for_machines(tmp_path, pairs):
+    out = tmp_path / "out.json"
+    given = (write_map(tmp_path / "heads.json"), "--pairs", pairs, "--json", "-o", out)
+    result = invoke(*given, "--placebo", "none", "--off", "none", "--n", "12")
+    assert result.exit_code == 0, result.output
+    found = CounterStereotype.from_json(result.stdout)
+    assert found == CounterStereotype.from_json(out.read_text())
+    assert found.n == 12
+    assert found.attention.net is None
+    assert found.provenance.settings["off"] == ()
+    assert len(found.provenance.settings["heads"]["biased"]) == 7
+
+
+def test_frames_of_a_lexicon(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text(LIST)
+    result = invoke(write_map(tmp_path / "heads.json"), "--frames", own, "--json")
+    assert result.exit_code == 0, result.output
+    found = CounterStereotype.from_json(result.stdout)
+    assert found.n == 2 * 4 * 4
+    assert dict(found.groups) == {"female": 16, "male": 16}
+
+
+def test_an_undetermined_sign_exits_2(tmp_path, pairs):
+    result = invoke(write_map(tmp_path / "heads.json", sign=0), "--pairs", pairs)
+    assert isinstance(result.exception, ExitWith)
+    assert result.exception.code == INCONCLUSIVE
+    assert "mend" in result.stderr
+
+
+def test_another_model_is_refused(tmp_path, pairs):
+    other = checkpoint("ppl")
+    result = invoke(write_map(tmp_path / "heads.json"), "--pairs", pairs, "--model", other)
+    assert isinstance(result.exception, LevelheadError)
+    assert "the map was made of another model" in str(result.exception)
+    assert "--dtype" in result.exception.mend
+
+
+def test_what_is_no_map_is_refused(tmp_path, pairs):
+    path = tmp_path / "no.json"
+    path.write_text("{}")
+    result = invoke(path, "--pairs", pairs)
+    assert "is no head map: by: Field required" in str(result.exception)
+    result = invoke(tmp_path / "nowhere.json", "--pairs", pairs)
+    assert "cannot read" in str(result.exception)
+
+
+def try_list(tmp_path, *args):
+    own = tmp_path / "own.toml"
+    own.write_text(LIST)
+    single = typer.Typer()
+    single.command()(lexicon_test)
+    given = [str(own), str(checkpoint("crows")), "--sort", "adjective", *map(str, args)]
+    return CliRunner().invoke(single, given)
+
+
+def test_a_word_list_is_tried(tmp_path):
+    result = try_list(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "woman/man" in result.stdout
+    assert "no change is shown for" in result.stdout
+    heads = write_map(tmp_path / "heads.json")
+    result = try_list(tmp_path, "--heads", heads, "--groups", "male,female", "--json")
+    found = LexiconTest.from_json(result.stdout)
+    assert found.groups == ("male", "female")
+    assert [one.word for one in found.pairs] == ["man/woman", "doctor/nurse"]
+    assert len(found.provenance.settings["heads"]) == 7
+
+
+def test_options_are_named_as_in_python():
+    shared = {"output", "json", "details", "batch_size", "device", "dtype", "allow_pickle", "help"}
+    judged = {"seed", "draws", "permutations", "level"}
+    load = {"model", "edit", "revision"}
+    (command,) = typer.main.get_command(app).commands.values()
+    keywords = set(inspect.signature(counterstereotype).parameters)
+    # `heads` is what biased and regular are read from; `frames` makes pairs of a lexicon.
+    own = {option.name for option in command.params} - shared - judged - load
+    assert own <= keywords | {"heads", "frames"}
+    single = typer.Typer()
+    single.command()(lexicon_test)
+    names = {option.name for option in typer.main.get_command(single).params}
+    names -= shared | judged | load | {"file", "install_completion", "show_completion"}
+    assert names <= set(inspect.signature(tried).parameters)

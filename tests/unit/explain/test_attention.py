@@ -1,0 +1,109 @@
+"""Normalised attention: words as columns, min-max by hand, what cannot be read says why."""
+
+import pytest
+import torch
+import zoo
+from vocabularies import byte_level
+
+from levelhead.explain.attention import CHUNK, FLAT, Columns, columns, normalised, on_attribute
+from levelhead.explain.pairs import Question
+from levelhead.models.load import load
+from levelhead.models.tokens import NotReadable
+
+BERT = zoo.folder("bert", "BertForMaskedLM")
+GPT2 = zoo.folder("gpt2", "GPT2LMHeadModel")
+
+
+def ask(text, attribute, target):
+    spans = [(text.index(word), text.index(word) + len(word)) for word in (attribute, target)]
+    return Question(text, *spans)
+
+
+def test_special_tokens_and_punctuation_are_no_columns():
+    question = ask("the woman , a nurse , was there .", "woman", "nurse")
+    over = columns(load(BERT), question)
+    assert over.words == ("the", "woman", "a", "nurse", "was", "there")
+    assert over.tokens == ((1,), (2,), (4,), (5,), (7,), (8,))
+    assert (over.attribute, over.target) == (1, 3)
+
+
+def test_a_causal_row_ends_with_the_target():
+    over = columns(load(GPT2), ask("the woman , a nurse , was there .", "woman", "nurse"))
+    assert over.words == ("the", "woman", "a", "nurse")
+    with pytest.raises(NotReadable, match="the attribute stands behind the target"):
+        columns(load(GPT2), ask("the nurse , a woman .", "woman", "nurse"))
+
+
+def test_subwords_are_one_column():
+    lm = byte_level(load(BERT))
+    text = "A quick schoolgirl's grandmother xyzzy."
+    question = ask(text, "schoolgirl", "grandmother")
+    over = columns(lm, question)
+    assert over.words == ("A", "quick", "schoolgirl", "s", "grandmother", "xyzzy")
+    assert len(over.tokens[-1]) > 1
+    (encoded,) = lm.tokens.encode([text])
+    held = [i for own in over.tokens for i in own]
+    left = [text[slice(*encoded.offsets[i])] for i in encoded.words() if i not in held]
+    assert left == ["'", "", "."]  # a blank of its own is no word either
+
+
+def test_min_max_by_hand():
+    row = torch.tensor([0.5, 0.1, 0.05, 0.15, 0.2])
+    over = Columns(("a", "b", "c"), ((1, 2), (3,), (4,)), 0, 2)
+    # Columns 0.15, 0.15, 0.2; the first token is special and takes no part.
+    torch.testing.assert_close(
+        normalised(row, over), torch.tensor([0.0, 0.0, 1.0]).double(), atol=1e-6, rtol=0
+    )
+    wide = Columns(("a", "b", "c"), ((1,), (3,), (4,)), 0, 2)
+    torch.testing.assert_close(
+        normalised(row, wide), torch.tensor([0.0, 0.5, 1.0]).double(), atol=1e-6, rtol=0
+    )
+    assert normalised(torch.full((3, 5), 0.2), wide).isnan().all()
+
+
+@pytest.mark.parametrize("path", [BERT, GPT2])
+def test_it_is_the_eager_attention_normalised(path):
+    lm = load(path)
+    question = ask("the woman , a nurse , was there .", "woman", "nurse")
+    over = columns(lm, question)
+    (found,) = on_attribute(lm, [question])
+    (row,) = lm.attention_row([question.text], [question.target], weighted=True)
+    for kind in range(2):
+        for layer in range(3):
+            for head in range(4):
+                seen = [float(row[kind, layer, head, own[0]]) for own in over.tokens]
+                expected = (seen[over.attribute] - min(seen)) / (max(seen) - min(seen))
+                assert float(found[kind, layer, head]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_cannot_be_read_says_why_and_the_rest_is_read():
+    lm = load(BERT)
+    told = []
+    good = ask("the woman is a nurse", "woman", "nurse")
+    questions = [
+        good,
+        ask("the xyzzy is a nurse", "xyzzy", "nurse"),
+        ask("the woman is a nurse" + " here" * 80, "woman", "nurse"),
+        *[good] * CHUNK,
+    ]
+    found = on_attribute(lm, questions, progress=lambda done, total: told.append((done, total)))
+    assert "lacks 'xyzzy'" in found[1]
+    assert "tokens, the model reads 64" in found[2]
+    torch.testing.assert_close(found[0], found[-1], atol=1e-5, rtol=0)
+    assert told == [(CHUNK, CHUNK + 3), (CHUNK + 3, CHUNK + 3)]
+    assert "lacks" in on_attribute(lm, questions[1:2])[0]
+
+
+def test_flat_rows_are_dropped():
+    lm = load(BERT)
+    with torch.no_grad():
+        for block in lm.anatomy.blocks:
+            block.attention.self.query.weight.zero_()
+            block.attention.self.query.bias.zero_()
+    assert on_attribute(lm, [ask("the woman is a nurse", "woman", "nurse")]) == [FLAT]
+
+
+def test_words_that_share_a_token_are_refused():
+    lm = load(BERT)
+    with pytest.raises(NotReadable, match="share a token"):
+        columns(lm, Question("the woman", (4, 9), (4, 9)))

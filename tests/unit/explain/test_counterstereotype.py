@@ -1,0 +1,238 @@
+"""The experiment on a tiny model, against numbers worked out one by one."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from rulers import JUDGE, THINGS, WORDS
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.explain.attention import columns
+from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.example import Example, example
+from levelhead.explain.pairs import AFTER, Pairs, paired
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+LM = load(zoo.folder("bert", "BertForMaskedLM"))
+EVERY = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
+BIASED, REGULAR = EVERY[:5], EVERY[5:]
+
+
+def tiny():
+    rows = []
+    for i, (a, b) in enumerate(itertools.permutations(THINGS[2:8], 2)):
+        who, other = ("woman", "man") if i % 2 else ("man", "woman")
+        text, twin = (f"the {one} said that {a} was {b}." for one in (who, other))
+        rows.append(paired(f"{i}", text, twin, group=who, attribute=who, target=a))
+    rows.append(paired("x", "xyz woman was zyx.", "xyz man was zyx.", group="woman",
+                       attribute="woman", target="zyx"))  # fmt: skip
+    rows.append(paired("late", "there was a quick woman.", "there was a quick man.",
+                       group="woman", attribute="woman", target="there"))  # fmt: skip
+    return Pairs(tuple(rows), (("tiny", "ab" * 32),), (("its twin is the same", 2),))
+
+
+def run(lm=LM, pairs=None, **options):
+    given = {"biased": BIASED, "regular": REGULAR, "placebo": WORDS, "judge": JUDGE} | options
+    return counterstereotype(lm, pairs or tiny(), **given)
+
+
+RESULT = run()
+
+
+def by_hand(text, attribute, target):
+    """`[layers, heads]` raw normalised attention, from the whole row."""
+    spans = [(text.index(f" {word}") + 1, text.index(f" {word}") + 1 + len(word))
+             for word in (attribute, target)]  # fmt: skip
+    (row,) = LM.attention_row([text], [spans[1]])
+    (one,) = LM.tokens.encode([text])
+    words = [i for i in one.words() if text[slice(*one.offsets[i])].isalpha()]
+    (at,) = one.within(spans[0])
+    seen = row[..., words].double()
+    low, high = seen.min(-1).values, seen.max(-1).values
+    return ((row[..., at].double() - low) / (high - low)).numpy()
+
+
+def changes():
+    """`[sentences, heads]` and the targets."""
+    rows, words = [], []
+    for pair in tiny().pairs[:-2]:
+        both = [
+            by_hand(side.text, side.text[slice(*side.attribute)], pair.word)
+            for side in (pair.original, pair.counter)
+        ]
+        rows.append((both[0] - both[1]).reshape(-1))
+        words.append(pair.word)
+    return np.array(rows), words
+
+
+def test_numbers_are_those_worked_out_by_hand():
+    found = run(pairs=Pairs(tiny().pairs[:-2], tiny().data))
+    d, words = changes()
+    assert found.n == len(d) == 30
+    assert dict(found.targets) == Counter(words)
+    biased, regular = d[:, :5].mean(1), d[:, 5:].mean(1)
+    one, two = found.attention.groups
+    assert (one.group, one.heads, two.group, two.heads) == ("biased", 5, "regular", 7)
+    assert one.change.value == pytest.approx(biased.mean(), abs=1e-7)
+    assert one.original.value - one.counter.value == pytest.approx(biased.mean(), abs=1e-7)
+    assert one.original.parity is None is one.original.p
+    expected = stats.ttest_1samp(regular, 0, alternative="greater")
+    assert two.paper.t == pytest.approx(expected.statistic, rel=1e-4)
+    assert two.paper.p.value == pytest.approx(expected.pvalue, rel=1e-3)
+    assert two.paper.p.alternative == "greater"
+    assert two.paper.n == 30
+    gap = found.attention.difference
+    assert gap.value == pytest.approx((biased - regular).mean(), abs=1e-7)
+    assert gap.interval.low < gap.value < gap.interval.high
+    assert "6 targets" in gap.interval.method
+    assert gap.detectable > 0
+    assert gap.p.alternative == "two-sided"
+    for head in found.attention.heads:
+        site = Site("head_out", head.layer, head.head)
+        assert head.change == pytest.approx(d[:, EVERY.index(site)].mean(), abs=1e-7)
+        assert head.group == ("biased" if site in BIASED else "regular")
+        assert head.p.adjusted >= head.p.value
+        assert head.p.family == len(found.attention.heads) == 11
+    # In one head the attribute is the least of its row, or the most, in nearly every sentence.
+    assert any("attention: not tested" in note for note in found.notes)
+
+
+def test_coverage_is_told():
+    assert RESULT.n == 31
+    assert [(row.item, "lacks 'zyx'" in row.reason) for row in RESULT.dropped] == [("x", True)]
+    assert RESULT.left_out == (("its twin is the same", 2),)
+    assert dict(RESULT.groups) == {"woman": 16, "man": 15}
+    assert sum(count for _, count in RESULT.targets) == 31
+    assert any("500 pairs were wanted, 32 are there" in note for note in RESULT.notes)
+    assert any("31 of 31 sentences have another word" in note for note in RESULT.notes)
+    assert CounterStereotype.from_json(RESULT.to_json()) == RESULT
+    assert run().to_json() == RESULT.to_json()
+
+
+def test_provenance_names_heads_data_and_draw():
+    told = RESULT.provenance
+    assert told.equation == "Yang et al. 2025, section 5.2"
+    assert told.settings["heads"]["biased"][4] == (1, 0)
+    assert dict(told.data) == {"tiny": "ab" * 32, "lexicon tiny": WORDS.sha256}
+    assert told.seed == JUDGE.seed
+    few = run(n=20)
+    assert few.n + len(few.dropped) == 20
+    assert few.provenance.settings["pairs"] != told.settings["pairs"]
+
+
+def test_the_placebo_is_taken_off():
+    a = RESULT.attention
+    assert RESULT.placebos == a.placebo.n == a.net.n == 31
+    assert a.net.value == pytest.approx(a.difference.value - a.placebo.value, abs=1e-12)
+    d = [
+        by_hand(pair.original.text, who, pair.word)
+        - by_hand(pair.original.text.replace(who, {"woman": "nurse", "man": "doctor"}[who]),
+                  {"woman": "nurse", "man": "doctor"}[who], pair.word)
+        for pair in tiny().pairs[:30]
+        for who in [pair.group]
+    ]  # fmt: skip
+    d = np.array(d).reshape(30, -1)
+    alone = run(pairs=Pairs(tiny().pairs[:-2], tiny().data)).attention.placebo.value
+    assert alone == pytest.approx((d[:, :5].mean(1) - d[:, 5:].mean(1)).mean(), abs=1e-7)
+    without = run(placebo=None)
+    assert without.attention.net is None is without.attention.placebo
+    assert "no placebo: a change may be one of word frequency" in without.notes
+
+
+def test_as_many_tokens_is_all_of_them_where_every_word_is_one():
+    assert RESULT.attention.same_length.value == pytest.approx(RESULT.attention.difference.value)
+    assert RESULT.attention.same_length.n == 31
+
+
+def test_random_heads_are_compared_with():
+    found = RESULT.attention.relabelled
+    assert found.difference == pytest.approx(RESULT.attention.difference.value)
+    assert 0 < found.p.value <= 1
+    whole = run(biased=EVERY[:4], regular=EVERY[4:])
+    assert whole.attention.relabelled is None
+    assert any("random heads: no layer has heads of both groups" in note for note in whole.notes)
+
+
+def test_weighted_attention_is_another_number():
+    assert RESULT.weighted.weighting == "value-weighted"
+    assert RESULT.weighted.difference.value != RESULT.attention.difference.value
+
+
+def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
+    found = run(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
+    assert dict(found.left_out)[AFTER] == 1
+    assert found.n == 30
+
+
+@pytest.mark.parametrize(
+    ("biased", "regular", "said"),
+    [
+        ([], REGULAR, "there is no biased head"),
+        (BIASED, [], "there is no regular head"),
+        (BIASED, BIASED, "head_out 0.0 is named twice"),
+        ([Site("mlp_out", 0)], REGULAR, "mlp_out 0 is no head"),
+        ([Site("head_out", 0)], REGULAR, "head_out 0 is no head"),
+        ([Site("head_out", 0, 9)], REGULAR, "there is no head_out 0.9"),
+    ],
+)
+def test_heads_are_checked(biased, regular, said):
+    with pytest.raises(LevelheadError, match=said):
+        run(biased=biased, regular=regular)
+
+
+def test_nothing_readable_is_an_error():
+    rows = [paired(str(i), f"xyz woman was zyx{i}.", f"xyz man was zyx{i}.", group="",
+                   attribute="woman", target=f"zyx{i}") for i in range(3)]  # fmt: skip
+    with pytest.raises(NotMeasurable, match="none of 3 pairs can be read, such as: the model's"):
+        run(pairs=Pairs(tuple(rows), ()))
+
+
+def test_one_target_is_an_error():
+    rows = [pair for pair in tiny().pairs[:30] if pair.word == "house"]
+    with pytest.raises(NotMeasurable, match="1 targets: chance cannot be told"):
+        run(pairs=Pairs(tuple(rows), ()))
+
+
+def test_a_model_that_does_not_change_is_an_error():
+    """Attributes that the model cannot tell apart: never a difference of 0."""
+    lm = load(zoo.folder("bert", "BertForMaskedLM"))
+    ids = lm.tokens.tokenizer.convert_tokens_to_ids(["man", "woman"])
+    with torch.no_grad():
+        words = lm.anatomy.backbone.get_input_embeddings().weight
+        words[ids[0]] = words[ids[1]]
+    with pytest.raises(NotMeasurable):
+        run(lm)
+
+
+def test_one_sentence_and_its_twin():
+    pair = tiny().pairs[1]
+    found = example(LM, pair, biased=BIASED[:1], regular=REGULAR[:1])
+    over = columns(LM, pair.original)
+    assert found.original.words == over.words
+    assert found.original.words[found.original.attribute] == "woman"
+    assert found.counter.words[found.counter.attribute] == "man"
+    assert found.counter.words[found.counter.target] == pair.word
+    first, second = found.heads
+    assert (first.layer, first.head, first.group) == (0, 0, "biased")
+    assert (second.layer, second.head, second.group) == (1, 1, "regular")
+    expected = by_hand(pair.original.text, "woman", pair.word)
+    assert first.original[found.original.attribute] == pytest.approx(expected[0, 0], abs=1e-6)
+    assert second.original[found.original.attribute] == pytest.approx(expected[1, 1], abs=1e-6)
+    assert min(first.counter) == 0
+    assert max(first.counter) == 1
+    assert Example.from_json(found.to_json()) == found
+
+
+def test_an_example_without_spread_is_refused():
+    lm = load(zoo.folder("bert", "BertForMaskedLM"))
+    with torch.no_grad():
+        for block in lm.anatomy.blocks:
+            block.attention.self.query.weight.zero_()
+            block.attention.self.query.bias.zero_()
+    with pytest.raises(NotMeasurable, match="attends alike to all words"):
+        example(lm, tiny().pairs[0], biased=BIASED[:1], regular=REGULAR[:1])

@@ -1,0 +1,58 @@
+"""Groups of heads drawn at random, layer by layer."""
+
+import itertools
+
+import numpy as np
+import pytest
+from rulers import JUDGE
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.explain.relabelled import relabelled
+from levelhead.measure.aspects import Judge
+from levelhead.models.sites import Site
+
+SITES = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
+
+
+def split(*biased):
+    return {"biased": biased, "regular": tuple(i for i in range(12) if i not in biased)}
+
+
+def test_p_is_that_of_all_splits_within_layers():
+    rng = np.random.default_rng(1)
+    changes = rng.normal(size=(9, 12)) + np.linspace(0, 2, 12)
+    groups = split(1, 2, 5, 11)
+    means = changes.mean(0)
+
+    def gap(chosen):
+        rest = [i for i in range(12) if i not in chosen]
+        return means[list(chosen)].mean() - means[rest].mean()
+
+    every = [
+        gap((*one, *two, *three))
+        for one in itertools.combinations(range(4), 2)
+        for two in itertools.combinations(range(4, 8), 1)
+        for three in itertools.combinations(range(8, 12), 1)
+    ]
+    value = gap((1, 2, 5, 11))
+    share = min(np.mean(np.array(every) >= value - 1e-9), np.mean(np.array(every) <= value + 1e-9))
+    found = relabelled(changes, groups, SITES, judge=Judge(permutations=9999), name="x")
+    assert found.difference == pytest.approx(value)
+    assert found.p.value == pytest.approx(min(1, 2 * share), abs=0.03)
+    assert min(every) - 1e-9 <= found.random.low < found.random.high <= max(every) + 1e-9
+    assert found.random.low == pytest.approx(np.quantile(every, 0.025), abs=0.1)
+
+
+def test_heads_that_differ_by_layer_only_are_no_evidence():
+    """The two groups differ much, and so does every split with as many heads in each layer."""
+    changes = np.array([[0.0] * 4 + [1.0] * 4 + [5.0] * 4]) + 0.01 * np.arange(12)
+    found = relabelled(changes, split(0, 9, 10, 11), SITES, judge=JUDGE, name="x")
+    assert found.difference > 2
+    assert found.random.low > 2
+    assert found.p.value > 0.05
+
+
+def test_whole_layers_cannot_be_dealt_out():
+    with pytest.raises(NotMeasurable, match="no layer has heads of both groups"):
+        relabelled(np.random.default_rng(0).normal(size=(3, 12)), split(0, 1, 2, 3), SITES,
+                   judge=JUDGE, name="x")  # fmt: skip

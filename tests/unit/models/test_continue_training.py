@@ -1,0 +1,275 @@
+"""Models trained further: they learn, come out the same twice, and go on after a kill."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+import zoo
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import file_hash
+from levelhead.models.checkpoints import Checkpoint, NoHead
+from levelhead.models.continue_training import Schooling, continued, record_of
+from levelhead.models.edits import HeadScale
+from levelhead.models.families import FAMILIES
+from levelhead.models.load import load
+from levelhead.models.pupil import pupil_of
+from levelhead.models.sites import Site
+
+TEXTS = [
+    f"the {who} {what}."
+    for who in ("nurse", "doctor", "man", "woman", "house", "river")
+    for what in ("is here", "was tired and quick", "said that he was there", "works in a house")
+]
+SHORT = Schooling(steps=6, batch=8, rate=1e-3, every=2, threads=1)
+MODELS = {"masked": ("bert", "BertForPreTraining"), "causal": ("gpt2", "GPT2LMHeadModel")}
+
+
+def weights(folder):
+    return file_hash(folder / "model.safetensors")
+
+
+class Stopped(Exception):
+    """What a test stops a training with."""
+
+
+def stop_at(step):
+    def progress(done, total):
+        if done == step:
+            raise Stopped
+
+    return progress
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
+    base = zoo.folder(*MODELS[kind])
+    assert continued(base, TEXTS, tmp_path / "whole", schooling=SHORT) == tmp_path / "whole"
+    torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
+    drawn = torch.random.get_rng_state().clone()
+    continued(load(base), TEXTS, tmp_path / "again", schooling=SHORT)
+    assert torch.equal(torch.random.get_rng_state(), drawn)  # nobody else's chance is touched
+    # Stopped within step 5 of 6: the checkpoint of step 4 is there.
+    with pytest.raises(Stopped):
+        continued(base, TEXTS, tmp_path / "cut", schooling=SHORT, progress=stop_at(5))
+    assert not (tmp_path / "cut").exists()
+    unfinished = tmp_path / "cut.unfinished"
+    assert {path.name for path in unfinished.glob("checkpoint-*")} == {
+        "checkpoint-2",
+        "checkpoint-4",
+    }
+    steps = []
+    continued(base, TEXTS, tmp_path / "cut", schooling=replace(SHORT, every=3),
+              progress=lambda *told: steps.append(told))  # fmt: skip
+    assert steps == [(5, 6), (6, 6)]
+    assert not unfinished.exists()
+    assert weights(tmp_path / "whole") == weights(tmp_path / "again") == weights(tmp_path / "cut")
+    one, two = (Checkpoint.inspect(tmp_path / name).hash for name in ("whole", "cut"))
+    assert one == two  # the record, too
+    continued(base, TEXTS, tmp_path / "other", schooling=replace(SHORT, seed=1))
+    assert weights(tmp_path / "other") != weights(tmp_path / "whole")
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from levelhead.models.continue_training import Schooling, continued
+base, folder, *texts = sys.argv[1:]
+def progress(done, total):
+    if done == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+continued(base, texts, folder, progress=progress,
+          schooling=Schooling(steps=6, batch=8, rate=1e-3, every=2, threads=1, dropout=(0.3, 0.2)))
+"""
+
+
+def test_killed_with_dropout_and_half_a_checkpoint(tmp_path):
+    base, schooling = zoo.folder(*MODELS["masked"]), replace(SHORT, dropout=(0.3, 0.2))
+    continued(base, TEXTS, tmp_path / "whole", schooling=schooling)
+    killed = subprocess.run(
+        [sys.executable, "-c", SCRIPT, base, tmp_path / "cut", *TEXTS], check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    half = tmp_path / "cut.unfinished" / "checkpoint-6"  # killed while it was written
+    half.mkdir()
+    (half / "trainer_state.json").write_text("{")
+    continued(base, TEXTS, tmp_path / "cut", schooling=schooling)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+    continued(base, TEXTS, tmp_path / "dry", schooling=SHORT)
+    assert weights(tmp_path / "whole") != weights(tmp_path / "dry")  # dropout was there
+
+
+def test_a_plain_folder_of_the_same_class_with_the_bases_dropout(tmp_path):
+    base = zoo.folder(*MODELS["masked"])
+    schooling = replace(SHORT, dropout=(0.3, 0.2))
+    continued(base, [*TEXTS, "", "the " * 70], tmp_path / "child", schooling=schooling,
+              told={"how": "by hand"})  # fmt: skip
+    child = transformers.BertForPreTraining.from_pretrained(tmp_path / "child")
+    before = transformers.BertForPreTraining.from_pretrained(base)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "use_cache"):
+        assert getattr(child.config, name) == getattr(before.config, name)
+    assert child.config.architectures == ["BertForPreTraining"]
+    now, was = child.state_dict(), before.state_dict()
+    same = {name for name in now if torch.equal(now[name], was[name])}
+    # Nothing was asked of the next-sentence head: it and its pooler are the base's own.
+    assert {name for name in same if "position_ids" not in name} == {
+        "bert.pooler.dense.weight",
+        "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight",
+        "cls.seq_relationship.bias",
+    }
+    record = json.loads((tmp_path / "child" / "levelhead.json").read_text())
+    assert record == record_of(tmp_path / "child")
+    assert record["base"] == base.name
+    assert record["base_sha256"] == Checkpoint.inspect(base).hash
+    assert record["left_out"] == {"more than 64 tokens": 1, "no tokens": 1}
+    assert (record["texts"], record["shown"]) == (len(TEXTS) + 2, 48)
+    assert record["schooling"]["dropout"] == [0.3, 0.2]
+    assert record["told"] == {"how": "by hand"}
+    assert record["weights"] == {"model.safetensors": weights(tmp_path / "child")}
+    assert load(tmp_path / "child").heads == {"masked", "next_sentence"}
+    assert not load(tmp_path / "child").anatomy.model.training
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_it_learns_what_it_is_shown(kind, tmp_path):
+    base = load(zoo.folder(*MODELS[kind]))
+    texts = ["the nurse was tired.", "the doctor was quick."]
+    schooling = Schooling(steps=200, batch=8, rate=3e-3, every=1000, threads=1)
+    child = load(continued(base, texts, tmp_path / "child", schooling=schooling))
+    others = ["the nurse was quick.", "the doctor was tired."]
+    gain = child.log_prob(texts).value - base.log_prob(texts).value
+    elsewhere = child.log_prob(others).value - base.log_prob(others).value
+    assert (gain > 3).all()
+    assert gain.sum() > elsewhere.sum() + 2
+
+
+def test_one_step_is_adam_on_the_mean_surprise(tmp_path):
+    """By plain torch and transformers' own loss: one causal step from the base's weights."""
+    base = zoo.folder(*MODELS["causal"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    schooling = Schooling(steps=1, batch=2, rate=1e-3, threads=1)
+    texts = ["the nurse is here", "a man was there"]
+    continued(base, texts, tmp_path / "child", schooling=schooling)
+    model = transformers.GPT2LMHeadModel.from_pretrained(base).train()
+    ids = zoo.tokenizer(decoder=True)(texts, return_tensors="pt").input_ids
+    model(input_ids=ids, labels=ids).loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    child = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "child")
+    for name, own in model.named_parameters():
+        # After one step of Adam: rate x (gradient / (|gradient| + 1e-8) + decay x weight).
+        decay = 0.01 if own.dim() > 1 else 0.0
+        expected = own * (1 - 1e-3 * decay) - 1e-3 * own.grad / (own.grad.abs() + 1e-8)
+        large = own.grad.abs() > 1e-5  # below, the last bits of a gradient decide
+        assert large.any()
+        torch.testing.assert_close(
+            child.get_parameter(name)[large], expected[large].detach(), atol=2e-6, rtol=0
+        )
+
+
+def test_a_finished_folder_is_returned_and_another_training_is_refused(tmp_path):
+    base, folder = zoo.folder(*MODELS["masked"]), tmp_path / "child"
+    continued(base, TEXTS, folder, schooling=SHORT)
+    told = []
+    continued(base, TEXTS, folder, schooling=SHORT, progress=lambda *at: told.append(at))
+    assert told == []
+    with pytest.raises(LevelheadError, match="is not empty"):
+        continued(base, TEXTS[1:], folder, schooling=SHORT)
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(LevelheadError, match="is not empty"):
+        continued(base, TEXTS, folder, schooling=SHORT)
+    with pytest.raises(LevelheadError, match="no further trained model"):
+        record_of(base)
+    with pytest.raises(Stopped):
+        continued(base, TEXTS, tmp_path / "cut", schooling=SHORT, progress=stop_at(3))
+    with pytest.raises(LevelheadError, match="another base, other texts or settings") as error:
+        continued(base, TEXTS, tmp_path / "cut", schooling=replace(SHORT, seed=1))
+    assert "remove it" in error.value.mend
+
+
+def test_weights_equal_to_the_base_are_an_error(tmp_path):
+    base = zoo.folder(*MODELS["masked"])
+    with pytest.raises(LevelheadError, match="training changed nothing") as error:
+        continued(base, TEXTS, tmp_path / "child", schooling=replace(SHORT, rate=1e-30))
+    assert error.value.mend == "give a higher rate or more steps"
+    with pytest.raises(LevelheadError, match="NaN or infinity"):
+        continued(base, TEXTS, tmp_path / "child", schooling=replace(SHORT, rate=1e38))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_refused(tmp_path):
+    path = zoo.folder(*MODELS["masked"])
+    lm = load(path)
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    for edited in (lm.edited(edit), lm.edited(edit).baked()):
+        with pytest.raises(LevelheadError, match="is edited, and its checkpoint is not"):
+            continued(edited, TEXTS, tmp_path / "child")
+    with pytest.raises(NoHead, match="no vocabulary head"):
+        continued(zoo.folder("bert", "BertModel"), TEXTS, tmp_path / "child")
+    with pytest.raises(LevelheadError, match="no text of 2 can be used: no tokens, no token that"):
+        continued(lm, ["", "zebra"], tmp_path / "child")
+    with pytest.raises(LevelheadError, match="no text of 0 can be used: there is none"):
+        continued(lm, [], tmp_path / "child")
+    low = replace(SHORT, dropout=(0.1, 0.05))
+    with pytest.raises(LevelheadError, match="nowhere higher than the base's own"):
+        continued(lm, TEXTS, tmp_path / "child", schooling=low)
+    llama = zoo.folder("llama", "LlamaForCausalLM")
+    with pytest.raises(LevelheadError, match="llama has no dropout of hidden states") as error:
+        continued(llama, TEXTS, tmp_path / "child", schooling=replace(SHORT, dropout=(0.2, 0.1)))
+    assert error.value.mend == "give hidden=0"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"steps": 0}, "nothing can be trained"),
+        ({"every": 0}, "nothing can be trained"),
+        ({"max_tokens": 3}, "nothing can be trained"),
+        ({"seed": -1}, "nothing can be trained"),
+        ({"rate": 0.0}, "a rate of 0.0"),
+        ({"rate": float("nan")}, "a rate of nan"),
+        ({"masked": 1.0}, "a share of 1.0"),
+        ({"dropout": (0.1, 1.0)}, "a dropout of"),
+    ],
+)
+def test_schooling_that_teaches_nothing(changes, told):
+    with pytest.raises(LevelheadError, match=told):
+        Schooling(**changes)
+
+
+ONLY_ATTENTION = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
+
+
+@pytest.mark.parametrize("family", zoo.CONFIGS)
+def test_dropout_reaches_every_family(family):
+    """In training two forwards differ under either kind of dropout, and agree without."""
+    lm = load(zoo.folder(family, vocabulary_class(family)))
+    batch = {"input_ids": torch.tensor([[1, 5, 7, 12, 15, 2]] * 2)}
+
+    def moved(dropout):
+        pupil = pupil_of(lm, dropout)
+        pupil.model.train()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            one, two = (pupil.backbone(**batch).last_hidden_state for _ in range(2))
+        return not torch.equal(one, two)
+
+    hidden = 0.0 if family in ONLY_ATTENTION else 0.5
+    if hidden:
+        assert moved((0.5, 0.0))
+    assert moved((0.0, 0.5))
+    pupil = pupil_of(lm, (hidden, 0.5)).model.eval()
+    with torch.no_grad():
+        own = lm.anatomy.backbone(**batch).last_hidden_state
+        assert torch.equal(pupil.base_model(**batch).last_hidden_state, own)
+
+
+def vocabulary_class(family):
+    return next(row.name for row in FAMILIES[family].classes if row.vocabulary)
