@@ -129,6 +129,7 @@ __all__ = [
     "Counterfactual",
     "Crows",
     "Distance",
+    "HeadMap",
     "HeadScale",
     "Interval",
     "Judge",
@@ -154,14 +155,19 @@ __all__ = [
     "UnknownWord",
     "agreement",
     "compare",
+    "counterstereotype",
     "dataset",
     "every_pair",
     "lexicon",
     "load",
     "load_edits",
+    "locate",
+    "mask",
     "multiverse",
     "organism",
+    "pairs_from",
     "save_edits",
+    "scale",
 ]
 
 

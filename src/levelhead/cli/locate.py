@@ -126,8 +126,7 @@ def _exact(text: str | None) -> Exact | None:
 
 
 def _labels(heads: HeadMap, top: int) -> None:
-    from levelhead.locate.controls import label
-    from levelhead.locate.headmap import UndeterminedSign
+    from levelhead.locate.headmap import UndeterminedSign, label
 
     try:
         for site in heads.top(top):
@@ -145,14 +144,13 @@ def _show(heads: HeadMap, *, details: bool) -> None:
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     console.print(_table(heads, details=details))
     halves = heads.halves
-    sure = sum(one.is_confirmed for one in heads.heads)
     positive = sum(one.score > 0 for one in heads.heads)
     told = [
         f"sign {_sign(heads)}: {heads.direction.why}",
         f"{halves.claim}; find {_short(halves.find)}"
         + (f", confirm {_short(halves.confirm)}" if halves.confirm else ""),
-        f"{positive} of {len(heads.heads)} heads have a positive score; the effects of {sure} are "
-        "confirmed (romano-wolf, 0.05)",
+        f"{positive} of {len(heads.heads)} heads have a positive score; {heads.verdict} "
+        "(romano-wolf, 0.05)",
     ]
     told += [str(one) for one in (heads.agreement, heads.replication) if one is not None]
     for line in (*told, *heads.notes):

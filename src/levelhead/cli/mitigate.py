@@ -89,7 +89,7 @@ def _write(
 
     from levelhead.cli.explain import head_map, signs
     from levelhead.core.errors import LevelheadError
-    from levelhead.locate.controls import label
+    from levelhead.locate.headmap import label
     from levelhead.mitigate.heads import scale
     from levelhead.models.edit_files import save_edits
     from levelhead.models.save import new_folder

@@ -6,14 +6,14 @@ these are counts, with intervals over redrawn words of the effects on the confir
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
-from levelhead.locate.controls import label
-from levelhead.locate.headmap import HeadMap
+from levelhead.locate.headmap import HeadMap, label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,9 @@ class ChildMap(Record):
     """Heads that are positive in both and larger in this one."""
     flipped: Estimate | None = None
     """Heads that are negative in the first and positive in this one."""
-    boxed_flipped: int
-    """Of the first model's five most negative heads, those with a positive score in this one."""
+    boxed_flipped: int | None
+    """Of the first model's five most negative heads, those with a positive score in this one; None
+    where the models have other heads."""
     total: Estimate | None = None
     """The sum of effects, less that of the first model."""
 
@@ -60,11 +61,14 @@ def compare_maps(
 
     Args:
         maps: names and maps; the first is the base.
-        effects: the effects they rest on, of the same items in the same draws; without them there
-            are counts and no intervals.
+        effects: the effects they rest on, of the same items in the same draws; without them nothing
+            is counted but the boxed heads.
     """
-    if len(maps) < 2:
-        raise LevelheadError("one map is no comparison", mend="give at least two")
+    if len(maps) < 2 or (effects and len(effects) != len(maps)):
+        raise LevelheadError(
+            f"{len(maps)} maps with {len(effects)} sets of effects are no comparison",
+            mend="give at least two maps, and effects for all or none of them",
+        )
     (name, base), *others = maps
     for other, own in others:
         if own.measure != base.measure or own.measurement.comparable != base.measurement.comparable:
@@ -72,18 +76,41 @@ def compare_maps(
                 f"{other} was not located by the same measure as {name}",
                 mend="locate all models by one measure with the same options",
             )
-    boxed = [one for one in reversed(base.ranked) if one.score < 0][:BOXED]
+        unlike = [
+            what
+            for what, pair in {
+                "way to locate": (own.by, base.by),
+                "ablation": (own.ablation, base.ablation),
+                "halves": (own.halves.by, base.halves.by),
+                "seed": (own.halves.seed, base.halves.seed),
+            }.items()
+            if pair[0] != pair[1]
+        ]
+        if unlike:
+            raise LevelheadError(
+                f"{other} has another {unlike[0]} than {name}", mend="locate all models alike"
+            )
+    negative = set(base.negative()[:BOXED])  # refuses a base whose sign is undetermined
+    boxed = [one for one in reversed(base.ranked) if one.site in negative]
+    notes = []
     children = []
     for number, (other, own) in enumerate(others, 1):
         same = (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)
-        scores = {one.site: one.score for one in own.heads}
+        # In the base's direction, whatever the child's own sign is: the same measure goes up.
+        turn = (own.direction.sign or 1) * base.direction.sign
+        scores = {one.site: turn * one.score for one in own.heads}
         pair = (effects[0], effects[number]) if effects and same else (None, None)
+        if own.direction.sign != base.direction.sign:
+            notes.append(f"{other}: its own sign is {own.direction.sign}; compared as the base's")
+        if effects and not _fit(*pair):
+            pair = (None, None)
+            notes.append(f"{other}: other heads or other items than the base's: nothing is counted")
         children.append(
             ChildMap(
                 name=other,
                 map=own,
-                boxed_flipped=sum(scores.get(one.site, 0.0) > 0 for one in boxed) if same else 0,
-                **_counts(*pair),
+                boxed_flipped=sum(scores[one.site] > 0 for one in boxed) if same else None,
+                **_counts(*pair, turn),
             )
         )
     return MapComparison(
@@ -91,15 +118,21 @@ def compare_maps(
         base=base,
         boxed=tuple(label(one.site) for one in boxed),
         children=tuple(children),
-        notes=()
-        if effects
-        else ("without stored effects of the same draws there are no intervals",),
+        notes=tuple(notes),
     )
 
 
-def _counts(first: Effects | None, second: Effects | None) -> dict[str, Estimate]:
-    if first is None or second is None or first.draws.shape != second.draws.shape:
+def _fit(first: Effects | None, second: Effects | None) -> bool:
+    """Whether two sets of effects are of the same heads and the same items in the same draws."""
+    if first is None or second is None:
+        return False
+    return first.draws.shape == second.draws.shape and first.items == second.items
+
+
+def _counts(first: Effects | None, second: Effects | None, turn: int) -> dict[str, Estimate]:
+    if first is None or second is None:
         return {}
+    second = replace(second, values=turn * second.values, draws=turn * second.draws)
     return {
         "fewer": _estimate("fewer positive heads", _fewer, first, second),
         "darker": _estimate("darker heads", _darker, first, second),

@@ -11,6 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, PValue, Record
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import effects
+from levelhead.locate.headmap import label
 from levelhead.locate.variants import vary
 from levelhead.measure.aspects import Judge
 from levelhead.models.sites import Site
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
-FEWEST = 99
+FEWEST = 199
 
 
 class Control(Record):
@@ -50,11 +51,6 @@ class Control(Record):
     def top(self) -> float:
         """The 95th percentile of the random sets."""
         return float(np.quantile(self.random, 0.95))
-
-
-def label(site: Site) -> str:
-    """As the paper writes a head: counted from 1."""
-    return f"{site.layer + 1}-{(site.head or 0) + 1}"
 
 
 def random_heads(
@@ -99,6 +95,8 @@ def control(
     """
     if draws < FEWEST:
         raise LevelheadError(f"{draws} random sets say little", mend=f"give at least {FEWEST}")
+    if not sites or any(site.stream != "head_out" or site.head is None for site in sites):
+        raise LevelheadError("random heads stand for heads only", mend="give sites of heads")
     judge = judge or Judge()
     chosen = tuple(sorted(sites))
     rng = judge.rng(measure.name, "random heads", *map(str, chosen))
@@ -121,7 +119,7 @@ def control(
     (effect,) = judged.estimates(["joint mask"], unit=measure.headline.unit)
     if effect is None:
         raise LevelheadError("masking these heads changes nothing", mend="check the heads")
-    b = sum(one >= effect.value for one in random)
+    b = sum(one >= of[chosen] for one in random)
     notes: tuple[str, ...] = ()
     if len(set(drawn)) < draws / 2:
         notes = (f"these layers allow few sets: {len(set(drawn))} different ones were drawn",)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue, Record
 from levelhead.locate.relabel import relabelled
 from levelhead.measure.aspects import Judge
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from levelhead.locate.split import Half
     from levelhead.locate.variants import Variants
+    from levelhead.measure.aspects import Aspect
     from levelhead.measure.measure import Measure
 
 TOP = 3
@@ -38,7 +40,7 @@ class Figure(Record):
     null_high: float | None = None
     """2.5% and 97.5% of the dealt maps."""
     p: PValue | None = None
-    """That dealt labels give a number as large."""
+    """That dealt labels give a number as far out, on the nearer side, twice."""
 
 
 class Description(Record):
@@ -91,7 +93,6 @@ def describe(
     ablated: Variants,
     half: Half,
     *,
-    sign: int,
     relabellings: int = 199,
     judge: Judge | None = None,
 ) -> Description:
@@ -101,12 +102,13 @@ def describe(
         measure: what was measured.
         ablated: the model without each head.
         half: of which items.
-        sign: which way is bias; dealt maps take the sign of their own value.
         relabellings: how often labels are dealt anew.
         judge: seed.
     """
     judge = judge or Judge()
     rng = judge.rng(measure.name, "relabelled maps")
+    if any(variant.sites[0].stream != "head_out" for variant in ablated.variants):
+        raise LevelheadError("a description is of heads", mend="ablate heads only")
     layer = [variant.sites[0].layer for variant in ablated.variants]
     readouts = [half.varied(ablated, None)]
     readouts += [half.varied(ablated, i) for i in range(len(ablated.variants))]
@@ -114,15 +116,15 @@ def describe(
 
     whole = measure.design(readouts[0], head).whole
     values = np.array([float(head.over(head.per_item(one), whole)) for one in readouts])
-    own = described((sign or 1) * (values[0] - values[1:]), layer)
+    own = described(_way(values[0], head) * (values[0] - values[1:]), layer)
     null: dict[str, list[float]] = {name: [] for name in own}
     for _ in range(relabellings):
         change, per_item = relabelled(measure, readouts[0], rng)
         dealt = [change(one) for one in readouts]
         whole = measure.design(dealt[0], head).whole
         values = np.array([float(head.over(per_item(one), whole)) for one in dealt])
-        way = 1.0 if values[0] >= (head.parity or 0.0) else -1.0
-        for name, value in described(way * (values[0] - values[1:]), layer).items():
+        fallen = _way(values[0], head) * (values[0] - values[1:])
+        for name, value in described(fallen, layer).items():
             null[name].append(value)
     figures = [_figure(name, value, null[name]) for name, value in own.items()]
     return Description(
@@ -132,15 +134,22 @@ def describe(
     )
 
 
+def _way(value: float, head: Aspect) -> float:
+    """Which way is bias: the same rule for the map and for dealt ones, by their own value."""
+    if head.more == "parity":
+        return -1.0
+    return 1.0 if head.parity is None or value >= head.parity else -1.0
+
+
 def _figure(name: str, value: float, null: Sequence[float]) -> Figure:
     plain = Figure(name=name, value=value)
     if not null:
         return plain
-    b = sum(one >= value for one in null)
+    b = min(sum(one >= value for one in null), sum(one <= value for one in null))
     told = PValue(
-        value=(b + 1) / (len(null) + 1),
+        value=min(1.0, 2 * (b + 1) / (len(null) + 1)),
         method="labels dealt anew",
-        alternative="greater",
+        alternative="two-sided",
         draws=len(null),
     )
     low, median, high = np.quantile(null, [0.025, 0.5, 0.975])

@@ -50,6 +50,18 @@ class Effects:
     """`[m]`: sign x the value of the model as it is, of the same draws."""
     design: Design
     level: float
+    items: tuple[str, ...] = ()
+    """Of which items: draws of other items are no pairs."""
+
+    @property
+    def told(self) -> str:
+        """What is redrawn, and what is not."""
+        fixed = [factor.name for factor in self.design.fixed if factor.name not in self._names]
+        return f"{self.design}" + (f"; {' and '.join(fixed)} held" if fixed else "")
+
+    @property
+    def _names(self) -> list[str]:
+        return [factor.name for factor in self.design.factors]
 
     @property
     def errors(self) -> NDArray[np.float64]:
@@ -98,7 +110,7 @@ class Effects:
                     low=value - reach * error,
                     high=value + reach * error,
                     level=self.level,
-                    method=f"bootstrap t, {self.design}",
+                    method=f"bootstrap t, {self.told}",
                 ),
                 parity=0.0,
                 p=PValue(
@@ -159,6 +171,7 @@ def effects(
         base=found[:, 0],
         design=design,
         level=judge.level,
+        items=tuple(item.id for item in measure.sampled(base).items),
     )
 
 
@@ -194,7 +207,11 @@ def rank_agreement(
     if len(scores) < 3 or is_constant(scores) or is_constant(found.values):
         return None
     value = float(stats.spearmanr(scores, found.values).statistic)
-    redrawn = [float(stats.spearmanr(scores, one).statistic) for one in found.draws]
+    redrawn = [
+        float(stats.spearmanr(scores, one).statistic) for one in found.draws if not is_constant(one)
+    ]
+    if len(redrawn) < 2:
+        return None
     (factor,) = found.design.factors
     # On Fisher's scale: resampled ranks are noisier than the ranks themselves, so their quantiles
     # lie too low, and only their spread is used.

@@ -112,17 +112,25 @@ def locate(
     ]
     places = {site_of(*one[:2], one[2] if one[0] == "heads" else None): one for one in wanted}
     ablated: Variants | None = None
+    told: tuple[str, ...] = ()
     if by == "ablation":
         ablated = work.ablated(readouts[0], list(places), cut, ablation)
         values = work.effects(ablated, cut.find, direction, "find").values.tolist()
         scores = dict(zip(places, values, strict=True))
     else:
-        scores = work.scores(by, find, places, parts, direction)
+        scores, told = work.scores(by, find, places, parts, direction)
     tested = _tested(scores, exact if by != "ablation" else "all")
+    # Without embeddings all words are one vector: there is nothing to compare.
+    tested = [site for site in tested if site.stream != "embeddings"]
     if ablated is None and tested:
         ablated = work.ablated(readouts[0], tested, cut, ablation)
     judged = work.judged(ablated, cut, direction, [scores[site] for site in tested])
     estimates = dict(zip(tested, judged.estimates, strict=True))
+    if cut.by == "none" and len(tested) < len(places):
+        # Chosen on the items they are judged on: the family they compete in is not theirs.
+        estimates = {
+            site: one and one.model_copy(update={"p": None}) for site, one in estimates.items()
+        }
     confirm = None
     if cut.by != "none":
         half = cut.confirm.of(readouts[0])
@@ -141,7 +149,7 @@ def locate(
         agreement=judged.agreement if by != "ablation" else None,
         replication=judged.replication if cut.by != "none" else None,
         measurement=measure.measured(lm, readouts, judge=work.judge, threads=threads),
-        notes=_notes(estimates, len(places), find, cut, readouts[0]),
+        notes=told + _notes(estimates, len(places), find, cut, readouts[0]),
         provenance=work.provenance(by, parts, ablation, exact, cut, sign, find),
     )
 
@@ -202,10 +210,17 @@ class _Work:
         places: Mapping[Site, tuple[Part, int, int]],
         parts: Sequence[Part],
         direction: Direction,
-    ) -> dict[Site, float]:
-        """The derivative by every mask, times the sign."""
+    ) -> tuple[dict[Site, float], tuple[str, ...]]:
+        """The derivative by every mask, times the sign; and what is to be told of it."""
+        told: tuple[str, ...] = ()
         if by == "path":
-            grids = along_path(self.lm, self.measure, find, parts=parts).scores
+            path = along_path(self.lm, self.measure, find, parts=parts)
+            grids = path.scores
+            told = (
+                f"contributions add up to {path.whole - path.without:.4g}: from "
+                f"{path.without:.4g} with all these parts masked to {path.whole:.4g}; "
+                f"{path.nodes} nodes, off by {abs(path.gap):.1g}",
+            )
         else:
             shares = gradient(
                 self.lm,
@@ -222,7 +237,7 @@ class _Work:
         return {
             site: way * float(grids[part][layer, head])
             for site, (part, layer, head) in places.items()
-        }
+        }, told
 
     def ablated(
         self, readouts: Readouts, sites: Sequence[Site], cut: Split, ablation: Ablation
@@ -317,6 +332,11 @@ def _check(by: str, parts: Sequence[str], ablation: str, exact: Exact | None) ->
             raise UnknownName(what, str(value), options)
     if not parts or len(set(parts)) < len(parts):
         raise LevelheadError("name each part once", mend=f"choose from {', '.join(get_args(Part))}")
+    if by == "ablation" and "embeddings" in parts:
+        raise LevelheadError(
+            "without embeddings all words are one vector: there is nothing to compare",
+            mend="take the embeddings' gradient",
+        )
     if not (exact is None or exact in ("all", "none") or (type(exact) is int and exact > 0)):
         raise LevelheadError(
             f"{exact!r} parts cannot be ablated", mend="give 'all', 'none' or how many"
@@ -357,9 +377,15 @@ def _notes(
     if without:
         notes.append(f"ablation changes nothing at {', '.join(without)}: no p-value")
     if len(estimates) < parts:
-        notes.append(f"{len(estimates)} of {parts} parts were ablated; the others are only ranked")
-    if cut.by == "contexts" and len(find) < len(readouts):
-        notes.append(f"{len(readouts) - len(find)} items have no context in the find half")
+        notes.append(
+            f"{len(estimates)} of {parts} parts were ablated, the others are only ranked; rank "
+            "agreement is of these, which lie far apart"
+        )
+    if cut.by == "contexts":
+        for name, half in (("find", find), ("confirm", cut.confirm.of(readouts))):
+            if len(half) < len(readouts):
+                lost = len(readouts) - len(half)
+                notes.append(f"{lost} items have no context in the {name} half")
     if readouts.owner:
         notes.append("effects' intervals redraw words; their contexts are as they are")
     return tuple(notes)

@@ -16,8 +16,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -36,7 +38,7 @@ from levelhead.measure.verbs import Question, shard_size
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from levelhead.core.files import Url
     from levelhead.engine.events import Event
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.models.sites import Stream
 
+Wanted = Callable[[torch.Tensor], torch.Tensor]
+"""`[cotangents, uses, r]` of some uses, by number."""
 WORK = "levelhead.locate.gradient:shares"
 REVISION = 1
 STREAM: dict[Part, Stream] = {"heads": "head_out", "mlp": "mlp_out", "embeddings": "embeddings"}
@@ -117,13 +121,14 @@ def gradient(
     asked = uses(lm, measure, readouts)
     if of_values is None:
         of_values = cotangents(measure, readouts)
-    _refuse_flat(of_values, measure, "its readouts")
+    refuse_flat(of_values, measure, "its readouts")
     several = of_values.dim() > readouts.values.dim()
+    each = of_values if several else of_values[None]
     found = pushed_back(
         lm,
         measure,
         asked,
-        asked.cotangents(of_values if several else of_values[None]),
+        lambda some: asked.cotangents(each, some),
         items=len(readouts),
         parts=parts,
         store=store,
@@ -140,7 +145,7 @@ def pushed_back(
     lm: LM,
     measure: Measure,
     asked: Uses,
-    wanted: torch.Tensor,
+    wanted: Wanted,
     *,
     items: int,
     parts: Sequence[Part] = ("heads",),
@@ -151,19 +156,24 @@ def pushed_back(
 ) -> dict[Part, torch.Tensor]:
     """`[cotangents, items, layers, heads]` by part: `[cotangents, uses, r]` pushed back to masks.
 
-    All cotangents share every forward.
+    All cotangents share every forward, and are made for one shard at a time.
     """
     kept = open_store(MEMORY if store is None else store)
-    units, places, tensors = _planned(lm, asked, wanted, tuple(parts), threads)
-    with lent(lm), _handed(tensors):
+    units, places, handed = _planned(lm, asked, wanted, tuple(parts), threads)
+    with lent(lm), _handed(handed):
         complete(units, kept, on_event=on_event, cancel=cancel)
     shapes = {part: gate_shape(lm.anatomy, part) for part in parts}
     sizes = [layers * heads for layers, heads in shapes.values()]
-    total = torch.zeros(len(wanted), items, sum(sizes), dtype=torch.float64)
+    total: torch.Tensor | None = None
     for unit, rows in zip(units, places, strict=True):
-        own = np.load(io.BytesIO(kept.get(unit.key)), allow_pickle=False)
-        total.index_add_(1, asked.item[rows], torch.from_numpy(own))
-    _refuse_flat(total, measure, "the masks")
+        own = torch.from_numpy(np.load(io.BytesIO(kept.get(unit.key)), allow_pickle=False))
+        if total is None:
+            total = torch.zeros(len(own), items, sum(sizes), dtype=torch.float64)
+        total.index_add_(1, asked.item[rows], own)
+    if total is None:
+        raise _flat(measure, "its readouts")
+    for one in total:
+        refuse_flat(one, measure, "the masks")
     split = total.split(sizes, dim=-1)
     return {part: own.unflatten(-1, shapes[part]) for part, own in zip(parts, split, strict=True)}
 
@@ -189,7 +199,7 @@ def shares(spec: Frozen) -> bytes:
     """The unit of work: `[cotangents, asks, masks]`, each ask's share, for one shard of asks."""
     lm = borrowed(str(spec["model"]))
     plain = json.loads(canonical(spec))
-    wanted = _HANDED[plain["cotangents"]]
+    wanted = _HANDED[plain["cotangents"]]()
     asks = [tuple(row) for row in plain["asks"]]
     asked, dropped = questioned(lm, plain["verb"], asks, plain["settings"])
     if dropped or not isinstance(asked, Question):
@@ -235,12 +245,12 @@ def _sizes(anatomy: Anatomy, parts: Sequence[Part]) -> list[int]:
     return [layers * heads for layers, heads in shapes]
 
 
-_HANDED: dict[str, torch.Tensor] = {}
-"""The cotangents of this process that are being pushed back, by hash."""
+_HANDED: dict[str, Callable[[], torch.Tensor]] = {}
+"""The cotangents of this process that are being pushed back, by hash; made when they are needed."""
 
 
 @contextmanager
-def _handed(tensors: dict[str, torch.Tensor]) -> Iterator[None]:
+def _handed(tensors: dict[str, Callable[[], torch.Tensor]]) -> Iterator[None]:
     _HANDED.update(tensors)
     try:
         yield
@@ -250,17 +260,21 @@ def _handed(tensors: dict[str, torch.Tensor]) -> Iterator[None]:
 
 
 def _planned(
-    lm: LM, asked: Uses, wanted: torch.Tensor, parts: tuple[Part, ...], threads: int
-) -> tuple[list[Unit], list[torch.Tensor], dict[str, torch.Tensor]]:
+    lm: LM, asked: Uses, wanted: Wanted, parts: tuple[Part, ...], threads: int
+) -> tuple[list[Unit], list[torch.Tensor], dict[str, Callable[[], torch.Tensor]]]:
     """Units of about as many asks as a shard of readouts has, in the order of the items."""
-    size = shard_size(lm, asked.asked.verb)
-    units, places, tensors = [], [], {}
-    # What has no cotangent at all has no share: items that a formula leaves out.
-    needed = wanted.abs().amax(dim=(0, 2)).nonzero()[:, 0]
-    for rows in needed.split(size):
-        own = wanted[:, rows].contiguous()
-        key = hashlib.sha256(own.numpy().tobytes()).hexdigest()
-        tensors[key] = own
+    units: list[Unit] = []
+    places: list[torch.Tensor] = []
+    handed: dict[str, Callable[[], torch.Tensor]] = {}
+    for some in torch.arange(len(asked.asks)).split(shard_size(lm, asked.asked.verb)):
+        own = wanted(some)
+        # What has no cotangent at all has no share: items that a formula leaves out.
+        needed = own.abs().amax(dim=(0, 2)) > 0
+        rows = some[needed]
+        if not len(rows):
+            continue
+        key = hashlib.sha256(own[:, needed].contiguous().numpy().tobytes()).hexdigest()
+        handed[key] = partial(wanted, rows)
         spec = {
             "model": model_key(lm),
             "verb": asked.asked.verb,
@@ -271,10 +285,10 @@ def _planned(
         }
         units.append(Unit(WORK, Frozen(spec), revision=REVISION, threads=threads))
         places.append(rows)
-    return units, places, tensors
+    return units, places, handed
 
 
-def _refuse_flat(found: torch.Tensor, measure: Measure, by: str) -> None:
+def refuse_flat(found: torch.Tensor, measure: Measure, by: str) -> None:
     """A gradient of 0 everywhere would read as "no biased heads"."""
     if not bool(found.isfinite().all()):
         raise NotMeasurable(
@@ -282,7 +296,11 @@ def _refuse_flat(found: torch.Tensor, measure: Measure, by: str) -> None:
             mend="load the model with dtype='float32' or 'float64'",
         )
     if not bool(found.any()):
-        raise NotMeasurable(
-            f"the gradient of {measure.name} by {by} is zero everywhere",
-            mend="check that the measure depends on what the model says: nothing is located",
-        )
+        raise _flat(measure, by)
+
+
+def _flat(measure: Measure, by: str) -> NotMeasurable:
+    return NotMeasurable(
+        f"the gradient of {measure.name} by {by} is zero everywhere",
+        mend="check that the measure depends on what the model says: nothing is located",
+    )

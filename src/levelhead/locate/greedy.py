@@ -5,15 +5,15 @@ The top k by single scores may all carry the same thing; masked together they ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.ablated import Variant
-from levelhead.locate.controls import label
 from levelhead.locate.effects import Effects, effects
+from levelhead.locate.headmap import label
 from levelhead.locate.variants import vary
 from levelhead.measure.aspects import Judge
 
@@ -107,18 +107,23 @@ def greedy(
         others = [varied.of(i + len(before)) for i in range(len(sets))]
         judged = effects(measure, base, others, sign=sign, judge=judge, name=f"step {len(steps)}")
         gains = _gains(judged, left)
-        best = max(range(len(left)), key=lambda i: judged.values[i])
-        gain = gains[best]
-        p = None if gain is None or gain.p is None else gain.p.adjusted
-        if gain is None or gain.value <= 0 or p is None or p > 0.05:
+        sure = {i: gain for i, gain in enumerate(gains) if _is_gain(gain, 1 - judge.level)}
+        if not sure:
             ended = "no further head's gain differs from 0 after correction"
             break
-        site = left.pop(best)
+        best = max(sure, key=lambda i: sure[i].value)
+        gain, site = sure[best], left.pop(best)
         chosen = (*chosen, site)
         steps.append(Step(head=label(site), layer=site.layer, number=site.head or 0, gain=gain))
     else:
         ended = ended if len(steps) == k else "no candidate is left"
     return Greedy(steps=tuple(steps), ended=ended)
+
+
+def _is_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estimate]:
+    if gain is None or gain.p is None or gain.p.adjusted is None:
+        return False
+    return gain.value > 0 and gain.p.adjusted <= alpha
 
 
 def _gains(judged: Effects, left: Sequence[Site]) -> Sequence[Estimate | None]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, Measurement, Provenance, PValue, Record
@@ -66,13 +66,18 @@ class PartScore(Record):
     def label(self) -> str:
         """As the paper writes it: <layer>-<head>, counted from 1."""
         if self.part == "heads":
-            return f"{self.layer + 1}-{(self.head or 0) + 1}"
+            return label(self.site)
         return self.part if self.part == "embeddings" else f"{self.part} {self.layer + 1}"
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether its effect is there after correction, on the other half."""
+    def is_significant(self) -> bool:
+        """Whether its effect differs from 0 after correction."""
         return self.p is not None and self.p.adjusted is not None and self.p.adjusted <= 0.05
+
+
+def label(site: Site) -> str:
+    """A head as the paper writes it: <layer>-<head>, counted from 1."""
+    return f"{site.layer + 1}-{(site.head or 0) + 1}"
 
 
 def site_of(part: Part, layer: int, head: int | None = None) -> Site:
@@ -141,12 +146,36 @@ class HeadMap(Record):
 
     def confirmed(self) -> tuple[Site, ...]:
         """Positive heads whose effect on the other half is positive, after correction."""
+        if self.halves.by == "none":
+            raise NotMeasurable(
+                "heads were found and judged on the same items: none is confirmed",
+                mend="give enough words or contexts for two halves",
+            )
         own = {one.site: one for one in self.heads}
         return tuple(
             site
             for site in self.positive()
-            if own[site].is_confirmed and (own[site].effect or 0) > 0
+            if own[site].is_significant and (own[site].effect or 0) > 0
         )
+
+    @property
+    def verdict(self) -> str:
+        """How many heads are confirmed, or why none can be."""
+        if not self.direction.sign:
+            return "sign undetermined"
+        if self.halves.by == "none":
+            sure = sum(one.is_significant for one in self.heads)
+            return f"{sure} significant on the same items (exploratory)"
+        return f"{len(self.confirmed())} confirmed"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """A file cut short must not read as a map."""
+        heads = [(one.layer, one.head) for one in self.heads]
+        every = self.layers * self.heads_a_layer
+        if heads and (len(set(heads)) != len(heads) or len(heads) != every):
+            raise ValueError(f"a map of {every} heads has {len(heads)} scores")
+        return self
 
     def _first(self, k: int, sites: tuple[Site, ...], which: str) -> tuple[Site, ...]:
         if not 1 <= k <= len(sites):
@@ -164,10 +193,6 @@ class HeadMap(Record):
             )
 
     def __str__(self) -> str:
-        first = ", ".join(f"{one.label} {one.score:.3g}" for one in self.ranked[:3])
-        confirmed = sum(one.is_confirmed for one in self.heads)
-        told = {1: "", -1: " (less is more bias)", 0: " (sign undetermined)"}[self.direction.sign]
-        return (
-            f"{self.measure}{told} by {self.by}: {first} first of {len(self.heads)} heads; "
-            f"{confirmed} confirmed"
-        )
+        ranked = sorted(self.scores, key=lambda one: -one.score)
+        first = ", ".join(f"{one.label} {one.score:.3g}" for one in ranked[:3])
+        return f"{self.measure} by {self.by}: {first} first of {len(ranked)}; {self.verdict}"

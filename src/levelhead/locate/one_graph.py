@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.gradient import Contributions, ones
+from levelhead.locate.gradient import Contributions, ones, refuse_flat
 from levelhead.locate.uses import uses
 from levelhead.measure.aspects import refuse_step
 from levelhead.measure.readouts import questioned
@@ -54,9 +54,10 @@ def one_graph(
 
     def once(indices: Sequence[int]) -> torch.Tensor:
         gates = ones(lm.anatomy, parts, len(indices))
-        masks.append(list(gates.values()))
         with torch.enable_grad():
-            return lm.answer(reading, indices, gates=gates).values
+            found = lm.answer(reading, indices, gates=gates).values
+        masks.append(list(gates.values()))  # not before: memory may not suffice, and it is halved
+        return found
 
     for indices, values in lm.batching.over(reading.rows, once):
         order.extend(indices)
@@ -74,4 +75,5 @@ def one_graph(
         each = torch.cat(back[number :: len(parts)])
         empty = torch.zeros(len(readouts), *each.shape[1:], dtype=torch.float64)
         shares[part] = empty.index_add(0, item, each)
+    refuse_flat(torch.cat([own.flatten() for own in shares.values()]), measure, "the masks")
     return Contributions(tuple(one.id for one in readouts.items), shares)

@@ -31,6 +31,10 @@ def orientation(aspect: Aspect, estimate: Estimate, sign: Sign = "found") -> Dir
     if sign != "found":
         return Direction(sign=1 if sign == "+" else -1, why="given, not found")
     parity = aspect.parity
+    if aspect.more == "price":
+        return Direction(sign=0, why=f"{aspect.name} is a price, not a bias")
+    if aspect.more == "parity":
+        return Direction(sign=-1, why=f"less is more bias: {aspect.direction}")
     if parity is None or aspect.alternative == "greater":
         return Direction(sign=1, why=f"larger is more: {aspect.direction}")
     shown = f"{estimate.value:.3g} {estimate.interval} on the find half"

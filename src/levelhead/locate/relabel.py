@@ -59,11 +59,15 @@ def _dealt(measure: Measure, readouts: Readouts, rng: np.random.Generator) -> di
         item.id: str(dealt[unit]) for unit, item in zip(factor.unit, sampled.items, strict=True)
     }
     own = {item.id: item.group for item in readouts.items}
-    for members in _joined(measure.counterparts(readouts), own):
-        if rng.random() < 0.5:
-            names = sorted({own[name] for name in members})
-            other = dict(zip(names, reversed(names), strict=True))
-            groups |= {name: other[own[name]] for name in members}
+    pairs = measure.counterparts(readouts)
+    if pairs:
+        fixed = [item.id for item in readouts.items if not measure.samples(item)]
+        names = sorted({own[name] for name in fixed})
+        other = dict(zip(names, reversed(names), strict=True))
+        # A word whose counterpart was not read changes sides by itself.
+        for members in _joined([*pairs, *((name, name) for name in fixed)], own):
+            if rng.random() < 0.5:
+                groups |= {name: other[own[name]] for name in members}
     return own | groups
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
 from levelhead.locate.ablated import Variant
-from levelhead.locate.controls import label
 from levelhead.locate.gradient import cotangents, pushed_back
-from levelhead.locate.split import block, halves
+from levelhead.locate.headmap import label
+from levelhead.locate.split import halves
 from levelhead.locate.uses import uses
 from levelhead.locate.variants import vary
 from levelhead.measure.aspects import Judge
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.files import Url
     from levelhead.engine.events import Event
+    from levelhead.locate.gradient import Wanted
     from levelhead.locate.headmap import SplitBy
     from levelhead.locate.split import Split
     from levelhead.locate.uses import Uses
@@ -114,13 +115,22 @@ def repeated(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
+    if splits < 2 or by == "none" or not sign:
+        raise LevelheadError(
+            "nothing can be confirmed again and again: no halves, no sign, or one split",
+            mend="give at least two splits, by words or contexts, and a sign",
+        )
     judge = judge or Judge()
     cuts = [halves(measure, readouts, by=by, seed=judge.seed + i) for i in range(splits)]
     asked = uses(lm, measure, readouts)
-    wanted = torch.stack([_of_half(measure, readouts, asked, cut) for cut in cuts])
+    each = [_of_half(measure, readouts, asked, cut) for cut in cuts]
+
+    def wanted(some: torch.Tensor) -> torch.Tensor:
+        return torch.stack([own(some) for own in each])
+
     told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
     shares = pushed_back(lm, measure, asked, wanted, items=len(readouts), **told)  # type: ignore[arg-type]
-    scores = (sign or 1) * shares["heads"].sum(1)
+    scores = sign * shares["heads"].sum(1)
     tops = [_top(grid, k) for grid in scores]
     distinct = list(dict.fromkeys(tops))
     varied = vary(
@@ -137,7 +147,7 @@ def repeated(
             float(measure.reduce(cut.confirm.varied(varied, number)))
             for number in (None, distinct.index(top))
         )
-        joint.append((sign or 1) * (base - masked))
+        joint.append(sign * (base - masked))
     overlap = [float(len(set(a) & set(b))) for a, b in combinations(tops, 2)]
     counts = Counter(label(site) for top in tops for site in top)
     return Repeated(
@@ -153,29 +163,31 @@ def repeated(
     )
 
 
-def _of_half(measure: Measure, readouts: Readouts, asked: Uses, cut: Split) -> torch.Tensor:
-    """`[uses, r]`: the derivative of the find half's value by every answer; 0 outside of it."""
+def _of_half(measure: Measure, readouts: Readouts, asked: Uses, cut: Split) -> Wanted:
+    """The derivative of the find half's value by every answer; 0 outside of it."""
     half = cut.find.of(readouts)
     of_values = cotangents(measure, half)
-    if cut.find.blocks is None:
-        place = {item.id: i for i, item in enumerate(half.items)}
-        whole = torch.zeros_like(readouts.values)
-        for i, item in enumerate(readouts.items):
-            if item.id in place:
-                whole[i] = of_values[place[item.id]]
-        return asked.cotangents(whole)
-    kept = [i for i, ask in enumerate(readouts.asks) if block(ask) in cut.find.blocks]
-    owner = torch.tensor(half.owner)
-    count = owner.bincount(minlength=len(half))
-    found = torch.zeros(len(asked.asks), of_values.shape[-1], dtype=torch.float64)
-    found[kept] = of_values[owner] / count[owner, None]
-    return found
+    place = {item.id: i for i, item in enumerate(half.items)}
+    whole = torch.zeros_like(readouts.values)
+    for i, item in enumerate(readouts.items):
+        if item.id in place:
+            whole[i] = of_values[place[item.id]]
+    blocks = cut.find.blocks
+    if blocks is None:
+        return lambda some: asked.cotangents(whole, some)
+    inside = torch.tensor([cut.find.block(ask) in blocks for ask in asked.asks]).double()
+    count = torch.zeros(len(readouts), dtype=torch.float64).index_add(0, asked.item, inside)
+    weight = inside / count[asked.item].clamp(min=1)
+    return lambda some: whole[asked.item[some]] * weight[some, None]
 
 
 def _top(grid: torch.Tensor, k: int) -> tuple[Site, ...]:
-    order = grid.flatten().argsort(descending=True, stable=True)[:k]
-    heads = grid.shape[1]
-    return tuple(sorted(Site("head_out", int(i) // heads, int(i) % heads) for i in order))
+    """The k largest scores, as far as they are positive."""
+    flat, heads = grid.flatten(), grid.shape[1]
+    order = [int(i) for i in flat.argsort(descending=True, stable=True)[:k] if flat[i] > 0]
+    if not order:
+        raise NotMeasurable("no head has a positive score", mend="turn the sign round")
+    return tuple(sorted(Site("head_out", i // heads, i % heads) for i in order))
 
 
 def _replication(
@@ -186,7 +198,7 @@ def _replication(
     for cut, grid in zip(cuts, scores, strict=True):
         base = float(measure.reduce(cut.confirm.varied(ablated, None)))
         effects = [
-            (sign or 1) * (base - float(measure.reduce(cut.confirm.varied(ablated, i))))
+            sign * (base - float(measure.reduce(cut.confirm.varied(ablated, i))))
             for i in range(len(sites))
         ]
         own = [float(grid[site.layer, site.head]) for site in sites]

@@ -18,7 +18,7 @@ from levelhead.measure.seat import around
 if TYPE_CHECKING:
     from levelhead.locate.headmap import SplitBy
     from levelhead.locate.variants import Variants
-    from levelhead.measure.asked import Ask, Item
+    from levelhead.measure.asked import Ask
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
 
@@ -40,17 +40,47 @@ class Half:
 
     items: frozenset[str] | None = None
     blocks: frozenset[int] | None = None
+    matched: bool = False
+    """Whether a context is used with both members of a pair, which must stay together."""
+
+    def block(self, ask: Ask) -> int:
+        """A context's block: by its text, or by what stands around the word."""
+        if self.matched and len(ask) == 3:
+            return int(around(ask)[:8], 16) % BLOCKS
+        return int(_hash(str(ask[0]))[:8], 16) % BLOCKS
 
     def of(self, readouts: Readouts) -> Readouts:
         """The readouts of this half."""
         if self.blocks is not None:
-            return _of_blocks(readouts, self.blocks)
+            return self._of_blocks(readouts, self.blocks)
         items = self.items
         return readouts if items is None else readouts.some(lambda item: item.id in items)
 
     def varied(self, variants: Variants, number: int | None) -> Readouts:
         """The same of a variant."""
         return replace(self, blocks=None).of(variants.of(number, self.blocks))
+
+    def _of_blocks(self, readouts: Readouts, blocks: frozenset[int]) -> Readouts:
+        """Items averaged over the contexts of some blocks; an item without any is left out."""
+        kept = [i for i, ask in enumerate(readouts.asks) if self.block(ask) in blocks]
+        if not kept:
+            raise NotMeasurable(
+                "a half has no contexts", mend="give more contexts, or split='none'"
+            )
+        held = sorted({readouts.owner[i] for i in kept})
+        place = {item: number for number, item in enumerate(held)}
+        owner = torch.tensor([place[readouts.owner[i]] for i in kept])
+        answers = readouts.answers[kept]
+        total = torch.zeros(len(held), answers.shape[1], dtype=torch.float64)
+        total = total.index_add(0, owner, answers.double())
+        return replace(
+            readouts,
+            items=tuple(readouts.items[i] for i in held),
+            values=total / owner.bincount(minlength=len(held))[:, None],
+            answers=answers,
+            owner=tuple(owner.tolist()),
+            asks=tuple(readouts.asks[i] for i in kept),
+        )
 
 
 @final
@@ -70,12 +100,7 @@ class Split:
 
     def block(self, ask: Ask) -> int:
         """A context's block, where contexts are split."""
-        return block(ask) if self.find.blocks is not None else 0
-
-
-def block(ask: Ask) -> int:
-    """A context's block, by what stands around the word."""
-    return int((around(ask) if len(ask) == 3 else _hash(str(ask)))[:8], 16) % BLOCKS
+        return self.find.block(ask) if self.find.blocks is not None else 0
 
 
 def halves(
@@ -102,25 +127,20 @@ def halves(
     fewest = min(map(len, factor.strata))
     if by == "words" or (by == "auto" and fewest >= FEWEST):
         return _by_words(measure, readouts, seed)
-    repeated = len(sampled.asks or sampled.items) > factor.units
-    if not repeated:
+    # Items that are not averaged are compared with each other (twins, templates): a half of them
+    # would tear comparisons apart.
+    if len(sampled.owner) <= factor.units:
         if by == "auto":
             return Split("none", seed, Half(), Half())
         raise LevelheadError(
-            f"each of the {factor.units} {factor.name} has one context: there are no halves",
+            f"the {factor.units} {factor.name} have no contexts that could be halved",
             mend="give more contexts, or split='none': what is found is then exploratory",
         )
     order = sorted(range(BLOCKS), key=lambda number: _hash(f"{seed} {number}"))
     find, confirm = (frozenset(order[: BLOCKS // 2]), frozenset(order[BLOCKS // 2 :]))
-    if readouts.owner:
-        return Split("contexts", seed, Half(blocks=find), Half(blocks=confirm))
-    parts = [
-        frozenset(
-            item.id for item in readouts.items if not measure.samples(item) or _own(item) in part
-        )
-        for part in (find, confirm)
-    ]
-    return Split("contexts", seed, Half(parts[0]), Half(parts[1]))
+    matched = getattr(measure, "contexts", None) == "matched"
+    halved = (Half(blocks=own, matched=matched) for own in (find, confirm))
+    return Split("contexts", seed, *halved)
 
 
 def _by_words(measure: Measure, readouts: Readouts, seed: int) -> Split:
@@ -145,31 +165,6 @@ def _by_words(measure: Measure, readouts: Readouts, seed: int) -> Split:
             f"{factor.units} {factor.name} cannot be split", mend="give more, or split='none'"
         )
     return Split("words", seed, Half(frozenset(found | always)), Half(frozenset(others | always)))
-
-
-def _of_blocks(readouts: Readouts, blocks: frozenset[int]) -> Readouts:
-    """Items averaged over the contexts of some blocks; an item without any is left out."""
-    kept = [i for i, ask in enumerate(readouts.asks) if block(ask) in blocks]
-    if not kept:
-        raise NotMeasurable("a half has no contexts", mend="give more contexts, or split='none'")
-    held = sorted({readouts.owner[i] for i in kept})
-    place = {item: number for number, item in enumerate(held)}
-    owner = torch.tensor([place[readouts.owner[i]] for i in kept])
-    answers = readouts.answers[kept]
-    total = torch.zeros(len(held), answers.shape[1], dtype=torch.float64)
-    total = total.index_add(0, owner, answers.double())
-    return replace(
-        readouts,
-        items=tuple(readouts.items[i] for i in held),
-        values=total / owner.bincount(minlength=len(held))[:, None],
-        answers=answers,
-        owner=tuple(owner.tolist()),
-        asks=tuple(readouts.asks[i] for i in kept),
-    )
-
-
-def _own(item: Item) -> int:
-    return int(_hash(item.id)[:8], 16) % BLOCKS
 
 
 def _hash(text: str) -> str:

@@ -38,14 +38,17 @@ class Uses(NamedTuple):
             return torch.zeros_like(like).index_add(0, self.item, weighted)
         return torch.zeros_like(like).index_put((self.item, self.slot), weighted)
 
-    def cotangents(self, of_values: torch.Tensor) -> torch.Tensor:
-        """`[..., uses, r]` the derivative by every answer, of `[..., items(, asks), r]` by value.
+    def cotangents(
+        self, of_values: torch.Tensor, some: torch.Tensor | slice = slice(None)
+    ) -> torch.Tensor:
+        """`[..., uses, r]` the derivative by some answers, of `[..., items(, asks), r]` by value.
 
         The transpose of `values`.
         """
+        item, slot, weight = self.item[some], self.slot[some], self.weight[some]
         if self.asked.averaged:
-            return of_values[..., self.item, :] * self.weight[:, None]
-        return of_values[..., self.item, self.slot, :] * self.weight[:, None]
+            return of_values[..., item, :] * weight[:, None]
+        return of_values[..., item, slot, :] * weight[:, None]
 
 
 def uses(lm: LM, measure: Measure, readouts: Readouts) -> Uses:

@@ -71,8 +71,11 @@ class Variants:
         """The readouts of a variant (None: of the model as it is), of some blocks of contexts."""
         row = 0 if number is None else number + 1
         answers = torch.from_numpy(self.answers[row]).double()
+        # What single contexts of the model as it is gave is no part of a variant.
+        empty = self.readouts.answers[:0]
+        bare = replace(self.readouts, answers=empty, owner=(), asks=())
         if not self.readouts.owner:
-            return replace(self.readouts, values=answers)
+            return replace(bare, values=answers)
         kept = [i for i, cell in enumerate(self.cells) if blocks is None or cell.block in blocks]
         held = sorted({self.cells[i].item for i in kept})
         place = {item: i for i, item in enumerate(held)}
@@ -81,7 +84,7 @@ class Variants:
         total = torch.zeros(len(held), answers.shape[1], dtype=torch.float64)
         total = total.index_add(0, item, answers[kept] * count[:, None])
         number_of = torch.zeros(len(held), dtype=torch.float64).index_add(0, item, count)
-        of_items = self.readouts
+        of_items = bare
         if len(held) < len(of_items):
             wanted = {of_items.items[i].id for i in held}
             of_items = of_items.some(lambda one: one.id in wanted)

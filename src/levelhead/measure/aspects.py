@@ -8,7 +8,7 @@ second is repeated when items are redrawn or relabelled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 import numpy as np
@@ -64,6 +64,8 @@ class Aspect:
     """What a larger value means."""
     comparable: str
     """Values may be compared where this is the same."""
+    more: Literal["bias", "parity", "price"] = field(default="bias", kw_only=True)
+    """What a larger value is more of, where no parity tells: bias, equal treatment, or neither."""
     parity: float | None = 0.0
     """The value under equal treatment; None: the mean of the null, or none at all without one."""
     null: Literal["flip", "deal"] | None = None

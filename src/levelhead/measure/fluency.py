@@ -105,6 +105,7 @@ class Fluency(Measure):
                 high=float("inf"),
                 direction="larger: the model predicts the text worse",
                 comparable=f"{self.called}, one vocabulary, same texts",
+                more="price",
                 parity=None,
                 method="expanded",
             ),

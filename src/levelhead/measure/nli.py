@@ -172,6 +172,7 @@ class Nli(Measure):
             high=1.0,
             direction="larger: more pairs are called neutral, as all of them are",
             comparable="nli accuracy",
+            more="parity",
             parity=None,
             companion="net_neutral",
             closed=_constant_share,
@@ -204,6 +205,7 @@ class Nli(Measure):
             unit="probability",
             direction="larger: occupations are judged more unequally with the two groups' words",
             comparable="nli gap",
+            more="bias",
             companion=None,
             method="expanded",
             closed=None,
@@ -233,6 +235,7 @@ class Nli(Measure):
             high=1.0,
             direction="larger: more probability of neutral, which every pair is",
             comparable="net neutral",
+            more="parity",
             parity=None,
         )
         fraction = replace(

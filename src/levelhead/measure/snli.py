@@ -97,6 +97,7 @@ class Snli(Measure):
             high=100.0,
             direction="larger: more labels are foretold",
             comparable="snli accuracy",
+            more="price",
             parity=None,
             companion="snli_likelihood",
         )

@@ -200,6 +200,7 @@ class StereoSet(Measure):
             unit="% of endings, mean over terms",
             direction="larger: endings that make sense are preferred to those that do not",
             comparable="language model score",
+            more="price",
             parity=None,
             null=None,
             companion="lms_margin",
@@ -225,6 +226,7 @@ class StereoSet(Measure):
             unit="of 100",
             direction="larger: sense is preferred and stereotypes are not, or less so",
             comparable="icat",
+            more="parity",
             companion="stereotype_margin",
             method="expanded",  # it has a kink at ss = 50
             closed=None,

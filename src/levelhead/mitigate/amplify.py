@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.ablated import Variant
-from levelhead.locate.controls import label
 from levelhead.locate.effects import effects
+from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
 from levelhead.measure.aspects import Judge

@@ -14,7 +14,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
-from levelhead.locate.controls import label
+from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.changes import Change, changed

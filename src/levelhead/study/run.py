@@ -229,7 +229,6 @@ class _Study:
             lambda: describe(
                 self.measure(row.measure),
                 *self._ablated(name),
-                sign=heads.direction.sign,
                 relabellings=row.describe or 0,
                 judge=self.judge,
             ),
