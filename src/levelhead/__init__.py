@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site as Site
     from levelhead.models.tokens import TooLong as TooLong
     from levelhead.models.tokens import UnknownWord as UnknownWord
+    from levelhead.report.charts import chart as chart
 
 _HOME = {
+    "chart": "levelhead.report.charts",
     "pairs_from": "levelhead.explain.sources",
     "scale": "levelhead.mitigate.heads",
     "mask": "levelhead.mitigate.heads",
@@ -154,6 +156,7 @@ __all__ = [
     "TooLong",
     "UnknownWord",
     "agreement",
+    "chart",
     "compare",
     "counterstereotype",
     "dataset",

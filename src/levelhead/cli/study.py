@@ -34,12 +34,18 @@ def study(
 
     with progress("units") as on_event:
         results = run(plan, output, on_step=step, on_event=on_event)
+    typer.echo(f"{output}/table.csv: {len(results)} results", file=sys.stdout)
     if charts:
+        from pathlib import Path
+
         from levelhead.core.errors import MissingExtra
-        from levelhead.report.study import draw
+        from levelhead.report.study import beside, draw, read_printed
 
         try:
-            draw(results, output)
+            figures = draw(results, output)
         except MissingExtra as error:
             typer.echo(f"levelhead: no figures: {error}", err=True)
-    typer.echo(f"{output}/table.csv: {len(results)} results", file=sys.stdout)
+            return
+        paper = read_printed(Path(file).parent / plan.printed) if plan.printed else None
+        page = beside(results, paper, output, title=plan.about or plan.name, figures=figures)
+        typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)

@@ -76,7 +76,7 @@ class Located(Strict):
     sign: Literal["found", "+", "-"] = "found"
     describe: Draws | None = None
     """Relabellings that descriptions stand beside."""
-    controls: Draws | None = None
+    controls: Annotated[int, Field(ge=199)] | None = None
     """Random sets of heads, of the same layers as the top k and all positive ones."""
     control_sizes: Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(_tuple)] = (3,)
     splits: Count | None = None
@@ -145,6 +145,8 @@ class Plan(Strict):
     format: Literal["levelhead-study-1"]
     name: Key
     about: str = ""
+    printed: str | None = None
+    """A file beside the study with the tables that a paper prints."""
     seed: int = 0
     threads: Count = 1
     draws: Draws = 1999

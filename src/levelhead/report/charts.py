@@ -1,0 +1,91 @@
+"""A chart of any result: `chart(result)`, by its type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from levelhead.core.errors import LevelheadError
+from levelhead.explain.counterstereotype import CounterStereotype
+from levelhead.explain.example import Example
+from levelhead.locate.compare import MapComparison
+from levelhead.locate.controls import Control
+from levelhead.locate.describe import Description
+from levelhead.locate.headmap import HeadMap
+from levelhead.locate.repeated import Repeated
+from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.report.compared import compared
+from levelhead.report.controls import controlled
+from levelhead.report.counterstereotype import counterstereotyped
+from levelhead.report.described import described
+from levelhead.report.example import exampled
+from levelhead.report.heads import heat_map
+from levelhead.report.ranked import ranked
+from levelhead.report.repeated import repeated
+from levelhead.report.save import save
+from levelhead.report.spread import distribution, distributions
+from levelhead.report.targeted import gain_and_price, lined, lines, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from altair.typing import ChartType
+
+__all__ = [
+    "CHARTS",
+    "chart",
+    "compared",
+    "controlled",
+    "counterstereotyped",
+    "described",
+    "distribution",
+    "distributions",
+    "exampled",
+    "gain_and_price",
+    "heat_map",
+    "lined",
+    "lines",
+    "masked",
+    "ranked",
+    "repeated",
+    "save",
+]
+
+CHARTS: dict[type, Callable[..., ChartType]] = {
+    HeadMap: heat_map,
+    MapComparison: compared,
+    Control: controlled,
+    Description: described,
+    Repeated: repeated,
+    CounterStereotype: counterstereotyped,
+    Example: exampled,
+    Targeted: masked,
+    Lines: lined,
+}
+"""One row a kind of result."""
+
+MAPS = (HeadMap, MapComparison)
+"""Those whose negative scores can be clipped."""
+
+
+def chart(result: object, *, clip_negative: bool = False) -> ChartType:
+    """The chart of a result; `levelhead.report.save.save` writes it.
+
+    Args:
+        result: what `locate`, `compare_maps` and their kin return.
+        clip_negative: draw negative scores of heads white, as Yang et al. 2025 print Figure 2.
+    """
+    draw = CHARTS.get(type(result))
+    if draw is None:
+        known = ", ".join(sorted(kind.__name__ for kind in CHARTS))
+        raise LevelheadError(
+            f"there is no chart of a {type(result).__name__}", mend=f"charts are drawn of: {known}"
+        )
+    told: dict[str, Any] = {}
+    if clip_negative:
+        if not isinstance(result, MAPS):
+            raise LevelheadError(
+                f"a {type(result).__name__} has no scores of heads to clip",
+                mend="leave clip_negative out",
+            )
+        told = {"clip_negative": True}
+    return draw(result, **told)

@@ -1,0 +1,33 @@
+"""altair, imported when the first chart is drawn: it is an extra, and takes a while to import."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, final
+
+from levelhead.core.errors import MissingExtra
+
+__all__ = ["alt", "vl_convert"]
+
+
+@final
+class _Late:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            module = import_module(self._name)
+        except ImportError:
+            raise MissingExtra("drawing charts", "report") from None
+        return getattr(module, name)
+
+
+if TYPE_CHECKING:
+    import altair as alt
+    import vl_convert
+else:
+    alt = _Late("altair")
+    vl_convert = _Late("vl_convert")

@@ -1,0 +1,153 @@
+"""The figures of a study, and its tables beside those that a paper prints."""
+
+from __future__ import annotations
+
+import html
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import write_atomic
+from levelhead.core.results import Record
+from levelhead.locate.compare import MapComparison
+from levelhead.locate.headmap import HeadMap
+from levelhead.report.charts import CHARTS, chart, distribution, distributions, ranked
+from levelhead.report.save import save
+from levelhead.study.table import Row, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from altair.typing import ChartType
+
+FIGURES = "figures"
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #111; background: #fff }
+table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .2rem .7rem; text-align: left;
+  border-bottom: 1px solid #ccc; font-variant-numeric: tabular-nums }
+figure { margin: 1.5rem 0 } img { max-width: 100% } figcaption { color: #444 }
+"""
+
+
+def _tuples(value: object) -> object:
+    """Lists of TOML, at every depth, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+class Printed(Record):
+    """A table as a paper prints it, and which part of the study is ours."""
+
+    title: str
+    note: str = ""
+    columns: Annotated[tuple[str, ...], BeforeValidator(_tuples), Field(min_length=1)]
+    rows: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_tuples)]
+    ours: str
+    """A step of the study."""
+    what: Annotated[tuple[str, ...], BeforeValidator(_tuples)] = ()
+    """Which of its numbers; all by default."""
+
+
+class Paper(Record):
+    """What a paper prints."""
+
+    source: str
+    tables: Annotated[tuple[Printed, ...], BeforeValidator(_tuples)]
+
+
+def read_printed(path: str | Path) -> Paper:
+    """A file of tables that a paper prints."""
+    try:
+        return Paper.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise LevelheadError(f"cannot read {path}: {error}", mend="mend that file") from None
+
+
+def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
+    """Write the figures of every result that has a chart, as SVG and PNG; their names."""
+    place = Path(folder) / FIGURES
+    place.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, ChartType] = {}
+    for name, result in results.items():
+        if type(result) not in CHARTS:
+            continue
+        drawn[name] = chart(result)
+        if isinstance(result, HeadMap) and result.heads:
+            drawn[f"{name}.distribution"] = distribution(result)
+            drawn[f"{name}.ranked"] = ranked(result)
+            if result.direction.sign:
+                drawn[f"{name}.as-printed"] = chart(result, clip_negative=True)
+        if isinstance(result, MapComparison):
+            maps = [(result.name, result.base), *((one.name, one.map) for one in result.children)]
+            drawn[f"{name}.distributions"] = distributions(maps)
+    for name, figure in drawn.items():
+        for kind in ("svg", "png"):
+            save(figure, str(place / f"{name}.{kind}"))
+    return tuple(drawn)
+
+
+def beside(
+    results: Mapping[str, Record],
+    paper: Paper | None,
+    folder: str | Path,
+    *,
+    title: str,
+    figures: Sequence[str] = (),
+) -> Path:
+    """Write `index.html`: a paper's tables beside ours, then every figure."""
+    parts = [f"<h1>{html.escape(title)}</h1>"]
+    if paper is not None:
+        parts.append(f"<p>Printed figures: {html.escape(paper.source)}.</p>")
+        for table in paper.tables:
+            parts += _beside(table, results)
+    for name in figures:
+        where = html.escape(f"{FIGURES}/{name}.svg", quote=True)
+        parts.append(
+            f'<figure><img src="{where}" alt="{html.escape(name, quote=True)}">'
+            f"<figcaption>{html.escape(name)}</figcaption></figure>"
+        )
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+        + "\n".join(parts)
+        + "</html>\n"
+    )
+    path = Path(folder) / "index.html"
+    write_atomic(str(path), page.encode())
+    return path
+
+
+def _beside(table: Printed, results: Mapping[str, Record]) -> list[str]:
+    parts = [f"<h2>{html.escape(table.title)}</h2>"]
+    if table.note:
+        parts.append(f"<p>{html.escape(table.note)}</p>")
+    parts += ["<h3>As printed</h3>", _table(table.columns, table.rows), "<h3>Here</h3>"]
+    if table.ours not in results:
+        parts.append(f"<p>The study has no step {html.escape(table.ours)}.</p>")
+        return parts
+    own = [
+        row
+        for row in rows(table.ours, results[table.ours])
+        if not table.what or row.what in table.what
+    ]
+    columns = ("", "number", "value", "interval", "p, corrected where it is one of a family", "n")
+    parts.append(_table(columns, [_cells(row) for row in own]))
+    return parts
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    interval = "" if row.low is None or row.high is None else f"[{row.low:.4g}, {row.high:.4g}]"
+    p = row.p if row.adjusted is None else row.adjusted
+    n = "" if row.n is None else str(row.n)
+    return row.name, row.what, f"{row.value:.4g}", interval, "" if p is None else f"{p:.4f}", n
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,67 @@
+from maps import comparison, head_map
+
+from levelhead.report.compared import compared
+
+
+def test_one_scale_of_colours_and_the_same_boxes():
+    found = comparison()
+    spec = compared(found).to_dict()
+    panels = spec["concat"]
+    assert len(panels) == 5
+    scales = [one["layer"][0]["encoding"]["color"]["scale"] for one in panels]
+    assert all(scale == scales[0] for scale in scales)
+    most = max(
+        abs(one.score)
+        for own in (found.base, *(child.map for child in found.children))
+        for one in own.heads
+    )
+    assert scales[0]["domain"][-1] == most
+    for one in panels[:4]:
+        frame = one["layer"][1]
+        assert frame["mark"]["stroke"] == "#000000"
+        labels = {own["label"] for own in spec["datasets"][frame["data"]["name"]]}
+        assert labels == set(found.boxed)
+    assert len(panels[4]["layer"]) == 1
+    assert panels[4]["title"]["subtitle"][2] == "other layers or heads: none framed"
+
+
+def test_counts_with_intervals():
+    spec = compared(comparison()).to_dict()
+    assert spec["concat"][1]["title"]["text"] == "cda, 250 steps"
+    assert spec["concat"][1]["title"]["subtitle"] == [
+        "more of the measure is called bias",
+        "framed and now positive: 1 of 5",
+        "fewer positive: 7 [2, 12]",
+        "positive in both, darker: 12 [8, 16]",
+        "negative, now positive: 9 [3, 15]",
+        "total of effects, change: -0.31 [-0.51, -0.11]",
+    ]
+    assert spec["concat"][3]["title"]["subtitle"][0] == "SIGN UNDETERMINED"
+
+
+def test_without_counts_that_is_said():
+    spec = compared(comparison(12, 12, 2, counted=False), clip_negative=True).to_dict()
+    told = spec["title"]["subtitle"]
+    assert "without stored effects there are no intervals" in told
+    assert "negative scores are drawn white, as the paper prints them" in told
+    assert not any("purple" in line for line in told)
+    assert len(spec["concat"][1]["title"]["subtitle"]) == 2
+
+
+def test_a_child_is_drawn_in_the_direction_of_the_base():
+    found = comparison(3, 4, 1)
+    child = found.children[0]
+    turned = child.map.model_copy(update={"direction": head_map(sign=-1).direction})
+    found = found.model_copy(
+        update={"children": (child.model_copy(update={"map": turned}),)},
+    )
+    spec = compared(found).to_dict()
+    panel = spec["concat"][1]
+    told = panel["title"]["subtitle"]
+    assert told[:2] == [
+        "less of the measure is called bias",
+        "drawn as if its sign were that of base",
+    ]
+    cells = spec["datasets"][panel["layer"][0]["data"]["name"]]
+    assert [one["score"] for one in cells] == [-one.score for one in child.map.heads]
+    assert cells[0]["low"] == -child.map.heads[0].interval.high

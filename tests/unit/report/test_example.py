@@ -1,0 +1,33 @@
+from maps import example_of
+
+from levelhead.report.example import exampled
+
+
+def test_two_strips_of_words_a_head():
+    found = example_of(heads=3)
+    spec = exampled(found).to_dict()
+    assert [one["title"]["text"] for one in spec["concat"]] == [
+        "biased head 1-1",
+        "biased head 2-3",
+        "regular head 3-5",
+    ]
+    cells = spec["datasets"][spec["concat"][0]["data"]["name"]]
+    assert len(cells) == 2 * 9
+    assert [one["word"] for one in cells[:9]] == list(found.original.words)
+    assert [one["attention"] for one in cells[9:]] == list(found.heads[0].counter)
+    roles = [(one["word"], one["role"]) for one in cells if one["role"]]
+    assert roles == [
+        ("women", "attribute"),
+        ("calm", "target"),
+        ("men", "attribute"),
+        ("calm", "target"),
+    ]
+
+
+def test_long_words_are_cut_and_told_whole():
+    word = "uncharacteristically-soft-spoken"
+    spec = exampled(example_of(2, (word, "women", "calm"))).to_dict()
+    cells = spec["datasets"][spec["concat"][0]["data"]["name"]]
+    assert cells[0]["shown"] == "uncharacteristically-so…"
+    assert len(cells[0]["shown"]) == 24
+    assert cells[0]["word"] == word

@@ -1,0 +1,45 @@
+"""What is missing is said when a chart is drawn, not when the room is entered."""
+
+import subprocess
+import sys
+
+import pytest
+from maps import head_map
+
+from levelhead.core.errors import MissingExtra
+from levelhead.report.charts import chart, save
+from levelhead.report.late import _Late, alt
+
+
+def test_without_altair_the_mend_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(MissingExtra) as error:
+        chart(head_map(2, 2))
+    assert str(error.value) == (
+        "drawing charts needs packages that are not installed\n"
+        "  mend: pip install 'levelhead[report]'"
+    )
+
+
+def test_without_the_converter_too(monkeypatch, tmp_path):
+    drawn = chart(head_map(2, 2))
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    for name in ("a.html", "a.svg", "a.png"):
+        with pytest.raises(MissingExtra, match="levelhead\\[report\\]"):
+            save(drawn, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    save(drawn, tmp_path / "a.json")
+
+
+def test_entering_the_room_imports_no_altair():
+    code = (
+        "import levelhead.report.charts, sys; "
+        "sys.exit(any(name in sys.modules for name in ('altair', 'vl_convert')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_a_module_does_not_have_is_no_missing_package():
+    with pytest.raises(AttributeError):
+        _ = alt.no_such_thing
+    assert _Late("math").pi > 3

@@ -1,0 +1,28 @@
+from maps import repeated_splits
+
+from levelhead.report.repeated import repeated
+
+
+def test_how_often_heads_were_chosen_and_what_splits_confirm():
+    found = repeated_splits()
+    spec = repeated(found, of="seat, made-up-model").to_dict()
+    chosen, *spreads = spec["vconcat"]
+    rows = spec["datasets"][chosen["data"]["name"]]
+    assert [(one["head"], one["times"]) for one in rows] == list(found.chosen[:20])
+    assert chosen["encoding"]["x"]["scale"]["domain"] == [0, 20]
+    assert [one["title"]["text"] for one in spreads] == [
+        "effect of the top 3",
+        "heads shared of 3",
+        "score on find, effect on confirm",
+    ]
+    assert spreads[0]["title"]["subtitle"] == ["median 0.31, from 0.12 to 0.49; 20 values"]
+    told = spec["title"]["subtitle"]
+    assert told[0] == "seat, made-up-model"
+    assert "4 heads that were chosen less often are left out" in told
+
+
+def test_without_replication():
+    found = repeated_splits(12).model_copy(update={"replication": None})
+    spec = repeated(found).to_dict()
+    assert len(spec["vconcat"]) == 3
+    assert not any("left out" in line for line in spec["title"]["subtitle"])

@@ -1,0 +1,65 @@
+import json
+import re
+
+import pytest
+from maps import example_of, head_map
+
+from levelhead.core.errors import UnknownName
+from levelhead.report.example import exampled
+from levelhead.report.heads import heat_map
+from levelhead.report.save import save
+
+HOSTILE = ("the", "</script><script>bad()</script>", "<img src=x>", "women", "calm")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return heat_map(head_map(3, 4))
+
+
+def test_svg_and_png(drawn, tmp_path):
+    save(drawn, tmp_path / "a.svg")
+    save(drawn, tmp_path / "a.PNG")
+    svg = (tmp_path / "a.svg").read_text()
+    assert svg.startswith("<svg")
+    assert "layer, counted from 1" in svg
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_chart_has_the_same_bytes(drawn, tmp_path):
+    for name in ("a.svg", "b.svg", "a.json", "b.json"):
+        save(drawn, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert json.loads((tmp_path / "a.json").read_text()) == drawn.to_dict()
+
+
+def test_html_needs_no_network(drawn, tmp_path):
+    save(drawn, tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "default-src 'none'" in page
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page.split("<script>")[0])
+    assert page.count("<script>") == 2
+    assert page.count("</script>") == 2
+    assert len(page) > 500_000  # the libraries are inside
+
+
+def test_words_are_never_html(tmp_path):
+    save(exampled(example_of(2, HOSTILE)), tmp_path / "a.html")
+    save(exampled(example_of(2, HOSTILE)), tmp_path / "a.svg")
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("</script>") == 2
+    assert "<img" not in page.rpartition("<script>")[2]
+    assert "\\u003c/script>\\u003cscript>bad()" in page
+    svg = (tmp_path / "a.svg").read_text()
+    assert "<script" not in svg
+    assert "&lt;img src=x&gt;" in svg
+
+
+def test_other_endings_are_refused(drawn, tmp_path):
+    with pytest.raises(UnknownName) as error:
+        save(drawn, tmp_path / "a.pdf")
+    assert str(error.value) == (
+        "there is no kind of picture named '.pdf'\n  mend: known: .html, .json, .png, .svg"
+    )
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,62 @@
+import pytest
+from maps import WAYS, curves, masked_lines, targeted, ways
+
+from levelhead.core.errors import LevelheadError
+from levelhead.report.targeted import gain_and_price, lined, lines, masked
+
+
+def test_one_line_a_test_with_its_band():
+    spec = lines(curves(), measure="LPBS", model="a-model", notes=("a note",)).to_dict()
+    rows = next(own for own in spec["datasets"].values() if "test" in own[0])
+    assert len(rows) == 3 * 10
+    assert (rows[1]["k"], rows[1]["low"], rows[1]["high"]) == (5, 0.75, 1.25)
+    encoding = spec["layer"][1]["encoding"]
+    assert encoding["x"]["axis"]["values"] == [0, 5, 10, 15, 20, 25, 30, 35, 40, 44]
+    assert encoding["y"]["title"] == "LPBS"
+    assert spec["title"]["text"] == ["LPBS when heads of a-model are masked"]
+    assert spec["title"]["subtitle"][-1] == "a note"
+
+
+def test_the_curves_of_a_result():
+    spec = lined(masked_lines(), measure="LPBS", of="seat, made-up-model").to_dict()
+    assert spec["title"]["text"] == ["LPBS when heads are masked"]
+    assert spec["title"]["subtitle"][1:] == ["seat, made-up-model", "a note"]
+
+
+def test_gain_against_price_with_intervals_both_ways():
+    spec = gain_and_price(ways(), gain="SEAT falls by", price="PPPL rises by", model="m").to_dict()
+    rows = next(own for own in spec["datasets"].values() if "gain" in own[0])
+    assert len(rows) == 5
+    assert rows[0]["told gain"] == "0.42 [0.3, 0.54]"
+    points = spec["layer"][-1]["encoding"]
+    assert (points["x"]["title"], points["y"]["title"]) == ("SEAT falls by", "PPPL rises by")
+    names = [name for name, _, _ in WAYS]
+    assert points["shape"]["scale"]["domain"] == points["color"]["scale"]["domain"] == names
+
+
+@pytest.mark.parametrize(("half", "first"), [(True, -0.42), (False, -0.52)])
+def test_a_panel_a_price_on_the_confirm_half(half, first):
+    spec = masked(targeted(("pppl", "contrast"), half=half)).to_dict()
+    assert len(spec["vconcat"]) == 2
+    points = spec["vconcat"][1]["layer"][-1]["encoding"]
+    told = "change of seat, confirm half" if half else "change of seat"
+    assert (points["x"]["title"], points["y"]["title"]) == (told, "change of contrast")
+    rows = next(own for own in spec["datasets"].values() if "gain" in own[0])
+    assert rows[0]["gain"] == pytest.approx(first)
+    assert spec["title"]["subtitle"][-1] == "random: mean of 5 sets, interval over the sets"
+
+
+def test_refusals():
+    with pytest.raises(LevelheadError, match="there is nothing to draw"):
+        lines([], measure="LPBS")
+    with pytest.raises(LevelheadError, match="two lines have the same name"):
+        lines([*curves(), *curves()], measure="LPBS")
+    with pytest.raises(LevelheadError, match="there is nothing to draw"):
+        gain_and_price([], gain="g", price="p", model="m")
+    with pytest.raises(LevelheadError, match="no price was measured") as error:
+        masked(targeted(()))
+    assert error.value.mend == "give a measure of fluency beside that of the map"
+    found = targeted()
+    bare = found.rows[0].model_copy(update={"changes": found.base})
+    with pytest.raises(LevelheadError, match="top 3 has no change to draw"):
+        masked(found.model_copy(update={"rows": (bare,)}))

@@ -1,0 +1,35 @@
+import pytest
+from maps import head_map, provenance
+
+from levelhead.report.told import BY, lines, model_name, score_title
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("org/name", "org/name"),
+        ("/folder/of/name/", "name"),
+        ("a/b/name", "name"),
+    ],
+)
+def test_folders_are_left_out(given, shown):
+    assert model_name(provenance(given)) == shown
+
+
+def test_edits_are_counted():
+    own = provenance()
+    assert model_name(own.model_copy(update={"edits": ("ab" * 32,)})) == "made-up-model + 1 edit"
+    assert model_name(own.model_copy(update={"edits": ("ab" * 32,) * 2})).endswith(" + 2 edits")
+
+
+def test_every_way_to_locate_is_told():
+    for by, told in BY.items():
+        assert lines(head_map(2, 2).model_copy(update={"by": by}))[0] == told
+
+
+def test_a_measure_without_words_for_its_direction():
+    found = head_map(2, 2)
+    bare = found.measurement.model_copy(update={"direction": ""})
+    assert len(lines(found.model_copy(update={"measurement": bare}))) == len(lines(found)) - 1
+    assert score_title(found) == "score: above 0 adds to the bias, below 0 takes from it"

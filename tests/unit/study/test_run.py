@@ -1,0 +1,120 @@
+"""A study runs, is resumed, and ends with the same bytes."""
+
+import csv
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import studies
+from command import levelhead
+
+from levelhead.core.errors import LevelheadError
+from levelhead.engine.claim import FolderInUse, claimed
+from levelhead.locate.headmap import HeadMap
+from levelhead.study.run import run
+from levelhead.study.schema import read_plan
+
+KILLED = """
+import os, signal, sys
+from levelhead.study.run import run
+from levelhead.study.schema import read_plan
+
+def on_step(name, done, of):
+    if done == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run(read_plan(sys.argv[1]), sys.argv[2], on_step=on_step)
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    plan = studies.study(folder)
+    told = []
+    results = run(
+        read_plan(plan),
+        folder / "out",
+        on_step=lambda name, done, of: told.append((name, done, of)),
+    )
+    return plan, folder / "out", results, told
+
+
+def contents(folder):
+    files = [folder / "table.csv", *sorted((folder / "results").iterdir())]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def test_every_step_is_done_and_told(whole):
+    _, folder, results, told = whole
+    assert list(results) == [
+        *("cell.all.tiny.seat", "map.gender", "describe.gender", "control.gender.3"),
+        *("splits.gender", "greedy.gender", "map.again", "compare.itself"),
+    ]
+    assert told[-1] == ("done", 8, 8)
+    assert [name for name, _, _ in told[:-1]] == list(results)
+    assert set(contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
+    assert results["map.gender"] == HeadMap.from_json(
+        (folder / "results" / "map.gender.json").read_bytes()
+    )
+
+
+def test_the_table_is_tidy(whole):
+    _, folder, results, _ = whole
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    heads = results["map.gender"]
+    scores = [row for row in rows if row["step"] == "map.gender" and row["what"] == "score"]
+    assert [float(row["value"]) for row in scores] == [one.score for one in heads.scores]
+    effects = [row for row in rows if row["step"] == "map.gender" and row["what"] == "effect"]
+    assert all(row["low"] and row["high"] and row["adjusted"] for row in effects)
+    assert {row["step"] for row in rows} == set(results)
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_killed_it_ends_with_the_same_bytes(whole, tmp_path, after):
+    plan, folder, _, _ = whole
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), str(plan), str(out), str(after)]
+    ended = subprocess.run(command, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (out / "table.csv").exists()
+    run(read_plan(plan), out)
+    assert contents(out) == contents(folder)
+
+
+def test_a_second_run_computes_nothing(whole, monkeypatch):
+    plan, folder, _, _ = whole
+    before = contents(folder)
+    monkeypatch.setattr("levelhead.study.run.locate", None)
+    run(read_plan(plan), folder)
+    assert contents(folder) == before
+
+
+def test_two_runs_in_one_folder_are_refused(whole):
+    plan, folder, _, _ = whole
+    with claimed(str(folder)), pytest.raises(FolderInUse):
+        run(read_plan(plan), folder)
+
+
+def test_the_command_draws_a_page(whole):
+    plan, folder, _, _ = whole
+    done = levelhead("study", str(plan), "-o", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "table.csv: 8 results" in done.stdout
+    page = (folder / "index.html").read_text()
+    assert "figures/map.gender.svg" in page
+    for name in ("map.gender", "map.gender.ranked", "control.gender.3", "compare.itself"):
+        assert (folder / "figures" / f"{name}.svg").read_text().startswith("<svg")
+
+
+def test_a_measure_that_fails_fails_the_study(tmp_path):
+    plan = studies.study(tmp_path, studies.STUDY.replace('sign = "+"', 'sign = "found"'))
+    with pytest.raises(LevelheadError, match=r"sign undetermined|no halves|nothing can be"):
+        run(read_plan(plan), tmp_path / "out")
+    assert not (tmp_path / "out" / "table.csv").exists()
+    assert isinstance(plan, Path)
