@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.calibrate.learned import Skill, learned
 from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
 from levelhead.core.errors import NotMeasurable
+from levelhead.locate.find import locate
 from levelhead.measure.run import run
+from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from levelhead.core.results import Measurement
+    from levelhead.locate.headmap import HeadMap
     from levelhead.measure.aspects import Judge
 
 RHOS = (0.0, 1.0)
+KNOWN_HEAD = (1, 2)
+"""(layer, head) of the third model's only head that sees group words, counted from 0."""
 FOUND = 0.01
 """A p-value, corrected for the rulers of a run, at which a ruler counts as having found it."""
 
@@ -64,6 +70,29 @@ def demo(
         tell(f"measuring rho {rho:g}", len(rulers), len(rulers))
         found.append(Grown(one, str(one.grown()), skills, measured))
     return tuple(found)
+
+
+def located(
+    *,
+    seed: int = 0,
+    judge: Judge | None = None,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> tuple[HeadMap, Site]:
+    """Grow a model in which one head alone sees group words, and locate its heads.
+
+    Args:
+        seed: of text and training.
+        judge: seed, resamples and level of the statistics.
+        tell: is told what is being done, and how far it is.
+    """
+    one = organism("gpt2", 1.0, seed=seed, known_head=KNOWN_HEAD)
+    lm = one.lm(lambda done, total: tell("growing a known head", done, total))
+    # Of all items: a top tenth of 52 would be five.
+    ruler = replace(one.rulers().contrast, top=1.0)
+    tell("locating", 0, 1)
+    heads = locate(lm, ruler, exact="all", judge=judge)
+    tell("locating", 1, 1)
+    return heads, Site("head_out", *KNOWN_HEAD)
 
 
 def _p(one: Measurement) -> float:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.calibrate.demo import Grown
+    from levelhead.locate.headmap import HeadMap
+    from levelhead.models.sites import Site
 
 
 def demo(
@@ -23,14 +25,37 @@ def demo(
 ) -> None:
     """Grow a small model twice, without and with a planted bias, and measure both.
 
+    A third one has a single head that sees group words; its heads are located.
+
     The text is made here, so its bias is known: at rho 0 group words and occupations, traits and
     likings are independent, at rho 1 they always agree. Models are kept in the cache.
     """
     from levelhead.calibrate.demo import demo as run
+    from levelhead.calibrate.demo import located
 
     with steps() as tell:
         found = run(architecture, seed=seed, tell=tell)
+        heads, planted = located(seed=seed, tell=tell)
     _show(found)
+    _show_heads(heads, planted)
+
+
+def _show_heads(heads: HeadMap, planted: Site) -> None:
+    """Where the one head that sees group words comes among all heads."""
+    from levelhead.locate.headmap import label
+
+    first = heads.ranked[0]
+    rank = [one.site for one in heads.ranked].index(planted) + 1
+    typer.echo(
+        f"\na third model, in which head {label(planted)} alone sees group words (<layer>-<head>, "
+        f"counted from 1):\n  first by gradient: {first.label}; the planted head comes "
+        f"{rank} of {len(heads.heads)}"
+    )
+    if first.effect is not None:
+        typer.echo(
+            f"  without {first.label}, {heads.measure} loses {first.effect:.3g} {first.interval} "
+            f"of {heads.measurement.value:.3g}, on the other half of the words"
+        )
 
 
 def _show(found: Sequence[Grown]) -> None:

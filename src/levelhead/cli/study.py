@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.progress import progress
 
 
@@ -22,10 +23,11 @@ def study(
     """Run a study, or what is missing of it.
 
     Writes table.csv, results/*.json and, with the report extra, figures/. Killed and called again,
-    it goes on where it stopped and ends with the same bytes.
+    it goes on where it stopped and ends with the same bytes. Exit 2 if some step is inconclusive.
     """
     from levelhead.study.run import run
     from levelhead.study.schema import read_plan
+    from levelhead.study.table import Inconclusive
 
     plan = read_plan(file)
 
@@ -34,7 +36,10 @@ def study(
 
     with progress("units") as on_event:
         results = run(plan, output, on_step=step, on_event=on_event)
-    typer.echo(f"{output}/table.csv: {len(results)} results", file=sys.stdout)
+    unsure = {name: one for name, one in results.items() if isinstance(one, Inconclusive)}
+    typer.echo(f"{output}/table.csv: {len(results) - len(unsure)} results", file=sys.stdout)
+    for name, one in unsure.items():
+        typer.echo(f"inconclusive: {name}: {one.what}", file=sys.stdout)
     if charts:
         from pathlib import Path
 
@@ -45,7 +50,9 @@ def study(
             figures = draw(results, output)
         except MissingExtra as error:
             typer.echo(f"levelhead: no figures: {error}", err=True)
-            return
+            figures = ()
         paper = read_printed(Path(file).parent / plan.printed) if plan.printed else None
         page = beside(results, paper, output, title=plan.about or plan.name, figures=figures)
         typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)
+    if unsure:
+        raise ExitWith(INCONCLUSIVE)

@@ -115,11 +115,13 @@ def repeated(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
-    if splits < 2 or by == "none" or not sign:
-        raise LevelheadError(
-            "nothing can be confirmed again and again: no halves, no sign, or one split",
-            mend="give at least two splits, by words or contexts, and a sign",
+    if not sign or by == "none":
+        raise NotMeasurable(
+            f"nothing can be confirmed: {'no halves' if sign else 'sign undetermined'}",
+            mend="give a sign, and enough words or contexts for two halves",
         )
+    if splits < 2:
+        raise LevelheadError("one split is no repetition", mend="give at least two")
     judge = judge or Judge()
     cuts = [halves(measure, readouts, by=by, seed=judge.seed + i) for i in range(splits)]
     asked = uses(lm, measure, readouts)

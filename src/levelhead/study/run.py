@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from levelhead.core.canonical import content_hash
+from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Measurement, Record
@@ -36,7 +37,7 @@ from levelhead.mitigate.children import Child, cda, dropout
 from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
 from levelhead.models.continue_training import Schooling
 from levelhead.models.load import load
-from levelhead.study.table import Row, rows, to_csv
+from levelhead.study.table import Inconclusive, Row, rows, to_csv
 
 if TYPE_CHECKING:
     import threading
@@ -67,6 +68,8 @@ def run(
 ) -> dict[str, Record]:
     """Run what is missing of a study; write `table.csv` and `results/`.
 
+    A step that cannot be measured is Inconclusive, with the reason; it has no row in the table.
+
     Args:
         plan: the study.
         folder: where everything is kept.
@@ -81,7 +84,11 @@ def run(
         steps = list(study.steps())
         for done, (name, make) in enumerate(steps):
             on_step(name, done, len(steps))
-            study.done[name] = make()
+            try:
+                study.done[name] = make()
+            except NotMeasurable as error:
+                # One number that cannot be had is no reason to lose the others; it stays empty.
+                study.done[name] = Inconclusive(what=error.what, mend=error.mend)
         on_step("done", len(steps), len(steps))
         table: list[Row] = []
         (place / "results").mkdir(exist_ok=True)
@@ -425,7 +432,8 @@ class _Study:
 
     def _map(self, name: str) -> HeadMap:
         found = self.done[f"map.{name}"]
-        assert isinstance(found, HeadMap)  # noqa: S101  # maps come first
+        if not isinstance(found, HeadMap):
+            raise NotMeasurable(f"there is no map {name}", mend="see why it could not be made")
         return found
 
     def _halves(self, lm: LM, measure: Measure, heads: HeadMap) -> tuple[Readouts, Split]:

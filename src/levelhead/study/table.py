@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from levelhead.mitigate.changes import Change
 
 
+class Inconclusive(Record):
+    """A step that gave no number, and why: never a number in its place."""
+
+    what: str
+    mend: str
+
+
 class Row(Record):
     """One number."""
 
@@ -216,7 +223,12 @@ def _child(one: Child) -> Iterator[dict[str, Any]]:
         yield {"name": one.how, "what": what, "value": getattr(one, what)}
 
 
+def _nothing(one: Inconclusive) -> Iterator[dict[str, Any]]:
+    yield from ()
+
+
 ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
+    Inconclusive: _nothing,
     Measurement: _measurement,
     HeadMap: _map,
     Description: _description,

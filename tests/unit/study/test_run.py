@@ -4,7 +4,6 @@ import csv
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import studies
@@ -112,9 +111,20 @@ def test_the_command_draws_a_page(whole):
         assert (folder / "figures" / f"{name}.svg").read_text().startswith("<svg")
 
 
-def test_a_measure_that_fails_fails_the_study(tmp_path):
+def test_a_sign_that_is_not_known_leaves_steps_inconclusive(tmp_path):
     plan = studies.study(tmp_path, studies.STUDY.replace('sign = "+"', 'sign = "found"'))
-    with pytest.raises(LevelheadError, match=r"sign undetermined|no halves|nothing can be"):
+    done = levelhead("study", str(plan), "-o", str(tmp_path / "out"), "--no-charts")
+    assert done.returncode == 2, done.stderr
+    assert "inconclusive: control.gender.3: sign undetermined" in done.stdout
+    with (tmp_path / "out" / "table.csv").open() as file:
+        steps = {row["step"] for row in csv.DictReader(file)}
+    assert "map.gender" in steps
+    assert "control.gender.3" not in steps
+
+
+def test_a_wrong_path_fails_the_study(tmp_path):
+    plan = studies.study(tmp_path)
+    plan.write_text(plan.read_text().replace('path = "', 'path = "/nowhere'))
+    with pytest.raises(LevelheadError):
         run(read_plan(plan), tmp_path / "out")
     assert not (tmp_path / "out" / "table.csv").exists()
-    assert isinstance(plan, Path)

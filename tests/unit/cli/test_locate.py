@@ -1,0 +1,84 @@
+"""`levelhead locate` and `levelhead mitigate mask|scale`, as a user calls them."""
+
+import pytest
+import studies
+from command import levelhead
+from rulers import checkpoint, corpus
+
+from levelhead.locate.headmap import HeadMap
+from levelhead.models.edit_files import load_edits
+
+QUICK = ("--draws", "99", "--permutations", "99")
+
+
+@pytest.fixture(scope="module")
+def ruler(tmp_path_factory):
+    words = studies.lexicon(tmp_path_factory.mktemp("words"))
+    return f"seat:lexicon={words},targets=things,corpus={corpus()}"
+
+
+@pytest.fixture(scope="module")
+def heads(ruler, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads")
+    done = levelhead(
+        "locate", checkpoint("seat"), "-m", ruler, "--sign", "+", *QUICK, "--store",
+        folder / "store", "-o", folder / "heads.json", "--chart", folder / "heads.svg",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_map_is_shown_written_and_drawn(heads):
+    folder, shown = heads
+    found = HeadMap.from_json((folder / "heads.json").read_bytes())
+    assert found.ranked[0].label in shown
+    assert "head, from 1" in shown
+    assert "sign +: given, not found" in shown
+    assert "for these words" in shown
+    assert (folder / "heads.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "factor"),
+    [
+        ("mask", ["--top", "2"], 0.0),
+        ("mask", ["--positive"], 0.0),
+        ("scale", ["--bottom", "1", "--factor", "2"], 2.0),
+    ],
+)
+def test_an_edit_is_written_that_measure_takes(heads, tmp_path, verb, options, factor):
+    folder, _ = heads
+    done = levelhead("mitigate", verb, folder / "heads.json", *options, "-o", tmp_path / "edit")
+    assert done.returncode == 0, done.stderr
+    (edit,) = load_edits(tmp_path / "edit")
+    found = HeadMap.from_json((folder / "heads.json").read_bytes())
+    wanted = {"--top": found.positive()[:2], "--positive": found.positive()}
+    assert set(edit.at) == set(wanted.get(options[0], found.negative()[:1]))
+    assert edit.factor == factor
+    assert "not known until measured" in done.stdout
+
+
+def test_which_heads_must_be_said(heads, tmp_path):
+    folder, _ = heads
+    for options in ([], ["--top", "1", "--positive"]):
+        done = levelhead("mitigate", "mask", folder / "heads.json", *options, "-o", tmp_path / "e")
+        assert done.returncode == 3
+        assert "say which heads" in done.stderr
+
+
+def test_an_undetermined_sign_exits_2(ruler, tmp_path):
+    told = ("locate", checkpoint("seat"), "-m", ruler, *QUICK, "--exact", "none")
+    done = levelhead(*told, "--top", "1", "-o", tmp_path / "heads.json", "--store", tmp_path / "s")
+    assert done.returncode == 2
+    assert "sign undetermined" in done.stderr
+    done = levelhead(
+        "mitigate", "mask", tmp_path / "heads.json", "--top", "1", "-o", tmp_path / "e"
+    )
+    assert done.returncode == 2
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_step_measure_exits_3_with_its_companion():
+    done = levelhead("locate", checkpoint("crows"), "-m", "crows")
+    assert done.returncode == 3
+    assert "crows_margin" in done.stderr

@@ -1,0 +1,107 @@
+"""Masks of a map: what each way of masking changes, against literal comparisons."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from rulers import made, model
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.locate.find import locate
+from levelhead.locate.headmap import UndeterminedSign, label
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.amplify import amplify
+from levelhead.mitigate.changes import changed
+from levelhead.mitigate.heads import mask, scale
+from levelhead.mitigate.targeted import chosen, lines, targeted
+from levelhead.models.edits import HeadScale
+from levelhead.models.sites import Site
+
+JUDGE = Judge(seed=1, draws=99, permutations=99)
+
+
+@functools.cache
+def located():
+    ruler, lm = made("seat"), model("seat")
+    return ruler, lm, locate(lm, ruler, split="contexts", sign="+", judge=JUDGE)
+
+
+def test_masks_and_scales_are_edits():
+    sites = [Site("head_out", 1, 2)]
+    assert mask(sites) == HeadScale(sites, 0)
+    assert scale(sites, 2) == HeadScale(sites, 2)
+
+
+def test_heads_are_chosen_by_name():
+    _, _, heads = located()
+    assert chosen(heads, "top", 2) == heads.top(2)
+    assert chosen(heads, "bottom", 2) == heads.bottom(2)
+    assert chosen(heads, "top", "all") == chosen(heads, "positive", "all") == heads.positive()
+    assert chosen(heads, "bottom", "all") == heads.negative()
+    drawn = chosen(heads, "random", "all", rng=np.random.default_rng(0))
+    assert len(set(drawn)) == len(heads.positive())
+    with pytest.raises(LevelheadError, match="need chance"):
+        chosen(heads, "random", 2)
+    unsure = heads.model_copy(update={"direction": heads.direction.model_copy(update={"sign": 0})})
+    with pytest.raises(UndeterminedSign):
+        chosen(unsure, "top", 2)
+
+
+def test_every_way_of_masking_is_its_edited_model():
+    ruler, lm, heads = located()
+    price = made("pppl")
+    found = targeted(lm, heads, [ruler, price], k=2, random=2, judge=JUDGE)
+    positive = len(heads.positive())
+    names = ["top 2", "bottom 2", f"all positive ({positive})", "random 2", f"random {positive}"]
+    assert [row.name for row in found.rows] == names
+    assert found.map == heads.content_hash
+    base = [float(one.reduce(one.read(lm)[0])) for one in (ruler, price)]
+    assert [one.value.value for one in found.base] == pytest.approx(base)
+    top = found.rows[0]
+    assert top.heads == tuple(map(label, sorted(heads.top(2))))
+    for one, change, before in zip((ruler, price), top.changes, base, strict=True):
+        after = float(one.reduce(one.read(lm.edited(mask(heads.top(2))))[0]))
+        assert change.value.value == pytest.approx(after)
+        assert change.change.value == pytest.approx(after - before, abs=1e-9)
+        assert change.change.value in change.change.interval
+    assert top.changes[0].confirmed is not None
+    assert [one.name for one in top.changes[0].beside] == ["change of difference of means"]
+    assert top.changes[1].confirmed is None
+
+
+def test_lines_begin_with_no_head_masked():
+    ruler, lm, heads = located()
+    found = lines(lm, heads, [("lpbs", made("lpbs"))], every=3, judge=JUDGE)
+    (curve,) = found.curves
+    ks = [point.k for point in curve.points]
+    assert ks[0] == 0
+    assert ks[-1] == len(heads.positive())
+    assert curve.points[0].change is None
+    first, last = curve.points[0], curve.points[-1]
+    assert last.change.value == pytest.approx(last.value - first.value, abs=1e-9)
+    assert ruler.name == heads.measure
+
+
+def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
+    ruler, lm, heads = located()
+    found = amplify(lm, heads, ruler, made("pppl"), k=2, ks=(1, 2), factors=(1.5, 2.0), judge=JUDGE)
+    assert [one.factor for one in found.tried] == [1.5, 2.0, 1.5, 2.0]
+    assert found.masking.factor == 0
+    cheap = [one for one in found.tried if one.price <= max(found.masking.price, 0)]
+    if cheap:
+        assert found.chosen == max(cheap, key=lambda one: one.gain)
+        assert found.difference.value == pytest.approx(
+            found.gain.value - found.masking_gain.value, abs=1e-9
+        )
+    else:
+        assert found.chosen is None
+        assert "no amplification" in found.notes[0]
+
+
+def test_an_edit_without_effect_is_no_edit():
+    ruler, lm, _ = located()
+    readouts = ruler.read(lm)[0]
+    with pytest.raises(NotMeasurable, match=r"no part changes|changes no answer"):
+        changed(ruler, readouts, readouts, judge=JUDGE)
+    assert torch.isfinite(readouts.values).all()
