@@ -174,5 +174,3 @@ def test_a_gradient_of_nothing_is_refused():
     bad = torch.full_like(found.values, float("nan"))
     with pytest.raises(LevelheadError):
         cotangents(ruler, replace(found, values=bad))
-
-

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.locate.effects import Effects
+    from levelhead.models.sites import Site
 
 BOXED = 5
 
@@ -102,7 +103,7 @@ def compare_maps(
         pair = (effects[0], effects[number]) if effects and same else (None, None)
         if own.direction.sign != base.direction.sign:
             notes.append(f"{other}: its own sign is {own.direction.sign}; compared as the base's")
-        if effects and not _fit(*pair):
+        if effects and not (_fit(*pair) and _tested(own) == _tested(base)):
             pair = (None, None)
             notes.append(f"{other}: other heads or other items than the base's: nothing is counted")
         children.append(
@@ -120,6 +121,11 @@ def compare_maps(
         children=tuple(children),
         notes=tuple(notes),
     )
+
+
+def _tested(own: HeadMap) -> list[Site]:
+    """The parts that were ablated."""
+    return [one.site for one in own.scores if one.effect is not None]
 
 
 def _fit(first: Effects | None, second: Effects | None) -> bool:

@@ -119,14 +119,15 @@ def locate(
         scores = dict(zip(places, values, strict=True))
     else:
         scores, told = work.scores(by, find, places, parts, direction)
-    tested = _tested(scores, exact if by != "ablation" else "all")
     # Without embeddings all words are one vector: there is nothing to compare.
-    tested = [site for site in tested if site.stream != "embeddings"]
+    possible = [site for site in places if site.stream != "embeddings"]
+    tested = _tested(scores, exact if by != "ablation" else "all")
+    tested = [site for site in tested if site in possible]
     if ablated is None and tested:
         ablated = work.ablated(readouts[0], tested, cut, ablation)
     judged = work.judged(ablated, cut, direction, [scores[site] for site in tested])
     estimates = dict(zip(tested, judged.estimates, strict=True))
-    if cut.by == "none" and len(tested) < len(places):
+    if cut.by == "none" and len(tested) < len(possible):
         # Chosen on the items they are judged on: the family they compete in is not theirs.
         estimates = {
             site: one and one.model_copy(update={"p": None}) for site, one in estimates.items()
@@ -149,7 +150,7 @@ def locate(
         agreement=judged.agreement if by != "ablation" else None,
         replication=judged.replication if cut.by != "none" else None,
         measurement=measure.measured(lm, readouts, judge=work.judge, threads=threads),
-        notes=told + _notes(estimates, len(places), find, cut, readouts[0]),
+        notes=told + _notes(estimates, len(possible), find, cut, readouts[0]),
         provenance=work.provenance(by, parts, ablation, exact, cut, sign, find),
     )
 
@@ -378,8 +379,8 @@ def _notes(
         notes.append(f"ablation changes nothing at {', '.join(without)}: no p-value")
     if len(estimates) < parts:
         notes.append(
-            f"{len(estimates)} of {parts} parts were ablated, the others are only ranked; rank "
-            "agreement is of these, which lie far apart"
+            f"{len(estimates)} of {parts} parts were ablated, the others are only ranked"
+            + ("; rank agreement is of these, which lie far apart" if estimates else "")
         )
     if cut.by == "contexts":
         for name, half in (("find", find), ("confirm", cut.confirm.of(readouts))):

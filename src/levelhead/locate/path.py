@@ -105,7 +105,8 @@ def along_path(
     raise NotMeasurable(
         f"with {NODES[-1]} nodes contributions still miss L(1) - L(0) = {ends[1] - ends[0]:.4g} by "
         f"{path.gap:.2g}",
-        mend="load the model with dtype='float64', or use by='gradient'",
+        mend="load the model with dtype='float64'; a measure of a top share has corners along the "
+        "path: take all items (top=1.0), or by='gradient'",
     )
 
 

@@ -65,9 +65,15 @@ def _dealt(measure: Measure, readouts: Readouts, rng: np.random.Generator) -> di
         names = sorted({own[name] for name in fixed})
         other = dict(zip(names, reversed(names), strict=True))
         # A word whose counterpart was not read changes sides by itself.
-        for members in _joined([*pairs, *((name, name) for name in fixed)], own):
-            if rng.random() < 0.5:
-                groups |= {name: other[own[name]] for name in members}
+        together = _joined([*pairs, *((name, name) for name in fixed)], own)
+        turned = {name: own[name] for name in fixed}
+        while True:
+            for members in together:
+                side = other if rng.random() < 0.5 else {name: name for name in names}
+                turned |= {name: side[own[name]] for name in members}
+            if len(set(turned.values())) == len(names):  # no side may be left without words
+                break
+        groups |= turned
     return own | groups
 
 

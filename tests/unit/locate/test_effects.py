@@ -1,0 +1,242 @@
+"""Effects: every number against a loop over words, draws and heads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rulers import JUDGE, made
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.designs import crossed, groups
+from levelhead.locate import effects as room
+from levelhead.locate.effects import Effects, effects, one_factor, rank_agreement
+from levelhead.measure.asked import Item
+from levelhead.measure.readouts import Readouts
+
+SIZES = {"X": 5, "Y": 6, "A": 3, "B": 2}
+WIDTH = 4
+
+
+def read(vectors):
+    """Readouts of words that have these vectors."""
+    items = [
+        Item(f"{side}: {i}", (("text",),), (f"{side}: {i}",), side)
+        for side, size in SIZES.items()
+        for i in range(size)
+    ]
+    none = torch.zeros(0, 0)
+    values = torch.from_numpy(vectors)
+    return Readouts(tuple(items), values, ("words",), (), none, (), (), facts=Frozen({}))
+
+
+def vectors(seed, change=0.0):
+    rng = np.random.default_rng(0)
+    plain = rng.normal(size=(sum(SIZES.values()), WIDTH))
+    return plain + change * np.random.default_rng(seed).normal(size=plain.shape)
+
+
+def literal(own, x, y):
+    """SEAT of some of the words, by the printed formula."""
+    a, b = own[11:14], own[14:16]
+
+    def cos(u, v):
+        return u @ v / np.sqrt((u @ u) * (v @ v))
+
+    def s(i):
+        return np.mean([cos(own[i], u) for u in a]) - np.mean([cos(own[i], u) for u in b])
+
+    sx, sy = [s(i) for i in x], [s(i) for i in y]
+    return (np.mean(sx) - np.mean(sy)) / np.std(sx + sy, ddof=1)
+
+
+BASE = vectors(0)
+OTHERS = [vectors(1, 0.3), vectors(2, 0.02), BASE.copy(), vectors(3, 0.6)]
+"""What four variants say; the third changes nothing."""
+
+
+def found(sign=1, draws=199, **options):
+    return effects(
+        made("seat"),
+        read(BASE),
+        [read(own) for own in OTHERS],
+        sign=sign,
+        judge=JUDGE,
+        draws=draws,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_words_are_redrawn_and_the_formula_computed_anew(sign):
+    own = found(sign)
+    x, y = np.arange(5), np.arange(5, 11)
+    whole = sign * literal(BASE, x, y)
+    assert own.values == pytest.approx([whole - sign * literal(one, x, y) for one in OTHERS])
+    rng = JUDGE.rng("seat", "effects")
+    for draw in range(20):
+        dx, dy = rng.choice(x, 5), rng.choice(y, 6)
+        base = sign * literal(BASE, dx, dy)
+        assert own.base[draw] == pytest.approx(base)
+        expected = [base - sign * literal(one, dx, dy) for one in OTHERS]
+        assert own.draws[draw] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_positive_effect_is_of_a_part_that_adds_to_the_bias():
+    """Where the measure falls without it; without a sign, larger is taken as more."""
+    assert found(1).values == pytest.approx(-found(-1).values)
+    assert found(0).values == pytest.approx(found(1).values)
+
+
+def test_errors_and_intervals_are_students():
+    own = found()
+    for i, one in enumerate(own.estimates(list("abcd"))):
+        if i == 2:
+            assert one is None
+            continue
+        error = np.std(own.draws[:, i], ddof=1) * np.sqrt(11 / 9)
+        assert own.errors[i] == pytest.approx(error)
+        reach = stats.t.ppf(0.975, 9) * error
+        ends = (one.interval.low, one.interval.high)
+        assert ends == pytest.approx((own.values[i] - reach, own.values[i] + reach))
+        assert (one.name, one.value, one.parity, one.n) == ("abcd"[i], own.values[i], 0, 11)
+        assert "5+6 words" in one.interval.method
+        # The effect that a t-test at 0.05 finds four times out of five.
+        miss = stats.nct.cdf(stats.t.ppf(0.975, 9), 9, one.detectable / error)
+        assert miss == pytest.approx(0.2, abs=1e-6)
+
+
+def statistics(own, some):
+    """What is compared: each observed t, and the draws' deviations as t of the same tail."""
+    t = np.abs(own.values[some]) / own.errors[some]
+    null = np.empty((len(own.draws), len(some)))
+    for place, i in enumerate(some):
+        spread = np.std(own.draws[:, i], ddof=1)
+        for draw, value in enumerate(own.draws[:, i]):
+            tail = stats.norm.sf(abs(value - own.values[i]) / spread)
+            null[draw, place] = stats.t.isf(tail, 9)
+    return t, null
+
+
+def test_p_values_are_romano_and_wolfs():
+    """Step down: the largest against the maximum of all, the next against that of the rest."""
+    own, some = found(), [0, 1, 3]
+    t, null = statistics(own, some)
+    raw = [(1 + sum(row[i] >= t[i] for row in null)) / (1 + len(null)) for i in range(3)]
+    order = sorted(range(3), key=lambda i: -t[i])
+    adjusted, last = {}, 0.0
+    for step, i in enumerate(order):
+        rest = order[step:]
+        b = sum(max(row[j] for j in rest) >= t[i] for row in null)
+        last = max(last, (b + 1) / (len(null) + 1))
+        adjusted[i] = last
+    told = [one.p for one in own.estimates(list("abcd")) if one is not None]
+    assert [p.value for p in told] == pytest.approx(raw)
+    assert [p.adjusted for p in told] == pytest.approx([adjusted[i] for i in range(3)])
+    assert {(p.family, p.draws, p.correction, p.alternative) for p in told} == {
+        (3, 199, "romano-wolf", "two-sided")
+    }
+    assert all(p.adjusted >= p.value for p in told)
+
+
+@pytest.mark.parametrize("units", [20, 60])
+def test_the_family_wise_error_holds_with_few_units(units):
+    """Thirty means of nothing, dependent as heads are: any is found in about 5% of families."""
+    rng = np.random.default_rng(units)
+    hits, families = 0, 100
+    for _ in range(families):
+        noise = rng.normal(size=(units, 30)) + rng.normal(size=(units, 1)) / 2
+        times = rng.multinomial(units, [1 / units] * units, size=199)
+        own = Effects(
+            noise.mean(0), times @ noise / units, np.zeros(199), groups(units, name="pairs"), 0.95
+        )
+        hits += min(one.p.adjusted for one in own.estimates([str(i) for i in range(30)])) <= 0.05
+    assert hits <= stats.binom.ppf(0.999, families, 0.06)  # 18% and 12% with normal tails
+
+
+def test_a_p_below_the_level_is_an_interval_without_0():
+    """Both by Student's t: they may differ by the draws' own chance alone."""
+    rng = np.random.default_rng(5)
+    noise = rng.normal(size=(12, 40)) + np.linspace(0, 1.5, 40)
+    times = rng.multinomial(12, [1 / 12] * 12, size=1999)
+    design = groups(12, name="pairs")
+    own = Effects(noise.mean(0), times @ noise / 12, np.zeros(1999), design, 0.95)
+    told = own.estimates([str(i) for i in range(40)])
+    apart = [one for one in told if (one.p.value <= 0.05) != (0 not in one.interval)]
+    assert all(0.03 < one.p.value < 0.08 for one in apart)
+
+
+def test_chance_has_a_seed_and_a_name():
+    assert np.array_equal(found().draws, found().draws)
+    assert not np.array_equal(found().draws, found(name="others").draws)
+
+
+def test_where_nothing_changes_anything_there_is_no_family():
+    same = effects(made("seat"), read(BASE), [read(BASE)], sign=1, judge=JUDGE, draws=99)
+    with pytest.raises(NotMeasurable, match="no part changes the measure at all"):
+        same.estimates(["a"])
+
+
+def alike():
+    """Two words a side, one of each with the same vector: some draws have no spread."""
+    own = read(BASE).some(lambda item: item.id in ("X: 0", "X: 1", "Y: 0", "Y: 1")
+                          or item.group in "AB")  # fmt: skip
+    values = own.values.clone()
+    values[2] = values[0]
+    return replace(own, values=values), replace(own, values=values + 0.1 * values.flip(1))
+
+
+def test_a_draw_without_a_value_is_drawn_again(monkeypatch):
+    base, other = alike()
+    own = effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
+    assert own.draws.shape == (199, 1)
+    assert np.isfinite(own.draws).all()
+    monkeypatch.setattr(room, "SPARE", 1)
+    with pytest.raises(NotMeasurable, match=r"only \d+ of 199 draws have a value"):
+        effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
+
+
+def test_what_is_no_number_is_refused():
+    broken = BASE.copy()
+    broken[0] = np.nan
+    with pytest.raises(NotMeasurable):
+        effects(made("seat"), read(BASE), [read(broken)], sign=1, judge=JUDGE)
+
+
+def test_of_crossed_factors_the_scarcest_is_redrawn():
+    labels = {"words": list("aabbccdd"), "frames": ["1", "2"] * 4}
+    design = one_factor(crossed(labels))
+    (factor,) = design.factors
+    assert (factor.name, factor.units) == ("frames", 2)
+    plain = crossed({"words": list("abcd")})
+    assert one_factor(plain) is plain
+
+
+def test_rank_agreement_is_spearmans_on_fishers_scale():
+    rng = np.random.default_rng(1)
+    values = np.array([0.1, 0.5, -0.3, 0.9, 0.2])
+    draws = values + 0.2 * rng.normal(size=(199, 5))
+    own = Effects(values, draws, np.zeros(199), groups(10, 12, name="words"), 0.9)
+    scores = [1.0, 2.0, -1.0, 1.5, 0.5]
+    told = rank_agreement(scores, own)
+
+    def rho(one):
+        ranks = [np.argsort(np.argsort(side)) for side in (scores, one)]
+        return np.corrcoef(*ranks)[0, 1]
+
+    assert told.value == pytest.approx(rho(values))
+    assert told.n == 5
+    z = np.arctanh(np.clip([rho(one) for one in draws], -0.9999, 0.9999))
+    reach = stats.t.ppf(0.95, 20) * np.std(z, ddof=1) * np.sqrt(22 / 20)
+    middle = np.arctanh(told.value)
+    ends = (told.interval.low, told.interval.high)
+    assert ends == pytest.approx((np.tanh(middle - reach), np.tanh(middle + reach)))
+
+
+def test_too_few_or_equal_scores_agree_with_nothing():
+    own = found()
+    assert rank_agreement([1.0, 1.0, 1.0, 1.0], own) is None
+    short = Effects(own.values[:2], own.draws[:, :2], own.base, own.design, own.level)
+    assert rank_agreement([1.0, 2.0], short) is None
