@@ -62,7 +62,31 @@ STRENGTH = f"{UNIT}/test_twins.py::test_strength_is_the_mean_of_the_largest_s"
 CLOZE = f"{UNIT}/test_cloze.py::test_the_margin_is_half_the_difference_between_occupations"
 PPPL = f"{UNIT}/test_fluency.py::test_pppl_is_that_of_the_literal_loop"
 
+LOCATE = "tests/unit/locate"
+ADDS = f"{LOCATE}/test_effects.py::test_a_positive_effect_is_of_a_part_that_adds_to_the_bias"
+ERRORS = f"{LOCATE}/test_effects.py::test_errors_and_intervals_are_students"
+WOLF = f"{LOCATE}/test_effects.py::test_p_values_are_romano_and_wolfs"
+MEANS = f"{LOCATE}/test_uses.py::test_a_word_is_the_mean_over_its_contexts"
+DEALT = f"{LOCATE}/test_split.py::test_words_are_dealt_alternately_within_their_side"
+RANDOM = f"{LOCATE}/test_controls.py::test_p_counts_the_random_sets_that_do_as_much"
+HALVES = (
+    f"{LOCATE}/test_find.py::test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other"
+)
+NUMBERS = f"{LOCATE}/test_describe.py::test_the_numbers_by_hand"
+
 MUTANTS = (
+    # Heads
+    Mutant("locate/effects.py", "values=whole[0] - whole[1:]", "values=whole[1:] - whole[0]", ADDS,
+           True),
+    Mutant("locate/effects.py", "np.sqrt(factor.units / factor.df))\n\n    @property",
+           "np.sqrt(factor.df / factor.units))\n\n    @property", ERRORS),
+    Mutant("locate/effects.py", "stats.t.isf(np.exp(tail), factor.df)", "np.abs(z)", WOLF),
+    Mutant("locate/find.py", 'effects(ablated, cut.confirm, direction, "confirm")',
+           'effects(ablated, cut.find, direction, "confirm")', HALVES),
+    Mutant("locate/uses.py", "1 / count[owner].double()", "count[owner].double()", MEANS),
+    Mutant("locate/split.py", "first.update(order[::2])", "first.update(order)", DEALT),
+    Mutant("locate/controls.py", "(b + 1) / (draws + 1)", "b / draws", RANDOM),
+    Mutant("locate/describe.py", "mass**2 / float", "mass / float", NUMBERS),
     # Signs
     Mutant("measure/lpbs.py", "found.append(shown - prior)", "found.append(prior - shown)", LPBS),
     Mutant("measure/stereoset.py", "above = (margin > 0)", "above = (margin < 0)", BY_HAND, True),

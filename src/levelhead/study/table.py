@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
 from levelhead.explain.counterstereotype import CounterStereotype
+from levelhead.explain.example import Example
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.controls import Control
 from levelhead.locate.describe import Description
@@ -223,12 +224,13 @@ def _child(one: Child) -> Iterator[dict[str, Any]]:
         yield {"name": one.how, "what": what, "value": getattr(one, what)}
 
 
-def _nothing(one: Inconclusive) -> Iterator[dict[str, Any]]:
+def _nothing(one: Inconclusive | Example) -> Iterator[dict[str, Any]]:
     yield from ()
 
 
 ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     Inconclusive: _nothing,
+    Example: _nothing,  # a picture
     Measurement: _measurement,
     HeadMap: _map,
     Description: _description,

@@ -89,7 +89,7 @@ def test_killed_it_ends_with_the_same_bytes(whole, tmp_path, after):
 def test_a_second_run_computes_nothing(whole, monkeypatch):
     plan, folder, _, _ = whole
     before = contents(folder)
-    monkeypatch.setattr("levelhead.study.run.locate", None)
+    monkeypatch.setattr("levelhead.study.steps.locate", None)
     run(read_plan(plan), folder)
     assert contents(folder) == before
 

@@ -1,0 +1,326 @@
+"""The steps of a study: one function each, whose result is kept under the hash of its inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead.core.results import Measurement, Record
+from levelhead.data.published import any_lexicon
+from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.example import Example, example
+from levelhead.explain.pairs import attribute_first, drawn
+from levelhead.explain.sources import pairs_from, templated
+from levelhead.locate.compare import MapComparison, compare_maps
+from levelhead.locate.controls import Control, control
+from levelhead.locate.describe import Description, describe
+from levelhead.locate.find import locate, without_each
+from levelhead.locate.greedy import Greedy, greedy
+from levelhead.locate.headmap import HeadMap
+from levelhead.locate.repeated import Repeated, repeated
+from levelhead.measure.readouts import model_key
+from levelhead.mitigate.amplify import Amplified, amplify
+from levelhead.mitigate.children import Child, cda, dropout
+from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
+from levelhead.models.continue_training import Schooling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from levelhead.explain.pairs import Pairs
+    from levelhead.models.lm import LM
+    from levelhead.study.schema import Explained, Located
+
+from levelhead.study.work import Work, told_of
+
+
+def steps(work: Work) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """Every step, in an order in which each finds what it needs."""
+    plan = work.plan
+    for name in plan.children:
+        yield f"child.{name}", lambda name=name: child_of(work, name)  # type: ignore[misc]
+    for name, cells in plan.cells.items():
+        for model in cells.models:
+            for one in cells.measures:
+                yield (
+                    f"cell.{name}.{model}.{one}",
+                    lambda model=model, one=one: measured_of(work, model, one),  # type: ignore[misc]
+                )
+    for name, row in plan.maps.items():
+        yield f"map.{name}", lambda name=name: map_of(work, name)  # type: ignore[misc]
+        yield from _of_map(work, name, row)
+    for kind, make in (
+        ("masking", masked_of),
+        ("lines", lines_of),
+        ("amplify", amplified_of),
+        ("explain", explained_of),
+        ("compare", compared_of),
+    ):
+        for name in getattr(plan, kind):
+            yield f"{kind}.{name}", lambda make=make, name=name: make(work, name)  # type: ignore[misc]
+            if kind == "explain":
+                yield f"example.{name}", lambda name=name: exampled_of(work, name)  # type: ignore[misc]
+
+
+def _of_map(work: Work, name: str, row: Located) -> Iterator[tuple[str, Callable[[], Record]]]:
+    if row.describe:
+        yield f"describe.{name}", lambda: described_of(work, name)
+    if row.controls:
+        for k in row.control_sizes:
+            yield f"control.{name}.{k}", lambda k=k: controlled_of(work, name, k)  # type: ignore[misc]
+    if row.splits:
+        yield f"splits.{name}", lambda: repeated_of(work, name)
+    if row.greedy:
+        yield f"greedy.{name}", lambda: greedy_of(work, name)
+
+
+def child_of(work: Work, name: str) -> Child:
+    """A model trained further; it resumes by itwork."""
+    row = work.plan.children[name]
+    schooling = Schooling(
+        steps=row.steps, batch=row.batch, seed=row.seed, threads=work.plan.threads
+    )
+    place = work.folder / "children" / name
+    place.parent.mkdir(exist_ok=True)
+    make = cda if row.how == "cda" else dropout
+    return make(work.model(row.of), list(row.corpus), place, schooling=schooling)
+
+
+def measured_of(work: Work, model: str, name: str) -> Measurement:
+    """One measure of one model."""
+    lm, measure = work.model(model), work.measure(name)
+    return work.kept(
+        Measurement,
+        {"measure": told_of(measure), "model": model_key(lm)},
+        lambda: measure(lm, judge=work.judge, **work.how),  # type: ignore[arg-type]
+    )
+
+
+def map_of(work: Work, name: str) -> HeadMap:
+    """A map of heads."""
+    row = work.plan.maps[name]
+    lm, measure = work.model(row.model), work.measure(row.measure)
+    return work.kept(
+        HeadMap,
+        {"map": row.model_dump(), "measure": told_of(measure), "model": model_key(lm)},
+        lambda: locate(
+            lm,
+            measure,
+            by=row.by,
+            parts=row.parts,
+            ablation=row.ablation,
+            exact=row.exact,
+            split=row.split,
+            sign=row.sign,
+            judge=work.judge,
+            cancel=work.cancel,
+            **work.how,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def described_of(work: Work, name: str) -> Description:
+    """A map described beside relabelled ones."""
+    row, heads = work.plan.maps[name], work.map(name)
+    return work.kept(
+        Description,
+        {"map": heads.content_hash, "relabellings": row.describe},
+        lambda: describe(
+            work.measure(row.measure),
+            *work.ablated(name),
+            relabellings=row.describe or 0,
+            judge=work.judge,
+        ),
+    )
+
+
+def controlled_of(work: Work, name: str, k: int | str) -> Control:
+    """The top heads beside random ones, on the confirm half."""
+    row, heads = work.plan.maps[name], work.map(name)
+    lm, measure = work.model(row.model), work.measure(row.quick or row.measure)
+    sites = chosen(heads, "top", k)  # type: ignore[arg-type]
+
+    def make() -> Control:
+        readouts, cut = work.halves(lm, measure, heads)
+        return control(
+            lm,
+            measure,
+            cut.confirm.of(readouts),
+            sites,
+            sign=heads.direction.sign,
+            draws=row.controls or 199,
+            judge=work.judge,
+            cancel=work.cancel,
+            **work.how,  # type: ignore[arg-type]
+        )
+
+    told = {"map": heads.content_hash, "k": k, "draws": row.controls}
+    return work.kept(Control, told | {"measure": told_of(measure)}, make)
+
+
+def repeated_of(work: Work, name: str) -> Repeated:
+    """Found and confirmed again and again."""
+    row, heads = work.plan.maps[name], work.map(name)
+    lm, measure = work.model(row.model), work.measure(row.quick or row.measure)
+
+    def make() -> Repeated:
+        readouts, cut = work.halves(lm, measure, heads)
+        sites = [one.site for one in heads.heads]
+        told = {"cut": cut, "ablation": row.ablation, **work.how}
+        ablated = without_each(lm, measure, readouts, sites, **told)  # type: ignore[arg-type]
+        return repeated(
+            lm,
+            measure,
+            readouts,
+            k=row.k,
+            splits=row.splits or 20,
+            by=cut.by,
+            sign=heads.direction.sign,
+            ablated=ablated,
+            judge=work.judge,
+            cancel=work.cancel,
+            **work.how,  # type: ignore[arg-type]
+        )
+
+    told = {"map": heads.content_hash, "splits": row.splits, "k": row.k}
+    return work.kept(Repeated, told | {"measure": told_of(measure)}, make)
+
+
+def greedy_of(work: Work, name: str) -> Greedy:
+    """Heads chosen one after another, on the find half."""
+    row, heads = work.plan.maps[name], work.map(name)
+    lm, measure = work.model(row.model), work.measure(row.measure)
+
+    def make() -> Greedy:
+        readouts, cut = work.halves(lm, measure, heads)
+        return greedy(
+            lm,
+            measure,
+            cut.find.of(readouts),
+            heads.positive()[: row.greedy],
+            k=row.k,
+            sign=heads.direction.sign,
+            judge=work.judge,
+            cancel=work.cancel,
+            **work.how,  # type: ignore[arg-type]
+        )
+
+    return work.kept(Greedy, {"map": heads.content_hash, "k": row.k, "of": row.greedy}, make)
+
+
+def masked_of(work: Work, name: str) -> Targeted:
+    """Table 1."""
+    row = work.plan.masking[name]
+    heads = work.map(row.map)
+    own = work.plan.maps[row.map]
+    lm = work.model(own.model)
+    measures = [work.measure(one) for one in (own.measure, *row.prices)]
+    told = {"map": heads.content_hash, "k": row.k, "random": row.random}
+    return work.kept(
+        Targeted,
+        told | {"measures": [told_of(one) for one in measures]},
+        lambda: targeted(
+            lm,
+            heads,
+            measures,
+            k=row.k,
+            random=row.random,
+            judge=work.judge,
+            **work.how,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def lines_of(work: Work, name: str) -> Lines:
+    """Table 3."""
+    row = work.plan.lines[name]
+    heads = work.map(row.map)
+    lm = work.model(work.plan.maps[row.map].model)
+    measures = [(one, work.measure(one)) for one in row.measures]
+    told = {"map": heads.content_hash, "every": row.every}
+    return work.kept(
+        Lines,
+        told | {"measures": [told_of(one) for _, one in measures]},
+        lambda: lines(
+            lm,
+            heads,
+            measures,
+            every=row.every,
+            judge=work.judge,
+            **work.how,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def amplified_of(work: Work, name: str) -> Amplified:
+    """Amplifying beside masking."""
+    row = work.plan.amplify[name]
+    heads, own = work.map(row.map), work.plan.maps[row.map]
+    lm, measure, price = work.model(own.model), work.measure(own.measure), row.price
+    told = {"map": heads.content_hash, "row": row.model_dump()}
+    return work.kept(
+        Amplified,
+        told | {"measures": [told_of(measure), told_of(work.measure(price))]},
+        lambda: amplify(
+            lm,
+            heads,
+            measure,
+            work.measure(price),
+            k=own.k,
+            ks=row.ks,
+            factors=row.factors,
+            judge=work.judge,
+            **work.how,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def explained_of(work: Work, name: str) -> CounterStereotype:
+    """The counter-stereotype experiment."""
+    row, heads, lm, pairs = _explained(work, name)
+    told = {"map": heads.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
+    return work.kept(
+        CounterStereotype,
+        told,
+        lambda: counterstereotype(
+            lm,
+            pairs,
+            biased=heads.positive(),
+            regular=heads.negative(),
+            n=row.n,
+            off=row.off,
+            judge=work.judge,
+        ),
+    )
+
+
+def exampled_of(work: Work, name: str) -> Example:
+    """Figure 3: the first pair of the draw, not the one that looks best."""
+    row, heads, lm, pairs = _explained(work, name)
+    told = {"map": heads.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
+
+    def make() -> Example:
+        own = attribute_first(pairs) if lm.is_causal else pairs
+        pair = drawn(own, 1, seed=work.plan.seed, off=row.off).pairs[0]
+        return example(lm, pair, biased=heads.top(1), regular=heads.bottom(1))
+
+    return work.kept(Example, told, make)
+
+
+def _explained(work: Work, name: str) -> tuple[Explained, HeadMap, LM, Pairs]:
+    row = work.plan.explain[name]
+    heads, lm = work.map(row.map), work.model(work.plan.maps[row.map].model)
+    if row.frames:
+        return row, heads, lm, templated(any_lexicon(row.frames))
+    return row, heads, lm, pairs_from(row.pairs or "")
+
+
+def compared_of(work: Work, name: str) -> MapComparison:
+    """Maps side by side."""
+    names = work.plan.compare[name].maps
+    maps = [(one, work.map(one)) for one in names]
+
+    def make() -> MapComparison:
+        return compare_maps(maps, [work.effects(one) for one in names])
+
+    told = {"maps": [own.content_hash for _, own in maps], "names": list(names)}
+    return work.kept(MapComparison, told, make)

@@ -1,0 +1,157 @@
+"""What the steps of a study share: models, measures, the store, and results kept by hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar, final
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.core.results import Record
+from levelhead.engine.store import open_store
+from levelhead.engine.units import Unit
+from levelhead.locate import gradient, variants
+from levelhead.locate.effects import effects
+from levelhead.locate.find import without_each
+from levelhead.locate.headmap import HeadMap
+from levelhead.locate.split import halves
+from levelhead.measure import readouts
+from levelhead.measure.aspects import Judge
+from levelhead.measure.table import parsed
+from levelhead.models.load import load
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from levelhead.engine.events import Event
+    from levelhead.engine.store import Store
+    from levelhead.locate.effects import Effects
+    from levelhead.locate.split import Half, Split
+    from levelhead.locate.variants import Variants
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.study.schema import Plan
+
+WORK = "levelhead.study.run:run"
+REVISION = 2
+"""Raised when what a step makes of the readings changes: stored results are then made anew."""
+Result = TypeVar("Result", bound=Record)
+
+
+@final
+@dataclass(eq=False)
+class Work:
+    """One run of a study: models are loaded when they are needed, results by name of their step."""
+
+    plan: Plan
+    folder: Path
+    on_event: Callable[[Event], None]
+    cancel: threading.Event | None
+    done: dict[str, Record] = field(default_factory=dict)
+    _models: dict[str, LM] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where readings and results are kept."""
+        return str(self.folder / "store")
+
+    @property
+    def store(self) -> Store:
+        """The same, open."""
+        return open_store(self.url)
+
+    @property
+    def judge(self) -> Judge:
+        """How chance is judged."""
+        plan = self.plan
+        return Judge(seed=plan.seed, draws=plan.draws, permutations=plan.permutations)
+
+    def model(self, name: str) -> LM:
+        """A model of the study, or a child of one."""
+        if name not in self._models:
+            source = self.plan.models.get(name)
+            if source is None:
+                base = self.plan.models[self.plan.children[name].of]
+                place = str(self.folder / "children" / name)
+                self._models[name] = load(place, dtype=base.dtype, batch_size=base.batch_size)
+            else:
+                self._models[name] = load(
+                    source.path,
+                    revision=source.revision,
+                    dtype=source.dtype,
+                    batch_size=source.batch_size,
+                )
+        return self._models[name]
+
+    def measure(self, name: str) -> Measure:
+        """A measure of the study."""
+        return parsed(self.plan.measures[name])
+
+    @property
+    def how(self) -> dict[str, object]:
+        """How everything is read."""
+        return {"store": self.url, "threads": self.plan.threads, "on_event": self.on_event}
+
+    def kept(
+        self, kind: type[Result], inputs: Mapping[str, object], make: Callable[[], Result]
+    ) -> Result:
+        """A result, found by the hash of all it depends on, or made and kept."""
+        plan = self.plan
+        judge = {"seed": plan.seed, "draws": plan.draws, "permutations": plan.permutations}
+        spec = Frozen(
+            {
+                "kind": kind.__name__,
+                "inputs": content_hash(inputs),
+                "judge": judge,
+                "revisions": [readouts.REVISION, gradient.REVISION, variants.REVISION],
+            }
+        )
+        unit = Unit(WORK, spec, revision=REVISION, threads=plan.threads)
+        store = self.store
+        if not store.has(unit.key):
+            store.put(unit.key, make().to_json().encode())
+        return kind.from_json(store.get(unit.key))
+
+    def map(self, name: str) -> HeadMap:
+        """A map that was made before."""
+        found = self.done[f"map.{name}"]
+        if not isinstance(found, HeadMap):
+            raise NotMeasurable(f"there is no map {name}", mend="see why it could not be made")
+        return found
+
+    def halves(self, lm: LM, measure: Measure, heads: HeadMap) -> tuple[Readouts, Split]:
+        """What a model says to a measure, and the halves that a map was made with."""
+        found = measure.read(lm, **self.how)[0]  # type: ignore[arg-type]
+        return found, halves(measure, found, by=heads.halves.by, seed=heads.halves.seed)
+
+    def ablated(self, name: str) -> tuple[Variants, Half]:
+        """The model without each head of a map, and the confirm half."""
+        row, heads = self.plan.maps[name], self.map(name)
+        lm, measure = self.model(row.model), self.measure(row.measure)
+        found, cut = self.halves(lm, measure, heads)
+        sites = [one.site for one in heads.scores if one.effect is not None]
+        told = {"cut": cut, "ablation": row.ablation, **self.how}
+        ablated = without_each(lm, measure, found, sites, **told)  # type: ignore[arg-type]
+        return ablated, cut.confirm
+
+    def effects(self, name: str) -> Effects:
+        """A map's effects on the confirm half; the same draws for all maps of a measure."""
+        row, heads = self.plan.maps[name], self.map(name)
+        ablated, confirm = self.ablated(name)
+        return effects(
+            self.measure(row.measure),
+            confirm.varied(ablated, None),
+            [confirm.varied(ablated, i) for i in range(len(ablated.variants))],
+            sign=heads.direction.sign,
+            judge=self.judge,
+            name="effects, confirm half",
+        )
+
+
+def told_of(measure: Measure) -> dict[str, object]:
+    """All a measure depends on."""
+    return {"name": measure.name, "settings": measure.settings, "data": dict(measure.data)}

@@ -1,0 +1,54 @@
+"""The page of a study: a paper's tables beside ours, figures, and everything escaped."""
+
+from pathlib import Path
+
+import pytest
+from maps import head_map
+
+from levelhead.core.errors import LevelheadError
+from levelhead.report.study import Paper, Printed, beside, draw, read_printed
+from levelhead.study.table import rows
+
+ROOT = Path(__file__).parents[3]
+
+
+def paper(ours="map.gender", note="<b>bold</b>"):
+    table = Printed(
+        title="Table <1>",
+        note=note,
+        columns=("masked", "SEAT"),
+        rows=(("none", "1.35"),),
+        ours=ours,
+    )
+    return Paper(source="A & B 2025", tables=(table,))
+
+
+def test_the_papers_tables_stand_beside_ours(tmp_path):
+    heads = head_map()
+    page = beside({"map.gender": heads}, paper(), tmp_path, title="A <study>").read_text()
+    assert "Table &lt;1&gt;" in page
+    assert "<b>bold" not in page
+    assert "A &amp; B 2025" in page
+    assert "<td>1.35</td>" in page
+    score = next(row for row in rows("map.gender", heads) if row.what == "score")
+    assert f"<td>{score.value:.4g}</td>" in page
+    assert "<script" not in page
+    missing = beside({}, paper("map.other"), tmp_path, title="x").read_text()
+    assert "The study has no step map.other" in missing
+
+
+def test_every_result_with_a_chart_is_drawn(tmp_path):
+    figures = draw({"map.gender": head_map()}, tmp_path)
+    assert set(figures) >= {"map.gender", "map.gender.distribution", "map.gender.ranked"}
+    for name in figures:
+        assert (tmp_path / "figures" / f"{name}.svg").exists()
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    page = beside({}, None, tmp_path, title="x", figures=figures).read_text()
+    assert page.count("<img") == len(figures)
+
+
+def test_what_the_paper_prints_is_read():
+    found = read_printed(ROOT / "papers" / "yang2025" / "printed.toml")
+    assert found.tables[0].rows[1] == ("top 3", "1.21", "4.16")
+    with pytest.raises(LevelheadError, match="cannot read"):
+        read_printed(ROOT / "nowhere.toml")

@@ -1,0 +1,105 @@
+"""What the studies of Yang et al. 2025 found on real weights: docs/real-heads.md.
+
+    python tools/heads_results.py RUN [RUN ...] [--write]
+
+Every RUN is a folder that `levelhead study papers/yang2025/*.toml -o RUN` wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+from levelhead.core.files import write_atomic
+from levelhead.locate.headmap import HeadMap
+from levelhead.study.table import Inconclusive
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "real-heads.md"
+MARK = "<!-- tools/heads_results.py writes below this line -->\n"
+
+
+def number(text: str) -> str:
+    """Four digits, or nothing."""
+    return f"{float(text):.4g}" if text else ""
+
+
+def table(rows: list[dict], *, named: bool = True) -> str:
+    """Rows of a study's table as Markdown."""
+    lines = ["| | number | value | interval | p | least effect found | n |", "|" + "---|" * 7]
+    for row in rows:
+        ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
+        p = row["adjusted"] or row["p"]
+        cells = [row["name"] if named else "", row["what"], number(row["value"]), ends]
+        cells += [f"{float(p):.4f}" if p else "", number(row["detectable"]), row["n"]]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def map_text(heads: HeadMap) -> str:
+    """A map in words and its first heads."""
+    halves, model = heads.halves, Path(heads.provenance.model).name
+    found = [f"{halves.find.value:.3g} {halves.find.interval} on the find half"]
+    if halves.confirm:
+        found.append(f"{halves.confirm.value:.3g} {halves.confirm.interval} on the confirm half")
+    told = [
+        f"{heads.measure} on {model}: {', '.join(found)}.",
+        f"Sign {heads.direction.sign:+d} ({heads.direction.why}). {halves.claim}.",
+        f"{sum(one.score > 0 for one in heads.heads)} of {len(heads.heads)} scores are positive; "
+        f"{heads.verdict}.",
+    ]
+    both = (heads.agreement, heads.replication)
+    told += [f"{one.name}: {one.value:.2f} {one.interval}." for one in both if one is not None]
+    lines = [
+        " ".join(told),
+        "",
+        "| head | score | effect | interval | adjusted p | least effect found |",
+    ]
+    lines.append("|" + "---|" * 6)
+    ranked = heads.ranked
+    for one in (*ranked[:5], *ranked[-3:]):
+        p = "" if one.p is None or one.p.adjusted is None else f"{one.p.adjusted:.3f}"
+        effect = "" if one.effect is None else f"{one.effect:.3g}"
+        least = "" if one.detectable is None else f"{one.detectable:.3g}"
+        ends = "" if one.interval is None else str(one.interval)
+        lines.append(f"| {one.label} | {one.score:.3g} | {effect} | {ends} | {p} | {least} |")
+    return "\n".join(lines) + "\n"
+
+
+def run_text(folder: Path) -> str:
+    """Everything of one run."""
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    parts = []
+    for path in sorted((folder / "results").iterdir()):
+        step = path.stem
+        text = path.read_text()
+        if text.startswith('{"mend"'):
+            told = Inconclusive.from_json(text)
+            parts.append(f"### {step}\n\nInconclusive: {told.what}.\n")
+            continue
+        if step.startswith("map."):
+            parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
+            continue
+        own = [row for row in rows if row["step"] == step]
+        parts.append(f"### {step}\n\n{table(own)}")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Print the page, or write it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    text = "\n".join(f"## {folder.name}\n\n{run_text(folder)}" for folder in given.runs)
+    if given.write:
+        head, _, _ = PAGE.read_text().partition(MARK)
+        write_atomic(str(PAGE), (head + MARK + "\n" + text).encode())
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
