@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import write_atomic
 from levelhead.engine.claim import claimed
+from levelhead.study.steps import steps
 from levelhead.study.table import Inconclusive, Row, rows, to_csv
+from levelhead.study.work import Work
 
 if TYPE_CHECKING:
     import threading
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
     from levelhead.engine.events import Event
     from levelhead.study.schema import Plan
-
-from levelhead.study.steps import steps
-from levelhead.study.work import Work
 
 
 def run(

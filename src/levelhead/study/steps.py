@@ -22,6 +22,7 @@ from levelhead.mitigate.amplify import Amplified, amplify
 from levelhead.mitigate.children import Child, cda, dropout
 from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
 from levelhead.models.continue_training import Schooling
+from levelhead.study.work import Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from levelhead.explain.pairs import Pairs
     from levelhead.models.lm import LM
     from levelhead.study.schema import Explained, Located
-
-from levelhead.study.work import Work, told_of
 
 
 def steps(work: Work) -> Iterator[tuple[str, Callable[[], Record]]]:
@@ -74,7 +73,7 @@ def _of_map(work: Work, name: str, row: Located) -> Iterator[tuple[str, Callable
 
 
 def child_of(work: Work, name: str) -> Child:
-    """A model trained further; it resumes by itwork."""
+    """A model trained further; it resumes by itself."""
     row = work.plan.children[name]
     schooling = Schooling(
         steps=row.steps, batch=row.batch, seed=row.seed, threads=work.plan.threads
