@@ -78,7 +78,9 @@ def known(architecture: str, seed: int) -> dict:
         "confirmed": [label(one) for one in heads.confirmed()],
         "greedy": [step.head for step in chosen.steps],
         "beyond": max(abs(own - value[1]) for own in value[2:]),
-        "largest other effect": max(abs(one.effect) for one in heads.heads if one.site != site),
+        "largest other effect": max(
+            abs(one.effect or 0.0) for one in heads.heads if one.site != site
+        ),
         "own effect": next(one.effect for one in heads.heads if one.site == site),
         "agreement": heads.agreement.value,
     }
@@ -87,8 +89,7 @@ def known(architecture: str, seed: int) -> dict:
 def ordinary(architecture: str, seed: int) -> dict:
     """Whether the gradient ranks what ablation confirms."""
     plain = organism(architecture, 1.0, seed=seed)
-    steps = plain.recipe.steps
-    one = replace(plain, recipe=replace(plain.recipe, layers=4, heads=4, steps=steps))
+    one = replace(plain, recipe=replace(plain.recipe, layers=4, heads=4))
     began = time.perf_counter()
     lm = one.lm()
     seconds = time.perf_counter() - began

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from levelhead.explain.counterstereotype import CounterStereotype
     from levelhead.explain.relabelled import Relabelled
     from levelhead.locate.headmap import HeadMap
-    from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 app = typer.Typer(help="How heads behave.", no_args_is_help=True, rich_markup_mode=None)
@@ -96,7 +95,7 @@ def counterstereotype(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    same_model(located, lm)
+    located.refuse_other(lm)
     with steps() as tell:
         result = compare(
             lm,
@@ -138,18 +137,6 @@ def head_map(path: str) -> HeadMap:
             f"{path} is no head map: {where or 'the file'}: {first['msg']}",
             mend="write one with `levelhead locate MODEL -m MEASURE -o heads.json`",
         ) from None
-
-
-def same_model(located: HeadMap, lm: LM) -> None:
-    """Refuse a model that the map was not made of: its heads would be others."""
-    from levelhead.core.errors import LevelheadError
-
-    if lm.content_hash != located.provenance.model_hash:
-        raise LevelheadError(
-            f"the map was made of another model than {lm.identity.name}, or of another edit or "
-            f"precision of it: {located.provenance.model_hash[:12]}, not {lm.content_hash[:12]}",
-            mend="give --model, --edit and --dtype as they were when the heads were located",
-        )
 
 
 def signs(located: HeadMap) -> tuple[tuple[Site, ...], tuple[Site, ...]]:

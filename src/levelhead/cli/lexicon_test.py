@@ -42,7 +42,7 @@ def lexicon_test(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Try every pair and every target of a word list on a model; list those that do nothing."""
-    from levelhead.cli.explain import head_map, same_model, signs
+    from levelhead.cli.explain import head_map, signs
     from levelhead.core.files import write_atomic
     from levelhead.data.published import any_lexicon
     from levelhead.explain.lexicon_test import lexicon_test as tried
@@ -62,7 +62,7 @@ def lexicon_test(
         batch_size=batch_size,
     )
     if located is not None:
-        same_model(located, lm)
+        located.refuse_other(lm)
     with steps() as tell:
         found = tried(
             lm,

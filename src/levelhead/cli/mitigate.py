@@ -38,9 +38,6 @@ Heads = Annotated[str, typer.Argument(help="A head map that `levelhead locate -o
 Top = Annotated[int | None, typer.Option(help="The k heads with the largest scores.")]
 Bottom = Annotated[int | None, typer.Option(help="The k heads with the most negative scores.")]
 Positive = Annotated[bool, typer.Option("--positive", help="All heads with a positive score.")]
-Confirmed = Annotated[
-    bool, typer.Option("--confirmed", help="Positive heads confirmed on the other half.")
-]
 EditFolder = Annotated[str, typer.Option("--output", "-o", help="A new folder for the edit.")]
 
 
@@ -51,14 +48,13 @@ def mask(
     top: Top = None,
     bottom: Bottom = None,
     positive: Positive = False,
-    confirmed: Confirmed = False,
 ) -> None:
     """Write an edit that masks heads of a map (Targeted-Debias).
 
     Measure it with `levelhead measure MODEL -m NAME --edit FOLDER --against base`, make plain
     weights of it with `levelhead bake`. Exit 2 if the map's sign is undetermined.
     """
-    _write(heads, output, 0.0, top=top, bottom=bottom, positive=positive, confirmed=confirmed)
+    _write(heads, output, 0.0, top=top, bottom=bottom, positive=positive)
 
 
 @app.command("scale")
@@ -69,10 +65,9 @@ def scale(
     top: Top = None,
     bottom: Bottom = None,
     positive: Positive = False,
-    confirmed: Confirmed = False,
 ) -> None:
     """Write an edit that scales heads of a map: above 1 amplifies. As `mask` in all else."""
-    _write(heads, output, factor, top=top, bottom=bottom, positive=positive, confirmed=confirmed)
+    _write(heads, output, factor, top=top, bottom=bottom, positive=positive)
 
 
 def _write(
@@ -83,7 +78,6 @@ def _write(
     top: int | None,
     bottom: int | None,
     positive: bool,
-    confirmed: bool,
 ) -> None:
     from pathlib import Path
 
@@ -94,17 +88,14 @@ def _write(
     from levelhead.models.edit_files import save_edits
     from levelhead.models.save import new_folder
 
-    asked = [top is not None, bottom is not None, positive, confirmed]
-    if sum(asked) != 1:
-        raise typer.BadParameter("say which heads: --top K, --bottom K, --positive or --confirmed")
+    if sum([top is not None, bottom is not None, positive]) != 1:
+        raise typer.BadParameter("say which heads: --top K, --bottom K or --positive")
     located = head_map(heads)
     sites, _ = signs(located)
     if top is not None:
         sites = located.top(top)
     elif bottom is not None:
         sites = located.bottom(bottom)
-    elif confirmed:
-        sites = located.confirmed()
     if not sites:
         raise LevelheadError(
             "no head of the map is of that kind", mend="choose others, or leave the model alone"

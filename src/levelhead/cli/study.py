@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +31,11 @@ def study(
     from levelhead.study.table import Inconclusive
 
     plan = read_plan(file)
+    paper = None
+    if charts and plan.printed:
+        from levelhead.report.study import read_printed
+
+        paper = read_printed(Path(file).parent / plan.printed)
 
     def step(name: str, done: int, of: int) -> None:
         typer.echo(f"[{done}/{of}] {name}", err=True)
@@ -41,17 +47,14 @@ def study(
     for name, one in unsure.items():
         typer.echo(f"inconclusive: {name}: {one.what}", file=sys.stdout)
     if charts:
-        from pathlib import Path
-
         from levelhead.core.errors import MissingExtra
-        from levelhead.report.study import beside, draw, read_printed
+        from levelhead.report.study import beside, draw
 
         try:
             figures = draw(results, output)
         except MissingExtra as error:
             typer.echo(f"levelhead: no figures: {error}", err=True)
             figures = ()
-        paper = read_printed(Path(file).parent / plan.printed) if plan.printed else None
         page = beside(results, paper, output, title=plan.about or plan.name, figures=figures)
         typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)
     if unsure:

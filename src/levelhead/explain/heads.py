@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.canonical import content_hash
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Provenance
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def heads_of(lm: LM, biased: Sequence[Site], regular: Sequence[Site]) -> Heads:
     sites = (*biased, *regular)
     for name, own in (("biased", biased), ("regular", regular)):
         if not own:
-            raise LevelheadError(
+            raise NotMeasurable(
                 f"there is no {name} head",
                 mend="give heads of both signs: the experiment compares them",
             )

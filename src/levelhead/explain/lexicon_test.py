@@ -116,7 +116,16 @@ def lexicon_test(
     sites = None if heads is None else checked_heads(lm, heads)
     compared = lexicon.two(groups)
     cells = tuple(_cells(lexicon, compared, targets, sort, frames))
+    untried = _untried(lexicon, compared, cells)
+    if not cells:
+        raise NotMeasurable(
+            f"no pair of {lexicon.name} can be the subject of a sentence: {', '.join(untried)}",
+            mend="give nouns, or pronouns with role = 'subject'",
+        )
     changes, dropped, notes = _read(lm, cells, sites, progress)
+    if untried:
+        shown = ", ".join(untried[:10]) + (" ..." if len(untried) > 10 else "")
+        notes.append(f"{len(untried)} pairs cannot be a subject and were not tried: {shown}")
     by_pair = _judged(
         changes, [cell.pair for cell in cells], [cell.target for cell in cells], judge
     )
@@ -191,6 +200,14 @@ def _cells(
                     sign,
                     (Question(*first[1:]), Question(*second[1:])),
                 )
+
+
+def _untried(lexicon: Lexicon, groups: tuple[str, str], cells: Sequence[_Cell]) -> tuple[str, ...]:
+    """Pairs of the list that no frame takes."""
+    tried = {cell.pair for cell in cells}
+    pairs = ((_own(term, groups[0]), _own(term, groups[1])) for term in lexicon.terms)
+    named = (f"{one}/{other}" for one, other in pairs if one and other)
+    return tuple(name for name in dict.fromkeys(named) if name not in tried)
 
 
 def _read(

@@ -93,7 +93,10 @@ def compare_maps(
             )
     negative = set(base.negative()[:BOXED])  # refuses a base whose sign is undetermined
     boxed = [one for one in reversed(base.ranked) if one.site in negative]
-    notes = []
+    notes = [
+        "darker heads and heads turned positive are counts of noisy signs: two maps of one model "
+        "with other words have some, too"
+    ]
     children = []
     for number, (other, own) in enumerate(others, 1):
         same = (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)

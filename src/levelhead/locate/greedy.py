@@ -45,6 +45,10 @@ class Greedy(Record):
 
     steps: tuple[Step, ...]
     ended: str
+    joint: Estimate | None = None
+    """What masking all of them takes from the measure on the confirm half."""
+    top: Estimate | None = None
+    """The same of as many heads with the largest single scores."""
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -118,6 +122,53 @@ def greedy(
     else:
         ended = ended if len(steps) == k else "no candidate is left"
     return Greedy(steps=tuple(steps), ended=ended)
+
+
+def confirmed(
+    lm: LM,
+    measure: Measure,
+    readouts: Readouts,
+    found: Greedy,
+    candidates: Sequence[Site],
+    *,
+    sign: int = 1,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Greedy:
+    """The heads that were chosen, and as many of the first candidates, on the confirm half.
+
+    Args:
+        lm: the model.
+        measure: what shall fall.
+        readouts: of the confirm half.
+        found: what was chosen on the find half.
+        candidates: the heads they were chosen from, the largest score first.
+        sign: which way of the measure is bias.
+        judge: seed and level.
+        store: a folder that keeps answers.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+    """
+    if not found.steps:
+        return found
+    sets = [tuple(sorted(found.sites)), tuple(sorted(candidates[: len(found.steps)]))]
+    varied = vary(
+        lm,
+        measure,
+        readouts,
+        [Variant(own) for own in sets],
+        store=store,
+        threads=threads,
+        on_event=on_event,
+    )
+    others = [varied.of(i) for i in range(2)]
+    judged = effects(
+        measure, varied.of(None), others, sign=sign, judge=judge or Judge(), name="greedy, confirm"
+    )
+    joint, top = judged.estimates(["greedy, joint mask", "top, joint mask"])
+    return found.model_copy(update={"joint": joint, "top": top})
 
 
 def _is_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estimate]:

@@ -14,6 +14,8 @@ from levelhead.models.sites import Site
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from levelhead.models.lm import LM
+
 By = Literal["gradient", "ablation", "path"]
 Ablation = Literal["zero", "mean"]
 Part = Literal["heads", "mlp", "embeddings"]
@@ -179,11 +181,21 @@ class HeadMap(Record):
 
     def _first(self, k: int, sites: tuple[Site, ...], which: str) -> tuple[Site, ...]:
         if not 1 <= k <= len(sites):
-            raise LevelheadError(
+            raise NotMeasurable(
                 f"{k} heads are wanted; {len(sites)} have a {which} score",
                 mend=f"give a number from 1 to {len(sites)}" if sites else "nothing is to be had",
             )
         return sites[:k]
+
+    def refuse_other(self, lm: LM) -> None:
+        """Refuse a model that the map was not made of: its heads would be others."""
+        if lm.content_hash != self.provenance.model_hash:
+            raise LevelheadError(
+                f"the map was made of another model than {lm.identity.name}, or of another edit or "
+                f"precision of it: {self.provenance.model_hash[:12]}, not {lm.content_hash[:12]}",
+                mend="give the model, its edit and its precision as they were when the heads were "
+                "located",
+            )
 
     def _refuse_undetermined(self) -> None:
         if not self.direction.sign:

@@ -28,16 +28,21 @@ def orientation(aspect: Aspect, estimate: Estimate, sign: Sign = "found") -> Dir
     """
     if sign not in ("found", "+", "-"):
         raise UnknownName("sign", str(sign), ("found", "+", "-"))
-    if sign != "found":
-        return Direction(sign=1 if sign == "+" else -1, why="given, not found")
     parity = aspect.parity
+    shown = f"{estimate.value:.3g} {estimate.interval} on the find half"
+    if sign != "found":
+        way: Literal[-1, 1] = 1 if sign == "+" else -1
+        against = parity is not None and way * (estimate.value - parity) < 0
+        return Direction(
+            sign=way,
+            why=f"given, {'AGAINST what was found' if against else 'not found'}: {shown}",
+        )
     if aspect.more == "price":
         return Direction(sign=0, why=f"{aspect.name} is a price, not a bias")
     if aspect.more == "parity":
         return Direction(sign=-1, why=f"less is more bias: {aspect.direction}")
     if parity is None or aspect.alternative == "greater":
         return Direction(sign=1, why=f"larger is more: {aspect.direction}")
-    shown = f"{estimate.value:.3g} {estimate.interval} on the find half"
     if parity in estimate.interval:
         return Direction(sign=0, why=f"the interval contains parity {parity:g}: {shown}")
     return Direction(sign=1 if estimate.value > parity else -1, why=shown)

@@ -38,7 +38,7 @@ class Setting(Record):
     heads: tuple[str, ...]
     factor: float
     gain: float
-    """By how much the measure fell."""
+    """By how much the measure came nearer to parity, or fell if it has none."""
     price: float
     """By how much the price rose."""
 
@@ -71,7 +71,12 @@ class _Halves(NamedTuple):
         return self.way * float(self.measure.reduce(half.varied(self.varied, number)))
 
     def fall(self, number: int) -> float:
-        return self.value(None) - self.value(number)
+        """By how much it comes nearer to parity: beyond parity it is bias again."""
+        parity = self.measure.headline.parity
+        if parity is None:
+            return self.value(None) - self.value(number)
+        before, after = (abs(self.value(one) - self.way * parity) for one in (None, number))
+        return before - after
 
     def judged(self, numbers: Sequence[int | None], judge: Judge, name: str) -> Estimate:
         """What the measure loses from the first to the second, on the confirm half."""
@@ -114,6 +119,7 @@ def amplify(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
+    heads.refuse_other(lm)
     judge = judge or Judge()
     negative = heads.negative()
     grid = [(own, factor) for own, factor in product(ks, factors) if own <= len(negative)]

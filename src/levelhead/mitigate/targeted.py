@@ -134,6 +134,7 @@ def targeted(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
+    heads.refuse_other(lm)
     judge = judge or Judge()
     work = _Reader(lm, measures, store, threads, on_event, judge, heads)
     rng = judge.rng("random heads", heads.content_hash)
@@ -167,6 +168,7 @@ def lines(
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Lines:
     """Other measures with the first 0, 5, 10 ... heads of a map masked, up to all positive ones."""
+    heads.refuse_other(lm)
     judge = judge or Judge()
     positive = heads.positive()
     counts = [*range(every, len(positive), every), len(positive)]

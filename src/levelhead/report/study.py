@@ -14,9 +14,17 @@ from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.headmap import HeadMap
-from levelhead.report.charts import CHARTS, chart, distribution, distributions, ranked
+from levelhead.mitigate.targeted import Lines
+from levelhead.report.charts import (
+    CHARTS,
+    chart,
+    distribution,
+    distributions,
+    lined,
+    ranked,
+)
 from levelhead.report.save import save
-from levelhead.study.table import Row, rows
+from levelhead.study.table import Inconclusive, Row, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +82,7 @@ def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
     for name, result in results.items():
         if type(result) not in CHARTS:
             continue
-        drawn[name] = chart(result)
+        drawn[name] = _drawn(result)
         if isinstance(result, HeadMap) and result.heads:
             drawn[f"{name}.distribution"] = distribution(result)
             drawn[f"{name}.ranked"] = ranked(result)
@@ -89,6 +97,13 @@ def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
     return tuple(drawn)
 
 
+def _drawn(result: Record) -> ChartType:
+    """The chart of a result; a curve's axis says what it is of."""
+    if isinstance(result, Lines):
+        return lined(result, measure=", ".join(curve.name for curve in result.curves))
+    return chart(result)
+
+
 def beside(
     results: Mapping[str, Record],
     paper: Paper | None,
@@ -99,10 +114,23 @@ def beside(
 ) -> Path:
     """Write `index.html`: a paper's tables beside ours, then every figure."""
     parts = [f"<h1>{html.escape(title)}</h1>"]
+    shown: set[str] = set()
+    unsure = {name: one for name, one in results.items() if isinstance(one, Inconclusive)}
+    if unsure:
+        told = (f"{html.escape(name)}: {html.escape(one.what)}" for name, one in unsure.items())
+        parts.append("<h2>Inconclusive</h2><ul><li>" + "</li><li>".join(told) + "</li></ul>")
     if paper is not None:
         parts.append(f"<p>Printed figures: {html.escape(paper.source)}.</p>")
         for table in paper.tables:
-            parts += _beside(table, results)
+            if table.ours in results:
+                parts += _beside(table, results)
+                shown.add(table.ours)
+    for name, one in results.items():
+        if name not in shown and not isinstance(one, HeadMap | Inconclusive) and rows(name, one):
+            parts += [f"<h2>{html.escape(name)}</h2>", _numbers(rows(name, one))]
+        elif isinstance(one, HeadMap):
+            notes = (one.direction.why, one.halves.claim, one.verdict, *one.notes)
+            parts += [f"<h2>{html.escape(name)}</h2>", f"<p>{html.escape('; '.join(notes))}.</p>"]
     for name in figures:
         where = html.escape(f"{FIGURES}/{name}.svg", quote=True)
         parts.append(
@@ -125,24 +153,23 @@ def _beside(table: Printed, results: Mapping[str, Record]) -> list[str]:
     if table.note:
         parts.append(f"<p>{html.escape(table.note)}</p>")
     parts += ["<h3>As printed</h3>", _table(table.columns, table.rows), "<h3>Here</h3>"]
-    if table.ours not in results:
-        parts.append(f"<p>The study has no step {html.escape(table.ours)}.</p>")
-        return parts
-    own = [
-        row
-        for row in rows(table.ours, results[table.ours])
-        if not table.what or row.what in table.what
-    ]
-    columns = ("", "number", "value", "interval", "p, corrected where it is one of a family", "n")
-    parts.append(_table(columns, [_cells(row) for row in own]))
+    found = rows(table.ours, results[table.ours])
+    parts.append(_numbers([row for row in found if not table.what or row.what in table.what]))
     return parts
+
+
+def _numbers(found: Sequence[Row]) -> str:
+    columns = ("", "number", "value", "interval", "p, corrected if of a family")
+    return _table((*columns, "least effect found", "n"), [_cells(row) for row in found])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     interval = "" if row.low is None or row.high is None else f"[{row.low:.4g}, {row.high:.4g}]"
     p = row.p if row.adjusted is None else row.adjusted
     n = "" if row.n is None else str(row.n)
-    return row.name, row.what, f"{row.value:.4g}", interval, "" if p is None else f"{p:.4f}", n
+    least = "" if row.detectable is None else f"{row.detectable:.3g}"
+    told = "" if p is None else f"{p:.4f}"
+    return row.name, row.what, f"{row.value:.4g}", interval, told, least, n
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

@@ -49,6 +49,11 @@ def run(
     with claimed(str(place)):
         work = Work(plan, place, on_event, cancel)
         every = list(steps(work))
+        results = place / "results"
+        results.mkdir(exist_ok=True)
+        for path in results.iterdir():
+            if path.stem not in dict(every):
+                path.unlink()  # of a step that the study has no more
         for done, (name, make) in enumerate(every):
             on_step(name, done, len(every))
             try:
@@ -56,11 +61,9 @@ def run(
             except NotMeasurable as error:
                 # One number that cannot be had is no reason to lose the others; it stays empty.
                 work.done[name] = Inconclusive(what=error.what, mend=error.mend)
+            told = work.done[name].to_json().encode() + b"\n"
+            write_atomic(str(results / f"{name}.json"), told)
         on_step("done", len(every), len(every))
-        table: list[Row] = []
-        (place / "results").mkdir(exist_ok=True)
-        for name, result in work.done.items():
-            table += rows(name, result)
-            write_atomic(str(place / "results" / f"{name}.json"), result.to_json().encode() + b"\n")
+        table: list[Row] = [row for name, result in work.done.items() for row in rows(name, result)]
         write_atomic(str(place / "table.csv"), to_csv(table).encode())
     return work.done

@@ -123,6 +123,8 @@ class Explained(Strict):
     frames: str | None = None
     """Instead: a lexicon whose words are put into frames."""
     n: Count = 500
+    placebo: str | None = "gender-en"
+    """A lexicon whose words of one group may stand for each other; "none": no control."""
     off: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ("colours", "sports")
 
 

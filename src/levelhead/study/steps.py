@@ -14,7 +14,7 @@ from levelhead.locate.compare import MapComparison, compare_maps
 from levelhead.locate.controls import Control, control
 from levelhead.locate.describe import Description, describe
 from levelhead.locate.find import locate, without_each
-from levelhead.locate.greedy import Greedy, greedy
+from levelhead.locate.greedy import Greedy, confirmed, greedy
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated, repeated
 from levelhead.measure.readouts import model_key
@@ -191,17 +191,12 @@ def greedy_of(work: Work, name: str) -> Greedy:
 
     def make() -> Greedy:
         readouts, cut = work.halves(lm, measure, heads)
-        return greedy(
-            lm,
-            measure,
-            cut.find.of(readouts),
-            heads.positive()[: row.greedy],
-            k=row.k,
-            sign=heads.direction.sign,
-            judge=work.judge,
-            cancel=work.cancel,
-            **work.how,  # type: ignore[arg-type]
-        )
+        candidates = heads.positive()[: row.greedy]
+        told = {"sign": heads.direction.sign, "judge": work.judge, **work.how}
+        half = cut.find.of(readouts)
+        chosen = greedy(lm, measure, half, candidates, k=row.k, **told)  # type: ignore[arg-type]
+        other = cut.confirm.of(readouts)
+        return confirmed(lm, measure, other, chosen, candidates, **told)  # type: ignore[arg-type]
 
     return work.kept(Greedy, {"map": heads.content_hash, "k": row.k, "of": row.greedy}, make)
 
@@ -235,7 +230,7 @@ def lines_of(work: Work, name: str) -> Lines:
     heads = work.map(row.map)
     lm = work.model(work.plan.maps[row.map].model)
     measures = [(one, work.measure(one)) for one in row.measures]
-    told = {"map": heads.content_hash, "every": row.every}
+    told = {"map": heads.content_hash, "every": row.every, "names": list(row.measures)}
     return work.kept(
         Lines,
         told | {"measures": [told_of(one) for _, one in measures]},
@@ -255,7 +250,7 @@ def amplified_of(work: Work, name: str) -> Amplified:
     row = work.plan.amplify[name]
     heads, own = work.map(row.map), work.plan.maps[row.map]
     lm, measure, price = work.model(own.model), work.measure(own.measure), row.price
-    told = {"map": heads.content_hash, "row": row.model_dump()}
+    told = {"map": heads.content_hash, "row": row.model_dump(), "k": own.k}
     return work.kept(
         Amplified,
         told | {"measures": [told_of(measure), told_of(work.measure(price))]},
@@ -287,6 +282,7 @@ def explained_of(work: Work, name: str) -> CounterStereotype:
             regular=heads.negative(),
             n=row.n,
             off=row.off,
+            placebo=None if row.placebo in (None, "none") else row.placebo,
             judge=work.judge,
         ),
     )

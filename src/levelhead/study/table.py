@@ -107,6 +107,8 @@ def _map(one: HeadMap) -> Iterator[dict[str, Any]]:
     if one.halves.confirm:
         yield _of("confirm half", one.halves.confirm, one.measure)
     yield {"name": "map", "what": "sign", "value": one.direction.sign}
+    positive = sum(score.score > 0 for score in one.heads)
+    yield {"name": "map", "what": "positive scores", "value": positive, "n": len(one.heads)}
     for score in one.scores:
         yield {"name": score.label, "what": "score", "value": score.score}
         if score.effect is not None:
@@ -155,6 +157,9 @@ def _greedy(one: Greedy) -> Iterator[dict[str, Any]]:
     yield {"name": "greedy", "what": "heads", "value": len(one.steps)}
     for step in one.steps:
         yield _of(step.head, step.gain, "gain")
+    for estimate in (one.joint, one.top):
+        if estimate is not None:
+            yield _of("confirm half", estimate)
 
 
 def _change(name: str, one: Change) -> Iterator[dict[str, Any]]:

@@ -133,7 +133,7 @@ def test_another_model_is_refused(tmp_path, pairs):
     result = invoke(write_map(tmp_path / "heads.json"), "--pairs", pairs, "--model", other)
     assert isinstance(result.exception, LevelheadError)
     assert "the map was made of another model" in str(result.exception)
-    assert "--dtype" in result.exception.mend
+    assert "precision" in result.exception.mend
 
 
 def test_what_is_no_map_is_refused(tmp_path, pairs):

@@ -7,7 +7,7 @@ from maps import head_map
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.study import Paper, Printed, beside, draw, read_printed
-from levelhead.study.table import rows
+from levelhead.study.table import Inconclusive, rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,8 +33,10 @@ def test_the_papers_tables_stand_beside_ours(tmp_path):
     score = next(row for row in rows("map.gender", heads) if row.what == "score")
     assert f"<td>{score.value:.4g}</td>" in page
     assert "<script" not in page
-    missing = beside({}, paper("map.other"), tmp_path, title="x").read_text()
-    assert "The study has no step map.other" in missing
+    unsure = {"map.other": Inconclusive(what="sign <undetermined>", mend="more words")}
+    missing = beside(unsure, paper("map.third"), tmp_path, title="x").read_text()
+    assert "map.other: sign &lt;undetermined&gt;" in missing
+    assert "Table" not in missing
 
 
 def test_every_result_with_a_chart_is_drawn(tmp_path):
