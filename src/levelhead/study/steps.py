@@ -295,7 +295,7 @@ def exampled_of(work: Work, name: str) -> Example:
 
     def make() -> Example:
         own = attribute_first(pairs) if lm.is_causal else pairs
-        pair = drawn(own, 1, seed=work.plan.seed, off=row.off).pairs[0]
+        pair = drawn(own, 2, seed=work.plan.seed, off=row.off).pairs[0]
         return example(lm, pair, biased=heads.top(1), regular=heads.bottom(1))
 
     return work.kept(Example, told, make)
