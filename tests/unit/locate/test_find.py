@@ -47,7 +47,8 @@ def test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other(split, 
     assert own.grid() == pytest.approx(scores.numpy(), abs=1e-9)
     confirm = half_effects(lm, ruler, cut.confirm, way)
     assert own.grid("effect").ravel() == pytest.approx(confirm, abs=1e-8)
-    assert (own.direction.sign, own.direction.why) == (way, "given, not found")
+    assert own.direction.sign == way
+    assert own.direction.why.startswith("given, ")
     assert (own.halves.by, own.halves.seed, own.halves.claim) == (split, 1, cut.claim)
     assert own.halves.find.value == pytest.approx(float(ruler.reduce(cut.find.of(found))))
     find = half_effects(lm, ruler, cut.find, way)

@@ -61,7 +61,9 @@ def test_what_is_good_in_more_is_not_called_bias(name, sign):
 @pytest.mark.parametrize(("given", "sign"), [("+", 1), ("-", -1)])
 def test_a_sign_may_be_given_and_is_told(given, sign):
     found = orientation(SEAT, estimate(0.6, -0.1, 1.2), given)
-    assert (found.sign, found.why) == (sign, "given, not found")
+    assert found.sign == sign
+    against = "AGAINST what was found" if sign < 0 else "not found"
+    assert found.why == f"given, {against}: 0.6 [-0.1, 1.2] on the find half"
 
 
 def test_another_word_for_it_is_refused():
