@@ -64,6 +64,9 @@ def counterstereotype(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
     ] = None,
+    chart: Annotated[
+        str | None, typer.Option(help="Draw it (Figure 4): a .svg, .png or .html file.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
     batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
@@ -111,6 +114,11 @@ def counterstereotype(
     text = result.to_json() + "\n"
     if output is not None:
         write_atomic(output, text.encode())
+    if chart is not None:
+        from levelhead.report.charts import chart as drawn
+        from levelhead.report.charts import save
+
+        save(drawn(result), chart)
     if json:
         typer.echo(text, nl=False)
     else:

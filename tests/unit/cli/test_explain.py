@@ -114,11 +114,14 @@ def test_json_for_machines(tmp_path, pairs):
 def test_frames_of_a_lexicon(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text(LIST)
-    result = invoke(write_map(tmp_path / "heads.json"), "--frames", own, "--json")
+    drawn = tmp_path / "figure.svg"
+    heads = write_map(tmp_path / "heads.json")
+    result = invoke(heads, "--frames", own, "--json", "--chart", drawn)
     assert result.exit_code == 0, result.output
     found = CounterStereotype.from_json(result.stdout)
     assert found.n == 2 * 4 * 4
     assert dict(found.groups) == {"female": 16, "male": 16}
+    assert drawn.read_text().startswith("<svg")
 
 
 def test_an_undetermined_sign_exits_2(tmp_path, pairs):
@@ -168,7 +171,8 @@ def test_a_word_list_is_tried(tmp_path):
 
 
 def test_options_are_named_as_in_python():
-    shared = {"output", "json", "details", "batch_size", "device", "dtype", "allow_pickle", "help"}
+    shared = {"output", "chart", "json", "details", "batch_size", "device", "dtype"}
+    shared |= {"allow_pickle", "help"}
     judged = {"seed", "draws", "permutations", "level"}
     load = {"model", "edit", "revision"}
     (command,) = typer.main.get_command(app).commands.values()
