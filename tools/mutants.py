@@ -63,7 +63,7 @@ CLOZE = f"{UNIT}/test_cloze.py::test_the_margin_is_half_the_difference_between_o
 PPPL = f"{UNIT}/test_fluency.py::test_pppl_is_that_of_the_literal_loop"
 
 LOCATE = "tests/unit/locate"
-ADDS = f"{LOCATE}/test_effects.py::test_a_positive_effect_is_of_a_part_that_adds_to_the_bias"
+ADDS = f"{LOCATE}/test_effects.py::test_words_are_redrawn_and_the_formula_computed_anew"
 ERRORS = f"{LOCATE}/test_effects.py::test_errors_and_intervals_are_students"
 WOLF = f"{LOCATE}/test_effects.py::test_p_values_are_romano_and_wolfs"
 MEANS = f"{LOCATE}/test_uses.py::test_a_word_is_the_mean_over_its_contexts"
