@@ -105,7 +105,10 @@ def test_specifications_without_a_number_do_not_hold():
     assert "template=The {occupation} went home because, temperature=0.7" in names
     # Four ways of the whole sample: two beginnings, two temperatures; two have no number.
     assert found.n == 4
-    assert found.share <= 0.5
+    whole = [one for one in found.specifications if not one.half]
+    holding = sum(one.conclusion == found.reference.conclusion for one in whole)
+    assert len(whole) == 2 and holding and len(found.specifications) != 4
+    assert found.share == holding / 4
     with pytest.raises(NotMeasurable):
         multiverse(model("crows"), made("crows", empty=True), judge=JUDGE)
 
