@@ -12,6 +12,7 @@ from levelhead.models.anatomy import is_linear
 from levelhead.models.bake import NotBakeable
 from levelhead.models.batches import padded
 from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.erasure import Erasure
 from levelhead.models.families import FAMILIES
 from levelhead.models.forward import NothingTouched
 from levelhead.models.load import load
@@ -271,6 +272,47 @@ def test_hooked_is_baked(family, kind):
     torch.testing.assert_close(told(together.baked()), told(together), rtol=1e-5, atol=1e-7)
     after = state(lm)
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def erasure(lm, site, **options):
+    basis = projection(lm, site, k=2).basis
+    mean = torch.linspace(-1, 2, basis.shape[1], dtype=torch.float64)
+    return Erasure(site, left=basis, right=basis, mean=mean, **options)
+
+
+@pytest.mark.parametrize("kind", ["language", "classifier"])
+def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
+    lm = model(family, kind=kind)
+    layers = range(LAYERS) if lm.anatomy.family.shared else (1,)
+    sites = [Site(stream, layer, 1) for stream in BY_HEAD for layer in layers]
+    sites += [Site("mlp_out", layer) for layer in layers]
+    options = {}
+    if kind == "classifier":
+        sites.append(Site("pooled"))
+        if lm.anatomy.cls.reads_first:
+            sites.append(Site("block_out", LAYERS - 1))
+            options[sites[-1]] = {"tokens": "first"}
+
+    def told(model):
+        return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
+
+    for stream in dict.fromkeys(site.stream for site in sites):
+        here = [site for site in sites if site.stream == stream]
+        edited = lm.edited(*(erasure(lm, site, **options.get(site, {})) for site in here))
+        module = lm.anatomy.place(stream, here[0].layer).module
+        if stream in lm.anatomy.family.positions_too:
+            refused = "applied to position embeddings"
+        elif stream == "mlp_out" and not is_linear(module):
+            refused = "a norm stands between"
+        else:
+            refused = is_linear(module) and module.bias is None and "the weights here have no bias"
+        if refused:
+            with pytest.raises(NotBakeable, match=refused):
+                edited.baked()
+        else:
+            torch.testing.assert_close(
+                told(edited.baked()), told(edited), rtol=1e-5, atol=1e-7, msg=stream
+            )
 
 
 def test_what_cannot_be_baked_is_refused_by_name(family):

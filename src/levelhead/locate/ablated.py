@@ -24,11 +24,6 @@ class Variant(NamedTuple):
     """0 ablates, 2 doubles; None: the mean over the tokens that are asked."""
 
     @property
-    def first(self) -> int:
-        """The first layer whose result it changes: all below may be shared."""
-        return min(0 if site.stream == "embeddings" else site.layer for site in self.sites)
-
-    @property
     def plain(self) -> tuple[Json, ...]:
         """As plain JSON."""
         return tuple(tuple(site) for site in self.sites), self.factor

@@ -1,8 +1,7 @@
 """Variants: the same questions asked of a model and of many copies with some parts changed.
 
-One worker for ablation, greedy selection, random controls and amplification. The layers below the
-first one that a variant changes are run once for all of them and resumed from; answers are equal to
-those of a whole forward, bit for bit. Row 0 is the model as it is, in the same batches, so that
+One worker for ablation, greedy selection, random controls and amplification. What variants have in
+common is computed once (`models.sweep`). Row 0 is the model as it is, in the same batches, so that
 differences are paired.
 """
 
@@ -28,6 +27,7 @@ from levelhead.locate.ablated import Variant
 from levelhead.locate.uses import uses
 from levelhead.measure.readouts import MEMORY, borrowed, lent, model_key, questioned
 from levelhead.measure.verbs import Question, shard_size
+from levelhead.models.sweep import sweep
 
 if TYPE_CHECKING:
     import threading
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.models.sweep import Edits
 
 WORK = "levelhead.locate.variants:answers"
-REVISION = 1
+REVISION = 2
 TOGETHER = 80
 """Variants in a unit, at most: what it returns must stay small."""
 
@@ -160,8 +161,7 @@ def answers(spec: Frozen) -> bytes:
         )
     means = _HANDED.get(plain["means"], {})
     edits = [Variant.of(one) for one in plain["variants"]]
-    models = [(variant.first, lm.edited(variant.edit(means))) for variant in edits]
-    said = _asked_all(lm, question, models)
+    said = _asked_all(lm, question, [(), *((variant.edit(means),) for variant in edits)])
     if plain["averaged"]:
         owner = np.repeat(np.arange(len(cells)), [len(cell) for cell in cells])
         start = np.searchsorted(owner, np.arange(len(cells)))
@@ -180,32 +180,11 @@ _HANDED: dict[str, Mapping[Site, torch.Tensor]] = {}
 
 
 def _asked_all(
-    lm: LM, question: Question, models: Sequence[tuple[int, LM]]
+    lm: LM, question: Question, edit_sets: Sequence[Edits]
 ) -> np.ndarray[tuple[int, int, int], np.dtype[np.floating]]:
-    """`[1 + models, asks, r]`: batch by batch, each model resumed where it begins to differ."""
-    reading = question.reading
-    layers = {first for first, _ in models if first > 0}
-
-    def once(indices: Sequence[int]) -> torch.Tensor:
-        with torch.no_grad():
-            base = lm.answer(reading, indices, keep=layers)
-            rows = [base.values.cpu()]
-            for first, model in models:
-                start = base.prefixes[first] if first else None
-                rows.append(model.answer(reading, indices, start=start).values.cpu())
-        return torch.stack(rows)
-
-    order: list[int] = []
-    parts = []
-    for indices, values in lm.batching.over(reading.rows, once):
-        order.extend(indices)
-        parts.append(values)
-    rows = torch.cat(parts, dim=1)[:, torch.tensor(order).argsort()]
-    if reading.items is not None:
-        shape = (len(rows), max(reading.items) + 1, *rows.shape[2:])
-        total = torch.zeros(shape, dtype=rows.dtype)
-        rows = total.index_add(1, torch.tensor(reading.items), rows)
-    return np.stack([question.joined(one).numpy() for one in rows])
+    """`[edit sets, asks, r]`."""
+    found = sweep(lm, question.reading, edit_sets)
+    return np.stack([question.joined(one).numpy() for one in found])
 
 
 def _cells(

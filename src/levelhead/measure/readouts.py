@@ -145,12 +145,12 @@ def read(
     """
     if threads < 1:
         raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
-    plans = [_planned(lm, one, threads) for one in asked]
+    plans = [planned(lm, one, threads) for one in asked]
     kept = open_store(MEMORY if store is None else store)
     units = [unit for plan in plans for unit in plan.units]
     with lent(lm):
         complete(units, kept, on_event=on_event, cancel=cancel)
-    return [_gathered(one, plan, kept) for one, plan in zip(asked, plans, strict=True)]
+    return [gathered(one, plan, kept) for one, plan in zip(asked, plans, strict=True)]
 
 
 def answers(spec: Frozen) -> bytes:
@@ -159,19 +159,37 @@ def answers(spec: Frozen) -> bytes:
     plain = json.loads(canonical(spec))
     rows = [tuple(row) for row in plain["asks"]]
     question, dropped = questioned(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
+    with shrinking(lm) as least:
+        values = question.answered(lm).numpy() if question else np.zeros((0, 0))
+    return packed(values, dropped, least())
+
+
+@contextmanager
+def shrinking(lm: LM) -> Iterator[Callable[[], int]]:
+    """The least batch that memory allowed in here; 0 if none had to shrink."""
     before, lm.batching.smallest = lm.batching.smallest, 0
     try:
-        values = question.answered(lm).numpy() if question else np.zeros((0, 0))
-        shrunk = lm.batching.smallest
+        yield lambda: found
     finally:
-        lm.batching.smallest = before or lm.batching.smallest
+        found = lm.batching.smallest
+        lm.batching.smallest = before or found
+
+
+def packed(
+    values: np.ndarray[tuple[int, ...], np.dtype[np.floating]],
+    dropped: Mapping[int, str],
+    shrunk: int,
+) -> bytes:
+    """A shard's answers, as they are kept."""
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     head = {"dropped": {str(i): why for i, why in dropped.items()}, "shrunk_to": shrunk or None}
     return canonical(head) + b"\n" + file.getvalue()
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
+    """The units that answer what is asked, and where the answers are."""
+
     units: tuple[Unit, ...]
     place: dict[str, tuple[int, int]]
     """Where the answer to a question (by its hash) is: which unit, which row."""
@@ -210,7 +228,8 @@ def borrowed(key: str) -> LM:
     return _LENT[key]
 
 
-def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
+def planned(lm: LM, asked: Asked, threads: int, *, work: str = WORK) -> Plan:
+    """Cut what is asked into units of some work."""
     if not any(item.asks for item in asked.items):
         why = Counter(item.cannot for item in asked.items).most_common(3)
         told = "; ".join(f"{count} x {reason}" for reason, count in why)
@@ -239,9 +258,9 @@ def _planned(lm: LM, asked: Asked, threads: int) -> _Plan:
             "settings": asked.settings,
             "asks": [content[key] for key in shard.items],
         }
-        units.append(Unit(WORK, Frozen(spec), revision=REVISION, threads=threads))
+        units.append(Unit(work, Frozen(spec), revision=REVISION, threads=threads))
         place |= {key: (number, row) for row, key in enumerate(shard.items)}
-    return _Plan(tuple(units), place, tuple(hashes))
+    return Plan(tuple(units), place, tuple(hashes))
 
 
 def questioned(
@@ -267,7 +286,8 @@ def _reason(error: NotReadable) -> str:
     return error.what.replace("text 0", "the text")
 
 
-def _gathered(asked: Asked, plan: _Plan, kept: Store) -> Readouts:
+def gathered(asked: Asked, plan: Plan, kept: Store) -> Readouts:
+    """What was answered, item by item."""
     rows, why, shrunk = _collected(plan, kept)
     values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
     dropped: list[tuple[Item, str]] = []
@@ -316,7 +336,7 @@ def _gathered(asked: Asked, plan: _Plan, kept: Store) -> Readouts:
 
 
 def _collected(
-    plan: _Plan, kept: Store
+    plan: Plan, kept: Store
 ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.floating]], dict[int, str], int | None]:
     """The answer to every question of every item, one below the other, as it was stored.
 

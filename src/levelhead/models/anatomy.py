@@ -47,6 +47,7 @@ class Anatomy:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     holder: list[int] = field(default_factory=list, repr=False)
     """The thread whose forward is under way."""
+    _places: dict[tuple[Stream, int], Place] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: PreTrainedModel, model_class: ModelClass) -> Anatomy:
@@ -95,6 +96,11 @@ class Anatomy:
         return len(self.blocks)
 
     @cached_property
+    def highest(self) -> int:
+        """The last layer that a forward can be resumed at; one more: before the classifier."""
+        return self.layers + bool(self.cls.classifier or self.cls.next_sentence)
+
+    @cached_property
     def width(self) -> int:
         """Of the residual stream: what a layer returns."""
         return int(self.model.config.hidden_size)
@@ -103,8 +109,24 @@ class Anatomy:
         """Whether other layers run the same weights."""
         return Counter(map(id, self.blocks))[id(self.blocks[layer])] > 1
 
+    @cached_property
+    def calls(self) -> Counter[torch.nn.Module]:
+        """How often every module inside the layers is called in a forward."""
+        return Counter(module for block in self.blocks for module in block.modules())
+
+    @cached_property
+    def embedder(self) -> torch.nn.Module | None:
+        """The module that makes the embeddings, where it is one."""
+        path = self.family.embedder
+        return self.backbone.get_submodule(path) if path else None
+
     def place(self, stream: Stream, layer: int) -> Place:
         """The module, side and call at which a stream of a layer is found."""
+        if (stream, layer) not in self._places:
+            self._places[stream, layer] = self._find(stream, layer)
+        return self._places[stream, layer]
+
+    def _find(self, stream: Stream, layer: int) -> Place:
         if stream == "pooled":
             return self._pooled()
         block = self.blocks[layer]

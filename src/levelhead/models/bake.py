@@ -1,8 +1,9 @@
 """Fold edits into plain weights, where the algebra is exact.
 
-y = W x + b with an edit M behind it is (M W) x + M b; with M before it, (W M) x + b. So whatever
-stands directly before or behind a linear map can be folded: heads, queries, keys, values, the
-feed-forward's output, and what the classifier is given. What cannot is refused by name.
+y = W x + b with an edit M y + c behind it is (M W) x + (M b + c); with M x + c before it, (W M) x +
+(b + W c). So whatever stands directly before or behind a linear map can be folded: heads, queries,
+keys, values, the feed-forward's output, and what the classifier is given. What cannot is refused by
+name; so is a constant c where the model has no bias that could carry it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from levelhead.models.edits import Edit
 
 WAY_OUT = (
-    "save it with save_edits(edits, folder) and apply it with levelhead.load(model, edit=folder)"
+    "save the base and the edit together, with the lines of PyTorch that apply it: "
+    "save_pretrained(folder, with_edit_file=True), or `levelhead bake --with-edit-file`; or save "
+    "it with save_edits(edits, folder) and apply it with levelhead.load(model, edit=folder)"
 )
 
 
@@ -38,7 +41,36 @@ class _Fold(NamedTuple):
     path: str
     side: Literal["input", "output"]
     columns: torch.Tensor
+    map: _Map
+
+
+class _Map(NamedTuple):
+    """All that acts at one place as one map, M x + c over the whole stream, in float64."""
+
     matrix: torch.Tensor
+    offset: torch.Tensor
+
+    @classmethod
+    def identity(cls, size: int) -> _Map:
+        return cls(torch.eye(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
+
+    def then(self, edit: Edit, site: Site, part: slice = slice(None)) -> _Map:
+        """Followed by an edit of some of the columns."""
+        matrix, offset = self.matrix.clone(), self.offset.clone()
+        width = len(offset[part])
+        after, constant = edit.matrix(site, width), edit.offset(site, width)
+        if after is None:
+            raise NotBakeable(edit, site, "it does not treat all tokens alike")
+        matrix[part], offset[part] = after @ matrix[part], after @ offset[part]
+        if constant is not None:
+            offset[part] += constant
+        return _Map(matrix, offset)
+
+    def is_close(self, other: _Map) -> bool:
+        return all(
+            torch.allclose(mine, theirs, atol=0, rtol=1e-12)
+            for mine, theirs in zip(self, other, strict=True)
+        )
 
 
 Where = tuple[Stream, int]
@@ -46,10 +78,7 @@ Where = tuple[Stream, int]
 
 def baked(anatomy: Anatomy, edits: tuple[Edit, ...]) -> Anatomy:
     """A copy of a model with edits folded into its weights; NotBakeable if one cannot be."""
-    if any(parameter.is_meta for parameter in anatomy.model.parameters()):
-        raise LevelheadError(
-            "some weights are offloaded by device_map", mend="load the model without device_map"
-        )
+    refuse_offloaded(anatomy)
     acting: dict[Where, list[tuple[Edit, Site]]] = defaultdict(list)
     for edit in edits:
         for site in edit.at:
@@ -67,6 +96,14 @@ def baked(anatomy: Anatomy, edits: tuple[Edit, ...]) -> Anatomy:
     return Anatomy.of(copied, anatomy.cls)
 
 
+def refuse_offloaded(anatomy: Anatomy) -> None:
+    """Raise if some weights are not here to be changed or written."""
+    if any(parameter.is_meta for parameter in anatomy.model.parameters()):
+        raise LevelheadError(
+            "some weights are offloaded by device_map", mend="load the model without device_map"
+        )
+
+
 def _check_shared(
     anatomy: Anatomy, where: Where, acting: dict[Where, list[tuple[Edit, Site]]]
 ) -> None:
@@ -75,12 +112,11 @@ def _check_shared(
     if stream in ("embeddings", "block_out", "pooled") or not anatomy.is_shared(layer):
         return
     size = anatomy.size(Site(stream, layer))
-    mine = _matrix(anatomy, where, acting[where], size)
+    mine = _together(anatomy, acting[where], size)
     for other, block in enumerate(anatomy.blocks):
         if block is not anatomy.blocks[layer]:
             continue
-        theirs = _matrix(anatomy, (stream, other), acting.get((stream, other), []), size)
-        if not torch.allclose(mine, theirs, atol=0, rtol=1e-12):
+        if not mine.is_close(_together(anatomy, acting.get((stream, other), []), size)):
             edit, site = acting[where][0]
             raise NotBakeable(
                 edit, site, f"layer {other} runs the same weights and is edited differently"
@@ -99,10 +135,10 @@ def _fold(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]]) -> _Fol
     if stream == "pooled" and side == "output":
         raise NotBakeable(*here[0], "no linear map follows the pooler")
     size = anatomy.size(Site(stream, layer))
-    matrix = _matrix(anatomy, where, here, size)
     columns = anatomy.columns(stream, layer)
     flat = torch.arange(size) if columns is None else columns.flatten()
-    return _Fold(_path(anatomy, module), side, flat, matrix)
+    fold = _Fold(path_of(anatomy, module), side, flat, _together(anatomy, here, size))
+    return _with_bias(anatomy, fold, here)
 
 
 def _fold_first_token(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]]) -> _Fold:
@@ -121,26 +157,30 @@ def _fold_first_token(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Sit
     for other, at in here:
         if other.settings.get("tokens") != "first":
             raise NotBakeable(other, at, "it acts on all tokens, and the first alone is pooled")
-    eye = torch.eye(anatomy.width, dtype=torch.float64)
-    for other, at in here:
-        matrix = other.matrix(at._replace(stream="pooled"), anatomy.width)
-        eye = cast("torch.Tensor", matrix) @ eye
-    return _Fold(anatomy.cls.reads_first, "input", torch.arange(anatomy.width), eye)
+    whole = _Map.identity(anatomy.width)
+    for other, _ in here:
+        whole = whole.then(other, Site("pooled"))  # it is read as a pooled vector is: one a text
+    fold = _Fold(anatomy.cls.reads_first, "input", torch.arange(anatomy.width), whole)
+    return _with_bias(anatomy, fold, here)
 
 
-def _matrix(
-    anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]], size: int
-) -> torch.Tensor:
-    """All edits at one place, in their order, as one matrix over the whole stream."""
-    whole = torch.eye(size, dtype=torch.float64)
+def _with_bias(anatomy: Anatomy, fold: _Fold, here: list[tuple[Edit, Site]]) -> _Fold:
+    """The fold, if its linear map has a bias or needs none."""
+    linear = anatomy.model.get_submodule(fold.path)
+    if getattr(linear, "bias", None) is None and bool(fold.map.offset.any()):
+        edit, site = next(pair for pair in here if pair[0].offset(Site("pooled"), 0) is not None)
+        raise NotBakeable(edit, site, "it adds a constant, and the weights here have no bias")
+    return fold
+
+
+def _together(anatomy: Anatomy, here: list[tuple[Edit, Site]], size: int) -> _Map:
+    """All edits at one place, in their order."""
+    whole = _Map.identity(size)
     for edit, site in here:
         part = slice(None)
         if site.head is not None and site.stream in BY_HEAD:
             part = slice(site.head * anatomy.head_dim, (site.head + 1) * anatomy.head_dim)
-        matrix = edit.matrix(site, len(range(size)[part]))
-        if matrix is None:
-            raise NotBakeable(edit, site, "it does not treat all tokens alike")
-        whole[part] = matrix @ whole[part]
+        whole = whole.then(edit, site, part)
     return whole
 
 
@@ -148,19 +188,24 @@ def _apply(linear: torch.nn.Module, fold: _Fold) -> None:
     weight = cast("torch.nn.Parameter", linear.weight)
     wide = weight.detach().double()
     by_output = wide.T.clone() if is_transposed(linear) else wide.clone()  # [out, in]
-    matrix, columns = fold.matrix.to(wide.device), fold.columns.to(wide.device)
+    columns = fold.columns.to(wide.device)
+    matrix, offset = (tensor.to(wide.device) for tensor in fold.map)
+    bias = cast("torch.nn.Parameter | None", linear.bias)
+    added = None if bias is None else bias.detach().double()
     if fold.side == "output":
         by_output[columns] = matrix @ by_output[columns]
-        bias = cast("torch.nn.Parameter | None", linear.bias)
-        if bias is not None:
-            changed = bias.detach().double()
-            changed[columns] = matrix @ changed[columns]
-            bias.copy_(changed)
+        if added is not None:
+            added[columns] = matrix @ added[columns] + offset
     else:
+        if added is not None:
+            added += by_output[:, columns] @ offset
         by_output[:, columns] = by_output[:, columns] @ matrix
     weight.copy_(by_output.T if is_transposed(linear) else by_output)
+    if bias is not None and added is not None:
+        bias.copy_(added)
 
 
-def _path(anatomy: Anatomy, module: torch.nn.Module) -> str:
+def path_of(anatomy: Anatomy, module: torch.nn.Module) -> str:
+    """A module's name in its model."""
     names = {other: name for name, other in anatomy.model.named_modules()}
     return str(names[module])

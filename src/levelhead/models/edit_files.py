@@ -17,6 +17,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import Url, join, located, read_bytes, write_atomic
 from levelhead.core.results import Record, Sha256
 from levelhead.models.edits import Edit, HeadScale, Projection
+from levelhead.models.erasure import Erasure
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class RefusedEdits(LevelheadError):
 
 
 class _Entry(Record):
-    kind: Literal["head_scale", "projection"]
+    kind: Literal["head_scale", "projection", "erasure"]
     at: tuple[tuple[str, int, int | None], ...] = Field(min_length=1)
     settings: dict[str, str | float]
     tensors: tuple[str, ...]
@@ -147,7 +148,8 @@ def _edit(index: int, entry: _Entry, tensors: Mapping[str, torch.Tensor]) -> Edi
             edit = HeadScale(sites, **entry.settings, **own)  # type: ignore[arg-type]
         else:
             (site,) = sites
-            edit = Projection(site, **entry.settings, **own)  # type: ignore[arg-type]
+            kind = Projection if entry.kind == "projection" else Erasure
+            edit = kind(site, **entry.settings, **own)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise RefusedEdits(
             f"edit {index} is no {entry.kind}: {error}", mend="give a folder save_edits wrote"

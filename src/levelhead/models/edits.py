@@ -20,7 +20,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.sites import Site, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from levelhead.core.canonical import Json
 
@@ -40,7 +40,11 @@ class Edit(ABC):
 
     @abstractmethod
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
-        """`[width, width]` M in float64 with M x = self(x, site) for every token; None if none."""
+        """`[width, width]` M in float64 of the map M x + c that it is for every token; or None."""
+
+    def offset(self, site: Site, width: int) -> torch.Tensor | None:
+        """`[width]` c in float64 with M x + c = self(x, site); None if it is linear: c is 0."""
+        return None
 
     @abstractmethod
     def width(self, site: Site) -> int | None:
@@ -151,12 +155,10 @@ class Projection(Edit):
         given = ones if weights is None else torch.as_tensor(weights).detach()
         weights = given.to("cpu", torch.float64, copy=True)
         _check_directions(basis, weights)
-        if tokens not in get_args(Which):
-            raise UnknownName("choice of tokens", str(tokens), get_args(Which))
         object.__setattr__(self, "site", checked(site))
         object.__setattr__(self, "_basis", basis)
         object.__setattr__(self, "_weights", weights)
-        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "tokens", checked_tokens(tokens))
 
     @property
     def basis(self) -> torch.Tensor:
@@ -175,19 +177,20 @@ class Projection(Edit):
 
     def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
         """What is left of the activation."""
-        if self.tokens == "first" and activation.dim() > 2:  # [batch, token, width]
-            first = self._taken_out(activation[:, :1])
-            return torch.cat([first, activation[:, 1:]], dim=1)
-        return self._taken_out(activation)
+        return at_tokens(activation, self.tokens, self._taken_out)
+
+    def along(self, activation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The directions `[k, width]`, and how much `[..., k]` of an activation is taken out."""
+        basis = self._basis.to(activation)
+        return basis, (activation @ basis.T) * self._weights.to(activation)
 
     def _taken_out(self, activation: torch.Tensor) -> torch.Tensor:
-        basis = self._basis.to(activation)
-        along = (activation @ basis.T) * self._weights.to(activation)
+        basis, along = self.along(activation)
         return activation - along @ basis
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
         """I - G^T diag(w) G, if all tokens are edited; a pooled vector is all there is."""
-        if self.tokens == "first" and site.stream != "pooled":
+        if not is_everywhere(self.tokens, site):
             return None
         eye = torch.eye(width, dtype=torch.float64)
         return eye - self._basis.T @ (self._weights[:, None] * self._basis)
@@ -211,6 +214,27 @@ class Projection(Edit):
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
+
+
+def is_everywhere(tokens: Which, site: Site) -> bool:
+    """Whether every vector at a site is treated alike; a text has but one pooled vector."""
+    return tokens == "all" or site.stream == "pooled"
+
+
+def at_tokens(
+    activation: torch.Tensor, tokens: Which, act: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """The activation with some of its tokens acted on."""
+    if tokens == "first" and activation.dim() > 2:  # [batch, token, width]
+        return torch.cat([act(activation[:, :1]), activation[:, 1:]], dim=1)
+    return act(activation)
+
+
+def checked_tokens(tokens: Which) -> Which:
+    """The choice of tokens, if it is one."""
+    if tokens not in get_args(Which):
+        raise UnknownName("choice of tokens", str(tokens), get_args(Which))
+    return tokens
 
 
 def _check_directions(basis: torch.Tensor, weights: torch.Tensor) -> None:

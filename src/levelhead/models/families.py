@@ -63,6 +63,11 @@ class Family:
     sees_padding: bool = False
     """MobileBERT: a token's embedding is mixed with its neighbours', padding included, so that
     only rows of one length may share a batch."""
+    embedder: str = ""
+    """The module that makes the embeddings, from the base model, where it is one."""
+    keys_of_input: bool = False
+    """Whether keys and values are linear in the layer's input: no norm stands before them, and no
+    rotation behind. Then the last layer can be run for the first token alone."""
     position_offset: int = 0
     """Position embeddings that no token may use (RoBERTa counts from its padding index)."""
 
@@ -137,6 +142,8 @@ _BERT = Family(
     out="attention.output.dense",
     qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
     mlp="output.dense",
+    keys_of_input=True,
+    embedder="embeddings",
     classes=_bert("bert", "Bert"),
 )
 _LLAMA = Family(
@@ -166,12 +173,16 @@ FAMILIES: dict[str, Family] = {
             ModelClass(name="ElectraModel"),
         ),
     ),
-    "mobilebert": replace(_BERT, classes=_bert("mobilebert", "MobileBert"), sees_padding=True),
+    "mobilebert": replace(
+        _BERT, classes=_bert("mobilebert", "MobileBert"), sees_padding=True, keys_of_input=False
+    ),
     "albert": Family(
         layers="encoder.albert_layer_groups",
         out="attention.dense",
         qkv=("attention.query", "attention.key", "attention.value"),
         mlp="ffn_output",
+        embedder="embeddings",
+        keys_of_input=True,
         shared=True,
         classes=(
             ModelClass(
@@ -193,6 +204,8 @@ FAMILIES: dict[str, Family] = {
         out="attention.out_lin",
         qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         mlp="ffn.lin2",
+        embedder="embeddings",
+        keys_of_input=True,
         classes=(
             ModelClass(
                 name="DistilBertForSequenceClassification",

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
 from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.models.first_token import Memory, first_token, keys_and_values
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
 
 if TYPE_CHECKING:
@@ -44,12 +45,20 @@ class Origin(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """What the layers below `layer` returned for one batch: a forward can go on from here."""
+    """What the layers below `layer` returned for one batch: a forward can go on from here.
+
+    One layer more than the model has: what its classifier is given.
+
+    Edits of the last skipped layer's output act when the forward goes on, so that models which
+    differ in nothing else share all layers.
+    """
 
     layer: int
     output: Any
-    """The last skipped layer's output, edits included, in the shape the model hands it on."""
+    """The last skipped layer's own output, in the shape the model hands it on."""
     origin: Origin
+    embedded: Any = None
+    """What the embeddings returned, where they are one module: they need not be run again."""
 
 
 @dataclass
@@ -66,9 +75,12 @@ class Passage:
     keep: frozenset[int] = frozenset()
     """Layers whose input a later forward shall be resumed from."""
     start: Prefix | None = None
+    memory: Memory | None = None
+    """If given, the last layer is run for the first token alone."""
     seen: dict[Where, torch.Tensor] = field(default_factory=dict)
     """Captured activations, after edits and gates; `[batch, token, heads, width]` by heads."""
     prefixes: dict[int, Prefix] = field(default_factory=dict)
+    embedded: Any = None
     _met: set[Where] = field(default_factory=set)
 
     @property
@@ -83,12 +95,7 @@ class Passage:
 
     def origin(self, layer: int) -> Origin:
         """What a layer's input is made of in this forward."""
-        edits = (
-            edit.content_hash
-            for edit in self.edits
-            if any(is_below(site, layer) for site in edit.at)
-        )
-        return Origin(id(self.anatomy.model), self.rows, tuple(edits))
+        return Origin(id(self.anatomy.model), self.rows, acting_below(self.edits, layer))
 
     @cached_property
     def wanted(self) -> dict[Where, list[tuple[Edit, Site]]]:
@@ -125,6 +132,16 @@ class Passage:
             x = view if columns is None else _joined(x, columns, view)
         return x.flatten(0, 1) if flat else x
 
+    def last_keys_and_values(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the last layer, for all tokens."""
+        last = self.anatomy.layers - 1
+        start = self.start if self.start and self.start.layer == last else self.prefixes.get(last)
+        assert self.memory is not None  # noqa: S101
+        if start is None:  # a model of one layer
+            return keys_and_values(self.anatomy, hidden)
+        plain = start.output[0] if isinstance(start.output, tuple) else start.output
+        return self.memory.after(self.anatomy, plain, self.wanted.get(("block_out", last - 1), []))
+
     def check(self) -> None:
         """Raise unless everything that was to be touched was."""
         for stream, layer in sorted(self.wanted.keys() - self._met):
@@ -143,8 +160,18 @@ class Passage:
 
 
 def is_below(site: Site, layer: int) -> bool:
-    """Whether a site is passed before the input of a layer is ready."""
-    return site.stream == "embeddings" or (site.stream != "pooled" and site.layer < layer)
+    """Whether a site is passed before a forward that is resumed at a layer goes on."""
+    if site.stream in WITHOUT_LAYER:
+        return site.stream == "embeddings"
+    return site.layer < (layer - 1 if site.stream == "block_out" else layer)
+
+
+@lru_cache(maxsize=4096)
+def acting_below(edits: tuple[Edit, ...], layer: int) -> tuple[str, ...]:
+    """Hashes of the edits, in order, that a forward resumed at a layer has behind it."""
+    return tuple(
+        edit.content_hash for edit in edits if any(is_below(site, layer) for site in edit.at)
+    )
 
 
 @contextmanager
@@ -154,8 +181,10 @@ def instrumented(passage: Passage) -> Iterator[Passage]:
     _check_start(passage)
     with ExitStack() as stack:
         stack.enter_context(passage.anatomy.alone())
-        if passage.start:
-            stack.enter_context(_skipping(passage.anatomy.blocks, passage.start))
+        if passage.start and passage.first <= passage.anatomy.layers:
+            stack.enter_context(_skipping(passage.anatomy, passage.start))
+        if passage.memory and passage.first < passage.anatomy.layers:
+            stack.enter_context(first_token(passage.anatomy, passage.last_keys_and_values))
         for hook in _hooks(passage):
             stack.callback(hook.remove)
         yield passage
@@ -178,10 +207,10 @@ def _check_gates(passage: Passage) -> None:
 
 
 def _check_start(passage: Passage) -> None:
-    start, layers = passage.start, passage.anatomy.layers
-    if out := sorted(layer for layer in passage.keep if not 0 < layer < layers):
+    start, layers = passage.start, passage.anatomy.highest
+    if out := sorted(layer for layer in passage.keep if not 0 < layer <= layers):
         raise LevelheadError(
-            f"the input of layer {out[0]} cannot be kept", mend=f"keep layers 1 to {layers - 1}"
+            f"the input of layer {out[0]} cannot be kept", mend=f"keep layers 1 to {layers}"
         )
     if passage.keep and passage.gates:
         raise LevelheadError(
@@ -211,11 +240,20 @@ def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
     again = {
         module for stream in anatomy.family.positions_too for module in anatomy.modules(stream)
     }
+    if anatomy.layers + 1 in passage.keep:
+        yield anatomy.place("pooled", 0).module.register_forward_pre_hook(_pooled_keeper(passage))
+    if passage.keep and anatomy.embedder is not None:
+        yield anatomy.embedder.register_forward_hook(_embedding_keeper(passage))
+    # First, so that it sees a layer's output before the edits.
+    for module in {id(block): block for block in anatomy.blocks}.values():
+        layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
+        if passage.keep & {layer + 1 for layer in layers}:
+            yield module.register_forward_hook(_keeper(passage, layers))
     inputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
     outputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
     for stream, layer in sorted(passage.wanted):
         module, side, call = anatomy.place(stream, layer)
-        if passage.start and id(module) not in blocks:
+        if passage.start and id(module) not in blocks and stream != "pooled":
             # Layers are called while they are skipped; the modules inside them are not.
             block = anatomy.blocks[layer]
             call -= sum(other is block for other in anatomy.blocks[: passage.first])
@@ -229,11 +267,6 @@ def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
     for module, places in outputs.items():
         turns = _turns(passage, module, free=module in again)
         yield module.register_forward_hook(_output_hook(passage, places, turns))
-    # Last, so that it sees what the edits made of a layer's output.
-    for module in {id(block): block for block in anatomy.blocks}.values():
-        layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
-        if passage.keep & {layer + 1 for layer in layers}:
-            yield module.register_forward_hook(_keeper(passage, layers))
 
 
 def _turns(passage: Passage, module: torch.nn.Module, *, free: bool) -> Iterator[int]:
@@ -241,8 +274,7 @@ def _turns(passage: Passage, module: torch.nn.Module, *, free: bool) -> Iterator
 
     A feed-forward worked off in chunks, say: an edit would act on the first chunk only.
     """
-    anatomy = passage.anatomy
-    expected = sum(any(module is inner for inner in block.modules()) for block in anatomy.blocks)
+    expected = passage.anatomy.calls[module]
     for turn in count():
         if not free and turn >= max(expected, 1):
             raise NothingTouched(
@@ -289,14 +321,31 @@ def _keeper(passage: Passage, layers: Sequence[int]) -> Callable[..., None]:
             return
         # What else a layer returns is attention: large, and never handed to the next layer.
         kept = (output[0], *(None for _ in output[1:])) if isinstance(output, tuple) else output
-        passage.prefixes[after] = Prefix(after, kept, passage.origin(after))
+        origin = passage.origin(after)
+        passage.prefixes[after] = Prefix(after, kept, origin, passage.embedded)
+
+    return hook
+
+
+def _pooled_keeper(passage: Passage) -> Callable[..., None]:
+    after = passage.anatomy.layers + 1
+
+    def hook(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        passage.prefixes[after] = Prefix(after, args[0], passage.origin(after))
+
+    return hook
+
+
+def _embedding_keeper(passage: Passage) -> Callable[..., None]:
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        passage.embedded = output
 
     return hook
 
 
 @contextmanager
-def _skipping(blocks: Sequence[torch.nn.Module], start: Prefix) -> Iterator[None]:
-    """Let the first layers return what they returned before, at no cost.
+def _skipping(anatomy: Anatomy, start: Prefix) -> Iterator[None]:
+    """Let the embeddings and the first layers return what they returned before, at no cost.
 
     The model's own forward runs, so masks, positions, final norms and whatever a release adds
     between layers stay its own business.
@@ -312,9 +361,12 @@ def _skipping(blocks: Sequence[torch.nn.Module], start: Prefix) -> Iterator[None
         return forward
 
     with ExitStack() as stack:
-        for block in {id(block): block for block in blocks[: start.layer]}.values():
-            stack.callback(_restore, block, block.__dict__.get("forward"))
-            block.forward = stub(block.forward)
+        stubs = {block: stub(block.forward) for block in anatomy.blocks[: start.layer]}
+        if start.embedded is not None and anatomy.embedder is not None:
+            stubs[anatomy.embedder] = lambda *args, **kwargs: start.embedded
+        for module, forward in stubs.items():
+            stack.callback(_restore, module, module.__dict__.get("forward"))
+            module.forward = forward
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
 
@@ -20,7 +21,7 @@ from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import Edit
 from levelhead.models.forward import Passage, Prefix, instrumented
 from levelhead.models.readings import Reading, Result
-from levelhead.models.save import save_whole
+from levelhead.models.take_away import save_edited
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.batches import Batch
     from levelhead.models.checkpoints import Checkpoint
+    from levelhead.models.first_token import Memory
+    from levelhead.models.model_card import Change
     from levelhead.models.readings import Part
     from levelhead.models.sites import Site, Stream
     from levelhead.models.tokens import Span, Tokens
@@ -190,13 +193,28 @@ class LM:
             folded_into_pooler=self.folded_into_pooler or into_pooler,
         )
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+    def save_pretrained(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        with_edit_file: bool = False,
+        gained: Sequence[Change] = (),
+        paid: Sequence[Change] = (),
+    ) -> None:
         """Write plain weights, edits folded in, and the tokenizer; AutoModel loads the folder.
 
-        `levelhead.json` in it says what was folded into which checkpoint.
+        `levelhead.json` in it says what was folded into which checkpoint, and `README.md` what was
+        edited, gained, paid, and not shown.
+
+        Args:
+            folder: a new folder.
+            with_edit_file: leave the weights as they are and write the edits beside them, for edits
+                that plain weights cannot carry. `README.md` then holds the lines of PyTorch that
+                apply them: AutoModel alone gives the model without its edits.
+            gained: measurements of bias, (of the base, of this model), for `README.md`.
+            paid: the same of what the edit costs.
         """
-        plain = self.baked() if self.edits else self
-        save_whole(plain, Path(folder))
+        save_edited(self, Path(folder), with_edit_file=with_edit_file, gained=gained, paid=paid)
 
     def batched(self, size: int) -> LM:
         """This model reading `size` rows at a time."""
@@ -340,6 +358,8 @@ class LM:
         gates: Mapping[Stream, torch.Tensor] | None = None,
         keep: Collection[int] = (),
         start: Prefix | None = None,
+        memory: Memory | None = None,
+        batch: Batch | None = None,
     ) -> Answer:
         """Some rows of a reading in one forward, with a gradient if one is wanted.
 
@@ -350,8 +370,10 @@ class LM:
                 is that of Yang et al. 2025, Eq. 4, the second form for each row by itself.
             keep: layers whose input is kept, to resume from.
             start: such an input of the same rows: the layers below are not run again.
+            memory: run the last layer for the first token alone (`sweep` knows where it may).
+            batch: these rows, if they have been put together before.
         """
-        batch = padded(reading.rows, indices, pad=self.tokens.pad, device=self.device)
+        batch = batch or self.padded(reading, indices)
         if self.batching.level and len(set(batch.lengths)) > 1:
             raise LevelheadError(
                 "rows of several lengths in one forward of a model that sees padding",
@@ -365,9 +387,10 @@ class LM:
             watch=reading.readout.watch,
             keep=frozenset(keep),
             start=start,
+            memory=memory,
         )
         with instrumented(passage):
-            hidden, logits, attention = self._forward(batch, reading)
+            hidden, logits, attention = self._forward(batch, reading, start)
         result = Result(self.anatomy, batch, hidden, logits, passage.seen, attention)
         values = reading.readout(result)
         if not values.isfinite().all():
@@ -377,9 +400,15 @@ class LM:
             )
         return Answer(values, passage.prefixes)
 
+    def padded(self, reading: Reading, indices: Sequence[int]) -> Batch:
+        """Some rows of a reading as one batch."""
+        return padded(reading.rows, indices, pad=self.tokens.pad, device=self.device)
+
     def _forward(
-        self, batch: Batch, reading: Reading
+        self, batch: Batch, reading: Reading, start: Prefix | None
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, list[torch.Tensor]]:
+        if start and start.layer > self.anatomy.layers:
+            return None, self.anatomy.place("pooled", 0).module(start.output), []
         readout, inputs = reading.readout, dict(batch.inputs)
         weights = readout.attends(batch)
         if weights is None:
@@ -396,7 +425,7 @@ class LM:
         anatomy = self.anatomy
         if part == "classifier" and not self.is_causal:
             return None, anatomy.model(**inputs).logits
-        if "use_cache" in inspect.signature(anatomy.backbone.forward).parameters:
+        if "use_cache" in _accepted(type(anatomy.backbone).forward):
             inputs["use_cache"] = False
         output = anatomy.backbone(**inputs)
         if part == "next_sentence":
@@ -437,3 +466,9 @@ class LM:
                 + (f", {kind}" if kind else ""),
                 mend="use a classifier of two or more classes that exclude each other",
             )
+
+
+@cache
+def _accepted(forward: Callable[..., object]) -> frozenset[str]:
+    """The names of a function's parameters."""
+    return frozenset(inspect.signature(forward).parameters)

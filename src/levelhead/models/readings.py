@@ -56,6 +56,11 @@ class Readout(ABC):
         """The activations it needs beside the last hidden state."""
         return frozenset()
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether the last hidden state of a first token may be read."""
+        return True
+
     def attends(self, batch: Batch) -> torch.Tensor | None:
         """`[batch, token]` weights of the tokens whose attention is wanted; None if of none."""
         return None
@@ -110,6 +115,11 @@ class States(Readout):
         """The sites' activations."""
         return frozenset((site.stream, site.layer) for site in self.sites)
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether a mean is over the first token too."""
+        return any(0 in own for own in self.tokens)
+
     def __call__(self, result: Result) -> torch.Tensor:
         """The means, sites side by side."""
         weights = token_weights(self.tokens, result.batch)
@@ -135,6 +145,11 @@ class LogProbs(Readout):
     targets: tuple[tuple[Target, ...], ...]
     """Of every row. All targets of a reading name as many words."""
     columns: int
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a token is scored at the first position."""
+        return any(target.position == 0 for own in self.targets for target in own)
 
     def __call__(self, result: Result) -> torch.Tensor:
         """One column for each word or text."""

@@ -62,8 +62,16 @@ def made_once(
     return folder
 
 
-def save_whole(lm: LM, folder: Path) -> None:
-    """Weights as safetensors, config, tokenizer, and the record of what was folded."""
+def save_whole(
+    lm: LM, folder: Path, *, beside: Callable[[Path], None] = lambda folder: None
+) -> None:
+    """Weights as safetensors, config, tokenizer, and the record of what was folded.
+
+    Args:
+        lm: the model; edits it still has are not written.
+        folder: a new folder.
+        beside: writes whatever else belongs into the folder, before it appears.
+    """
     target, model, source = new_folder(folder), lm.anatomy.model, lm.identity.checkpoint
     with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
         written = Path(unfinished, "model")
@@ -79,6 +87,7 @@ def save_whole(lm: LM, folder: Path) -> None:
         }
         if lm.identity.folded:
             (written / RECORD).write_bytes(canonical(record))
+        beside(written)
         os.replace(written, target)
 
 

@@ -10,7 +10,8 @@ from command import levelhead
 
 from levelhead.cli import app
 from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.lm import LM
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 
@@ -53,6 +54,25 @@ def test_bake_writes_the_edited_model(tmp_path):
     )
 
 
+def test_bake_writes_the_edit_beside_the_model_where_no_weights_can_carry_it(tmp_path):
+    path = zoo.folder("bert", "BertForPreTraining")
+    edit = Projection(Site("block_out", 1), torch.eye(24, dtype=torch.float64)[:1])
+    save_edits([edit], tmp_path / "edit")
+    args = ("bake", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
+    result = levelhead(*args)
+    assert result.returncode == 3
+    assert "the projection at block_out 1 cannot become plain weights" in result.stderr
+    assert "--with-edit-file" in result.stderr
+    assert "levelhead.load(model, edit=folder)" in result.stderr
+    assert not (tmp_path / "out").exists()
+    result = levelhead(*args, "--with-edit-file")
+    assert result.returncode == 0, result.stderr
+    assert "1 edit(s) beside the base's weights" in result.stdout
+    assert "AutoModel\n  alone loads the base" in result.stdout
+    assert "```python" in (tmp_path / "out" / "README.md").read_text()
+    assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -68,6 +88,7 @@ def test_errors_exit_3(args, said):
 
 def test_options_are_named_as_in_python():
     keywords = set(inspect.signature(load).parameters) | {"model", "output"}
+    keywords |= set(inspect.signature(LM.save_pretrained).parameters)
     commands = typer.main.get_command(app).commands
     for verb in ("doctor", "bake"):
         assert {option.name for option in commands[verb].params} - {"help"} <= keywords

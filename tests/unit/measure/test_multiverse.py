@@ -107,7 +107,9 @@ def test_specifications_without_a_number_do_not_hold():
     assert found.n == 4
     whole = [one for one in found.specifications if not one.half]
     holding = sum(one.conclusion == found.reference.conclusion for one in whole)
-    assert len(whole) == 2 and holding and len(found.specifications) != 4
+    assert len(whole) == 2
+    assert holding
+    assert len(found.specifications) != 4
     assert found.share == holding / 4
     with pytest.raises(NotMeasurable):
         multiverse(model("crows"), made("crows", empty=True), judge=JUDGE)

@@ -14,6 +14,7 @@ from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edit_files import RefusedEdits, load_edits, save_edits
 from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.erasure import Erasure
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 
@@ -76,6 +77,23 @@ def test_a_model_is_loaded_with_its_edit(folder):
     assert torch.equal(load(path, edit=folder).embed(texts), edited.embed(texts))
     assert torch.equal(load(path, edit=str(folder)).embed(texts), edited.embed(texts))
     assert not torch.equal(load(path).embed(texts), edited.embed(texts))
+
+
+def test_an_erasure_comes_back_equal(tmp_path):
+    (basis,) = projection(k=1).basis
+    edit = Erasure(
+        Site("block_out", 1),
+        left=2 * basis[None],
+        right=basis[None] / 2,
+        mean=torch.arange(24.0),
+        tokens="first",
+    )
+    save_edits([edit, projection()], tmp_path)
+    assert load_edits(tmp_path) == (edit, projection())
+    tensors = load_file(tmp_path / "edits.safetensors")
+    del tensors["0.mean"]
+    rewrite(tmp_path, tensors)
+    refused(tmp_path, "edit 0 lacks its mean")
 
 
 def refused(folder, said, kind=RefusedEdits):

@@ -461,7 +461,8 @@ def test_what_lies_below_a_resumed_forward_is_not_asked_for(bert, reading):
         bert.answer(below, [0], start=prefix)
     with pytest.raises(LevelheadError, match="not kept from a gated forward"):
         bert.answer(reading, [0], keep=[1], gates=gates)
-    for layer in (0, 3, 99):
+    highest = bert.anatomy.layers + 1  # before the next-sentence head
+    for layer in (0, highest + 1, 99):
         with pytest.raises(LevelheadError, match=f"the input of layer {layer} cannot be kept"):
             bert.answer(reading, [0], keep=[layer])
 

@@ -1,0 +1,136 @@
+"""What 75 settings cost beside one forward, as ratios of CPU time in one run.
+
+    python benchmarks/sweep.py [--quick] [--model DIR]
+
+nsp       the 74 projections of Dawkins et al. 2024 and the model as it is, next-sentence answers to
+          StereoSet's pairs / the bare forwards of the model as it is
+token     the same for the vector of a word of every pair
+naive     75 edited models, one after the other, on a slice / the bare forwards of that slice
+max_diff  the largest difference of any answer from that of the edited model by itself, on the slice
+base      the same for a random model of bert-base's size (not with --quick)
+
+The enhanced StereoSet of Dawkins et al. (LEVELHEAD_ASSETS), 32 pairs in a batch, one thread. The
+sides of a ratio take turns piece by piece, so that what else the machine does hits both alike. The
+last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import polars
+import torch
+from forward import ASSETS, BATCH, bert_base
+
+from levelhead.data.paired import paired
+from levelhead.mitigate.levels import edits_of, subspaces
+from levelhead.mitigate.settings import grid
+from levelhead.models import asks
+from levelhead.models.batches import padded
+from levelhead.models.load import load
+from levelhead.models.readings import Reading
+from levelhead.models.sweep import can_act, sweep
+
+PIECE = 4 * BATCH
+PAIRS = ASSETS / "data/gender-swapped-stereoset/dev.csv"
+
+
+def texts(count: int | None) -> list[tuple[str, str]]:
+    """Contexts and the sentences that follow them, as published."""
+    rows = polars.read_csv(PAIRS)
+    pairs = list(zip(rows["context"], rows["next_sentence"], strict=True))
+    return pairs[:: 1 if count is None else len(pairs) // count][:count]
+
+
+def some(reading: Reading, indices) -> Reading:
+    """A reading of some rows only."""
+    readout = reading.readout
+    if hasattr(readout, "tokens"):
+        own = tuple(readout.tokens[i] for i in indices)
+        readout = type(readout)(own)
+    return Reading(tuple(reading.rows[i] for i in indices), readout)
+
+
+def bare(lm, reading: Reading):
+    """The forward of transformers itself, to the end that the reading needs."""
+    model = lm.anatomy.model if reading.readout.part != "hidden" else lm.anatomy.backbone
+    if reading.readout.part == "next_sentence":
+        pooled = lm.anatomy.backbone
+        head = model.get_submodule(lm.anatomy.cls.next_sentence)
+        return lambda inputs: head(pooled(**inputs).pooler_output)
+    return lambda inputs: model(**inputs).last_hidden_state
+
+
+def measured(lm, reading: Reading, edit_sets, slices: int) -> dict[str, float]:
+    """The ratio of a sweep, that of the naive way, and how far their answers differ."""
+    acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
+    order = [i for own, _ in lm.batching.over(reading.rows, lambda own: own) for i in own]
+    pieces = [some(reading, order[i : i + PIECE]) for i in range(0, len(order), PIECE)]
+    forward = bare(lm, reading)
+    swept = plain = naive = sliced = difference = 0.0
+    sweep(lm, some(reading, order[-BATCH:]), acting)  # for warming up
+    for number, piece in enumerate(pieces):
+        began = time.process_time()
+        for indices, _ in lm.batching.over(piece.rows, lambda own: own):
+            batch = padded(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
+            forward(batch.inputs)
+        own = time.process_time() - began
+        began = time.process_time()
+        found = sweep(lm, piece, acting)
+        swept += time.process_time() - began
+        plain += own
+        if number < slices:
+            began = time.process_time()
+            single = [lm.edited(*edits).run(piece) for edits in acting]
+            naive += time.process_time() - began
+            sliced += own
+            difference = max(difference, float((torch.stack(single) - found).abs().max()))
+    return {
+        "ratio": round(swept / plain, 3),
+        "naive": round(naive / sliced, 1),
+        "max_diff": difference,
+        "settings": len(acting),
+    }
+
+
+def of_model(lm, pairs, slices: int) -> dict[str, object]:
+    """Both kinds of measures."""
+    found = subspaces(lm, paired("gender-en", n=60))
+    edit_sets = [(), *(edits_of(lm, setting, found) for setting in grid())]
+    assert len(edit_sets) == 75
+    follows = measured(lm, asks.follows(lm, pairs), edit_sets, slices)
+    joined = [f"{first} {second}" for first, second in pairs]
+    spans = [one.offsets[one.words()[-2]] for one in lm.tokens.encode(joined)]
+    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets, slices)
+    return {
+        "nsp": follows["ratio"],
+        "token": token["ratio"],
+        "naive": follows["naive"],
+        "max_diff": max(follows["max_diff"], token["max_diff"]),
+        "settings": [follows["settings"], token["settings"]],
+    }
+
+
+@torch.no_grad()
+def main() -> None:
+    """Print the ratios as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a slice, within a minute")
+    parser.add_argument("--model", type=Path, default=ASSETS / "models/minibert-en")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    lm = load(given.model, batch_size=BATCH)
+    found = of_model(lm, texts(128 if given.quick else None), slices=1 if given.quick else 2)
+    if not given.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
+            found["base"] = of_model(base, texts(256), slices=1)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The last layer for the first token alone: all that a pooler or a classifier reads of it.
+
+A query is needed of one token, keys and values of all. Where these are linear in the layer's input
+(`Family.keys_of_input`), a projection h' = h - sum_i w_i <h, g_i> g_i before the layer changes them
+by as little: K(h') = K(h) - sum_i w_i <h, g_i> (W_K g_i). So one product for all models that differ
+in such projections, and a few vectors for each.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from levelhead.models.edits import Projection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from levelhead.models.anatomy import Anatomy
+    from levelhead.models.edits import Edit
+    from levelhead.models.readings import Readout
+    from levelhead.models.sites import Site
+
+NAME = "levelhead_first_token"
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+_now = threading.local()
+"""`pair`: keys and values `[batch, heads, token, width]` of the layer that this thread is in."""
+
+
+def suffices(anatomy: Anatomy, readout: Readout) -> bool:
+    """Whether the first token is all that is read of the last layer, and can be had alone."""
+    return (
+        readout.part != "hidden"
+        and not readout.watch
+        and bool(anatomy.cls.reads_first)
+        and anatomy.family.keys_of_input
+        and anatomy.model.config._attn_implementation == "sdpa"
+    )
+
+
+@dataclass
+class Memory:
+    """Keys and values of the last layer's input as it was before edits; of the last one asked."""
+
+    of: torch.Tensor | None = field(default=None, repr=False)
+    pair: Pair | None = field(default=None, repr=False)
+
+    def after(
+        self, anatomy: Anatomy, hidden: torch.Tensor, acting: Sequence[tuple[Edit, Site]]
+    ) -> Pair:
+        """Keys and values `[batch, token, width]` of an input once edits have acted on it."""
+        if not all(isinstance(edit, Projection) and edit.tokens == "all" for edit, _ in acting):
+            for edit, site in acting:
+                hidden = edit(hidden, site)
+            return keys_and_values(anatomy, hidden)
+        if self.of is not hidden or self.pair is None:
+            self.of, self.pair = hidden, keys_and_values(anatomy, hidden)
+        keys, values = self.pair
+        last = anatomy.layers - 1
+        for edit, site in acting:
+            basis, along = cast("Projection", edit).along(hidden)
+            keys = keys - along @ _weight(anatomy, "key", last, basis)
+            values = values - along @ _weight(anatomy, "value", last, basis)
+            hidden = edit(hidden, site)
+        return keys, values
+
+
+def keys_and_values(anatomy: Anatomy, hidden: torch.Tensor) -> Pair:
+    """What the last layer's projections make of an input."""
+    last = anatomy.layers - 1
+    key, value = (anatomy.place(stream, last).module for stream in ("key", "value"))
+    # Past the hooks: a shared layer's edits are meant for its other calls.
+    return key.forward(hidden), value.forward(hidden)
+
+
+@contextmanager
+def first_token(anatomy: Anatomy, remembered: Callable[[torch.Tensor], Pair]) -> Iterator[None]:
+    """During one forward, let the last layer return its first token only.
+
+    Args:
+        anatomy: the model.
+        remembered: gives the layer's keys and values `[batch, token, width]`, of its input.
+    """
+    block = anatomy.blocks[-1]
+    own, real = block.__dict__.get("forward"), block.forward
+    calls, all_calls = 0, sum(other is block for other in anatomy.blocks)
+
+    def forward(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls < all_calls:
+            return real(hidden, *args, **kwargs)
+        with _keys_given(anatomy, remembered(hidden)):
+            return real(hidden[:, :1], *args, **kwargs)
+
+    block.forward = forward
+    try:
+        yield
+    finally:
+        del block.forward
+        if own is not None:
+            block.forward = own
+
+
+@contextmanager
+def _keys_given(anatomy: Anatomy, pair: Pair) -> Iterator[None]:
+    shape = (anatomy.kv_heads, anatomy.head_dim)
+    config = anatomy.model.config
+    before = config._attn_implementation
+    _now.pair = tuple(own.unflatten(-1, shape).transpose(1, 2) for own in pair)
+    try:
+        config._attn_implementation = NAME
+        yield
+    finally:
+        config._attn_implementation = before
+        del _now.pair
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """The first query alone, by sdpa, with the keys and values of all tokens."""
+    key, value = _now.pair
+    mask = None if attention_mask is None else attention_mask[:, :, :1]
+    return sdpa_attention_forward(module, query, key, value, mask, **kwargs)
+
+
+def _weight(anatomy: Anatomy, stream: Any, layer: int, basis: torch.Tensor) -> torch.Tensor:
+    """`[k, width]`: what a projection, without its bias, makes of some directions."""
+    module = anatomy.place(stream, layer).module
+    return basis @ cast("torch.Tensor", module.weight).T
+
+
+AttentionInterface.register(NAME, _attention)

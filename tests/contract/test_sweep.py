@@ -1,0 +1,183 @@
+"""Sweeps of random grids of edits, on every family, against each edited model by itself."""
+
+import functools
+from itertools import product
+
+import pytest
+import torch
+import zoo
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from levelhead.models import asks
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.families import FAMILIES
+from levelhead.models.first_token import suffices
+from levelhead.models.forward import NothingTouched
+from levelhead.models.load import load
+from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.sweep import can_act, sweep
+
+TEXTS = [
+    "The nurse works as a doctor .",
+    "A man",
+    "she said that he was tired and there was a river . the lazy doctor is here",
+    "a quick woman was here",
+]
+SPANS = [(4, 9), (2, 5), (0, 3), (2, 7)]
+PAIRS = [("The nurse works", text) for text in TEXTS]
+LAYERS, HEADS = 3, 4
+THREE = ("bert", "llama", "albert")
+"""An encoder, a decoder, and one whose layers share their weights."""
+
+
+@functools.cache
+def model(family, kind):
+    row = next(row for row in FAMILIES[family].classes if getattr(row, kind))
+    return load(zoo.folder(family, row.name))
+
+
+def readings(family):
+    """Of every head that a family has, and of words' vectors."""
+    for kind in ("vocabulary", "classifier", "next_sentence"):
+        if any(getattr(row, kind) for row in FAMILIES[family].classes):
+            lm = model(family, kind)
+            if kind == "vocabulary":
+                yield lm, asks.states(lm, TEXTS, [], SPANS, None)
+                ask = asks.continuing if lm.is_causal else asks.masking
+                yield lm, ask(lm, TEXTS, None)[0]
+            elif kind == "classifier":
+                yield lm, asks.classes(lm, TEXTS)
+            else:
+                yield lm, asks.follows(lm, PAIRS)
+
+
+def direction(width, k, seed):
+    generator = torch.Generator().manual_seed(seed)
+    given = torch.randn(width, k, generator=generator, dtype=torch.float64)
+    return torch.linalg.qr(given).Q.T.contiguous()
+
+
+@st.composite
+def edits(draw, lm):
+    stream = draw(st.sampled_from(STREAMS))
+    if stream == "pooled" and not (lm.anatomy.cls.classifier or lm.anatomy.cls.next_sentence):
+        stream = "block_out"
+    layer = 0 if stream in WITHOUT_LAYER else draw(st.integers(0, LAYERS - 1))
+    head = draw(st.integers(0, lm.anatomy.heads_of(stream) - 1)) if stream in BY_HEAD else None
+    site = Site(stream, layer, head)
+    if stream == "head_out" and draw(st.booleans()):
+        return HeadScale([site], draw(st.sampled_from([0.0, 2.0])))
+    k = draw(st.integers(1, 2))
+    weights = torch.tensor([0.7, 0.2][:k]) if draw(st.booleans()) else None
+    tokens = draw(st.sampled_from(["all", "first"]))
+    basis = direction(lm.anatomy.size(site), k, draw(st.integers(0, 2)))
+    return Projection(site, basis, weights=weights, tokens=tokens)
+
+
+def compared(lm, reading, edit_sets):
+    acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
+    found = sweep(lm, reading, [(), *acting])
+    for own, answer in zip([(), *acting], found, strict=True):
+        naive = lm.edited(*own).run(reading)
+        if suffices(lm.anatomy, reading.readout):
+            torch.testing.assert_close(answer, naive, rtol=0, atol=1e-5)
+        else:
+            assert torch.equal(answer, naive)
+
+
+@pytest.mark.parametrize("family", THREE)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_grid_is_that_of_each_model_by_itself(family, data):
+    lm, reading = data.draw(st.sampled_from(list(readings(family))))
+    pool = data.draw(st.lists(edits(lm), min_size=2, max_size=5))
+    grid = st.lists(st.lists(st.sampled_from(pool), max_size=4).map(tuple), min_size=1, max_size=8)
+    compared(lm, reading, data.draw(grid))
+
+
+def nested(lm):
+    """The levels of Dawkins et al. 2024 in small: penultimate layer, last layer, classifier."""
+    width, last = lm.anatomy.width, LAYERS - 1
+    token = "first" if lm.anatomy.cls.reads_first else "all"
+    inner = [Projection(Site("block_out", last - 1), direction(width, k, 0)) for k in (1, 2)]
+    outer = [Projection(Site("block_out", last), direction(width, k, 1), tokens=token)
+             for k in (1, 2)]  # fmt: skip
+    sets = [(own,) for own in outer] + list(product(inner, outer))
+    keys = Projection(Site("key", last - 1, 1), direction(lm.anatomy.head_dim, 1, 2))
+    sets += [(keys, *own) for own in product(inner, outer)]
+    if lm.anatomy.cls.classifier or lm.anatomy.cls.next_sentence:
+        size = lm.anatomy.size(Site("pooled"))
+        ends = [Projection(Site("pooled"), direction(size, 1, seed)) for seed in (3, 4)]
+        sets = [(end,) for end in ends] + [(*own, end) for own in sets for end in ends]
+    return sets
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nested_levels_are_those_of_each_model_by_itself(family):
+    for lm, reading in readings(family):
+        compared(lm, reading, nested(lm))
+
+
+@pytest.mark.parametrize("family", [name for name, row in FAMILIES.items() if row.keys_of_input])
+def test_the_last_layer_is_run_for_the_first_token_alone(family):
+    """And equal to 1e-12 in float64: it is the same algebra."""
+    row = next(row for row in FAMILIES[family].classes if row.classifier)
+    lm = load(zoo.folder(family, row.name), dtype="float64")
+    reading = asks.classes(lm, TEXTS)
+    assert suffices(lm.anatomy, reading.readout)
+    seen = []
+    hook = lm.anatomy.blocks[-1].register_forward_hook(
+        lambda module, args, output: seen.append(
+            (output[0] if isinstance(output, tuple) else output).shape[1]
+        )
+    )
+    sets = nested(lm)
+    found = sweep(lm, reading, sets)
+    hook.remove()
+    assert 1 in seen
+    for own, answer in zip(sets, found, strict=True):
+        naive = lm.edited(*own).run(reading)
+        torch.testing.assert_close(answer, naive, rtol=0, atol=1e-12)
+
+
+def test_each_layer_input_is_computed_once():
+    lm = model("bert", "next_sentence").batched(99)
+    reading = asks.follows(lm, PAIRS)
+    real = [0] * LAYERS
+    blocks = lm.anatomy.blocks
+    hooks = [
+        block.attention.register_forward_hook(
+            lambda module, args, output, i=i: real.__setitem__(i, real[i] + 1)
+        )
+        for i, block in enumerate(blocks)
+    ]
+    sweep(lm, reading, [(), *nested(lm)])
+    for hook in hooks:
+        hook.remove()
+    # Keys edited or not in the penultimate layer; behind it no projection or one of two.
+    assert real == [1, 2, 1 + 2 + 2]
+
+
+def test_what_a_model_answers_does_not_depend_on_the_others():
+    lm = model("bert", "next_sentence")
+    reading, sets = asks.follows(lm, PAIRS), nested(lm)
+    whole = sweep(lm, reading, sets)
+    for i in (0, 3, len(sets) - 1):
+        assert torch.equal(sweep(lm, reading, [sets[i]])[0], whole[i])
+    assert torch.equal(sweep(lm, reading, sets[::-1]), whole.flip(0))
+
+
+def test_an_edit_behind_all_that_is_read_is_refused():
+    lm = model("bert", "next_sentence")
+    reading = asks.states(lm, TEXTS, [], SPANS, None)
+    end = Projection(Site("pooled"), direction(lm.anatomy.width, 1, 0))
+    first = Projection(
+        Site("block_out", LAYERS - 1), direction(lm.anatomy.width, 1, 0), tokens="first"
+    )
+    for edit in (end, first):
+        assert not can_act(reading, lm, (edit,))
+        with pytest.raises(NothingTouched, match="acts behind all that is read"):
+            sweep(lm, reading, [(edit,)])
+    with pytest.raises(Exception, match="there is no edit set to ask"):
+        sweep(lm, reading, [])

@@ -1,0 +1,262 @@
+"""A model and its edits in a folder: its README alone says how to apply them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import zoo
+
+from levelhead.core.errors import LevelheadError
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.erasure import Erasure
+from levelhead.models.load import load
+from levelhead.models.readings import Classes, LogProbs, Reading, Target
+from levelhead.models.sites import Site
+
+BERT = ("bert", "BertForPreTraining")
+TEXT = "the nurse works as a doctor ."
+PAIR = ("the nurse works", "she was tired .")
+
+# What the lines of some READMEs make of texts, where levelhead cannot be imported.
+ASKED = """
+import json, os, sys
+try:
+    import levelhead
+    sys.exit("levelhead was imported")
+except ImportError:
+    pass
+told = []
+for folder, ids, kinds in json.loads(sys.stdin.read()):
+    os.chdir(folder)
+    names = {}
+    exec(open("block.py").read(), names)
+    torch, model = names["torch"], names["model"]
+    more = {"token_type_ids": torch.tensor([kinds])} if kinds else {}
+    with torch.no_grad():
+        first, output = (model(torch.tensor([ids]), **more) for _ in range(2))
+    own = {
+        name: output[name][0].tolist()
+        for name in ("logits", "prediction_logits", "seq_relationship_logits")
+        if name in output
+    }
+    assert all(torch.equal(first[name], output[name]) for name in own)
+    told.append(own)
+print(json.dumps(told))
+"""
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def projection(lm, site, k=2, **options):
+    basis = torch.linalg.qr(drawn(lm.anatomy.size(site), k)).Q.T
+    return Projection(site, basis, **options)
+
+
+def erasure(lm, site, **options):
+    right = projection(lm, site, k=1).basis
+    left = right + 0.1 * drawn(*right.shape, seed=1)
+    left = left / (right * left).sum()
+    return Erasure(site, left=left, right=right, mean=drawn(right.shape[1], seed=2), **options)
+
+
+def readme_block(folder):
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return code
+
+
+def applied(cases, tmp_path):
+    """What models say after the lines of their READMEs, by the name of the output."""
+    poison = tmp_path / "poison" / "levelhead"
+    poison.mkdir(parents=True)
+    (poison / "__init__.py").write_text("raise ImportError('levelhead is not to be had here')")
+    for folder, _, _ in cases:
+        (folder / "block.py").write_text(readme_block(folder))
+    given = [
+        (str(folder), list(row.ids), list(row.types) if kinds else None)
+        for folder, row, kinds in cases
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", ASKED],
+        env=os.environ | {"PYTHONPATH": str(poison.parent), "OMP_NUM_THREADS": "1"},
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return [
+        {name: torch.tensor(values).log_softmax(-1) for name, values in own.items()}
+        for own in json.loads(result.stdout)
+    ]
+
+
+def hooked(lm, row):
+    """Log-probabilities of every word at every token."""
+    size = lm.anatomy.model.config.vocab_size
+    every = tuple(range(size))
+    targets = tuple(Target(i, every, every) for i in range(len(row.ids)))
+    return torch.cat(
+        [lm.run(Reading((row,), LogProbs(((target,),), columns=size))) for target in targets]
+    )
+
+
+def saved(lm, tmp_path, name="out"):
+    lm.save_pretrained(tmp_path / name, with_edit_file=True)
+    return tmp_path / name
+
+
+def close(first, second):
+    torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
+
+
+LEVELS = {
+    "penultimate": lambda lm: [projection(lm, Site("block_out", 1))],
+    "last": lambda lm: [
+        projection(lm, Site("block_out", 1), weights=torch.tensor([0.5, 0.2])),
+        projection(lm, Site("block_out", 2), tokens="first"),
+        projection(lm, Site("pooled")),
+    ],
+    "heads": lambda lm: [
+        HeadScale([Site("head_out", 0, 1), Site("head_out", 2, 3)], 0),
+        projection(lm, Site("block_out", 0)),
+    ],
+    "all": lambda lm: [
+        projection(lm, Site("embeddings"), k=1),
+        erasure(lm, Site("block_out", 1)),
+        projection(lm, Site("block_out", 1)),
+        HeadScale([Site("head_out", 1, 1)], 1.5),
+        erasure(lm, Site("head_out", 1), tokens="first"),
+        *(projection(lm, Site("query", 1, i)) for i in range(4)),
+        projection(lm, Site("mlp_out", 1)),
+        erasure(lm, Site("block_out", 2), tokens="first"),
+    ],
+}
+
+
+def test_the_readme_gives_a_bert_with_its_edits(tmp_path):
+    base = load(zoo.folder(*BERT))
+    (encoded,) = base.tokens.encode([PAIR])
+    ask = Reading((encoded.row,), Classes("next_sentence"))
+    models = {name: base.edited(*edits(base)) for name, edits in LEVELS.items()}
+    cases = [(saved(lm, tmp_path, name), encoded.row, True) for name, lm in models.items()]
+    for (name, lm), told in zip(models.items(), applied(cases, tmp_path), strict=True):
+        assert (lm.run(ask) - base.run(ask)).abs().max() > 1e-4, name
+        close(told["seq_relationship_logits"][None], lm.run(ask))
+        close(told["prediction_logits"], hooked(lm, encoded.row))
+
+
+def everything(lm):
+    """An edit of every stream of the second layer that the models here have."""
+    return [
+        HeadScale([Site("head_out", 1, 2)], 0.3),
+        projection(lm, Site("query", 1, 1)),
+        projection(lm, Site("key", 1, 1), tokens="first"),
+        projection(lm, Site("value", 1), k=3),
+        erasure(lm, Site("query", 1)),
+        projection(lm, Site("mlp_out", 1)),
+        projection(lm, Site("block_out", 1), weights=torch.tensor([1, 0.4])),
+        erasure(lm, Site("block_out", 0)),
+        projection(lm, Site("embeddings"), tokens="first"),
+    ]
+
+
+FAMILIES = {
+    "gpt2": "GPT2LMHeadModel",  # queries, keys and values in one Conv1D
+    "llama": "LlamaForCausalLM",  # fewer heads of keys than of queries
+    "gpt_neox": "GPTNeoXForCausalLM",  # the three of a head side by side
+    "bloom": "BloomForCausalLM",  # layers return tuples
+    "albert": "AlbertForMaskedLM",  # one layer called three times
+    "deberta-v2": "DebertaV2ForMaskedLM",  # projections called for positions as well
+}
+
+
+def test_the_readme_gives_any_family_with_its_edits(tmp_path):
+    bases = {family: load(zoo.folder(family, name)) for family, name in FAMILIES.items()}
+    models = {family: base.edited(*everything(base)) for family, base in bases.items()}
+    rows = {family: lm.tokens.encode([TEXT])[0].row for family, lm in models.items()}
+    cases = [(saved(lm, tmp_path, name), rows[name], False) for name, lm in models.items()]
+    # A decoder's own forward pools after the classifier: every token is its input.
+    pooled = load(zoo.folder("llama", "LlamaForSequenceClassification"))
+    pooled = pooled.edited(
+        projection(pooled, Site("pooled"), tokens="first"), projection(pooled, Site("block_out", 0))
+    )
+    cases.append((saved(pooled, tmp_path), rows["llama"], False))
+    *told, classes = applied(cases, tmp_path)
+    for (family, lm), own in zip(models.items(), told, strict=True):
+        close(own["logits"], hooked(lm, rows[family]))
+        assert (hooked(lm, rows[family]) - hooked(bases[family], rows[family])).abs().max() > 1e-3
+        counts = "turns" in readme_block(tmp_path / family)
+        assert counts == (family in ("albert", "deberta-v2"))
+    close(classes["logits"][None], pooled.classify([TEXT]))
+
+
+def test_the_readme_holds_only_the_kinds_that_are_there(tmp_path):
+    base = load(zoo.folder(*BERT))
+    code = readme_block(saved(base.edited(projection(base, Site("block_out", 1))), tmp_path))
+    assert "import levelhead" not in code
+    for absent in ("head_scale", "erasure", "first", "turns"):
+        assert absent not in code
+    assert "transformers.BertForPreTraining.from_pretrained(folder)" in code
+
+
+def test_places_are_written_out(tmp_path):
+    base = load(zoo.folder("gpt_neox", "GPTNeoXForCausalLM"))
+    lm = base.edited(projection(base, Site("key", 1, 2)), projection(base, Site("value", 0)))
+    hooks = json.loads((saved(lm, tmp_path) / "hooks.json").read_text())
+    assert hooks["format"] == "levelhead-hooks-1"
+    assert hooks["model_class"] == "GPTNeoXForCausalLM"
+    assert hooks["steps"] == [
+        {
+            "edit": 0,
+            "kind": "projection",
+            "at": "key 1.2",
+            "module": "gpt_neox.layers.1.attention.query_key_value",
+            "side": "output",
+            "call": None,
+            "columns": [[42, 48]],  # [q|k|v] of 6 each, head after head
+            "tokens": "all",
+        },
+        {
+            "edit": 1,
+            "kind": "projection",
+            "at": "value 0",
+            "module": "gpt_neox.layers.0.attention.query_key_value",
+            "side": "output",
+            "call": None,
+            "columns": [[12, 18], [30, 36], [48, 54], [66, 72]],
+            "tokens": "all",
+        },
+    ]
+
+
+def test_the_weights_are_the_base_s_and_levelhead_reads_the_folder(tmp_path):
+    base = load(zoo.folder(*BERT))
+    lm = base.edited(projection(base, Site("block_out", 1)))
+    folder = saved(lm, tmp_path)
+    assert torch.equal(load(folder).embed([TEXT]), base.embed([TEXT]))
+    assert torch.equal(load(folder, edit=folder).embed([TEXT]), lm.embed([TEXT]))
+    assert load(folder, edit=folder).edits == lm.edits
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_nothing_is_not_taken_away(tmp_path):
+    base = load(zoo.folder(*BERT))
+    with pytest.raises(LevelheadError, match="there is no edit to write beside") as error:
+        base.save_pretrained(tmp_path / "out", with_edit_file=True)
+    assert "lm.edited(edit)" in error.value.mend
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_first_token_of_a_feed_forward_is_refused(tmp_path):
+    base = load(zoo.folder(*BERT))
+    lm = base.edited(projection(base, Site("mlp_out", 1), tokens="first"))
+    with pytest.raises(LevelheadError, match="which a plain hook does not find there") as error:
+        saved(lm, tmp_path)
+    assert "let it act on all tokens" in error.value.mend
+    assert not (tmp_path / "out").exists()
