@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from levelhead.core.results import PValue as PValue
     from levelhead.data.datasets import dataset as dataset
     from levelhead.data.lexicon import lexicon as lexicon
+    from levelhead.data.paired import paired as paired
+    from levelhead.data.paired import placebo_pairs as placebo_pairs
+    from levelhead.data.paired import swapped_pairs as swapped_pairs
     from levelhead.explain.counterstereotype import CounterStereotype as CounterStereotype
     from levelhead.explain.counterstereotype import counterstereotype as counterstereotype
     from levelhead.explain.sources import pairs_from as pairs_from
@@ -50,14 +53,24 @@ if TYPE_CHECKING:
     from levelhead.measure.stereoset import StereoSet as StereoSet
     from levelhead.measure.strength import Contrast as Contrast
     from levelhead.measure.strength import Strength as Strength
+    from levelhead.mitigate.baselines import inlp as inlp
+    from levelhead.mitigate.baselines import leace as leace
+    from levelhead.mitigate.baselines import sentence_debias as sentence_debias
     from levelhead.mitigate.heads import mask as mask
     from levelhead.mitigate.heads import scale as scale
+    from levelhead.mitigate.levels import project as project
+    from levelhead.mitigate.levels import subspaces as subspaces
+    from levelhead.mitigate.settings import Setting as Setting
+    from levelhead.mitigate.settings import grid as grid
+    from levelhead.mitigate.stability import stability as stability
+    from levelhead.mitigate.subspace import Subspace as Subspace
     from levelhead.models.bake import NotBakeable as NotBakeable
     from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
     from levelhead.models.edit_files import save_edits as save_edits
     from levelhead.models.edits import HeadScale as HeadScale
     from levelhead.models.edits import Projection as Projection
+    from levelhead.models.erasure import Erasure as Erasure
     from levelhead.models.lm import LM as LM
     from levelhead.models.load import load as load
     from levelhead.models.sites import Site as Site
@@ -66,6 +79,19 @@ if TYPE_CHECKING:
     from levelhead.report.charts import chart as chart
 
 _HOME = {
+    "paired": "levelhead.data.paired",
+    "placebo_pairs": "levelhead.data.paired",
+    "swapped_pairs": "levelhead.data.paired",
+    "project": "levelhead.mitigate.levels",
+    "Setting": "levelhead.mitigate.settings",
+    "grid": "levelhead.mitigate.settings",
+    "stability": "levelhead.mitigate.stability",
+    "Subspace": "levelhead.mitigate.subspace",
+    "subspaces": "levelhead.mitigate.levels",
+    "Erasure": "levelhead.models.erasure",
+    "sentence_debias": "levelhead.mitigate.baselines",
+    "leace": "levelhead.mitigate.baselines",
+    "inlp": "levelhead.mitigate.baselines",
     "chart": "levelhead.report.charts",
     "pairs_from": "levelhead.explain.sources",
     "scale": "levelhead.mitigate.heads",
@@ -131,6 +157,7 @@ __all__ = [
     "Counterfactual",
     "Crows",
     "Distance",
+    "Erasure",
     "HeadMap",
     "HeadScale",
     "Interval",
@@ -149,10 +176,12 @@ __all__ = [
     "Provenance",
     "PseudoPerplexity",
     "Seat",
+    "Setting",
     "Site",
     "Snli",
     "StereoSet",
     "Strength",
+    "Subspace",
     "TooLong",
     "UnknownWord",
     "agreement",
@@ -161,6 +190,9 @@ __all__ = [
     "counterstereotype",
     "dataset",
     "every_pair",
+    "grid",
+    "inlp",
+    "leace",
     "lexicon",
     "load",
     "load_edits",
@@ -168,9 +200,16 @@ __all__ = [
     "mask",
     "multiverse",
     "organism",
+    "paired",
     "pairs_from",
+    "placebo_pairs",
+    "project",
     "save_edits",
     "scale",
+    "sentence_debias",
+    "stability",
+    "subspaces",
+    "swapped_pairs",
 ]
 
 

@@ -8,6 +8,7 @@ import typer
 
 from levelhead.cli.options import AllowPickle, Model, Revision
 from levelhead.cli.progress import steps as steps_told
+from levelhead.cli.project import project
 
 if TYPE_CHECKING:
     from levelhead.mitigate.children import Child
@@ -17,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("project")(project)
 
 Corpus = Annotated[
     list[str],

@@ -1,0 +1,232 @@
+"""How sure a fitted subspace is: the same fit on other pairs that might have been drawn.
+
+Words are resampled, not sentences: the frames of one word are no independent witnesses. What is
+compared is each resample's subspace with that of all pairs, which stands for how far that of all
+pairs is from the one that all words of the kind would give (Efron and Tibshirani 1993).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Dropped, Estimate, Interval, Provenance, Record
+from levelhead.core.statistics.bootstrap import bootstrap
+from levelhead.core.statistics.designs import clusters
+from levelhead.data.paired import pairs_hash
+from levelhead.mitigate.subspace import at_by_default, differences, directions, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.core.statistics.designs import Draw
+    from levelhead.data.paired import TextPair
+    from levelhead.mitigate.subspace import At
+    from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
+
+    Items = NDArray[np.intp]
+
+SIZES = (5, 10, 20, 50, 100, 200, 500)
+"""From the "very small handful" of Dawkins et al. 2024 upwards."""
+
+EQUATION = "Dawkins et al. 2024, section 4"
+
+
+class OfSize(Record):
+    """What so many pairs give, each of a word drawn anew."""
+
+    pairs: Annotated[int, Field(ge=1)]
+    cosine: Estimate
+    """|cosine| of the first direction with that of all pairs: the median of the draws and the
+    range that `level` of them lie in."""
+    share: Estimate
+    """Of the first direction, likewise. Few differences are explained more easily."""
+
+
+class Stability(Record):
+    """How far a subspace and its shares move with the pairs they were fitted on."""
+
+    site: tuple[str, int, int | None]
+    at: str
+    dims: Annotated[int, Field(ge=1)]
+    share: Estimate
+    """The share of variance of the first direction, with its interval over words."""
+    cosine: Estimate
+    """|cosine| of the first direction with a resample's: median and range."""
+    angle: Estimate
+    """The largest principal angle between the subspaces in degrees: median and range."""
+    by_size: tuple[OfSize, ...]
+    n: Annotated[int, Field(ge=1)]
+    """Pairs of texts that were used."""
+    words: Annotated[int, Field(ge=2)]
+    """Units that were resampled."""
+    dropped: tuple[Dropped, ...]
+    provenance: Provenance
+
+
+class _Fitted(NamedTuple):
+    """Of one draw."""
+
+    share: float
+    cosine: float
+    angle: float
+
+
+def stability(
+    lm: LM,
+    pairs: Sequence[TextPair],
+    sites: Iterable[Site],
+    *,
+    dims: int = 2,
+    at: At | None = None,
+    centered: bool = False,
+    sizes: Sequence[int] = SIZES,
+    draws: int = 199,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Stability, ...]:
+    """The stability of the subspace at every site, from one pass over the pairs.
+
+    Args:
+        lm: the model, with its edits.
+        pairs: of texts; their units are resampled.
+        sites: where.
+        dims: of the subspace.
+        at: at which tokens; by default `at_by_default` of every site.
+        centered: see `subspace`.
+        sizes: numbers of pairs to try as well; each pair of a word drawn anew, so that a size
+            beyond the number of words says what so many words would give.
+        draws: resamples, of the whole and of every size.
+        level: confidence level.
+        seed: of the resamples; all sites are judged on the same.
+    """
+    kept, dropped = readable(lm, pairs)
+    if any(size < dims for size in sizes):
+        raise LevelheadError(
+            f"{min(sizes)} pairs cannot span {dims} dimensions",
+            mend=f"take sizes of at least {dims}",
+        )
+    units = [pair.unit for pair in kept]
+    settings = {"dims": dims, "centered": centered, "draws": draws, "level": level}
+    provenance = Provenance.of(
+        lm.identity.name,
+        lm.content_hash,
+        revision=lm.identity.revision,
+        edits=tuple(edit.content_hash for edit in lm.edits),
+        data={"pairs": pairs_hash(kept)},
+        equation=EQUATION,
+        seed=seed,
+        settings=settings | {"sizes": tuple(sizes)},
+    )
+    found = []
+    for site, rows in differences(lm, kept, sites, at=at).items():
+        one = _Judged(rows, units, dims, centered, draws, level, seed)
+        found.append(
+            Stability(
+                site=(site.stream, site.layer, site.head),
+                at=at or at_by_default(lm, site),
+                dims=dims,
+                **one.whole(),
+                by_size=tuple(one.of_size(size) for size in sizes),
+                n=len(kept),
+                words=len(set(units)),
+                dropped=dropped,
+                provenance=provenance,
+            )
+        )
+    return tuple(found)
+
+
+class _Judged(NamedTuple):
+    """Differences at one site, and how they are resampled."""
+
+    rows: torch.Tensor
+    units: Sequence[str]
+    dims: int
+    centered: bool
+    draws: int
+    level: float
+    seed: int
+
+    def whole(self) -> dict[str, Estimate]:
+        """As many words as there are, with all their pairs."""
+        design = clusters(self.units, name="words")
+        basis = self._fit(np.arange(len(self.rows)))[0]
+        kept: list[_Fitted] = []
+
+        def share(draw: Draw) -> float:
+            # Every resample is decomposed once: its angles are kept beside the share.
+            kept.append(self._compared(draw.items, basis))
+            return kept[-1].share
+
+        found = bootstrap(
+            share,
+            design,
+            rng=np.random.default_rng(self.seed),
+            draws=self.draws,
+            level=self.level,
+            method="expanded",
+        )
+        own = Estimate(name="share", value=found.value, interval=found.interval, n=len(self.rows))
+        return {
+            "share": own,
+            "cosine": self._told("cosine", [one.cosine for one in kept[1:]], str(design)),
+            "angle": self._told("angle", [one.angle for one in kept[1:]], str(design), "degrees"),
+        }
+
+    def of_size(self, size: int) -> OfSize:
+        """So many words drawn with replacement, one pair of each."""
+        rng = np.random.default_rng((self.seed, size))
+        basis = self._fit(np.arange(len(self.rows)))[0]
+        numbers = {unit: i for i, unit in enumerate(dict.fromkeys(self.units))}
+        unit = np.array([numbers[name] for name in self.units])
+        members = [np.flatnonzero(unit == i) for i in range(len(numbers))]
+        kept: list[_Fitted] = []
+        while len(kept) < self.draws:
+            words = rng.integers(len(members), size=size)
+            chosen = np.array([rng.choice(members[word]) for word in words])
+            if len(set(chosen.tolist())) < self.dims + self.centered:
+                continue  # a handful of one pair again and again is none that anybody would take
+            kept.append(self._compared(chosen, basis))
+        how = f"{size} of {len(members)} words"
+        return OfSize(
+            pairs=size,
+            cosine=self._told("cosine", [one.cosine for one in kept], how),
+            share=self._told("share", [one.share for one in kept], how),
+        )
+
+    def _fit(self, items: Items) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = self.rows[torch.from_numpy(items)]
+        return directions(rows - rows.mean(0) if self.centered else rows, self.dims)
+
+    def _compared(self, items: Items, with_basis: torch.Tensor) -> _Fitted:
+        basis, shares = self._fit(items)
+        cosines = torch.linalg.svdvals(basis @ with_basis.T).clamp(max=1)
+        return _Fitted(
+            share=float(shares[0]),
+            cosine=min(float((basis[0] @ with_basis[0]).abs()), 1.0),
+            angle=float(cosines.min().arccos().rad2deg()),
+        )
+
+    def _told(self, name: str, values: Sequence[float], how: str, unit: str = "") -> Estimate:
+        tail = (1 - self.level) / 2
+        low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail])
+        return Estimate(
+            name=name,
+            value=float(middle),
+            interval=Interval(
+                low=float(low),
+                high=float(high),
+                level=self.level,
+                method=f"range of resamples, {how}",
+            ),
+            n=len(self.rows),
+            unit=unit,
+        )

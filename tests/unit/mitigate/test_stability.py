@@ -1,0 +1,87 @@
+"""Stability: resampled words against a literal resample, and more pairs are surer."""
+
+import numpy as np
+import pytest
+import torch
+from contrasts import lm, texts
+
+from levelhead.core.errors import LevelheadError
+from levelhead.mitigate.stability import Stability, _Judged, stability
+from levelhead.mitigate.subspace import differences, subspace
+from levelhead.models.sites import Site
+
+HERE, SENT = Site("block_out", 1), Site("pooled")
+
+
+def judged(noise, n=60, seed=0, **changes):
+    drawn = torch.Generator().manual_seed(seed)
+    g = torch.nn.functional.normalize(torch.randn(12, generator=drawn, dtype=torch.float64), dim=0)
+    word = noise * torch.randn(n // 3, 12, generator=drawn, dtype=torch.float64)
+    rows = g + word.repeat_interleave(3, 0)
+    rows = rows + 0.05 * torch.randn(n, 12, generator=drawn, dtype=torch.float64)
+    units = [f"word {i // 3}" for i in range(n)]
+    given = {"dims": 1, "centered": False, "draws": 99, "level": 0.9, "seed": 1} | changes
+    return g, _Judged(rows, units, **given)
+
+
+def test_the_range_is_that_of_resampled_words():
+    _, one = judged(0.4, dims=2)
+    found = one.whole()
+    whole = subspace(HERE, one.rows)
+    rng = np.random.default_rng(5)
+    cosines, angles, shares = [], [], []
+    for _ in range(400):
+        words = rng.integers(20, size=20)
+        items = torch.tensor([3 * word + k for word in words for k in range(3)])
+        other = subspace(HERE, one.rows[items])
+        cosines.append(float((other.basis[0] @ whole.basis[0]).abs()))
+        inner = np.linalg.svd((other.basis @ whole.basis.T).numpy(), compute_uv=False)
+        angles.append(np.degrees(np.arccos(min(inner.min(), 1))))
+        shares.append(float(other.shares[0]))
+    assert found["share"].value == pytest.approx(float(whole.shares[0]))
+    assert found["cosine"].value == pytest.approx(np.median(cosines), abs=0.01)
+    assert found["cosine"].interval.low == pytest.approx(np.quantile(cosines, 0.05), abs=0.03)
+    assert found["angle"].value == pytest.approx(np.median(angles), abs=4)
+    spread = found["share"].interval.high - found["share"].interval.low
+    assert spread == pytest.approx(np.ptp(np.quantile(shares, [0.05, 0.95])), rel=0.4)
+    assert "20 words" in found["cosine"].interval.method
+
+
+def test_more_pairs_are_surer_and_clearer_ones_too():
+    _, one = judged(0.4)
+    sizes = [one.of_size(size).cosine for size in (5, 20, 100)]
+    assert sizes[0].value < sizes[1].value < sizes[2].value
+    assert sizes[0].interval.low < sizes[2].interval.low
+    clear = judged(0.1)[1].whole()["cosine"]
+    assert clear.value > one.whole()["cosine"].value
+    assert clear.interval.low > 0.99
+
+
+def test_the_range_holds_the_planted_direction():
+    inside = 0
+    for seed in range(20):
+        g, one = judged(0.4, seed=seed)
+        truth = float((subspace(HERE, one.rows, dims=1).basis[0] @ g).abs())
+        inside += truth >= one.whole()["cosine"].interval.low
+    assert inside >= 15  # of 20, at 95% one-sided
+
+
+def test_a_model_is_judged_at_every_site():
+    pairs = texts()
+    strange = pairs[0]._replace(id="strange", first="zebra was here .", spans=((0, 5), (0, 2)))
+    found = stability(lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), draws=99)
+    assert [one.site for one in found] == [("block_out", 1, None), ("pooled", 0, None)]
+    assert [one.at for one in found] == ["mean", "first"]
+    one = found[0]
+    rows = differences(lm("bert"), pairs, [HERE])[HERE]
+    assert one.share.value == pytest.approx(float(subspace(HERE, rows).shares[0]), rel=1e-4)
+    assert (one.n, one.words, [row.item for row in one.dropped]) == (16, 4, ["strange"])
+    assert [size.pairs for size in one.by_size] == [5, 10]
+    assert Stability.from_json(one.to_json()) == one
+    assert stability(lm("bert"), pairs, [HERE], sizes=(), draws=99)[0].cosine == one.cosine
+    assert one.provenance.settings["sizes"] == (5, 10)
+
+
+def test_too_few_pairs_are_refused():
+    with pytest.raises(LevelheadError, match="1 pairs cannot span 2 dimensions"):
+        stability(lm("bert"), texts(), [HERE], sizes=(1, 5))

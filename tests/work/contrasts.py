@@ -1,0 +1,38 @@
+"""Pairs of sentences in the words of the tiny models, and tiny models of several families."""
+
+import functools
+
+import zoo
+
+from levelhead.data.paired import TextPair
+from levelhead.models.load import load
+
+WORDS = (("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"))
+FRAMES = ("{} was here .", "that is {} .", "there {} said that .", "a {} is quick and tired .")
+
+MODELS = {
+    "bert": "BertForPreTraining",
+    "roberta": "RobertaForSequenceClassification",
+    "distilbert": "DistilBertForSequenceClassification",
+    "albert": "AlbertForSequenceClassification",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+}
+
+
+@functools.cache
+def lm(family, model_class=None, **changes):
+    return load(zoo.folder(family, model_class or MODELS[family], **changes))
+
+
+def texts():
+    """Every pair of words in every frame."""
+    found = []
+    for first, second in WORDS:
+        for frame in FRAMES:
+            start = frame.index("{}")
+            spans = ((start, start + len(first)), (start, start + len(second)))
+            unit = f"{first}/{second}"
+            one, other = frame.format(first), frame.format(second)
+            found.append(TextPair(f"{unit}: {frame}", one, other, spans, unit))
+    return tuple(found)
