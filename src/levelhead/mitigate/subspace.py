@@ -110,16 +110,23 @@ def differences(
 ) -> dict[Site, torch.Tensor]:
     """`[pairs, width]` in float64: the first text's activation less the second's, at every site.
 
-    All sites are read in one pass over the texts, whatever tokens each is read at.
-
     Args:
         lm: the model, with its edits.
         pairs: that it can read (`readable`).
         sites: where.
         at: at which tokens; by default `at_by_default` of every site.
     """
-    if at is not None and at not in get_args(At):
-        raise UnknownName("place to read", str(at), get_args(At))
+    found = both_sides(lm, pairs, sites, at=at)
+    return {site: first - second for site, (first, second) in found.items()}
+
+
+def both_sides(
+    lm: LM, pairs: Sequence[TextPair], sites: Iterable[Site], *, at: At | None = None
+) -> dict[Site, tuple[torch.Tensor, torch.Tensor]]:
+    """`[pairs, width]` in float64, twice: what the first texts give at a site, and the second.
+
+    All sites are read in one pass over the texts, whatever tokens each is read at.
+    """
     if not pairs:
         raise NotMeasurable("there is no pair of texts", mend="give pairs, such as paired()")
     kept, dropped = readable(lm, pairs)
@@ -130,13 +137,37 @@ def differences(
         )
     texts = [text for pair in kept for text in (pair.first, pair.second)]
     spans = [span for pair in kept for span in pair.spans]
+    found = activations(lm, texts, spans, sites, at=at)
+    return {site: (values[0::2], values[1::2]) for site, values in found.items()}
+
+
+def activations(
+    lm: LM,
+    texts: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    sites: Iterable[Site],
+    *,
+    at: At | Mapping[Site, At] | None = None,
+) -> dict[Site, torch.Tensor]:
+    """`[texts, width]` in float64: what texts give at sites, in one pass.
+
+    Args:
+        lm: the model, with its edits.
+        texts: what is read.
+        spans: a word of each, where a site is read at a word.
+        sites: where.
+        at: at which tokens, at all sites or at each; by default `at_by_default`.
+    """
+    if isinstance(at, str) and at not in get_args(At):
+        raise UnknownName("place to read", str(at), get_args(At))
     by_place: dict[At, list[Site]] = defaultdict(list)
     asked = tuple(dict.fromkeys(sites))
     for site in asked:
-        by_place[at or at_by_default(lm, lm.anatomy.find(site))].append(site)
+        own = at if isinstance(at, str) or at is None else at[site]
+        by_place[own or at_by_default(lm, lm.anatomy.find(site))].append(site)
     values = _read(lm, texts, spans, by_place).double()
     wanted = [site for own in by_place.values() for site in own]
-    split = (values[0::2] - values[1::2]).split([lm.anatomy.size(site) for site in wanted], dim=1)
+    split = values.split([lm.anatomy.size(site) for site in wanted], dim=1)
     found = dict(zip(wanted, split, strict=True))
     return {site: found[site] for site in asked}
 

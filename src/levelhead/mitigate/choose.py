@@ -1,0 +1,221 @@
+"""Choose among many settings, honestly: on dev; reported once, on items it was not chosen on.
+
+The best of 74 settings looks good on the items it was chosen on even if none does anything: the
+choice uses the noise. So three numbers stand side by side: the gain on dev as it looks; what the
+best of as many gains on dev items that the choice did not see (in every resample the best by the
+items drawn, judged by those left out; Efron and Tibshirani 1997, "Improvements on
+cross-validation", leave-one-out bootstrap); and the gain of the one chosen on test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Dropped, Estimate, Interval, Probability, Record
+from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.front import Front, front
+from levelhead.mitigate.gains import redrawn, shared
+from levelhead.mitigate.judged import one
+from levelhead.mitigate.ranks import Agreement, agreement
+from levelhead.mitigate.said import biases, first_best, names_of, prices, within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from levelhead.mitigate.gains import Redrawn, Worse
+    from levelhead.mitigate.said import Said
+
+
+class Choice(Record):
+    """A setting chosen on dev, and what it does elsewhere."""
+
+    chosen: str | None
+    """The largest gain on dev among those within the price; None: none of them gains."""
+    settings: Annotated[int, Field(ge=1)]
+    considered: Annotated[int, Field(ge=0)]
+    """Within the price."""
+    picked: Probability | None = None
+    """The share of resamples of dev in which the same setting is the best."""
+    on_dev: Estimate | None = None
+    """Its gain on the items it was chosen on: too good."""
+    corrected: Estimate | None = None
+    """What the best of as many settings gains on items that it was not chosen on, from dev."""
+    optimism: float | None = None
+    """By how much the gain on dev is larger than that."""
+    on_test: Estimate | None = None
+    """Its gain on test: the number to report."""
+    change: Estimate | None = None
+    """Edited less base of the value itself, on test; None if it does not change."""
+    price: Estimate | None = None
+    """By how much the price rises; above 0 is worse."""
+    agreement: tuple[Agreement, ...] = ()
+    """Of all settings on dev and test, where test holds them all."""
+    front: Front | None = None
+    """Gain on dev against price."""
+    dropped_dev: tuple[Dropped, ...] = ()
+    dropped_test: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def choose(
+    dev: Said,
+    test: Said,
+    *,
+    price: Said | None = None,
+    price_test: Said | None = None,
+    most: float | None = None,
+    worse: Worse | None = None,
+    judge: Judge | None = None,
+    draws: int | None = None,
+) -> Choice:
+    """Choose on dev, report on test. No model is run.
+
+    Args:
+        dev: a measure of bias, of all settings.
+        test: the same measure on other items, of the setting that `best` names or of all.
+        price: what settings cost.
+        price_test: the same on other items; by default it is told of those it was chosen on.
+        most: by how much the price may rise; by default by any amount.
+        worse: which way the price is worse, where its name does not tell.
+        judge: seed and level.
+        draws: of the units; by default those of the judge, at most 999.
+    """
+    judge, names = judge or Judge(), names_of(dev)
+    _refuse_same(dev, test)
+    cheap = within(names, price, most, worse)
+    found, dropped = biases(dev, names, judge, draws, left=True)
+    gains = found.effects()
+    told: dict[str, object] = {
+        "settings": len(names),
+        "considered": int(cheap.sum()),
+        "dropped_dev": dropped,
+    }
+    paid = None if price is None else prices(price, names, worse, judge, draws)
+    if price is not None and paid is not None:
+        units = (dev.measure.headline.unit, price.measure.headline.unit)
+        told["front"] = front(names, gains, paid.effects(way=-1), units=units)
+    name = first_best(names, gains.values, cheap)
+    if name is None:
+        why = "no setting within the price gains anything on dev"
+        return Choice(chosen=None, notes=(why,), **told)  # type: ignore[arg-type]
+    place = names.index(name)
+    unit = dev.measure.headline.unit
+    on_dev = one(found.effects([place]), f"gain of {name} on dev", unit)
+    corrected, picked = _corrected(found, cheap, place, unit)
+    return Choice(
+        chosen=name,
+        picked=picked,
+        on_dev=on_dev,
+        corrected=corrected,
+        optimism=on_dev.value - corrected.value,
+        **_on_test(dev, test, name, found, judge, draws),  # type: ignore[arg-type]
+        **_paid(price, price_test, name, worse, judge, draws),  # type: ignore[arg-type]
+        **told,  # type: ignore[arg-type]
+    )
+
+
+def _on_test(
+    dev: Said, test: Said, name: str, found: Redrawn, judge: Judge, draws: int | None
+) -> dict[str, object]:
+    """The gain on test of the chosen setting, and how far all settings rank alike."""
+    if name not in test.settings:
+        raise LevelheadError(
+            f"test does not hold {name!r}, which dev chooses",
+            mend="ask best(dev) which it is, and read that setting on test",
+        )
+    head = test.measure.headline
+    every = all(own in test.settings for own in dev.settings)
+    # The number to report must not depend on what the other settings could read.
+    alone, dropped = biases(test, [name], judge, draws)
+    (base, own), _ = shared([test.base, test.settings[name]])
+    plain = redrawn(
+        test.measure, [base, own], head.over, aspect=head, judge=judge, draws=draws
+    ).effects(way=-1)
+    told: dict[str, object] = {
+        "on_test": one(alone.effects(), f"gain of {name} on test", head.unit),
+        "change": one(plain, f"change of {head.name}", head.unit) if plain.errors[0] > 0 else None,
+        "dropped_test": dropped,
+    }
+    if every and len(dev.settings) > 1:
+        both, _ = biases(test, tuple(dev.settings), judge, draws)
+        told["agreement"] = agreement(found.effects(), both.effects())
+    return told
+
+
+def _paid(
+    price: Said | None,
+    price_test: Said | None,
+    name: str,
+    worse: Worse | None,
+    judge: Judge,
+    draws: int | None,
+) -> dict[str, object]:
+    """What the chosen setting costs, and of which items that is."""
+    told = price_test or price
+    if told is None:
+        return {"notes": ("no price was asked: what the edit costs is not known",)}
+    if name not in told.settings:
+        raise LevelheadError(f"the price of {name!r} was not read", mend="read it for the chosen")
+    paid = prices(told, [name], worse, judge, draws).effects(way=-1)
+    notes = () if price_test else ("the price is of the items on which settings were chosen",)
+    unit = told.measure.headline.unit
+    if not paid.errors[0] > 0:
+        return {"notes": (*notes, "the price does not change at all")}
+    return {"price": one(paid, f"price of {name}", unit), "notes": notes}
+
+
+def _corrected(
+    found: Redrawn, cheap: NDArray[np.bool_], place: int, unit: str
+) -> tuple[Estimate, float]:
+    """The mean gain, on units left out, of the best by the units drawn; how often it is `place`.
+
+    Its standard error is taken as the mean of those of the settings picked: as if they all moved
+    together, which is wide rather than narrow. Near parity the value is low rather than high:
+    about a third of the units are left out, and a distance from parity grows with noise.
+    """
+    effects = found.effects()
+    drawn = np.where(cheap, effects.draws, -np.inf)
+    picked = drawn.argmax(axis=1)
+    rows = np.arange(len(picked))
+    left = found.left[rows, 0] - found.left[rows, 1 + picked]
+    (factor,) = found.design.factors
+    value, error = float(left.mean()), float(effects.errors[picked].mean())
+    reach = float(stats.t.ppf((1 + found.level) / 2, factor.df)) * error
+    estimate = Estimate(
+        name=f"gain of the best of {int(cheap.sum())} on items left out",
+        value=value,
+        interval=Interval(
+            low=value - reach,
+            high=value + reach,
+            level=found.level,
+            method=f"out of bag, t, {effects.told}",
+        ),
+        parity=0.0,
+        n=found.design.items,
+        unit=unit,
+        detectable=minimum_detectable_effect(error, factor.df),
+    )
+    return estimate, float((picked == place).mean())
+
+
+def _refuse_same(dev: Said, test: Said) -> None:
+    """Refuse to report on items that the choice has seen."""
+    if dev.measure.name != test.measure.name:
+        raise LevelheadError(
+            f"chosen by {dev.measure.name} and reported by {test.measure.name}",
+            mend="give one measure, on dev and on test",
+        )
+    seen = {item.id for item in dev.measure.sampled(dev.base).items}
+    again = [item.id for item in test.measure.sampled(test.base).items if item.id in seen]
+    if again:
+        raise LevelheadError(
+            f"{len(again)} items of test are in dev ({again[0]}): a choice is not to be reported "
+            "on items it has seen",
+            mend="split the items before choosing",
+        )

@@ -1,0 +1,219 @@
+"""Gain: by how much a measure comes nearer to its parity, redrawn for all settings at once.
+
+Gain = bias(model) - bias(edited model), where bias is the distance of a measure from its parity:
+
+- a parity that is a number: |value - parity|; beyond parity it is bias again;
+- a parity that each model has of its own (Strength: the mean of the value and of what it is with
+  all twins exchanged): |lean|, which is the value less that parity. A tail that shrinks on both
+  sides alike is no gain by this; the raw change of the value stands beside it;
+- no parity, and more of the value is more bias (Distance): the value; or more of it is more parity
+  (a share of neutral answers): less the value.
+
+Units are redrawn as the measure's design says, the same ones for the model and all its settings,
+and the formula is computed anew from stored readouts. No model is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.results import Dropped
+from levelhead.core.statistics.designs import Draw
+from levelhead.core.statistics.spread import ROUNDING
+from levelhead.locate.effects import DRAWS, SPARE, Effects, one_factor
+from levelhead.measure.aspects import refuse_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import NDArray
+
+    from levelhead.core.statistics.designs import Design
+    from levelhead.measure.aspects import Aspect, Judge, Over
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+
+Worse = Literal["higher", "lower"]
+WORSE: dict[str, Worse] = {
+    "ppl": "higher",
+    "pppl": "higher",
+    "snli": "lower",
+    "snli_likelihood": "lower",
+    "lms": "lower",
+    "lms_margin": "lower",
+}
+"""Which way a price is paid."""
+
+
+def bias_of(aspect: Aspect) -> Over:
+    """The distance of an aspect from its parity, of the items drawn."""
+    over, lean, parity = aspect.over, aspect.lean, aspect.parity
+    if lean is not None:
+        return lambda values, draw: lean(values, draw).abs()
+    if parity is not None:
+        return lambda values, draw: (over(values, draw) - parity).abs()
+    if aspect.more == "price":
+        raise LevelheadError(
+            f"{aspect.name} is a price: it has no parity that an edit could come nearer to",
+            mend="give a measure of bias, and this one as the price",
+        )
+    if aspect.null is not None:
+        raise LevelheadError(
+            f"the parity of {aspect.name} is the mean of a null, and not a formula of the items",
+            mend="give an aspect with a parity, or with a lean",
+        )
+    if aspect.more == "parity":
+        return lambda values, draw: -over(values, draw)
+    return over
+
+
+def paid_by(aspect: Aspect, worse: Worse | None = None) -> Over:
+    """A price, larger being worse.
+
+    Args:
+        aspect: such as perplexity, or accuracy.
+        worse: which way is worse; by default as WORSE says.
+    """
+    over, way = aspect.over, worse or WORSE.get(aspect.name)
+    if way is None:
+        raise LevelheadError(
+            f"{aspect.name} does not say whether higher or lower is worse",
+            mend="give worse='higher' or worse='lower'",
+        )
+    if way not in ("higher", "lower"):
+        raise UnknownName("way of being worse", str(way), ("higher", "lower"))
+    return over if way == "higher" else lambda values, draw: -over(values, draw)
+
+
+def shared(readouts: Sequence[Readouts]) -> tuple[list[Readouts], tuple[Dropped, ...]]:
+    """The items that all could read, in the order of the first; and the others, with reasons."""
+    first, *others = readouts
+    kept = set.intersection(*({item.id for item in one.items} for one in readouts))
+    if not kept:
+        raise NotMeasurable(
+            "no item could be read by every model", mend="look at what each dropped, and why"
+        )
+    found = [one.some(lambda item: item.id in kept) for one in readouts]
+    order = [item.id for item in found[0].items]
+    if any([item.id for item in one.items] != order for one in found[1:]):
+        raise LevelheadError(
+            "the models were asked the same items in different orders",
+            mend="read all of them with one measure",
+        )
+    why = {item.id: reason for one in others for item, reason in one.dropped}
+    own = [Dropped(item.id, reason) for item, reason in first.dropped]
+    alone = [
+        Dropped(item.id, f"not read by every edited model: {why.get(item.id, 'not asked')}")
+        for item in first.items
+        if item.id not in kept
+    ]
+    return found, (*own, *alone)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Redrawn:
+    """A formula of a model (first) and its settings, of all items and of units redrawn."""
+
+    whole: NDArray[np.float64]
+    """`[1 + k]`."""
+    draws: NDArray[np.float64]
+    """`[m, 1 + k]`."""
+    left: NDArray[np.float64]
+    """`[m, 1 + k]`: of the units that the same draw left out; `[0, 1 + k]` if not wanted."""
+    design: Design
+    level: float
+    items: tuple[str, ...]
+
+    def effects(self, some: Sequence[int] | None = None, *, way: int = 1) -> Effects:
+        """The model less each of some settings (from 0), or the reverse if way is -1."""
+        kept = np.arange(1, len(self.whole)) if some is None else np.array(some) + 1
+        return Effects(
+            values=way * _less(self.whole[:1], self.whole[kept]),
+            draws=way * _less(self.draws[:, :1], self.draws[:, kept]),
+            base=way * self.draws[:, 0],
+            design=self.design,
+            level=self.level,
+            items=self.items,
+        )
+
+
+def redrawn(
+    measure: Measure,
+    readouts: Sequence[Readouts],
+    over: Over,
+    *,
+    aspect: Aspect,
+    judge: Judge,
+    draws: int | None = None,
+    left: bool = False,
+) -> Redrawn:
+    """A formula of several models' readouts, of the same units redrawn.
+
+    Measures of the same items are redrawn alike, so that gain and price of one draw belong
+    together.
+
+    Args:
+        measure: whose design says what was sampled.
+        readouts: of the model, then of its settings, item by item the same.
+        over: the formula.
+        aspect: whose numbers of single items it takes.
+        judge: seed and level.
+        draws: of the units; by default those of the judge, at most 999.
+        left: whether the formula is wanted of the units left out, too.
+    """
+    design = one_factor(measure.design(readouts[0], aspect))
+    values = [aspect.per_item(one).detach() for one in readouts]
+    for one in values:
+        refuse_nothing(one)
+    items = tuple(item.id for item in measure.sampled(readouts[0]).items)
+    wanted = min(judge.draws, DRAWS) if draws is None else draws
+    rng = judge.rng("units redrawn", content_hash([*items, str(design)]))
+    rows: list[NDArray[np.float64]] = []
+    rest: list[NDArray[np.float64]] = []
+    for _ in range(SPARE * wanted):
+        samples = tuple(rng.choice(stratum, len(stratum)) for stratum in design.samples)
+        try:
+            row = _each(over, values, Draw(design, samples))
+            if left:
+                rest.append(_each(over, values, Draw(design, _left_out(design, samples))))
+        except NotMeasurable:
+            continue  # all units alike, or none of a side: no value, in no model
+        rows.append(row)
+        if len(rows) == wanted:
+            return Redrawn(
+                whole=_each(over, values, design.whole),
+                draws=np.array(rows),
+                left=np.array(rest).reshape(len(rest), len(values)),
+                design=design,
+                level=judge.level,
+                items=items,
+            )
+    raise NotMeasurable(
+        f"only {len(rows)} of {SPARE * wanted} draws have a value", mend="give more items"
+    )
+
+
+def _less(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The difference; 0 where it is left over from float arithmetic."""
+    found = first - second
+    return np.where(np.abs(found) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, found)
+
+
+def _each(over: Over, values: Sequence[torch.Tensor], draw: Draw) -> NDArray[np.float64]:
+    return np.array([float(over(one, draw)) for one in values])
+
+
+def _left_out(design: Design, samples: Sequence[NDArray[np.intp]]) -> tuple[NDArray[np.intp], ...]:
+    """Of every stratum the units that were not drawn."""
+    pairs = zip(design.samples, samples, strict=True)
+    found = tuple(np.setdiff1d(stratum, own) for stratum, own in pairs)
+    if not all(own.size for own in found):
+        raise NotMeasurable("a draw leaves no unit out", mend="give more items")
+    return found

@@ -1,0 +1,136 @@
+"""An edit judged by placebo edits of the same model: made, read and compared in one go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Record
+from levelhead.data.paired import placebo_pairs
+from levelhead.mitigate.judged import LEAST, Judged, judged
+from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
+from levelhead.mitigate.subspace import activations, at_by_default, both_sides, readable
+from levelhead.mitigate.swept import said
+from levelhead.mitigate.tempered import Collapse, tempered
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from levelhead.core.files import Url
+    from levelhead.data.paired import Placebo, TextPair
+    from levelhead.engine.events import Event
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.measure import Measure
+    from levelhead.mitigate.subspace import At
+    from levelhead.models.edits import Projection
+    from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
+
+CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
+TEXTS = 400
+"""Texts whose activations say how much a direction takes away, at most."""
+
+
+class Placeboed(Record):
+    """Whether a setting mitigates, beside placebos that take as much away."""
+
+    setting: str
+    judged: Judged
+    collapse: Collapse | None = None
+    """What is left beyond lost confidence; None of measures that are not of two classes."""
+    matched: Matched
+
+
+def placeboed(
+    lm: LM,
+    measure: Measure,
+    edits: tuple[Projection, ...],
+    pairs: Sequence[TextPair],
+    *,
+    setting: str,
+    n: int = LEAST,
+    least: int = LEAST,
+    judge: Judge,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Placeboed:
+    """Make placebos of some edits, ask the model with each, and judge.
+
+    Args:
+        lm: the model as it is.
+        measure: of bias, on items that the edits were not chosen on.
+        edits: a setting's.
+        pairs: that they were fitted on; their texts are paired anew within each side.
+        setting: its name.
+        n: placebos.
+        least: placebos below which nothing is judged.
+        judge: seed, resamples and level.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    sites = [edit.site for edit in edits]
+    held = _activations(lm, measure, sites, judge.seed)
+    pools = contrasts(lm, pairs, sites, seed=judge.seed)
+    others = placebos(edits, pools, held, n=n, seed=judge.seed)
+    sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(others)}
+    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
+    found, behind = said(lm, measure, sets, **told)  # type: ignore[arg-type]
+    if behind:
+        raise NotMeasurable(
+            f"{setting} acts behind all that {measure.name} reads",
+            mend="judge it by a measure that it can change",
+        )
+    edited, *rest = found.settings.values()
+    try:
+        collapse = tempered(measure, found.base, edited, rest, judge=judge)
+    except NotMeasurable:
+        collapse = None
+    return Placeboed(
+        setting=setting,
+        judged=judged(measure, found.base, edited, rest, judge=judge, least=least),
+        collapse=collapse,
+        matched=matched(edits, others, held),
+    )
+
+
+def contrasts(
+    lm: LM, pairs: Sequence[TextPair], sites: Sequence[Site], *, seed: int = 0
+) -> dict[Site, tuple[torch.Tensor, ...]]:
+    """For every site the differences of tense, of number, within a group, and within a side."""
+    found: dict[Site, list[torch.Tensor]] = {site: [] for site in sites}
+    for contrast in CONTRASTS:
+        own, _ = readable(lm, placebo_pairs(contrast))
+        for site, (first, second) in both_sides(lm, own, sites).items():
+            found[site].append(first - second)
+    for site, sides in both_sides(lm, readable(lm, pairs)[0], sites).items():
+        found[site].append(shuffled(*sides, seed=seed))
+    return {site: tuple(pools) for site, pools in found.items()}
+
+
+def _activations(
+    lm: LM, measure: Measure, sites: Sequence[Site], seed: int
+) -> dict[Site, torch.Tensor]:
+    """What sites hold of the measure's own texts: at the tokens that are edited, one a text."""
+    asks = (ask for item in measure.asked(lm)[0].items for ask in item.asks)
+    texts = sorted({part for ask in asks for part in ask if isinstance(part, str)})
+    rng = np.random.default_rng(seed)
+    chosen = [texts[i] for i in sorted(rng.permutation(len(texts))[:TEXTS])]
+    spans = []
+    for one in lm.tokens.encode(chosen):
+        words = one.words()
+        spans.append(one.offsets[words[rng.integers(len(words))]])
+    # An edit of all tokens takes away what single tokens vary in, not what their means do.
+    at: dict[Site, At] = {
+        site: "word" if at_by_default(lm, site) == "mean" else at_by_default(lm, site)
+        for site in sites
+    }
+    return activations(lm, chosen, spans, sites, at=at)

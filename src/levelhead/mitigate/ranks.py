@@ -1,0 +1,144 @@
+"""Do settings rank alike on other items? Agreement of dev and test, over all and over the best.
+
+Intervals are over items, dev's and test's redrawn apart; the settings are all there are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Estimate, Interval, Probability, Record
+from levelhead.core.statistics.spread import is_constant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.locate.effects import Effects
+
+SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
+FEWEST = 3
+"""Settings below which ranks are not correlated."""
+EDGE = 0.9999
+"""Fisher's z has no value at 1."""
+
+
+class Agreement(Record):
+    """How far dev and test agree on the best settings."""
+
+    share: Probability
+    """Of the settings: the best by dev."""
+    settings: Annotated[int, Field(ge=1)]
+    """How many that is."""
+    overlap: Estimate | None = None
+    """The share of them that are as high on test; None for all settings. Its parity is chance."""
+    spearman: Estimate | None = None
+    """Of their gains on dev and test; None for fewer than three, or without spread."""
+    kendall: Estimate | None = None
+
+
+class _Found(NamedTuple):
+    overlap: float
+    spearman: float | None
+    kendall: float | None
+
+
+def agreement(
+    dev: Effects, test: Effects, *, shares: Sequence[float] = SHARES
+) -> tuple[Agreement, ...]:
+    """How far the gains of the same settings agree on dev and test.
+
+    Which settings are the best by dev is found anew in every resample.
+
+    Args:
+        dev: gains of all settings.
+        test: of the same ones, in the same order.
+        shares: of the settings, best by dev first.
+    """
+    if len(dev.values) != len(test.values):
+        raise LevelheadError(
+            f"{len(dev.values)} settings on dev and {len(test.values)} on test",
+            mend="give the same settings for both",
+        )
+    if not all(0 < share <= 1 for share in shares):
+        raise LevelheadError("a share of the settings lies in (0, 1]", mend="such as 0.1")
+    draws = list(zip(dev.draws, test.draws, strict=False))  # as many as the shorter has
+    found = []
+    for share in shares:
+        count = math.ceil(share * len(dev.values) - 1e-9)
+        whole = _found(dev.values, test.values, count)
+        redrawn = [_found(one, other, count) for one, other in draws]
+        told = {
+            kind: _estimate(kind, whole, redrawn, dev, test, count)
+            for kind in ("overlap", "spearman", "kendall")
+        }
+        found.append(Agreement(share=share, settings=count, **told))
+    return tuple(found)
+
+
+def _found(dev: NDArray[np.float64], test: NDArray[np.float64], count: int) -> _Found:
+    best, other = (np.argsort(-own, kind="stable")[:count] for own in (dev, test))
+    overlap = len(np.intersect1d(best, other)) / count
+    if count < FEWEST or is_constant(dev[best]) or is_constant(test[best]):
+        return _Found(overlap, None, None)
+    return _Found(
+        overlap,
+        float(stats.spearmanr(dev[best], test[best]).statistic),
+        float(stats.kendalltau(dev[best], test[best]).statistic),
+    )
+
+
+def _estimate(
+    kind: Literal["overlap", "spearman", "kendall"],
+    whole: _Found,
+    redrawn: Sequence[_Found],
+    dev: Effects,
+    test: Effects,
+    count: int,
+) -> Estimate | None:
+    """A number of `_Found` with its interval.
+
+    Resampled ranks are noisier than the ranks themselves, so their quantiles lie too low, and only
+    their spread is used: of correlations on Fisher's scale.
+    """
+    value = getattr(whole, kind)
+    draws = np.array([own for one in redrawn if (own := getattr(one, kind)) is not None])
+    every = count == len(dev.values)
+    if value is None or len(draws) < 2 or (kind == "overlap" and every):
+        return None
+    narrow = max(_narrow(dev), _narrow(test))
+    df = min(own.design.scarcest.df for own in (dev, test))
+    reach = float(stats.t.ppf((1 + dev.level) / 2, df)) * narrow
+    if kind == "overlap":
+        distance = reach * float(draws.std(ddof=1))
+        low, high = max(value - distance, 0.0), min(value + distance, 1.0)
+    else:
+        z = np.arctanh(np.clip([value, *draws], -EDGE, EDGE))
+        distance = reach * float(z[1:].std(ddof=1))
+        low, high = (float(np.tanh(z[0] + way * distance)) for way in (-1, 1))
+    scale = "" if kind == "overlap" else ", fisher z"
+    return Estimate(
+        name=f"{kind} of dev and test, best {count}",
+        value=value,
+        interval=Interval(
+            low=low,
+            high=high,
+            level=dev.level,
+            method=f"{kind}{scale}, redrawn: {dev.design} and {test.design}",
+        ),
+        parity=count / len(dev.values) if kind == "overlap" else 0.0,
+        n=count,
+    )
+
+
+def _narrow(found: Effects) -> float:
+    """By how much resampling understates the spread."""
+    (factor,) = found.design.factors
+    return float(np.sqrt(factor.units / factor.df))

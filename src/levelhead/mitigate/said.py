@@ -1,0 +1,115 @@
+"""Settings of a model that are chosen among: what each said, what it gains and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.core.results import Dropped
+    from levelhead.measure.aspects import Judge, Over
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.mitigate.gains import Redrawn, Worse
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What a model and its settings said to the items of one measure."""
+
+    measure: Measure
+    base: Readouts
+    settings: Mapping[str, Readouts]
+    """By name, in an order that breaks ties."""
+
+
+def best(
+    dev: Said, *, price: Said | None = None, most: float | None = None, worse: Worse | None = None
+) -> str | None:
+    """The setting that `choose` chooses, before anything is asked on test.
+
+    Args:
+        dev: of the measure of bias.
+        price: what settings cost, on any items.
+        most: by how much the price may rise.
+        worse: which way the price is worse, where its name does not tell.
+    """
+    names = names_of(dev)
+    cheap = within(names, price, most, worse)
+    over = bias_of(dev.measure.headline)
+    (base, *others), _ = shared([dev.base, *dev.settings.values()])
+    gains = np.array([_whole(dev, base, over) - _whole(dev, own, over) for own in others])
+    return first_best(names, gains, cheap)
+
+
+def biases(
+    said: Said, names: Sequence[str], judge: Judge, draws: int | None, *, left: bool = False
+) -> tuple[Redrawn, tuple[Dropped, ...]]:
+    """The bias of the base and some settings, of units redrawn."""
+    head = said.measure.headline
+    readouts, dropped = shared([said.base, *(said.settings[name] for name in names)])
+    told = redrawn(
+        said.measure, readouts, bias_of(head), aspect=head, judge=judge, draws=draws, left=left
+    )
+    return told, dropped
+
+
+def prices(
+    price: Said, names: Sequence[str], worse: Worse | None, judge: Judge, draws: int | None
+) -> Redrawn:
+    """The price of the base and some settings, larger being worse, of units redrawn."""
+    head = price.measure.headline
+    readouts, _ = shared([price.base, *(price.settings[name] for name in names)])
+    over = paid_by(head, worse)
+    return redrawn(price.measure, readouts, over, aspect=head, judge=judge, draws=draws)
+
+
+def _whole(said: Said, readouts: Readouts, over: Over) -> float:
+    head = said.measure.headline
+    design = said.measure.design(readouts, head)
+    return float(over(head.per_item(readouts).detach(), design.whole))
+
+
+def first_best(
+    names: Sequence[str], gains: NDArray[np.float64], cheap: NDArray[np.bool_]
+) -> str | None:
+    """The first of the largest gains among the cheap ones, if it is one."""
+    among = np.where(cheap, gains, -np.inf)
+    place = int(among.argmax())
+    return names[place] if among[place] > 0 else None
+
+
+def within(
+    names: Sequence[str], price: Said | None, most: float | None, worse: Worse | None
+) -> NDArray[np.bool_]:
+    """Which settings are within the price."""
+    if price is None:
+        if most is not None:
+            raise LevelheadError("a limit without a price", mend="give price, or leave out most")
+        return np.ones(len(names), dtype=np.bool_)
+    for name in names:
+        if name not in price.settings:
+            raise UnknownName("setting with a price", name, price.settings)
+    if most is None:
+        return np.ones(len(names), dtype=np.bool_)
+    over = paid_by(price.measure.headline, worse)
+    (base, *others), _ = shared([price.base, *(price.settings[name] for name in names)])
+    before = _whole(price, base, over)
+    return np.array([_whole(price, own, over) - before <= most for own in others])
+
+
+def names_of(dev: Said) -> tuple[str, ...]:
+    """The settings, in their order."""
+    if not dev.settings:
+        raise NotMeasurable("there is no setting to choose from", mend="give at least one")
+    return tuple(dev.settings)

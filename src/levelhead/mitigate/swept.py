@@ -1,0 +1,118 @@
+"""One measure of a model and of every setting of a grid, read together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Dropped, Estimate, Record
+from levelhead.measure.sweep import read_each
+from levelhead.mitigate.gains import redrawn, shared
+from levelhead.mitigate.said import Said
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.models.sweep import Edits
+
+
+class SweptSetting(Record):
+    """What one setting changes."""
+
+    name: str
+    value: float
+    """Of the edited model, on the items that all settings could read."""
+    change: Estimate | None = None
+    """Edited less base, item by item; None: not one answer changes."""
+
+
+class Swept(Record):
+    """One measure of the model and of every setting."""
+
+    measure: str
+    unit: str = ""
+    base: Estimate
+    """Of the model as it is."""
+    settings: Annotated[tuple[SweptSetting, ...], Field(min_length=1)]
+    behind: tuple[str, ...] = ()
+    """Settings that act behind all that the measure reads: they cannot change it."""
+    dropped: tuple[Dropped, ...] = ()
+
+    def of(self, name: str) -> SweptSetting | None:
+        """A setting by its name; None if it cannot change the measure."""
+        return next((one for one in self.settings if one.name == name), None)
+
+
+def said(
+    lm: LM,
+    measure: Measure,
+    settings: Mapping[str, Edits],
+    *,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> tuple[Said, tuple[str, ...]]:
+    """What a model and its settings say to a measure, and the settings that cannot change it.
+
+    Args:
+        lm: the model as it is.
+        measure: what asks.
+        settings: the edits of each, by name.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    asked = measure.asked(lm)[0]
+    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
+    base, *found = read_each(lm, asked, [(), *settings.values()], **told)  # type: ignore[arg-type]
+    assert base is not None  # noqa: S101  # the model as it is always answers
+    acting: dict[str, Readouts] = {
+        name: own for name, own in zip(settings, found, strict=True) if own is not None
+    }
+    return Said(measure, base, acting), tuple(name for name in settings if name not in acting)
+
+
+def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
+    """The values of all settings, and their paired changes with intervals.
+
+    Args:
+        of: what the model and its settings said.
+        behind: the settings that cannot change the measure.
+        judge: seed, resamples and level.
+    """
+    if not of.settings:
+        raise NotMeasurable(
+            f"no setting acts before what {of.measure.name} reads",
+            mend="choose a deeper level, or a measure that reads what these edit",
+        )
+    head = of.measure.headline
+    readouts, dropped = shared([of.base, *of.settings.values()])
+    found = redrawn(of.measure, readouts, head.over, aspect=head, judge=judge)
+    changes = found.effects(way=-1).estimates(
+        [f"change of {head.name}"] * len(of.settings), unit=head.unit
+    )
+    base = judge.estimate(
+        head, head.per_item(of.base), of.measure.design(of.base, head), tested=False
+    )
+    return Swept(
+        measure=of.measure.name,
+        unit=head.unit,
+        base=base,
+        settings=tuple(
+            SweptSetting(name=name, value=float(value), change=change)
+            for name, value, change in zip(of.settings, found.whole[1:], changes, strict=True)
+        ),
+        behind=behind,
+        dropped=dropped,
+    )

@@ -1,0 +1,182 @@
+"""Choosing among settings: the best of many that do nothing is told from one that does."""
+
+import functools
+
+import numpy as np
+import pytest
+from simulated import JUDGE, Plain, follows, read, triples
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.choose import Choice, choose
+from levelhead.mitigate.said import Said, best
+
+PRICE = Plain("pppl", parity=None, more="price")
+
+
+def said(rng, gains, tag, n=40, ruler=None, way=-1, level=1.0, noise=0.5):
+    """A base, and settings that gain (or cost) so much."""
+    base = level + rng.normal(size=n)
+    settings = {
+        f"s{i}": read(base + way * own + noise * rng.normal(size=n), tag)
+        for i, own in enumerate(gains)
+    }
+    return Said(ruler or Plain(), read(base, tag), settings)
+
+
+def costs(rng, own, tag="p"):
+    return said(rng, own, tag, ruler=PRICE, way=1, level=10.0, noise=0.05)
+
+
+def mean(readouts):
+    return float(readouts.values.mean())
+
+
+@functools.cache
+def chosen():
+    rng = np.random.default_rng(0)
+    gains, prices = (0.0, 0.1, 0.6, 0.9), (0.1, 0.1, 0.2, 5.0)
+    dev, test = said(rng, gains, "d", level=3.0), said(rng, gains, "t", level=3.0)
+    price, price_test = costs(rng, prices), costs(rng, prices, "q")
+    return dev, test, price, price_test
+
+
+def test_the_best_on_dev_is_reported_on_test():
+    dev, test, price, price_test = chosen()
+    found = choose(dev, test, price=price, price_test=price_test, judge=JUDGE)
+    assert found.chosen == "s3" == best(dev, price=price)
+    assert found.settings == found.considered == 4
+    assert found.on_dev.value == pytest.approx(mean(dev.base) - mean(dev.settings["s3"]))
+    assert found.on_test.value == pytest.approx(mean(test.base) - mean(test.settings["s3"]))
+    assert found.on_test.p.family == 1
+    assert found.change.value == pytest.approx(-found.on_test.value)
+    paid = mean(price_test.settings["s3"]) - mean(price_test.base)
+    assert found.price.value == pytest.approx(paid)
+    assert found.corrected.value in found.on_dev.interval
+    assert found.optimism == pytest.approx(found.on_dev.value - found.corrected.value)
+    assert found.corrected.detectable > 0
+    assert found.picked > 0.8
+    assert [own.settings for own in found.agreement] == [1, 1, 1, 2, 4]
+    assert found.front.names[0] == "base"
+    assert found.notes == ()
+    assert Choice.from_json(found.to_json()) == found
+    assert choose(dev, test, price=price, price_test=price_test, judge=JUDGE) == found
+
+
+def test_a_price_bounds_the_choice():
+    dev, test, price, _ = chosen()
+    found = choose(dev, test, price=price, most=1.0, judge=JUDGE)
+    assert found.chosen == "s2" == best(dev, price=price, most=1.0)
+    assert found.considered == 3
+    assert found.corrected.name == "gain of the best of 3 on items left out"
+    assert found.notes == ("the price is of the items on which settings were chosen",)
+    none = choose(dev, test, price=price, most=-1.0, judge=JUDGE)
+    assert none.chosen is none.on_test is none.corrected is None
+    assert none.considered == 0
+    assert none.notes == ("no setting within the price gains anything on dev",)
+    assert len(none.front.points) == 5
+
+
+def test_test_may_hold_the_chosen_setting_alone():
+    dev, test, _, _ = chosen()
+    alone = Said(test.measure, test.base, {"s3": test.settings["s3"]})
+    found = choose(dev, alone, judge=JUDGE)
+    assert found.agreement == ()
+    assert found.front is found.price is None
+    assert found.notes == ("no price was asked: what the edit costs is not known",)
+    assert found.on_test == choose(dev, test, judge=JUDGE).on_test
+    with pytest.raises(LevelheadError, match="test does not hold 's3', which dev chooses"):
+        choose(dev, Said(test.measure, test.base, {"s1": test.settings["s1"]}), judge=JUDGE)
+
+
+def test_items_are_units_as_the_measure_says_and_losses_are_told():
+    rng = np.random.default_rng(3)
+    base = 2 + rng.normal(size=40)
+    units = np.repeat(np.arange(10), 4)
+    lost = {"d": ("d7",), "t": ("t1", "t2")}
+    both = []
+    for tag in "dt":
+        own = {
+            f"s{i}": read(
+                base - i / 4 + 0.3 * rng.normal(size=40),
+                tag,
+                units=units,
+                dropped=lost[tag] if i == 1 else (),
+            )
+            for i in range(2)
+        }
+        both.append(Said(Plain(), read(base, tag, units=units), own))
+    found = choose(*both, judge=JUDGE)
+    assert found.chosen == "s1"
+    assert (found.on_dev.n, found.on_test.n) == (39, 38)
+    assert [own.item for own in (*found.dropped_dev, *found.dropped_test)] == ["d7", "t1", "t2"]
+    assert "10 units" in found.on_test.interval.method
+    assert "10 units" in found.corrected.interval.method
+
+
+def test_what_was_seen_is_not_reported():
+    dev, test, price, _ = chosen()
+    with pytest.raises(LevelheadError, match=r"40 items of test are in dev \(d0\)"):
+        choose(dev, dev, judge=JUDGE)
+    with pytest.raises(LevelheadError, match="chosen by plain and reported by pppl"):
+        choose(dev, price, judge=JUDGE)
+    with pytest.raises(LevelheadError, match="a limit without a price"):
+        choose(dev, test, most=1.0, judge=JUDGE)
+    with pytest.raises(NotMeasurable, match="there is no setting to choose from"):
+        best(Said(dev.measure, dev.base, {}))
+    fewer = Said(PRICE, price.base, {"s0": price.settings["s0"]})
+    with pytest.raises(UnknownName, match="no setting with a price named 's1'"):
+        best(dev, price=fewer)
+    with pytest.raises(LevelheadError, match="the price of 's3' was not read"):
+        choose(dev, test, price=price, price_test=fewer, judge=JUDGE)
+
+
+def test_a_price_that_stays_is_told():
+    dev, test, price, _ = chosen()
+    same = Said(PRICE, price.base, dict.fromkeys(dev.settings, price.base))
+    found = choose(dev, test, price_test=same, judge=JUDGE)
+    assert found.price is None
+    assert found.notes == ("the price does not change at all",)
+
+
+def simulated(run, gains):
+    rng = np.random.default_rng([5, run])
+    dev, test = (said(rng, gains, tag, level=3.0) for tag in "dt")
+    name = best(dev)
+    alone = Said(test.measure, test.base, {name: test.settings[name]})
+    return choose(dev, alone, judge=JUDGE, draws=39)
+
+
+def test_the_best_of_74_that_do_nothing_is_not_believed():
+    found = [simulated(run, np.zeros(74)) for run in range(60)]
+    naive = [own.on_dev for own in found]
+    # As it looks: always a gain, and nearly always one that an ordinary interval confirms.
+    assert np.mean([own.value for own in naive]) > 0.15
+    assert np.mean([0 in own.interval for own in naive]) < 0.5
+    for told in ([own.corrected for own in found], [own.on_test for own in found]):
+        assert abs(np.mean([own.value for own in told])) < 0.02
+        assert np.mean([0 in own.interval for own in told]) >= 0.9
+
+
+def test_one_that_gains_among_74_is_believed():
+    found = [simulated(run, [0.7] + [0.0] * 73) for run in range(15)]
+    assert all(own.chosen == "s0" for own in found)
+    assert np.mean([own.corrected.value for own in found]) == pytest.approx(0.7, abs=0.06)
+    assert np.mean([0.7 in own.corrected.interval for own in found]) >= 0.8
+    assert all(own.corrected.interval.low > 0 for own in found)
+
+
+def test_strength_is_chosen_by_what_exceeds_its_parity():
+    rng = np.random.default_rng(8)
+    ruler, both = Strength(top=0.2), []
+    for tag in "dt":
+        odds = triples(rng, 60, 1.0, spread=1.0)
+        shift = np.array([1, 0, 0, 1])
+        edits = {"half": odds - 0.5 * shift, "whole": odds - shift, "other": odds + 0.5 * shift}
+        both.append(
+            Said(ruler, follows(odds, tag), {k: follows(own, tag) for k, own in edits.items()})
+        )
+    found = choose(*both, judge=JUDGE)
+    assert found.chosen == "whole"
+    assert found.on_test.interval.low > 0
+    assert found.on_test.unit == "difference of probabilities"

@@ -1,0 +1,74 @@
+"""The front of gain and price, against a loop over pairs of points."""
+
+import numpy as np
+import pytest
+from simulated import JUDGE, Plain, read
+
+from levelhead.mitigate.front import Front, front, undominated
+from levelhead.mitigate.gains import bias_of, paid_by, redrawn
+
+
+def literal(gain, price):
+    points = list(zip(gain, price, strict=True))
+    return [
+        not any(g >= own and p <= cost and (g > own or p < cost) for g, p in points)
+        for own, cost in points
+    ]
+
+
+def test_what_nothing_beats_is_on_the_front():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        gain, price = rng.integers(0, 4, size=(2, 8))  # with ties
+        assert undominated(gain, price).tolist() == literal(gain, price)
+    assert undominated([1, 1], [2, 2]).tolist() == [True, True]
+
+
+def test_points_have_intervals_and_shares_of_resamples():
+    rng = np.random.default_rng(1)
+    base, texts = 2 + rng.normal(size=40), 10 + rng.normal(size=30)
+    gains, costs = (1.0, 0.5, 0.98, 0.2), (2.0, 0.5, 2.0, 3.0)
+    bias = [read(base), *(read(base - own + 0.1 * rng.normal(size=40)) for own in gains)]
+    price = [read(texts), *(read(texts + own + 0.1 * rng.normal(size=30)) for own in costs)]
+    ruler, cost = Plain(), Plain("pppl", parity=None, more="price")
+    told = [
+        redrawn(own, rows, over, aspect=own.headline, judge=JUDGE)
+        for own, rows, over in (
+            (ruler, bias, bias_of(ruler.headline)),
+            (cost, price, paid_by(cost.headline)),
+        )
+    ]
+    names = ["best", "cheap", "close", "bad"]
+    found = front(names, told[0].effects(), told[1].effects(way=-1), units=("points", "nats"))
+    points = {point.name: point for point in found.points}
+    assert list(points) == ["base", *names]
+    assert found.draws == 99
+    assert points["base"].gain is None
+    assert points["base"].on_front
+    assert points["base"].share == 1  # nothing is cheaper
+    assert points["cheap"].share == 1
+    assert points["bad"].share == 0
+    assert points["best"].share + points["close"].share >= 1
+    assert 0 < points["close"].share < 1
+    assert points["cheap"].gain.value == pytest.approx(0.5, abs=0.1)
+    assert points["cheap"].price.value == pytest.approx(0.5, abs=0.1)
+    assert points["cheap"].price.unit == "nats"
+    assert points["bad"].price.interval.low > 2.5
+    assert points["best"].gain.p.family == 4
+    assert found.names[:2] == ("base", "cheap")
+    assert "bad" not in found.names
+    assert Front.from_json(found.to_json()) == found
+
+
+def test_a_price_that_no_setting_changes_is_none():
+    rng = np.random.default_rng(1)
+    base = 2 + rng.normal(size=20)
+    ruler = Plain()
+    rows = [read(base), read(base - 1 + 0.1 * rng.normal(size=20))]
+    gains, prices = (
+        redrawn(ruler, own, bias_of(ruler.headline), aspect=ruler.headline, judge=JUDGE).effects()
+        for own in (rows, [rows[0], rows[0]])
+    )
+    found = front(["one"], gains, prices, units=("points", "points"))
+    assert found.points[1].price is None
+    assert found.names == ("one",)  # as cheap as the base, and better

@@ -1,0 +1,152 @@
+"""Gains: what counts as nearer to parity, and that all settings see the same units."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from simulated import JUDGE, Plain, follows, read, triples
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.statistics.designs import groups
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
+
+WHOLE = groups(4).whole
+VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
+
+
+@pytest.mark.parametrize(
+    ("ruler", "distance"),
+    [
+        (Plain(parity=0.0), 3.0),
+        (Plain(parity=5.0), 2.0),
+        (Plain(parity=None), 3.0),
+        (Plain(parity=None, more="parity"), -3.0),
+    ],
+)
+def test_bias_is_the_distance_from_parity(ruler, distance):
+    assert float(bias_of(ruler.headline)(VALUES, WHOLE)) == distance
+
+
+def test_a_model_with_a_parity_of_its_own_is_judged_by_what_exceeds_it():
+    head = Strength(top=0.25).headline
+    # The largest is 6; with all twins exchanged it is -1. Parity 2.5, and 3.5 above it.
+    assert float(bias_of(head)(VALUES, WHOLE)) == 3.5
+    assert float(bias_of(head)(-VALUES, WHOLE)) == 3.5
+    # A tail that shrinks on both sides alike is a lower value, and no gain.
+    wide, narrow = torch.tensor([-8.0, 0, 0, 8.0]), torch.tensor([-2.0, 0, 0, 2.0])
+    assert float(head.over(wide, WHOLE)) > float(head.over(narrow, WHOLE))
+    assert float(bias_of(head)(wide, WHOLE)) == float(bias_of(head)(narrow, WHOLE)) == 0
+
+
+def test_what_has_no_parity_is_refused():
+    with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
+        bias_of(Plain("cost", parity=None, more="price").headline)
+    dealt = replace(Plain(parity=None).headline, null="deal")
+    with pytest.raises(LevelheadError, match="plain is the mean of a null"):
+        bias_of(dealt)
+
+
+def test_a_price_says_which_way_is_worse():
+    def price(name, worse=None):
+        return float(paid_by(Plain(name, parity=None, more="price").headline, worse)(VALUES, WHOLE))
+
+    assert price("pppl") == 3
+    assert price("lms") == price("snli") == -3
+    assert price("own", "lower") == -3
+    with pytest.raises(LevelheadError, match="own does not say whether higher or lower is worse"):
+        price("own")
+    with pytest.raises(UnknownName, match="way of being worse"):
+        price("own", "larger")
+
+
+def test_items_that_one_model_lacks_are_left_out_and_told():
+    (one, other), dropped = shared(
+        [read(np.arange(5.0), dropped=("i0",)), read(np.arange(5.0), dropped=("i3",))]
+    )
+    assert [item.id for item in one.items] == ["i1", "i2", "i4"]
+    assert one.values.tolist() == other.values.tolist() == [1, 2, 4]
+    assert [tuple(own) for own in dropped] == [
+        ("i0", "an unknown word"),
+        ("i3", "not read by every edited model: an unknown word"),
+    ]
+    with pytest.raises(NotMeasurable, match="no item could be read by every model"):
+        shared([read([1.0]), read([1.0], "j")])
+    turned = replace(one, items=one.items[::-1])
+    with pytest.raises(LevelheadError, match="different orders"):
+        shared([one, turned])
+
+
+def test_units_are_redrawn_whole_and_the_same_for_all():
+    rng = np.random.default_rng(0)
+    units = np.repeat(np.arange(12), 3)
+    base = rng.normal(size=36)
+    ruler = Plain(parity=None)
+    found = redrawn(
+        ruler,
+        [read(own, units=units) for own in (base, base + 1, 2 * base)],
+        ruler.headline.over,
+        aspect=ruler.headline,
+        judge=JUDGE,
+        left=True,
+    )
+    assert found.draws.shape == found.left.shape == (99, 3)
+    # Paired: a shift stays a shift and a factor a factor in every draw, and in what it left out.
+    for own in (found.draws, found.left):
+        assert own[:, 1] == pytest.approx(own[:, 0] + 1)
+        assert own[:, 2] == pytest.approx(2 * own[:, 0])
+    # Every draw is a mean of 12 whole units; what is left out, of the others.
+    means = base.reshape(12, 3).mean(axis=1)
+    again = redrawn(
+        ruler,
+        [read(base, units=units)],
+        ruler.headline.over,
+        aspect=ruler.headline,
+        judge=JUDGE,
+    )
+    assert again.draws[:, 0] == pytest.approx(found.draws[:, 0])
+    assert again.left.shape == (0, 1)
+    spread = means.std() / np.sqrt(12)
+    assert found.draws[:, 0].std() == pytest.approx(spread, rel=0.3)
+    effects = found.effects([0], way=-1)
+    assert effects.values == pytest.approx([1.0])
+    assert str(effects.design) == "12 units"
+
+
+def test_draws_without_a_value_are_not_made_up():
+    ruler = Strength(top=0.01)
+    odds = triples(np.random.default_rng(0), 60, 0.0)
+    with pytest.raises(NotMeasurable, match="only 0 of 495 draws have a value"):
+        redrawn(
+            ruler,
+            [follows(odds)],
+            ruler.headline.over,
+            aspect=ruler.headline,
+            judge=JUDGE,
+            left=True,  # about 22 of 60 are left out: 1% of them is none
+        )
+    ruler = Plain()
+    with pytest.raises(NotMeasurable, match="1 of 3 readouts are not finite"):
+        redrawn(
+            ruler,
+            [read([1.0, np.nan, 2.0])],
+            ruler.headline.over,
+            aspect=ruler.headline,
+            judge=JUDGE,
+        )
+
+
+def test_rounding_is_no_effect():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=20)
+    ruler = Plain()
+    found = redrawn(
+        ruler,
+        [read(base), read(base * 3 / 3), read(base + 1e-3 * rng.normal(size=20))],
+        bias_of(ruler.headline),
+        aspect=ruler.headline,
+        judge=JUDGE,
+    ).effects()
+    assert found.values[0] == found.errors[0] == 0
+    assert found.errors[1] > 0

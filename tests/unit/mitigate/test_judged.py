@@ -1,0 +1,177 @@
+"""Judged by placebos: literal numbers, and how often chance is called mitigation."""
+
+import numpy as np
+import pytest
+import torch
+from rulers import made, model
+from simulated import JUDGE, Plain, follows, read, triples
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.judged import Judged, judged
+from levelhead.mitigate.placebo import matched, placebos, shuffled
+from levelhead.models.edits import Projection
+from levelhead.models.sites import Site
+
+
+def case(gain, others, n=30):
+    """A base with mean 1, an edit that gains so much, and placebos."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(len(others) + 2, n))
+    noise -= noise.mean(axis=1, keepdims=True)
+    base = 1 + noise[0]
+    return (
+        read(base),
+        read(base - gain + 0.2 * noise[1]),
+        [read(base - own + 0.2 * each) for own, each in zip(others, noise[2:], strict=True)],
+    )
+
+
+def test_a_gain_is_compared_with_those_of_placebos():
+    others = [0.01 * i for i in range(-10, 29)]  # 39
+    base, edited, placebos = case(0.5, others)
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    assert found.gain.value == pytest.approx(0.5)
+    assert found.gain.name == "gain of plain"
+    assert found.gain.n == 30
+    assert found.gain.detectable > 0
+    assert found.change.value == pytest.approx(-0.5)
+    assert found.placebos == pytest.approx(others)
+    assert found.quantile == pytest.approx(sorted(others)[37])  # place 0.95 x 38, rounded up
+    assert found.p.value == 1 / 40
+    assert found.p.draws == 39
+    assert found.beyond_placebos
+    assert found.mitigates
+    assert found.verdict == "mitigates: gains more than placebos do (39 placebos, p 0.025)"
+    # 0.2 / sqrt(30) is about 0.04: a paired test finds what is beyond about 0.08, either way.
+    t = np.abs(found.placebos) / (0.2 / np.sqrt(30))
+    assert (t > 3.2).mean() <= found.significant.value <= (t > 1.3).mean()
+    assert 0 < found.significant_gains.value < found.significant.value < 1
+    assert found.significant.n == 39
+    assert Judged.from_json(found.to_json()) == found
+
+
+def test_what_placebos_reach_is_no_mitigation():
+    base, edited, placebos = case(0.5, [0.6, 0.5, 0.4] + [0.0] * 36)
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    assert found.gain.interval.low > 0  # an ordinary test is impressed
+    assert found.p.value == pytest.approx(3 / 40)
+    assert not found.beyond_placebos
+    assert not found.mitigates
+    assert found.verdict.startswith("not shown to mitigate: placebos gain as much")
+
+
+def test_beyond_placebos_that_do_nothing_a_gain_must_still_be_one():
+    base, edited, placebos = case(0.02, [-1.0] * 39)
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    assert found.beyond_placebos
+    assert not found.mitigates
+    assert "not shown for other items" in found.verdict
+    base, edited, placebos = case(-0.5, [-1.0] * 39)
+    assert not judged(Plain(), base, edited, placebos, judge=JUDGE, least=39).beyond_placebos
+
+
+def test_beyond_parity_it_is_bias_again():
+    base, edited, placebos = case(3.0, [0.1] * 39)
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    assert found.gain.value == pytest.approx(-1.0)
+    assert found.change.value == pytest.approx(-3.0)
+    assert not found.mitigates
+
+
+def test_too_few_placebos_are_refused():
+    base, edited, placebos = case(0.5, [0.1] * 5)
+    with pytest.raises(LevelheadError, match=r"5 placebos say little.*\n.*at least 200, or fewer"):
+        judged(Plain(), base, edited, placebos, judge=JUDGE)
+    with pytest.raises(LevelheadError, match=r"0 placebos say little.*\n.*at least 1"):
+        judged(Plain(), base, edited, [], judge=JUDGE, least=0)
+
+
+def test_what_changes_nothing_is_refused_or_told():
+    base, edited, placebos = case(0.5, [0.1] * 5)
+    with pytest.raises(NotMeasurable, match="gain of plain: the edit changes nothing"):
+        judged(Plain(), base, base, placebos, judge=JUDGE, least=5)
+    with pytest.raises(NotMeasurable, match="no placebo changes the measure"):
+        judged(Plain(), base, edited, [base] * 5, judge=JUDGE, least=5)
+    found = judged(Plain(), base, edited, [*placebos[:4], base], judge=JUDGE, least=5)
+    assert found.notes == ("1 of 5 placebos change nothing; they count as not significant",)
+
+
+def test_items_that_a_placebo_lost_are_told():
+    values = case(0.5, [0.1] * 5)[0].values.numpy()
+    rng = np.random.default_rng(1)
+    edits = [
+        read(values + rng.normal(size=30), dropped=("i4",) if i == 3 else ()) for i in range(6)
+    ]
+    found = judged(Plain(), read(values), edits[0], edits[1:], judge=JUDGE, least=5)
+    assert found.gain.n == 29
+    assert [own.item for own in found.dropped] == ["i4"]
+
+
+def test_another_aspect_may_be_judged():
+    rng = np.random.default_rng(0)
+    odds = triples(rng, 40, 0.5)
+    edits = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(6)]
+    found = judged(
+        Strength(), follows(odds), edits[0], edits[1:], judge=JUDGE, least=5, aspect="signed mean"
+    )
+    p = 1 / (1 + np.exp(-odds))
+    q = edits[0].values[..., 0].exp().numpy()
+    s, t = (own[:, 0] - own[:, 1] - own[:, 2] + own[:, 3] for own in (p, q))
+    assert found.gain.value == pytest.approx(abs(s.mean()) - abs(t.mean()))
+    assert found.gain.name == "gain of signed mean"
+
+
+def simulated(run, effect, n=40, placebos=19):
+    """An edit that shifts answers in a way of its own, as placebos do; and by its effect."""
+    rng = np.random.default_rng([7, run])
+    base = 1 + rng.normal(size=n)
+
+    def edited():
+        return base + rng.normal(0, 0.2) + rng.normal(0, 0.3, size=n)
+
+    return judged(
+        Plain(), read(base), read(edited() - effect), [read(edited()) for _ in range(placebos)],
+        judge=JUDGE, least=placebos, draws=49,
+    )  # fmt: skip
+
+
+def test_a_placebo_is_seldom_called_mitigation():
+    found = [simulated(run, 0.0) for run in range(200)]
+    assert np.mean([own.mitigates for own in found]) <= 0.08
+    assert 0.01 <= np.mean([own.beyond_placebos for own in found]) <= 0.09
+    # Which is what an ordinary paired test would say of it:
+    ordinary = np.mean([own.gain.interval.low > 0 for own in found])
+    assert ordinary > 0.2
+    assert np.mean([own.significant_gains.value for own in found]) == pytest.approx(
+        ordinary, abs=0.08
+    )
+
+
+def test_a_real_effect_is_called_so():
+    assert np.mean([simulated(run, 0.8).mitigates for run in range(30)]) >= 0.9
+
+
+def test_an_edited_model_beside_its_placebos():
+    ruler, lm = made("strength"), model("strength")
+    sites = [Site("pooled"), Site("value", 1, 0)]
+    things = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired")
+    first, second = (lm.read([f"{w} is {a}." for a in things], sites) for w in ("she", "he"))
+    texts = [f"{a} was {b}." for a in things for b in ("here", "there", *things)]
+    activations = lm.read(texts, sites)
+    real = []
+    for site in sites:
+        own = (first[site] - second[site]).double()
+        real.append(Projection(site, torch.linalg.svd(own, full_matrices=False).Vh[:1]))
+    pools = {
+        site: [shuffled(first[site], second[site], seed=i) for i in range(2)] for site in sites
+    }
+    others = placebos(real, pools, activations, n=6)
+    assert matched(real, others, activations).variance < 1e-3
+    base, edited, *rest = (ruler.read(one)[0] for one in (
+        lm, lm.edited(*real), *(lm.edited(*own) for own in others)
+    ))  # fmt: skip
+    found = judged(ruler, base, edited, rest, judge=JUDGE, least=6)
+    assert found.gain.n == 12
+    assert len(set(found.placebos)) == 6
+    assert not found.mitigates  # of 6 placebos none can say so

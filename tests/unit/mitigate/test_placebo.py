@@ -1,0 +1,135 @@
+"""Placebo edits: matched to the real one in all but what they take out."""
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.mitigate.placebo import matched, placebos, shuffled
+from levelhead.models.edits import Projection
+from levelhead.models.sites import Site
+
+POOLED, KEY = Site("pooled"), Site("key", 2, 1)
+WIDTH = {POOLED: 48, KEY: 16}
+
+
+def orthonormal(rng, k, width):
+    return torch.from_numpy(np.linalg.qr(rng.normal(size=(width, k)))[0].T)
+
+
+def case(seed=0, dims=(2, 1)):
+    """Edits at two sites, three contrasts of 40, 40 and 30 pairs, and uneven activations."""
+    rng = np.random.default_rng(seed)
+    edits, pools, activations = [], {}, {}
+    for (site, width), k in zip(WIDTH.items(), dims, strict=True):
+        scale = np.geomspace(5, 0.05, width)
+        turn = orthonormal(rng, width, width).numpy()
+        activations[site] = torch.from_numpy((rng.normal(size=(400, width)) * scale) @ turn + 1)
+        pools[site] = [
+            torch.from_numpy((rng.normal(size=(m, width)) * scale) @ turn + rng.normal(size=width))
+            for m in (40, 40, 30)
+        ]
+        weights = None if site == KEY else torch.tensor([0.7, 0.2][:k])
+        tokens = "all" if site == KEY else "first"
+        basis = orthonormal(rng, k, width)
+        edits.append(Projection(site, basis, weights=weights, tokens=tokens))
+    return edits, pools, activations
+
+
+def test_placebos_are_matched_in_site_rank_weights_and_variance():
+    edits, pools, activations = case()
+    found = placebos(edits, pools, activations, n=30)
+    assert len(found) == 30
+    for own in found:
+        for edit, placebo in zip(edits, own, strict=True):
+            assert placebo.site == edit.site
+            assert placebo.tokens == edit.tokens
+            assert torch.equal(placebo.weights, edit.weights)
+            basis = placebo.basis
+            assert basis.shape == edit.basis.shape
+            gram = torch.eye(len(basis), dtype=torch.float64)
+            torch.testing.assert_close(basis @ basis.T, gram, atol=1e-9, rtol=0)
+            # What an edit takes out: the variance of x - edit(x), summed over the width.
+            x = activations[edit.site]
+            out = [(x - one(x, edit.site)).var(dim=0).sum() for one in (edit, placebo)]
+            assert float(out[1] / out[0]) == pytest.approx(1, rel=1e-3)
+            along = [(x @ one.basis.T).var(dim=0) for one in (edit, placebo)]
+            torch.testing.assert_close(along[0], along[1], rtol=1e-3, atol=0)
+    told = matched(edits, found, activations)
+    assert told.placebos == 30
+    assert told.variance <= 1e-3
+    assert told.real < 0.95  # drawn at random, in 16 dimensions
+    assert 3 < told.effective <= 16  # there are no more dimensions at one of the sites
+    assert matched(edits, found[:1] * 9, activations).effective == pytest.approx(1)
+
+
+def test_placebos_follow_their_pairs_and_their_seed():
+    edits, pools, activations = case()
+    once, again = (placebos(edits, pools, activations, n=6, seed=3) for _ in range(2))
+    assert once == again
+    assert once[:2] == placebos(edits, pools, activations, n=2, seed=3)
+    other = placebos(edits, pools, activations, n=6, seed=4)
+    assert not any(one == two for one, two in zip(once, other, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shuffled_pairs_have_nothing_of_the_groups(seed):
+    rng = np.random.default_rng(seed)
+    n, width = 60, 24
+    planted = torch.zeros(width, dtype=torch.float64)
+    planted[0] = 1.0
+    content = torch.from_numpy(rng.normal(size=(n, width)))
+    noise = torch.from_numpy(rng.normal(size=(2, n, width)))
+    first, second = (
+        content + 0.1 * own + way * 3 * planted for own, way in zip(noise, (1, -1), strict=True)
+    )
+
+    def share(differences):
+        """How much of the first direction of a subspace is the planted one."""
+        return float(torch.linalg.svd(differences).Vh[0] @ planted) ** 2
+
+    assert share(first - second) > 0.99
+    # Naive shuffles keep it: of one side against the other, and of all texts whatever their side.
+    order = torch.from_numpy(rng.permutation(n))
+    assert share(first - second[order]) > 0.9
+    both = torch.cat([first, second])[torch.from_numpy(rng.permutation(2 * n))]
+    assert share(both[:n] - both[n:]) > 0.9
+    # Within a side it cancels, whatever its size.
+    found = shuffled(first, second, seed=seed)
+    assert found.shape == (2 * n, width)
+    along = float((found @ planted).var() / found.var(dim=0).mean())
+    assert along < 2
+    assert share(found) < 0.5
+    larger = shuffled(first + 50 * planted, second - 50 * planted, seed=seed)
+    torch.testing.assert_close(larger, found)
+    assert not (found.norm(dim=1) == 0).any()  # no text is paired with itself
+    assert torch.equal(found, shuffled(first, second, seed=seed))
+    assert not torch.equal(found, shuffled(first, second, seed=seed + 1))
+
+
+def test_what_cannot_be_paired_is_refused():
+    edits, pools, activations = case()
+    with pytest.raises(NotMeasurable, match=r"differences of rank 1 at pooled.*: 2 directions"):
+        placebos(edits, pools, activations, n=1, pairs=1)
+    with pytest.raises(NotMeasurable, match="1 texts of a side cannot be paired"):
+        shuffled(activations[KEY][:1], activations[KEY])
+
+
+def test_what_does_not_fit_is_refused():
+    edits, pools, activations = case()
+    with pytest.raises(LevelheadError, match="0 placebos of 2 edits on 5 pairs each"):
+        placebos(edits, pools, activations, n=0)
+    with pytest.raises(LevelheadError, match=r"no differences at key 2.1"):
+        placebos(edits, {POOLED: pools[POOLED]}, activations)
+    with pytest.raises(LevelheadError, match="no activations at pooled"):
+        placebos(edits, pools, {KEY: activations[KEY]})
+    for wrong in (pools[KEY][:2], [pool[:20] for pool in pools[KEY]], [pools[KEY][0][:0]] * 3, []):
+        with pytest.raises(LevelheadError, match="do not hold the same contrasts and pairs"):
+            placebos(edits, pools | {KEY: wrong}, activations)
+    narrow = {site: [own[:, :7] for own in pool] for site, pool in pools.items()}
+    with pytest.raises(LevelheadError, match="the edit at pooled is 48 wide"):
+        placebos(edits, narrow, activations)
+    broken = [pool.clone() for pool in pools[KEY]]
+    broken[1][3, 3] = float("nan")
+    with pytest.raises(NotMeasurable, match=r"some differences at key 2.1 are not finite"):
+        placebos(edits, pools | {KEY: broken}, activations)

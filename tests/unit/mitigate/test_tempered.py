@@ -1,0 +1,102 @@
+"""Lost confidence: the temperature against a root finder, and what is left beyond it."""
+
+import numpy as np
+import pytest
+import torch
+from rulers import made, model
+from scipy import optimize
+from simulated import JUDGE, Plain, follows, read, triples
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.tempered import Collapse, at_temperature, temperature, tempered
+
+RULER = Strength(top=0.2)
+
+
+def test_the_temperature_makes_the_base_as_unsure_as_the_edit():
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(1, 3, size=(20, 4)), rng.normal(-1, 1, size=(20, 4))
+    wanted = np.abs(after).mean()
+    root = optimize.brentq(lambda t: np.abs(before / t).mean() - wanted, 1e-3, 1e3)
+    found = temperature(follows(before), follows(after))
+    assert found == pytest.approx(root)
+    values = at_temperature(follows(before), found).values
+    torch.testing.assert_close(values, follows(before / root).values)
+    assert float(values.exp().sum(-1).sub(1).abs().max()) < 1e-12
+
+
+def test_gains_are_told_apart():
+    rng = np.random.default_rng(1)
+    odds = triples(rng, 80, 1.0)
+    other = (odds - np.array([1, 0, 0, 1])) / 2 + rng.normal(0, 0.1, size=odds.shape)
+    found = tempered(RULER, follows(odds), follows(other), judge=JUDGE)
+    cooled = odds / found.temperature
+
+    def lean(own):
+        p = 1 / (1 + np.exp(-own))
+        s = np.sort(p[:, 0] - p[:, 1] - p[:, 2] + p[:, 3])
+        return (s[-16:].mean() + s[:16].mean()) / 2
+
+    assert found.confidence == pytest.approx((np.abs(odds).mean(), np.abs(other).mean()))
+    assert found.temperature == pytest.approx(found.confidence[0] / found.confidence[1])
+    assert found.gain.value == pytest.approx(abs(lean(cooled)) - abs(lean(other)))
+    assert found.of_tempering.value == pytest.approx(abs(lean(odds)) - abs(lean(cooled)))
+    assert found.beyond
+    assert found.p is None
+    assert found.verdict.startswith("mitigates beyond lost confidence (temperature ")
+    assert Collapse.from_json(found.to_json()) == found
+
+
+def test_an_edit_that_only_tempers_is_not_beyond_it():
+    odds = triples(np.random.default_rng(2), 80, 1.0, spread=0.7)
+    found = tempered(RULER, follows(odds), follows(odds / 8), judge=JUDGE)
+    assert found.temperature == pytest.approx(8)
+    assert found.gain is None
+    assert found.of_tempering.interval.low > 0
+    assert not found.beyond
+    assert found.verdict == "no mitigation shown beyond lost confidence (temperature 8)"
+    called, gained = [], []
+    for run in range(60):
+        rng = np.random.default_rng([3, run])
+        odds = triples(rng, 80, 1.0, spread=0.7)
+        other = odds / 8 + rng.normal(0, 0.05, size=odds.shape)
+        told = tempered(RULER, follows(odds), follows(other), judge=JUDGE, draws=49)
+        called.append(told.beyond)
+        gained.append(told.of_tempering.interval.low > 0)
+    assert np.mean(called) <= 0.08
+    assert np.mean(gained) >= 0.8
+
+
+def test_placebos_are_tempered_too():
+    rng = np.random.default_rng(4)
+    odds = triples(rng, 80, 1.0)
+    shift = np.array([1, 0, 0, 1])
+    others = [follows(odds / 2 + rng.normal(0, 0.1, size=odds.shape)) for _ in range(19)]
+    real = follows((odds - shift) / 2)
+    found = tempered(RULER, follows(odds), real, others, judge=JUDGE)
+    assert found.p.value == 1 / 20
+    assert found.beyond
+    told = tempered(RULER, follows(odds), real, [*others[2:], real, real], judge=JUDGE)
+    assert told.p.value == 3 / 20
+    assert not told.beyond
+
+
+def test_other_readouts_are_refused():
+    rows = follows(np.ones((3, 4)))
+    with pytest.raises(NotMeasurable, match=r"shape \[3\] are no log-probabilities of two"):
+        temperature(read([1.0, 2.0, 3.0]), rows)
+    with pytest.raises(NotMeasurable, match=r"shape \[2, 1, 2\] are no log-prob"):
+        tempered(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, judge=JUDGE)
+    ruler = made("contrast")  # log-likelihoods and numbers of tokens
+    (found,) = ruler.read(model("contrast"))
+    with pytest.raises(NotMeasurable, match="no log-probabilities of two classes"):
+        tempered(ruler, found, found, judge=JUDGE)
+    with pytest.raises(NotMeasurable, match=r"is 1 before and 0 after the edit"):
+        temperature(rows, follows(np.zeros((3, 4))))
+
+
+def test_a_next_sentence_head_is_understood():
+    ruler, lm = made("strength"), model("strength")
+    (found,) = ruler.read(lm)
+    assert temperature(found, at_temperature(found, 2.0)) == pytest.approx(2.0)

@@ -1,0 +1,80 @@
+"""Readouts of models that were never there, and a ruler that reads them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from levelhead.measure.asked import Item
+from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.measure import Measure
+from levelhead.measure.readouts import Readouts
+from levelhead.measure.reductions import mean
+
+JUDGE = Judge(seed=1, draws=99, permutations=99)
+
+
+def read(values, tag="i", *, units=None, dropped=()):
+    """Readouts of these values, an item a row; some items lost on the way."""
+    values = torch.as_tensor(values, dtype=torch.float64)
+    names = [f"{tag}{i}" for i in range(len(values))]
+    own = names if units is None else [f"{tag}{unit}" for unit in units]
+    items = [Item(name, (), (unit,)) for name, unit in zip(names, own, strict=True)]
+    kept = [i for i, name in enumerate(names) if name not in dropped]
+    return Readouts(
+        tuple(items[i] for i in kept),
+        values[kept],
+        ("units",),
+        tuple((item, "an unknown word") for item in items if item.id in dropped),
+        torch.zeros(0, 0),
+        (),
+        (),
+    )
+
+
+def follows(odds, tag="i", **options):
+    """Readouts of a next-sentence head that has these log-odds `[items, asks]`."""
+    odds = torch.as_tensor(odds, dtype=torch.float64)
+    return read(torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1)), tag, **options)
+
+
+def triples(rng, n, bias, spread=1.5):
+    """Log-odds of n triples and their twins, stereotypes preferred by twice the bias."""
+    odds = rng.normal(1, spread, size=(n, 4))
+    return odds + bias * np.array([1, 0, 0, 1])
+
+
+@dataclass(frozen=True)
+class Plain(Measure):
+    """The mean of what was read."""
+
+    called: str = "plain"
+    parity: float | None = 0.0
+    more: str = "bias"
+    needs: ClassVar = ("masked",)
+
+    @property
+    def aspects(self):
+        return (
+            Aspect(
+                name=self.called,
+                equation="the mean",
+                per_item=lambda readouts: readouts.values,
+                over=mean,
+                unit="points",
+                low=-float("inf"),
+                high=float("inf"),
+                direction="larger: more",
+                comparable="plain",
+                more=self.more,
+                parity=self.parity,
+            ),
+        )
+
+    def asked(self, lm):
+        return ()
+
+    @property
+    def data(self):
+        return {}
