@@ -19,6 +19,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
 from levelhead.locate.headmap import Ablation, By, Part, SplitBy
 from levelhead.measure.table import parsed
+from levelhead.mitigate.settings import Level
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 Count = Annotated[int, Field(ge=1)]
@@ -141,6 +142,34 @@ class Cells(Strict):
     measures: Names
 
 
+class Sweeping(Strict):
+    """Projections in all settings (Dawkins et al. 2024): chosen on dev, reported on test."""
+
+    model: str
+    measures: Names
+    """Of every setting."""
+    gain: str
+    """The measure by which a setting is chosen."""
+    test: str
+    """The same on other items, for the report."""
+    price: str | None = None
+    most: float | None = None
+    """By how much the price may rise."""
+    pairs: str = "gender-en"
+    """A lexicon: its words in neutral frames are what subspaces are fitted on."""
+    n: Count | None = None
+    """Pairs; all by default."""
+    centered: bool = False
+    levels: Annotated[tuple[Level, ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
+    """All by default."""
+    stability: Draws | None = None
+    """Resamples of the pairs."""
+    sizes: Counts | None = None
+    """Numbers of pairs to fit the chosen setting on."""
+    placebos: Annotated[int, Field(ge=200)] | None = None
+    """Of the best setting of every level."""
+
+
 class Plan(Strict):
     """A whole study."""
 
@@ -164,6 +193,7 @@ class Plan(Strict):
     amplify: dict[Key, Amplifying] = Field(default_factory=dict)
     explain: dict[Key, Explained] = Field(default_factory=dict)
     compare: dict[Key, Compared] = Field(default_factory=dict)
+    sweeps: dict[Key, Sweeping] = Field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse names that are not in the study, and measures that are none."""
@@ -174,6 +204,7 @@ class Plan(Strict):
             ("model", set(self.models), [one.of for one in self.children.values()]),
             ("model", models, [name for one in self.cells.values() for name in one.models]),
             ("model", models, [one.model for one in self.maps.values()]),
+            ("model", models, [one.model for one in self.sweeps.values()]),
             ("measure", set(self.measures), self._measures()),
             ("map", set(self.maps), self._maps()),
         ):
@@ -192,6 +223,9 @@ class Plan(Strict):
         named += [name for one in self.lines.values() for name in one.measures]
         named += [one.price for one in self.amplify.values()]
         named += [one.measure for one in self.maps.values()]
+        for sweep in self.sweeps.values():
+            named += [*sweep.measures, sweep.gain, sweep.test]
+            named += [sweep.price] if sweep.price is not None else []
         return named + [one.quick for one in self.maps.values() if one.quick is not None]
 
     def _maps(self) -> list[str]:

@@ -22,6 +22,7 @@ from levelhead.mitigate.amplify import Amplified, amplify
 from levelhead.mitigate.children import Child, cda, dropout
 from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
 from levelhead.models.continue_training import Schooling
+from levelhead.study.projecting import sweeping
 from levelhead.study.work import Work, told_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def steps(work: Work) -> Iterator[tuple[str, Callable[[], Record]]]:
             yield f"{kind}.{name}", lambda make=make, name=name: make(work, name)  # type: ignore[misc]
             if kind == "explain":
                 yield f"example.{name}", lambda name=name: exampled_of(work, name)  # type: ignore[misc]
+    for name, sweep in plan.sweeps.items():
+        yield from sweeping(work, name, sweep)
 
 
 def _of_map(work: Work, name: str, row: Located) -> Iterator[tuple[str, Callable[[], Record]]]:

@@ -17,7 +17,11 @@ from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated, Spread
 from levelhead.mitigate.amplify import Amplified
 from levelhead.mitigate.children import Child
+from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.study.projecting import Handful, Stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -229,6 +233,63 @@ def _child(one: Child) -> Iterator[dict[str, Any]]:
         yield {"name": one.how, "what": what, "value": getattr(one, what)}
 
 
+def _swept(one: Swept) -> Iterator[dict[str, Any]]:
+    yield _of("base", one.base, one.measure)
+    for setting in one.settings:
+        yield {"name": setting.name, "what": one.measure, "value": setting.value, "unit": one.unit}
+        if setting.change is not None:
+            yield _of(setting.name, setting.change)
+
+
+def _choice(one: Choice) -> Iterator[dict[str, Any]]:
+    name = one.chosen or "none"
+    for estimate in (one.on_dev, one.corrected, one.on_test, one.change, one.price):
+        if estimate is not None:
+            yield _of(name, estimate)
+    for agreement in one.agreement:
+        for estimate in (agreement.overlap, agreement.spearman, agreement.kendall):
+            if estimate is not None:
+                yield _of(f"top {agreement.share:.0%} on dev", estimate)
+    for point in one.front.points if one.front else ():
+        told = {"value": point.share, "n": one.front.draws if one.front else None}
+        yield {"name": point.name, "what": "share of resamples on the front", **told}
+
+
+def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
+    own = one.judged
+    yield _of(one.setting, own.gain)
+    told = {"n": len(own.placebos), **_p(own.p)}
+    yield {"name": one.setting, "what": "placebos, 95%", "value": own.quantile, **told}
+    yield {"name": one.setting, "what": "mitigates", "value": int(own.mitigates)}
+    for estimate in (own.significant, own.significant_gains):
+        yield _of("placebos", estimate)
+    yield {"name": "placebos", "what": "as many at right angles", "value": one.matched.effective}
+    if one.collapse is not None:
+        found = one.collapse
+        yield {"name": one.setting, "what": "temperature", "value": found.temperature}
+        if found.gain is not None:
+            yield _of(one.setting, found.gain) | _p(found.p)
+        yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
+
+
+def _stable(one: Stable) -> Iterator[dict[str, Any]]:
+    for site in one.sites:
+        name = " ".join(str(part) for part in site.site if part is not None)
+        for estimate in (site.share, site.cosine, site.angle):
+            yield _of(name, estimate)
+        for size in site.by_size:
+            yield _of(f"{name}, {size.pairs} pairs", size.cosine)
+
+
+def _handful(one: Handful) -> Iterator[dict[str, Any]]:
+    yield _of("base", one.base, one.measure)
+    for size in one.sizes:
+        name = f"{one.setting}, {size.pairs} pairs"
+        yield {"name": name, "what": one.measure, "value": size.value}
+        if size.change is not None:
+            yield _of(name, size.change)
+
+
 def _nothing(one: Inconclusive | Example) -> Iterator[dict[str, Any]]:
     yield from ()
 
@@ -248,4 +309,9 @@ ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     CounterStereotype: _counterstereotype,
     MapComparison: _compared,
     Child: _child,
+    Swept: _swept,
+    Choice: _choice,
+    Placeboed: _placeboed,
+    Stable: _stable,
+    Handful: _handful,
 }

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from levelhead.locate.variants import Variants
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
+    from levelhead.mitigate.subspace import Subspace
     from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
     from levelhead.study.schema import Plan
 
 WORK = "levelhead.study.run:run"
@@ -52,6 +54,8 @@ class Work:
     on_event: Callable[[Event], None]
     cancel: threading.Event | None
     done: dict[str, Record] = field(default_factory=dict)
+    fitted: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
+    """Subspaces, by what they were fitted on."""
     _models: dict[str, LM] = field(default_factory=dict)
 
     @property

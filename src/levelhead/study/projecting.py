@@ -1,0 +1,215 @@
+"""The steps of a study that sweeps projections (Dawkins et al. 2024, inside the model)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Record
+from levelhead.data.paired import paired, pairs_hash
+from levelhead.measure.readouts import model_key
+from levelhead.mitigate.choose import Choice, choose
+from levelhead.mitigate.levels import edits_of, has_sent, sites_of, subspaces
+from levelhead.mitigate.placeboed import Placeboed, placeboed
+from levelhead.mitigate.said import Said, best
+from levelhead.mitigate.settings import LEVELS, Setting, grid
+from levelhead.mitigate.stability import Stability, stability
+from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.study.work import told_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from levelhead.data.paired import TextPair
+    from levelhead.mitigate.subspace import Subspace
+    from levelhead.models.lm import LM
+    from levelhead.models.sites import Site
+    from levelhead.study.schema import Sweeping
+    from levelhead.study.work import Work
+
+
+class Stable(Record):
+    """How sure the subspaces are."""
+
+    sites: Annotated[tuple[Stability, ...], Field(min_length=1)]
+
+
+class OfPairs(Record):
+    """The chosen setting fitted on so many pairs."""
+
+    pairs: Annotated[int, Field(ge=1)]
+    value: float
+    change: Estimate | None = None
+
+
+class Handful(Record):
+    """What a setting changes against the number of pairs it was fitted on."""
+
+    setting: str
+    measure: str
+    base: Estimate
+    sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
+
+
+def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """The steps of one sweep."""
+    if row.stability:
+        yield f"stability.{name}", lambda: stability_of(work, name)
+    for one in row.measures:
+        yield f"sweep.{name}.{one}", lambda one=one: swept_of(work, name, one)  # type: ignore[misc]
+    yield f"choice.{name}", lambda: chosen_of(work, name)
+    if row.sizes:
+        yield f"pairs.{name}", lambda: sized_of(work, name)
+    if row.placebos:
+        lm = work.model(row.model)
+        for level in LEVELS:
+            if level != "sent" or has_sent(lm):
+                yield f"placebo.{name}.{level}", lambda level=level: placeboed_of(work, name, level)  # type: ignore[misc]
+
+
+def stability_of(work: Work, name: str) -> Stable:
+    """The subspaces, fitted on other pairs that might have been drawn."""
+    row = work.plan.sweeps[name]
+    lm, pairs = work.model(row.model), _pairs(row)
+    parts = sites_of(lm)
+    sites = [site for part, own in parts.items() if part != "attn" for site in own]
+
+    def make() -> Stable:
+        told = {"draws": row.stability, "seed": work.plan.seed}
+        return Stable(sites=stability(lm, pairs, sites, **told))  # type: ignore[arg-type]
+
+    return work.kept(Stable, {"row": _told(work, row), "draws": row.stability}, make)
+
+
+def swept_of(work: Work, name: str, measure: str) -> Swept:
+    """One measure of all settings."""
+    row, own = work.plan.sweeps[name], work.measure(measure)
+
+    def make() -> Swept:
+        return swept(*_said(work, row, measure), judge=work.judge)
+
+    return work.kept(Swept, {"row": _told(work, row), "measure": told_of(own)}, make)
+
+
+def chosen_of(work: Work, name: str) -> Choice:
+    """The best setting on dev, reported on test."""
+    row = work.plan.sweeps[name]
+    measures = [work.measure(one) for one in (row.gain, row.test, *_some(row.price))]
+    told = {
+        "row": _told(work, row),
+        "most": row.most,
+        "measures": [told_of(one) for one in measures],
+    }
+
+    def make() -> Choice:
+        dev, test = (_said(work, row, one)[0] for one in (row.gain, row.test))
+        price = _priced(work, row, dev)
+        return choose(dev, test, price=price, most=row.most, judge=work.judge)
+
+    return work.kept(Choice, told, make)
+
+
+def sized_of(work: Work, name: str) -> Handful:
+    """The chosen setting, fitted on fewer pairs."""
+    row, choice = work.plan.sweeps[name], work.done[f"choice.{name}"]
+    if not isinstance(choice, Choice) or choice.chosen is None:
+        raise NotMeasurable("no setting was chosen", mend="see why in the step before")
+    setting = Setting.named(choice.chosen)
+    told = {"row": _told(work, row), "setting": setting.name, "sizes": list(row.sizes or ())}
+
+    def make() -> Handful:
+        lm, measure = work.model(row.model), work.measure(row.test)
+        sets = {}
+        for size in row.sizes or ():
+            fitted = subspaces(lm, paired(row.pairs, n=size, seed=work.plan.seed))
+            sets[str(size)] = edits_of(lm, setting, fitted)
+        found, _ = said(lm, measure, sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+        result = swept(found, judge=work.judge)
+        sizes = tuple(
+            OfPairs(pairs=int(one.name), value=one.value, change=one.change)
+            for one in result.settings
+        )
+        base = result.base
+        return Handful(setting=setting.name, measure=measure.name, base=base, sizes=sizes)
+
+    return work.kept(Handful, told | {"measure": told_of(work.measure(row.test))}, make)
+
+
+def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
+    """The best setting of a level on dev, judged on test by placebos."""
+    row = work.plan.sweeps[name]
+    measures = [work.measure(one) for one in (row.gain, row.test)]
+    told = {"row": _told(work, row), "level": level, "placebos": row.placebos}
+
+    def make() -> Placeboed:
+        lm = work.model(row.model)
+        dev, _ = _said(work, row, row.gain)
+        own = {one: dev.settings[one] for one in dev.settings if Setting.named(one).level == level}
+        chosen = best(Said(dev.measure, dev.base, own))
+        if chosen is None:
+            raise NotMeasurable(
+                f"no setting of {level} gains on dev", mend="there is none to judge"
+            )
+        edits = edits_of(lm, Setting.named(chosen), _subspaces(work, row))
+        return placeboed(
+            lm,
+            measures[1],
+            edits,
+            _pairs(row),
+            setting=chosen,
+            n=row.placebos or 200,
+            judge=work.judge,
+            cancel=work.cancel,
+            **work.how,  # type: ignore[arg-type]
+        )
+
+    return work.kept(Placeboed, told | {"measures": [told_of(one) for one in measures]}, make)
+
+
+def _said(work: Work, row: Sweeping, measure: str) -> tuple[Said, tuple[str, ...]]:
+    lm = work.model(row.model)
+    sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in _settings(lm, row)}
+    return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+
+
+def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:
+    """What settings cost; one that the price cannot see costs nothing by it."""
+    if row.price is None:
+        return None
+    price, behind = _said(work, row, row.price)
+    every = {**price.settings, **dict.fromkeys(behind, price.base)}
+    return Said(price.measure, price.base, {name: every[name] for name in dev.settings})
+
+
+def _settings(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
+    every = grid(sent=has_sent(lm))
+    return tuple(one for one in every if row.levels is None or one.level in row.levels)
+
+
+def _subspaces(work: Work, row: Sweeping) -> dict[Site, Subspace]:
+    """Fitted once a run, on activations of the model as it is."""
+    key = f"{row.model} {row.pairs} {row.n} {row.centered}"
+    if key not in work.fitted:
+        lm = work.model(row.model)
+        work.fitted[key] = subspaces(lm, _pairs(row), centered=row.centered)
+    return work.fitted[key]
+
+
+def _pairs(row: Sweeping) -> tuple[TextPair, ...]:
+    return paired(row.pairs, n=row.n)
+
+
+def _told(work: Work, row: Sweeping) -> dict[str, object]:
+    """All that the edits of a sweep depend on."""
+    return {
+        "model": model_key(work.model(row.model)),
+        "pairs": pairs_hash(_pairs(row)),
+        "levels": row.levels,
+        "centered": row.centered,
+    }
+
+
+def _some(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)

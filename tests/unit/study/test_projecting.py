@@ -1,0 +1,108 @@
+"""A sweep of projections on a tiny model: every step, resumed to the same bytes."""
+
+import contrasts
+import pytest
+from rulers import made, model, triples
+
+from levelhead.core.errors import UnknownName
+from levelhead.measure.strength import Strength
+from levelhead.mitigate import placeboed as room
+from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.settings import LEVELS, grid
+from levelhead.mitigate.swept import Swept
+from levelhead.study import projecting
+from levelhead.study.projecting import Handful, Stable
+from levelhead.study.run import run
+from levelhead.study.schema import Plan
+from levelhead.study.table import Inconclusive
+from levelhead.study.work import Work
+
+SWEEP = {
+    "model": "tiny",
+    "measures": ["dev", "seat"],
+    "gain": "dev",
+    "test": "test",
+    "price": "seat",
+    "stability": 99,
+    "sizes": [8, 16],
+    "placebos": 200,
+}
+PLAN = {
+    "format": "levelhead-study-1",
+    "name": "tiny",
+    "draws": 99,
+    "permutations": 99,
+    "models": {"tiny": {"path": "tiny"}},
+    "measures": {"dev": "strength", "test": "strength", "seat": "seat"},
+}
+
+
+def plan(**changes):
+    return Plan.model_validate(PLAN | {"sweeps": {"all": SWEEP | changes}})
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Measures, pairs and the model in the words of the zoo."""
+    every = triples(24)
+    rulers = {
+        "dev": Strength(triples=every[:12], top=0.3),
+        "test": Strength(triples=every[12:], top=0.3),
+        "seat": made("seat"),
+    }
+    monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
+    monkeypatch.setattr(Work, "model", lambda self, name: model("strength"))
+    monkeypatch.setattr(projecting, "paired", lambda name, n=None, seed=0: contrasts.texts()[:n])
+    monkeypatch.setattr(room, "placebo_pairs", lambda contrast: contrasts.texts()[4:])
+
+
+def contents(folder):
+    files = [folder / "table.csv", *sorted((folder / "results").iterdir())]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def test_every_step_of_a_sweep(tiny, tmp_path):
+    # A price that says which way is worse is wanted: SEAT is none.
+    found = run(plan(price=None), tmp_path)
+    assert list(found) == [
+        *("stability.all", "sweep.all.dev", "sweep.all.seat", "choice.all", "pairs.all"),
+        *(f"placebo.all.{level}" for level in LEVELS),
+    ]
+    assert isinstance(found["stability.all"], Stable)
+    strength, seat = found["sweep.all.dev"], found["sweep.all.seat"]
+    assert isinstance(strength, Swept)
+    assert [one.name for one in strength.settings] == [one.name for one in grid()]
+    assert not strength.behind
+    for one in strength.settings:
+        assert one.change.value == pytest.approx(one.value - strength.base.value)
+    # SEAT reads words, not the first token nor the classifier's input.
+    assert isinstance(seat, Swept)
+    assert set(seat.behind) == {one.name for one in grid() if one.level in ("sent", "last")}
+    assert len(seat.settings) == 64
+    choice = found["choice.all"]
+    assert isinstance(choice, Choice)
+    if choice.chosen is not None:
+        assert isinstance(found["pairs.all"], Handful)
+        assert [one.pairs for one in found["pairs.all"].sizes] == [8, 16]
+    judged = [found[f"placebo.all.{level}"] for level in LEVELS]
+    assert any(isinstance(one, Placeboed) for one in judged)
+    for level, one in zip(LEVELS, judged, strict=True):
+        if isinstance(one, Placeboed):
+            assert one.setting.startswith(level)
+            assert len(one.judged.placebos) == 200
+            assert one.matched.variance < 1e-2
+        else:
+            assert isinstance(one, Inconclusive)
+    before = contents(tmp_path)
+    (tmp_path / "table.csv").unlink()
+    run(plan(price=None), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_names_of_a_sweep_are_checked():
+    for wrong in ({"model": "other"}, {"gain": "other"}, {"price": "other"}):
+        with pytest.raises(UnknownName):
+            plan(**wrong).check()
+    with pytest.raises(ValueError, match="greater than or equal to 200"):
+        plan(placebos=20)
