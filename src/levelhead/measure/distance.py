@@ -1,6 +1,6 @@
 """Distance: are unrelated sentences judged alike after a context and after its twin?
 
-Dawkins, Nejadgholi and Lo 2024, Eq. 3, on twin triples, against placebo twins.
+Dawkins et al. 2024, Eq. 3, on twin triples, against placebo twins.
 """
 
 from __future__ import annotations

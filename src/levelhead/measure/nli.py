@@ -1,6 +1,6 @@
 """Inference about occupations: that a nurse bought a coat does not say that a woman did.
 
-Dev et al. 2020 (net, fraction and threshold neutral); Dawkins, Nejadgholi and Lo 2024, section 3.3
+Dev et al. 2020 (net, fraction and threshold neutral); Dawkins et al. 2024, section 3
 and Eq. 4: fairness is accuracy times parity, and says nothing without its two factors.
 """
 

@@ -1,6 +1,6 @@
 """Strength, and a likelihood contrast in its place: is the stereotype preferred, less so in twins?
 
-Dawkins, Nejadgholi and Lo 2024, Eq. 2, on twin triples.
+Dawkins et al. 2024, Eq. 2, on twin triples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Twin triples: a context, what may follow it, and the same with the genders exchanged.
 
-Dawkins, Nejadgholi and Lo 2024, section 3, on the enhanced StereoSet. A twin exchanges the genders,
+Dawkins et al. 2024, section 2, on the enhanced StereoSet. A twin exchanges the genders,
 so the label flips with it: the twin of a stereotype is an anti-stereotype.
 """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
 from levelhead.data.paired import placebo_pairs
 from levelhead.mitigate.judged import LEAST, Judged, judged
@@ -123,11 +123,17 @@ def _activations(
     asks = (ask for item in measure.asked(lm)[0].items for ask in item.asks)
     texts = sorted({part for ask in asks for part in ask if isinstance(part, str)})
     rng = np.random.default_rng(seed)
-    chosen = [texts[i] for i in sorted(rng.permutation(len(texts))[:TEXTS])]
-    spans = []
-    for one in lm.tokens.encode(chosen):
+    chosen, spans = [], []
+    for i in rng.permutation(len(texts)):
+        try:
+            (one,) = lm.tokens.encode([texts[i]])
+        except LevelheadError:  # a blank to be filled is no running text
+            continue
         words = one.words()
+        chosen.append(texts[i])
         spans.append(one.offsets[words[rng.integers(len(words))]])
+        if len(chosen) == TEXTS:
+            break
     # An edit of all tokens takes away what single tokens vary in, not what their means do.
     at: dict[Site, At] = {
         site: "word" if at_by_default(lm, site) == "mean" else at_by_default(lm, site)

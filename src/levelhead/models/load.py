@@ -16,6 +16,7 @@ import transformers
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.anatomy import Anatomy, layers_of
 from levelhead.models.checkpoints import WANTED, Checkpoint
+from levelhead.models.edit_files import TEXT as EDITS
 from levelhead.models.edit_files import load_edits
 from levelhead.models.edits import Edit
 from levelhead.models.families import ModelClass, family
@@ -65,6 +66,11 @@ def load(
     if device is not None and device_map is not None:
         raise LevelheadError("both device and device_map are given", mend="give one of them")
     folder, commit = _folder(os.fspath(name), revision, allow_pickle=allow_pickle)
+    if edit is None and (folder / EDITS).exists():
+        raise LevelheadError(
+            f"{name} holds the weights of a base beside the edits that belong to them",
+            mend=f"give edit={str(name)!r}, or edit=() for the base alone",
+        )
     checkpoint = Checkpoint.inspect(folder, allow_pickle=allow_pickle)
     family(checkpoint.model_type)  # an unknown architecture is refused before weights are read
     model, model_class = _model(checkpoint, getattr(torch, precision), device, device_map)

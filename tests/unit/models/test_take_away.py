@@ -239,10 +239,20 @@ def test_the_weights_are_the_base_s_and_levelhead_reads_the_folder(tmp_path):
     base = load(zoo.folder(*BERT))
     lm = base.edited(projection(base, Site("block_out", 1)))
     folder = saved(lm, tmp_path)
-    assert torch.equal(load(folder).embed([TEXT]), base.embed([TEXT]))
+    assert torch.equal(load(folder, edit=()).embed([TEXT]), base.embed([TEXT]))
     assert torch.equal(load(folder, edit=folder).embed([TEXT]), lm.embed([TEXT]))
     assert load(folder, edit=folder).edits == lm.edits
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_base_beside_its_edits_is_not_loaded_for_the_edited_one(tmp_path):
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    edit = HeadScale([Site("head_out", 1, 1)], 0)
+    lm.edited(edit).save_pretrained(tmp_path / "out", with_edit_file=True)
+    with pytest.raises(LevelheadError, match="the weights of a base beside the edits") as refused:
+        load(tmp_path / "out")
+    assert "edit=" in refused.value.mend
+    assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
 
 
 def test_nothing_is_not_taken_away(tmp_path):

@@ -1,8 +1,9 @@
-"""What the studies of Yang et al. 2025 found on real weights: docs/real-heads.md.
+"""What studies found on real weights, as tables of a page: docs/real-heads.md, docs/projections.md.
 
-    python tools/heads_results.py RUN [RUN ...] [--write]
+    python tools/study_results.py PAGE RUN [RUN ...] [--write]
 
-Every RUN is a folder that `levelhead study papers/yang2025/*.toml -o RUN` wrote.
+Every RUN is a folder that `levelhead study STUDY.toml -o RUN` wrote. --write writes the tables into
+the page, below its marker; what stands above is written by hand.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from levelhead.core.files import write_atomic
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.table import Inconclusive
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "real-heads.md"
-MARK = "<!-- tools/heads_results.py writes below this line -->\n"
+MARK = "<!-- tools/study_results.py writes below this line -->\n"
 
 
 def number(text: str) -> str:
@@ -90,13 +89,16 @@ def run_text(folder: Path) -> str:
 def main() -> None:
     """Print the page, or write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     text = "\n".join(f"## {folder.name}\n\n{run_text(folder)}" for folder in given.runs)
     if given.write:
-        head, _, _ = PAGE.read_text().partition(MARK)
-        write_atomic(str(PAGE), (head + MARK + "\n" + text).encode())
+        head, mark, _ = given.page.read_text().partition(MARK)
+        if not mark:
+            parser.error(f"{given.page} has no line {MARK.strip()}")
+        write_atomic(str(given.page), (head + MARK + "\n" + text).encode())
     else:
         print(text)
 
