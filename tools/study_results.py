@@ -82,6 +82,8 @@ def run_text(folder: Path) -> str:
             parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
             continue
         own = [row for row in rows if row["step"] == step]
+        if not own:  # a picture
+            continue
         parts.append(f"### {step}\n\n{table(own)}")
     return "\n".join(parts)
 

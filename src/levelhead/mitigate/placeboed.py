@@ -53,6 +53,7 @@ def placeboed(
     pairs: Sequence[TextPair],
     *,
     setting: str,
+    others: Sequence[Sequence[TextPair]] | None = None,
     n: int = LEAST,
     least: int = LEAST,
     judge: Judge,
@@ -69,6 +70,8 @@ def placeboed(
         edits: a setting's.
         pairs: that they were fitted on; their texts are paired anew within each side.
         setting: its name.
+        others: pairs with other contrasts, for the placebos; by default tense, number and two words
+            of one group, in English.
         n: placebos.
         least: placebos below which nothing is judged.
         judge: seed, resamples and level.
@@ -78,10 +81,10 @@ def placeboed(
         cancel: set it to stop.
     """
     sites = [edit.site for edit in edits]
-    held = _activations(lm, measure, sites, judge.seed)
-    pools = contrasts(lm, pairs, sites, seed=judge.seed)
-    others = placebos(edits, pools, held, n=n, seed=judge.seed)
-    sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(others)}
+    held = activations_of(lm, measure, sites, judge.seed)
+    pools = contrasts(lm, pairs, sites, others=others, seed=judge.seed)
+    made = placebos(edits, pools, held, n=n, seed=judge.seed)
+    sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(made)}
     told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
     found, behind = said(lm, measure, sets, **told)  # type: ignore[arg-type]
     if behind:
@@ -98,17 +101,22 @@ def placeboed(
         setting=setting,
         judged=judged(measure, found.base, edited, rest, judge=judge, least=least),
         collapse=collapse,
-        matched=matched(edits, others, held),
+        matched=matched(edits, made, held),
     )
 
 
 def contrasts(
-    lm: LM, pairs: Sequence[TextPair], sites: Sequence[Site], *, seed: int = 0
+    lm: LM,
+    pairs: Sequence[TextPair],
+    sites: Sequence[Site],
+    *,
+    others: Sequence[Sequence[TextPair]] | None = None,
+    seed: int = 0,
 ) -> dict[Site, tuple[torch.Tensor, ...]]:
-    """For every site the differences of tense, of number, within a group, and within a side."""
+    """For every site the differences of other contrasts, and of texts of the same side."""
     found: dict[Site, list[torch.Tensor]] = {site: [] for site in sites}
-    for contrast in CONTRASTS:
-        own, _ = readable(lm, placebo_pairs(contrast))
+    for each in [placebo_pairs(one) for one in CONTRASTS] if others is None else others:
+        own, _ = readable(lm, each)
         for site, (first, second) in both_sides(lm, own, sites).items():
             found[site].append(first - second)
     for site, sides in both_sides(lm, readable(lm, pairs)[0], sites).items():
@@ -116,7 +124,7 @@ def contrasts(
     return {site: tuple(pools) for site, pools in found.items()}
 
 
-def _activations(
+def activations_of(
     lm: LM, measure: Measure, sites: Sequence[Site], seed: int
 ) -> dict[Site, torch.Tensor]:
     """What sites hold of the measure's own texts: at the tokens that are edited, one a text."""

@@ -1,0 +1,40 @@
+from levelhead.calibrate.contrasts import EACH, MARKED, OTHERS, paired, placebo_pairs
+from levelhead.calibrate.language import Language
+
+LANGUAGE = Language(1.0)
+
+
+def check(pairs):
+    vocabulary = set(LANGUAGE.vocabulary)
+    for pair in pairs:
+        words = []
+        for text, (start, end) in zip((pair.first, pair.second), pair.spans, strict=True):
+            words.append(text[start:end])
+            assert set(text.split()) <= vocabulary
+        assert pair.unit == "/".join(words)
+        (a, b), (c, d) = pair.spans
+        rest = pair.first[:a] + pair.first[b:], pair.second[:c] + pair.second[d:]
+        assert rest[0] == rest[1]
+    assert len({pair.id for pair in pairs}) == len(pairs)
+
+
+def test_pairs_differ_in_the_word_of_the_group_alone():
+    found = paired(LANGUAGE)
+    check(found)
+    marks = {slot: list(zip(*LANGUAGE.marks[slot], strict=True)) for slot in MARKED}
+    assert {pair.unit for pair in found} == {
+        "/".join(own) for rows in marks.values() for own in rows
+    }
+    assert len(found) == EACH * sum(map(len, marks.values()))
+    assert paired(LANGUAGE) == found
+    assert paired(LANGUAGE, seed=1) != found
+
+
+def test_placebos_differ_in_a_word_of_no_group():
+    found = placebo_pairs(LANGUAGE)
+    assert len(found) == len(OTHERS)
+    for slot, pairs in zip(OTHERS, found, strict=True):
+        check(pairs)
+        assert {word for pair in pairs for word in pair.unit.split("/")} <= set(
+            LANGUAGE.neutral[slot]
+        )

@@ -1,0 +1,45 @@
+import pytest
+import torch
+from rulers import JUDGE, made, model
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.sites import Site
+
+
+def sets(lm):
+    first = torch.zeros(1, lm.anatomy.width)
+    first[0, 0] = 1.0
+    behind = Projection(Site("pooled"), first)
+    return {
+        "mask": (HeadScale([Site("head_out", 1, 0)], 0),),
+        "behind": (behind,),
+        "both": (HeadScale([Site("head_out", 0, 1)], 2), behind),
+    }
+
+
+def test_changes_are_those_of_each_model_by_itself():
+    lm, ruler = model("strength"), made("strength")
+    found = swept(*said(lm, ruler, sets(lm)), judge=JUDGE)
+    assert Swept.from_json(found.to_json()) == found
+    assert [one.name for one in found.settings] == list(sets(lm))
+    assert found.behind == ()
+    base = ruler(lm, judge=JUDGE)
+    assert found.base.value == pytest.approx(base.value, abs=1e-5)
+    for name, edits in sets(lm).items():
+        alone = ruler(lm.edited(*edits), judge=JUDGE)
+        one = found.of(name)
+        assert one.value == pytest.approx(alone.value, abs=1e-5)
+        assert one.change.value == pytest.approx(alone.value - base.value, abs=1e-5)
+        assert one.change.interval.low <= one.change.value <= one.change.interval.high
+
+
+def test_what_cannot_change_a_measure_has_no_change():
+    lm, ruler = model("strength"), made("seat")
+    every = {name: own for name, own in sets(lm).items() if name != "both"}
+    found = swept(*said(lm, ruler, every), judge=JUDGE)
+    assert found.behind == ("behind",)
+    assert found.of("behind") is None
+    with pytest.raises(NotMeasurable, match="no setting acts before what seat reads"):
+        swept(*said(lm, ruler, {"behind": every["behind"]}), judge=JUDGE)

@@ -1,0 +1,116 @@
+"""Projections where the truth is known: what is called mitigation with and without a planted bias.
+
+    python tools/mitigated.py FOLDER [--quick]
+
+At rho 1 (groups and targets always agree) the projection must lower Strength and SEAT's difference
+of means by more than placebos of it do. At rho 0 there is nothing to lower: labels are dealt anew,
+every deal as true as the first, and the share of deals in which the same projection is called
+mitigation is counted. FOLDER keeps what was found, so that the work goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from levelhead.calibrate.contrasts import paired, placebo_pairs
+from levelhead.calibrate.organisms import organism
+from levelhead.core.files import write_atomic
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.judged import judged
+from levelhead.mitigate.levels import project
+from levelhead.mitigate.placebo import matched, placebos
+from levelhead.mitigate.placeboed import activations_of, contrasts
+from levelhead.mitigate.swept import said
+
+SETTING = "penultimate 0,0,0,0,0"
+"""Hard and of one dimension, at every level from the penultimate layer on."""
+PLANTED = range(5)
+NULL = range(4)
+DEALS = 50
+JUDGE = Judge(draws=199, permutations=199)
+
+
+def prepared(rho: float, seed: int, store: str):
+    """A model, its projection and 200 placebos of it."""
+    one = organism("bert", rho, seed=seed)
+    lm, pairs = one.lm(), paired(one.language)
+    edits = project(lm, SETTING, pairs)
+    sites = [edit.site for edit in edits]
+    rulers = one.rulers()
+    held = activations_of(lm, rulers.strength, sites, 0)
+    pools = contrasts(lm, pairs, sites, others=placebo_pairs(one.language))
+    others = placebos(edits, pools, held, n=200)
+    sets = {"edit": edits} | {str(i): own for i, own in enumerate(others)}
+    return one, lm, sets, matched(edits, others, held)
+
+
+def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
+    """What one ruler says of the edit and its placebos."""
+    found, _ = said(lm, ruler, sets, store=store)
+    edited, *rest = found.settings.values()
+    one = judged(ruler, found.base, edited, rest, judge=JUDGE, aspect=aspect)
+    return {
+        "gain": one.gain.value,
+        "interval": [one.gain.interval.low, one.gain.interval.high],
+        "quantile": one.quantile,
+        "p": one.p.value,
+        "mitigates": one.mitigates,
+        "significant placebos": one.significant.value,
+    }
+
+
+def planted(seed: int, store: str) -> dict:
+    """What is found where there is something."""
+    one, lm, sets, match = prepared(1.0, seed, store)
+    rulers = one.rulers()
+    seat = replace(rulers, quota=5).seat
+    return {
+        "strength": of(lm, replace(rulers.strength, top=1.0), sets, store),
+        "seat": of(lm, seat, sets, store, "difference of means"),
+        "effective placebos": match.effective,
+    }
+
+
+def null(seed: int, store: str, deals: int) -> dict:
+    """How often something is found where there is nothing."""
+    one, lm, sets, match = prepared(0.0, seed, store)
+    calls = []
+    for labels in range(deals):
+        ruler = replace(one.rulers(labels=labels).strength, top=1.0)
+        calls.append(of(lm, ruler, sets, store)["mitigates"])
+    return {"deals": deals, "called": sum(calls), "effective placebos": match.effective}
+
+
+def main() -> None:
+    """Find what is missing, and print it all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="One model of each, ten deals.")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    store = str(given.folder / "store")
+    deals = 10 if given.quick else DEALS
+    found: dict[str, list[dict]] = {"planted": [], "null": []}
+    for kind, seeds in (("planted", PLANTED), ("null", NULL)):
+        for seed in list(seeds)[:1] if given.quick else seeds:
+            path = given.folder / f"{kind}-{seed}.json"
+            if not path.exists():
+                told = planted(seed, store) if kind == "planted" else null(seed, store, deals)
+                write_atomic(str(path), json.dumps(told).encode())
+            found[kind].append(json.loads(path.read_bytes()))
+            print(path.name, json.dumps(found[kind][-1]), flush=True)
+    called = sum(one["called"] for one in found["null"])
+    total = sum(one["deals"] for one in found["null"])
+    interval = proportion_interval(called, total)
+    for ruler in ("strength", "seat"):
+        hits = sum(one[ruler]["mitigates"] for one in found["planted"])
+        print(f"rho 1, {ruler}: called mitigation in {hits} of {len(found['planted'])} models")
+    print(f"rho 0: called in {called} of {total} deals [{interval.low:.1%}, {interval.high:.1%}]")
+
+
+if __name__ == "__main__":
+    main()
