@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from levelhead.calibrate.contrasts import paired
 from levelhead.calibrate.learned import Skill, learned
 from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
 from levelhead.core.errors import NotMeasurable
 from levelhead.locate.find import locate
+from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.run import run
+from levelhead.mitigate.levels import project
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
@@ -18,10 +21,13 @@ if TYPE_CHECKING:
     from levelhead.core.results import Measurement
     from levelhead.locate.headmap import HeadMap
     from levelhead.measure.aspects import Judge
+    from levelhead.measure.compare import Comparison
 
 RHOS = (0.0, 1.0)
 KNOWN_HEAD = (1, 2)
 """(layer, head) of the third model's only head that sees group words, counted from 0."""
+PRICED = 60
+"""Sentences on which the price of an edit is measured."""
 FOUND = 0.01
 """A p-value, corrected for the rulers of a run, at which a ruler counts as having found it."""
 
@@ -93,6 +99,34 @@ def located(
     heads = locate(lm, ruler, exact="all", judge=judge)
     tell("locating", 1, 1)
     return heads, Site("head_out", *KNOWN_HEAD)
+
+
+def mitigated(
+    grown: Grown,
+    *,
+    judge: Judge | None = None,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> tuple[Comparison, ...]:
+    """Take the groups' direction out of a model, and measure what that buys and what it costs.
+
+    A projection from the last layer but one onwards (Dawkins et al. 2024), fitted on sentences that
+    differ in the group's word; how the rulers move, and how well the model still predicts text.
+
+    Args:
+        grown: one of the demo's models.
+        judge: seed, resamples and level of the statistics.
+        tell: is told what is being done, and how far it is.
+    """
+    one = grown.organism
+    lm, rulers = one.lm(), one.rulers()
+    edited = lm.edited(*project(lm, "penultimate", paired(one.language), weighted=False))
+    price = (Perplexity if lm.is_causal else PseudoPerplexity)(texts=rulers.corpus, limit=PRICED)
+    bias = rulers.strength if "next_sentence" in lm.heads else rulers.contrast
+    wanted = (bias, rulers.seat, price)
+    tell("mitigating", 0, len(wanted))
+    found = run(edited, list(wanted), against=lm, judge=judge).comparisons
+    tell("mitigating", len(wanted), len(wanted))
+    return found
 
 
 def _p(one: Measurement) -> float:

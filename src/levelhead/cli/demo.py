@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from levelhead.calibrate.demo import Grown
     from levelhead.locate.headmap import HeadMap
+    from levelhead.measure.compare import Comparison
     from levelhead.models.sites import Site
 
 
@@ -25,19 +26,33 @@ def demo(
 ) -> None:
     """Grow a small model twice, without and with a planted bias, and measure both.
 
-    A third one has a single head that sees group words; its heads are located.
+    The biased one is edited, and measured again: what that buys and what it costs. A third one has
+    a single head that sees group words; its heads are located.
 
     The text is made here, so its bias is known: at rho 0 group words and occupations, traits and
     likings are independent, at rho 1 they always agree. Models are kept in the cache.
     """
     from levelhead.calibrate.demo import demo as run
-    from levelhead.calibrate.demo import located
+    from levelhead.calibrate.demo import located, mitigated
 
     with steps() as tell:
         found = run(architecture, seed=seed, tell=tell)
+        compared = mitigated(found[-1], tell=tell)
         heads, planted = located(seed=seed, tell=tell)
     _show(found)
+    _show_edited(found[-1], compared)
     _show_heads(heads, planted)
+
+
+def _show_edited(grown: Grown, compared: Sequence[Comparison]) -> None:
+    """What a projection of the biased model buys and costs."""
+    rho = grown.organism.language.rho
+    typer.echo(
+        f"\nrho {rho:g}, edited: the direction in which sentences of the two groups differ is taken\n"
+        "out, from the last layer but one onwards; the last row is its price:"
+    )
+    for one in compared:
+        typer.echo(f"  {one}")
 
 
 def _show_heads(heads: HeadMap, planted: Site) -> None:

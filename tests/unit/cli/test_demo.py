@@ -21,6 +21,10 @@ def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none():
     assert "rho 1: 4 of 4 rulers tell it from parity" in told
     assert told.count("at best") == 6
     assert told.count("is kept in") == 2
+    # The biased one edited: less of both, at a price that is told.
+    edited = told[told.index("rho 1, edited") :].splitlines()[2:5]
+    assert [line.split(":")[0].strip() for line in edited] == ["strength", "seat", "pppl"]
+    assert all(": lower" in line for line in edited[:2])
 
 
 def test_an_unknown_architecture_is_exit_3():
