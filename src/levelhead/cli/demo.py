@@ -48,8 +48,8 @@ def _show_edited(grown: Grown, compared: Sequence[Comparison]) -> None:
     """What a projection of the biased model buys and costs."""
     rho = grown.organism.language.rho
     typer.echo(
-        f"\nrho {rho:g}, edited: the direction in which sentences of the two groups differ is taken\n"
-        "out, from the last layer but one onwards; the last row is its price:"
+        f"\nrho {rho:g}, edited: the direction in which sentences of the two groups differ\n"
+        "is taken out, from the last layer but one onwards; the last row is its price:"
     )
     for one in compared:
         typer.echo(f"  {one}")

@@ -12,18 +12,28 @@ from levelhead.locate.controls import Control
 from levelhead.locate.describe import Description
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated
+from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.front import Front
+from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.report.choice import chosen
 from levelhead.report.compared import compared
 from levelhead.report.controls import controlled
 from levelhead.report.counterstereotype import counterstereotyped
 from levelhead.report.described import described
 from levelhead.report.example import exampled
+from levelhead.report.front import fronted
+from levelhead.report.handful import handful, stable
 from levelhead.report.heads import heat_map
+from levelhead.report.placebos import placeboed
 from levelhead.report.ranked import ranked
 from levelhead.report.repeated import repeated
 from levelhead.report.save import save
 from levelhead.report.spread import distribution, distributions
+from levelhead.report.swept import swept
 from levelhead.report.targeted import gain_and_price, lined, lines, masked
+from levelhead.study.projecting import Handful, Stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHARTS",
     "chart",
+    "chosen",
     "compared",
     "controlled",
     "counterstereotyped",
@@ -40,14 +51,19 @@ __all__ = [
     "distribution",
     "distributions",
     "exampled",
+    "fronted",
     "gain_and_price",
+    "handful",
     "heat_map",
     "lined",
     "lines",
     "masked",
+    "placeboed",
     "ranked",
     "repeated",
     "save",
+    "stable",
+    "swept",
 ]
 
 CHARTS: dict[type, Callable[..., ChartType]] = {
@@ -60,6 +76,12 @@ CHARTS: dict[type, Callable[..., ChartType]] = {
     Example: exampled,
     Targeted: masked,
     Lines: lined,
+    Swept: swept,
+    Front: fronted,
+    Choice: chosen,
+    Placeboed: placeboed,
+    Stable: stable,
+    Handful: handful,
 }
 """One row a kind of result."""
 

@@ -14,6 +14,7 @@ from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.headmap import HeadMap
+from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.targeted import Lines
 from levelhead.report.charts import (
     CHARTS,
@@ -23,6 +24,7 @@ from levelhead.report.charts import (
     lined,
     ranked,
 )
+from levelhead.report.choice import drawable
 from levelhead.report.save import save
 from levelhead.study.table import Inconclusive, Row, rows
 
@@ -80,7 +82,7 @@ def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
     place.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, ChartType] = {}
     for name, result in results.items():
-        if type(result) not in CHARTS:
+        if type(result) not in CHARTS or not _has_picture(result):
             continue
         drawn[name] = _drawn(result)
         if isinstance(result, HeadMap) and result.heads:
@@ -95,6 +97,11 @@ def draw(results: Mapping[str, Record], folder: str | Path) -> tuple[str, ...]:
         for kind in ("svg", "png"):
             save(figure, str(place / f"{name}.{kind}"))
     return tuple(drawn)
+
+
+def _has_picture(result: Record) -> bool:
+    """A choice of nothing, without a price, has none; the page tells it in words."""
+    return not isinstance(result, Choice) or drawable(result)
 
 
 def _drawn(result: Record) -> ChartType:

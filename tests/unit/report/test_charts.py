@@ -13,6 +13,14 @@ from maps import (
     repeated_splits,
     targeted,
 )
+from sweeps import (
+    choice_of,
+    front_of,
+    handful_of,
+    placebo_judged,
+    stable_sites,
+    swept_settings,
+)
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts import CHARTS, MAPS, chart, save
@@ -27,6 +35,12 @@ RESULTS = [
     example_of(),
     targeted(),
     masked_lines(),
+    swept_settings(levels=("sent", "last")),
+    front_of(10),
+    choice_of(),
+    placebo_judged(),
+    stable_sites(),
+    handful_of(),
 ]
 
 
@@ -58,6 +72,7 @@ def test_what_has_no_chart():
     with pytest.raises(LevelheadError) as error:
         chart(estimate("x", 1.0))
     assert str(error.value) == (
-        "there is no chart of a Estimate\n  mend: charts are drawn of: Control, CounterStereotype, "
-        "Description, Example, HeadMap, Lines, MapComparison, Repeated, Targeted"
+        "there is no chart of a Estimate\n  mend: charts are drawn of: Choice, Control, "
+        "CounterStereotype, Description, Example, Front, Handful, HeadMap, Lines, MapComparison, "
+        "Placeboed, Repeated, Stable, Swept, Targeted"
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from maps import head_map
+from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_settings
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.study import Paper, Printed, beside, draw, read_printed
@@ -47,6 +48,23 @@ def test_every_result_with_a_chart_is_drawn(tmp_path):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     page = beside({}, None, tmp_path, title="x", figures=figures).read_text()
     assert page.count("<img") == len(figures)
+
+
+def test_a_sweep_of_projections_is_drawn(tmp_path):
+    results = {
+        "stability.nsp": stable_sites(),
+        "sweep.nsp.strength": swept_settings(levels=("sent", "last")),
+        "sweep.nsp.pppl": Inconclusive(what="nothing acts before", mend="another level"),
+        "choice.nsp": choice_of(),
+        "choice.none": choice_of(priced=False, chosen=False),
+        "pairs.nsp": handful_of(),
+        "placebo.nsp.sent": placebo_judged(),
+    }
+    figures = draw(results, tmp_path)
+    assert set(figures) == set(results) - {"sweep.nsp.pppl", "choice.none"}
+    page = beside(results, None, tmp_path, title="x", figures=figures).read_text()
+    for name in figures:
+        assert f'src="figures/{name}.svg"' in page
 
 
 def test_what_the_paper_prints_is_read():
