@@ -7,6 +7,7 @@ from maps import head_map
 from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_settings
 
 from levelhead.core.errors import LevelheadError
+from levelhead.mitigate.settings import grid
 from levelhead.report.study import Paper, Printed, beside, draw, read_printed
 from levelhead.study.table import Inconclusive, rows
 
@@ -70,5 +71,8 @@ def test_a_sweep_of_projections_is_drawn(tmp_path):
 def test_what_the_paper_prints_is_read():
     found = read_printed(ROOT / "papers" / "yang2025" / "printed.toml")
     assert found.tables[0].rows[1] == ("top 3", "1.21", "4.16")
+    strength = read_printed(ROOT / "papers" / "dawkins2024" / "printed.toml").tables[0]
+    assert strength.ours == "sweep.nsp.strength"
+    assert {one.name for one in grid()} <= {row[0] for row in strength.rows}
     with pytest.raises(LevelheadError, match="cannot read"):
         read_printed(ROOT / "nowhere.toml")
