@@ -1,0 +1,188 @@
+"""Results of a sweep of projections that were made up, for charts and tables."""
+
+import numpy as np
+from maps import provenance
+
+from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.front import Front, Point, undominated
+from levelhead.mitigate.judged import Judged
+from levelhead.mitigate.placebo import Matched
+from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.settings import grid
+from levelhead.mitigate.stability import SIZES, OfSize, Stability
+from levelhead.mitigate.swept import Swept, SweptSetting
+from levelhead.mitigate.tempered import Collapse
+from levelhead.study.projecting import Handful, OfPairs, Stable
+
+DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
+UNIT = "difference of probabilities"
+
+
+def found(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
+    told = None
+    if p is not None:
+        corrected = {"adjusted": min(1.0, 3 * p), "correction": "romano-wolf", "family": family}
+        told = PValue(
+            value=p,
+            method="made up",
+            alternative="two-sided",
+            draws=199,
+            **(corrected if family else {}),
+        )
+    return Estimate(
+        name=name,
+        value=value,
+        interval=Interval(low=value - reach, high=value + reach, level=0.95, method="made up"),
+        parity=0.0,
+        p=told,
+        n=n,
+        unit=unit,
+    )
+
+
+def effect(setting, rng):
+    """Deeper edits and hard ones change more, by and large."""
+    steps = [setting.step(part) for part in setting.parts]
+    hard = np.mean([0.4 if step.weighted else 1.0 for step in steps])
+    return DEPTH[setting.level] * hard * 0.07 + 0.008 * rng.standard_normal()
+
+
+def swept_settings(*, levels=tuple(DEPTH), behind=(), idle=(), sent=True):
+    rng = np.random.default_rng(0)
+    rows = []
+    for one in grid(sent=sent):
+        change, reach = -effect(one, rng), 0.015 + 0.02 * rng.random()
+        if one.level not in levels or one.name in behind:
+            continue
+        p = 0.005 if abs(change) > reach else 0.2
+        own = None if one.name in idle else found("change", change, reach, p=p, family=74)
+        value = 0.139 if own is None else 0.139 + change
+        rows.append(SweptSetting(name=one.name, value=value, change=own))
+    base = found("strength", 0.139, 0.04).model_copy(update={"parity": 0.16})
+    settings, behind = tuple(rows), tuple(behind)
+    return Swept(measure="strength", unit=UNIT, base=base, settings=settings, behind=behind)
+
+
+def front_of(count=74):
+    rng = np.random.default_rng(1)
+    settings = grid()[:count]
+    gains = np.array([0.0, *(effect(one, rng) - 0.05 for one in settings)])
+    costs = 1.2 * np.abs(gains) * (0.6 + rng.random(len(gains))) + 0.004 * rng.random(len(gains))
+    costs[0] = 0.0
+    on = undominated(gains, costs)
+    points = [Point(name="base", on_front=bool(on[0]), share=0.98)]
+    points += [
+        Point(
+            name=one.name,
+            gain=found("gain", float(gain), 0.02),
+            price=found("price", float(cost), 0.01, unit="nats"),
+            on_front=bool(held),
+            share=0.71 if held else 0.05,
+        )
+        for one, gain, cost, held in zip(settings, gains[1:], costs[1:], on[1:], strict=True)
+    ]
+    return Front(points=tuple(points), draws=199)
+
+
+def choice_of(*, priced=True, chosen=True):
+    own = front_of()
+    best = max(own.points[1:], key=lambda point: point.gain.value)
+    told = {"settings": 74, "considered": 74, "front": own if priced else None}
+    if not chosen:
+        return Choice(chosen=None, notes=("no setting within the price gains anything",), **told)
+    return Choice(
+        chosen=best.name,
+        picked=0.21,
+        on_dev=found("gain on dev", best.gain.value),
+        corrected=found("gain of the best on items left out", best.gain.value - 0.02, 0.025),
+        optimism=0.02,
+        on_test=found("gain on test", best.gain.value - 0.03, 0.015, p=0.02, n=749),
+        price=best.price if priced else None,
+        notes=() if priced else ("no price was asked: what the edit costs is not known",),
+        **told,
+    )
+
+
+def placebo_judged(gain=0.05, *, count=200, reach=0.02, spread=0.012, collapse=True):
+    rng = np.random.default_rng(2)
+    placebos = (0.004 + spread * rng.standard_normal(count)).tolist()
+    quantile = float(np.quantile(placebos, 0.95, method="higher"))
+    p = (sum(own >= gain for own in placebos) + 1) / (count + 1)
+    beyond = gain > quantile
+    judged = Judged(
+        measure="strength",
+        gain=found("gain of strength", gain, reach, p=0.005, family=1, n=749),
+        placebos=tuple(placebos),
+        quantile=quantile,
+        p=PValue(value=p, method="placebo edits", alternative="greater", draws=count),
+        beyond_placebos=beyond,
+        mitigates=beyond and gain > reach,
+        significant=found("an effect", 0.31, 0.06, n=count, unit=""),
+        significant_gains=found("a gain", 0.22, 0.05, n=count, unit=""),
+    )
+    tempered = Collapse(
+        measure="strength",
+        confidence=(2.58, 1.9),
+        temperature=1.36,
+        of_tempering=found("gain of tempering", 0.3 * gain, reach / 2),
+        gain=found("gain beyond confidence", 0.7 * gain, reach),
+        p=PValue(value=0.03, method="placebo edits", alternative="greater", draws=count),
+        beyond=True,
+    )
+    return Placeboed(
+        setting="penultimate 0,0,1,1,1",
+        judged=judged,
+        collapse=tempered if collapse else None,
+        matched=Matched(placebos=count, variance=1e-4, real=0.31, effective=7.2),
+    )
+
+
+def stable_sites():
+    sites = []
+    for i, site in enumerate(
+        (("block_out", 10, None), ("block_out", 11, None), ("pooled", 0, None))
+    ):
+        by_size = []
+        for size in SIZES:
+            middle = 1 - (0.3 + 0.15 * i) / size**0.6
+            told = Estimate(
+                name="cosine",
+                value=middle,
+                interval=Interval(
+                    low=middle - 0.5 * (1 - middle) - 0.02,
+                    high=min(1.0, middle + 0.4 * (1 - middle)),
+                    level=0.95,
+                    method="range of resamples, made up",
+                ),
+                n=500,
+            )
+            share = found("share", 0.35 + 0.1 * i + 0.4 / size**0.5, 0.1 / size**0.2, unit="")
+            by_size.append(OfSize(pairs=size, cosine=told, share=share))
+        sites.append(
+            Stability(
+                site=site,
+                at="first" if i else "word",
+                dims=2,
+                share=found("share", 0.4 + 0.1 * i, 0.05, unit=""),
+                cosine=found("cosine", 0.985 - 0.02 * i, 0.01, unit=""),
+                angle=found("angle", 9.0 + i, 3.0, unit="degrees"),
+                by_size=tuple(by_size),
+                n=500,
+                words=44,
+                dropped=(),
+                provenance=provenance(),
+            )
+        )
+    return Stable(sites=tuple(sites))
+
+
+def handful_of(*, idle=()):
+    rows = []
+    for size in SIZES:
+        change = -0.13 * (1 - 0.7 / size**0.5)
+        own = None if size in idle else found("change of strength", change, 0.02, p=0.005)
+        value = 0.165 if own is None else 0.165 + change
+        rows.append(OfPairs(pairs=size, value=value, change=own))
+    base = found("strength", 0.165, 0.03)
+    return Handful(setting="last 1,0,0", measure="strength", base=base, sizes=tuple(rows))
