@@ -168,6 +168,43 @@ def test_what_a_model_answers_does_not_depend_on_the_others():
     assert torch.equal(sweep(lm, reading, sets[::-1]), whole.flip(0))
 
 
+def test_what_is_pooled_is_reached_by_the_first_token():
+    lm = load(zoo.folder("bert", "BertModel"))
+    reading = asks.states(lm, TEXTS, [Site("pooled")], SPANS, None)
+    inner = Projection(Site("block_out", 0), direction(lm.anatomy.width, 1, 0))
+    outer = Projection(
+        Site("block_out", LAYERS - 1), direction(lm.anatomy.width, 1, 1), tokens="first"
+    )
+    assert can_act(reading, lm, (outer,))
+    compared(lm, reading, [(inner,), (inner, outer), (outer,)])
+
+
+def test_what_lies_below_the_edit_is_not_reached():
+    lm = model("bert", "next_sentence")
+    reading = asks.states(lm, TEXTS, [Site("block_out", 0), Site("key", 1, 0)], SPANS, None)
+    above = HeadScale([Site("head_out", 1, 0)], 0)
+    assert not can_act(reading, lm, (above,))
+    assert can_act(reading, lm, (HeadScale([Site("head_out", 0, 0)], 0),))
+    with pytest.raises(NothingTouched, match="acts behind all that is read"):
+        lm.edited(above).run(reading)
+    # Told not to refuse, it gives what the model as it is says.
+    assert torch.equal(sweep(lm, reading, [(above,)], refuse=False)[0], lm.run(reading))
+
+
+def test_offloaded_weights_are_not_taken_for_weights(tmp_path):
+    """On meta they hold whatever lies in memory."""
+    folder = zoo.folder("bert", "BertForPreTraining")
+    parts = {"bert.embeddings": "cpu", "bert.encoder": "disk", "bert.pooler": "cpu", "cls": "cpu"}
+    lm = load(folder, device_map=parts)
+    whole = load(folder)
+    reading = asks.follows(lm, PAIRS)
+    assert not suffices(lm.anatomy, reading.readout)
+    sets = nested(whole)
+    torch.testing.assert_close(
+        sweep(lm, reading, sets), sweep(whole, reading, sets), rtol=0, atol=1e-5
+    )
+
+
 def test_an_edit_behind_all_that_is_read_is_refused():
     lm = model("bert", "next_sentence")
     reading = asks.states(lm, TEXTS, [], SPANS, None)
@@ -179,5 +216,7 @@ def test_an_edit_behind_all_that_is_read_is_refused():
         assert not can_act(reading, lm, (edit,))
         with pytest.raises(NothingTouched, match="acts behind all that is read"):
             sweep(lm, reading, [(edit,)])
+        with pytest.raises(NothingTouched, match="acts behind all that is read"):
+            lm.edited(edit).run(reading)
     with pytest.raises(Exception, match="there is no edit set to ask"):
         sweep(lm, reading, [])

@@ -30,15 +30,16 @@ def erasure(lm, site, **options):
 
 
 def everywhere(lm):
+    first = "all" if lm.is_causal else "first"
     yield HeadScale([Site("head_out", 0, 0), Site("head_out", 1, 2)], 0.3)
     for stream in BY_HEAD:
         yield projection(lm, Site(stream, 1, 1), weights=torch.tensor([1, 0.4]))
         yield erasure(lm, Site(stream, 1))
-        yield projection(lm, Site(stream, 2), tokens="first")
-    yield projection(lm, Site("embeddings"), tokens="first")
+        yield projection(lm, Site(stream, 2), tokens=first)
+    yield projection(lm, Site("embeddings"), tokens=first)
     yield projection(lm, Site("mlp_out", 1))
     for layer in range(3):
-        yield erasure(lm, Site("block_out", layer), tokens="first" if layer == 2 else "all")
+        yield erasure(lm, Site("block_out", layer), tokens=first if layer == 2 else "all")
         yield projection(lm, Site("block_out", layer))
 
 

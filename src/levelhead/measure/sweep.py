@@ -73,6 +73,8 @@ def read_each(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
+    if threads < 1:
+        raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
     models = {edits: lm.edited(*edits) for edits in _acting(lm, asked, edit_sets)}
     plans = {edits: planned(model, asked, threads, work=WORK) for edits, model in models.items()}
     keys = {model_key(model): edits for edits, model in models.items()}
@@ -126,7 +128,8 @@ class Together:
             if question is None:
                 values = [np.zeros((0, 0))] * len(units)
             elif isinstance(question, Question):
-                found = sweep(self.lm, question.reading, edit_sets)
+                # What acts on no question of this shard acts on one of another.
+                found = sweep(self.lm, question.reading, edit_sets, refuse=False)
                 values = [question.joined(one).numpy() for one in found]
             else:  # what is written next depends on what was written: nothing is shared
                 answered = (question.answered(self.lm.edited(*edits)) for edits in edit_sets)

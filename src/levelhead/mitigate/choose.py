@@ -180,12 +180,13 @@ def _corrected(
     about a third of the units are left out, and a distance from parity grows with noise.
     """
     effects = found.effects()
+    # The base, last, gains nothing: it is picked where nothing gains, as by the whole choice.
     drawn = np.where(cheap, effects.draws, -np.inf)
-    picked = drawn.argmax(axis=1)
+    picked = np.where(drawn.max(axis=1) > 0, drawn.argmax(axis=1), -1)
     rows = np.arange(len(picked))
     left = found.left[rows, 0] - found.left[rows, 1 + picked]
     (factor,) = found.design.factors
-    value, error = float(left.mean()), float(effects.errors[picked].mean())
+    value, error = float(left.mean()), float(effects.errors[picked[picked >= 0]].mean())
     reach = float(stats.t.ppf((1 + found.level) / 2, factor.df)) * error
     estimate = Estimate(
         name=f"gain of the best of {int(cheap.sum())} on items left out",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LEAST = 200
 """Placebos, unless fewer are asked for."""
+SAME = 0.95
+"""A correlation, item by item, from which placebos do what the edit does."""
 
 
 class Judged(Record):
@@ -47,8 +49,10 @@ class Judged(Record):
     p: PValue
     """That a placebo gains as much: (b + 1) / (m + 1)."""
     beyond_placebos: bool
+    alike: float
+    """The median correlation, item by item, of what a placebo changes with what the edit does."""
     mitigates: bool
-    """Beyond the placebos, and the interval of the gain lies above 0."""
+    """Beyond the placebos, these do not do the same, and the interval of the gain lies above 0."""
     significant: Estimate
     """The share of placebos that an ordinary paired test calls an effect, either way."""
     significant_gains: Estimate
@@ -62,6 +66,9 @@ class Judged(Record):
         told = f"{len(self.placebos)} placebos, p {self.p.value:.3g}"
         if self.mitigates:
             return f"mitigates: gains more than placebos do ({told})"
+        if self.beyond_placebos and self.alike >= SAME:
+            same = f"correlation {self.alike:.2f}, item by item"
+            return f"not shown to mitigate: placebos do what the edit does ({same}; {told})"
         if self.beyond_placebos:
             return f"gains more than placebos do ({told}), and not shown for other items than these"
         return f"not shown to mitigate: placebos gain as much ({told})"
@@ -108,6 +115,7 @@ def judged(
     quantile = float(np.quantile(gains.values, judge.level, method="higher"))
     beyond = gain.value > max(quantile, 0.0) and p.value <= 1 - judge.level + 1e-12
     shares, notes = _called(gains, judge.level)
+    alike = _alike([formula.per_item(each).detach().numpy() for each in readouts])
     return Judged(
         measure=measure.name,
         gain=gain,
@@ -116,7 +124,8 @@ def judged(
         quantile=quantile,
         p=p,
         beyond_placebos=beyond,
-        mitigates=beyond and gain.interval.low > 0,
+        alike=alike,
+        mitigates=beyond and alike < SAME and gain.interval.low > 0,
         significant=shares[0],
         significant_gains=shares[1],
         dropped=dropped,
@@ -150,6 +159,16 @@ def among(value: float, placebos: Sequence[float] | NDArray[np.float64]) -> PVal
         alternative="greater",
         draws=len(placebos),
     )
+
+
+def _alike(items: Sequence[NDArray[np.float64]]) -> float:
+    """How far placebos change the same items in the same way as the edit."""
+    base, edited, *placebos = (own.reshape(len(own), -1).mean(axis=1) for own in items)
+    changes = np.stack([edited - base, *(own - base for own in placebos)])
+    moved = changes[1:][changes[1:].std(axis=1) > 0]
+    if not len(moved) or not changes[0].std() > 0:
+        return 0.0
+    return float(np.median([np.corrcoef(changes[0], own)[0, 1] for own in moved]))
 
 
 def _change(found: Effects, name: str, unit: str) -> Estimate | None:

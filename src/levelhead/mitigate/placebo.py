@@ -1,13 +1,15 @@
 """Placebo edits: as much taken out of the same sites, along directions not of the groups.
 
 A placebo has the site, tokens, rank and weights of a real edit, and every one of its directions has
-the variance of the real one's, so it takes as much away. Its directions come from differences of
-pairs that have another contrast (tense, number, two names of one group) or of texts paired within
-their side (`shuffled`). They are turned, within the plane of the direction and a principal
+the variance of the real one's, so it takes as much away. Its directions are drawn from those in
+which texts differ for other reasons: sums, with random weights, of the differences of pairs that
+have another contrast (tense, number, two names of one group) and of texts paired within their side
+(`shuffled`), every contrast counting alike. So placebos are drawn independently of each other,
+however few the contrasts. They are turned, within the plane of the direction and a principal
 direction of the site's activations, until the variances agree: away from those of high variance, or
-towards one. Nothing keeps them away from the real directions: where other contrasts share these, an
-edit is not of the groups alone, which is what a placebo is to show. An edit is judged by what many
-placebos gain (mitigate/judged.py).
+towards one. Nothing keeps them away from the real directions: where other differences share these,
+an edit is not of the groups alone, which is what a placebo is to show. An edit is judged by what
+many placebos gain (mitigate/judged.py).
 """
 
 from __future__ import annotations
@@ -28,10 +30,6 @@ if TYPE_CHECKING:
     from levelhead.models.edits import Projection
     from levelhead.models.sites import Site
 
-PAIRS = 5
-"""Pairs a placebo is fitted on: fitted on resamples of all pairs of a contrast, 200 placebos would
-be all but one direction."""
-
 
 class Matched(Record):
     """How well placebos match the edit they stand for, and how many they are."""
@@ -43,8 +41,8 @@ class Matched(Record):
     """The largest |cosine| of a placebo's direction with one of the real edit."""
     effective: Annotated[float, Field(ge=1)]
     """How many placebos at right angles would be as various, at the site where they are least so:
-    m^2 / the sum of the squared cosines of all pairs of first directions. Near the number of
-    contrasts, each contrast is but one placebo, asked often."""
+    m^2 / the sum of the squared cosines of all pairs of first directions. Near 1, nothing else at
+    this site varies as much as the edit's direction, and its placebos are all the same."""
 
 
 def shuffled(first: torch.Tensor, second: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
@@ -82,12 +80,8 @@ def placebos(
     *,
     n: int = 200,
     seed: int = 0,
-    pairs: int = PAIRS,
 ) -> tuple[tuple[Projection, ...], ...]:
-    """Placebos of a set of edits, one set of edits each.
-
-    Placebo i takes contrast i modulo their number and some of its pairs, drawn with replacement:
-    the same contrast and pairs at every site.
+    """Placebos of a set of edits, one set of edits each; the same weights of pairs at every site.
 
     Args:
         edits: the real ones.
@@ -98,25 +92,33 @@ def placebos(
             direction, which nothing else can match.
         n: how many.
         seed: another seed, other placebos.
-        pairs: how many pairs each is fitted on.
     """
-    if not edits or n < 1 or pairs < 1:
+    if not edits or n < 1:
         raise LevelheadError(
-            f"{n} placebos of {len(edits)} edits on {pairs} pairs each",
-            mend="give an edit, and at least one placebo and pair",
+            f"{n} placebos of {len(edits)} edits", mend="give an edit, and at least one placebo"
         )
     _check(edits, pools, activations)
     places = [Place.of(edit, activations[edit.site]) for edit in edits]
-    sizes = [len(pool) for pool in pools[edits[0].site]]
+    every = {edit.site: _alike(pools[edit.site]) for edit in edits}
+    dims = max(len(edit.weights) for edit in edits)
     found = []
     for number in range(n):
-        contrast = number % len(sizes)
         rng = np.random.default_rng([seed, number])
-        rows = torch.from_numpy(rng.choice(sizes[contrast], pairs))
+        weights = torch.from_numpy(rng.normal(size=(dims, len(every[edits[0].site]))))
         found.append(
-            tuple(place.placebo(pools[place.edit.site][contrast][rows], rng) for place in places)
+            tuple(place.placebo(weights @ every[place.edit.site], rng) for place in places)
         )
     return tuple(found)
+
+
+def _alike(pools: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All differences of a site, every contrast with as large a sum of squares."""
+    sizes = [pool.double().norm() for pool in pools]
+    if not all(float(size) > 0 for size in sizes):
+        raise NotMeasurable(
+            "the pairs of a contrast do not differ at all", mend="give pairs that the model reads"
+        )
+    return torch.cat([pool.double() / size for pool, size in zip(pools, sizes, strict=True)])
 
 
 def matched(

@@ -13,7 +13,7 @@ from levelhead.mitigate.judged import LEAST, Judged, judged
 from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
 from levelhead.mitigate.subspace import activations, at_by_default, both_sides, readable
 from levelhead.mitigate.swept import said
-from levelhead.mitigate.tempered import Collapse, tempered
+from levelhead.mitigate.tempered import Collapse, of_two_classes, tempered
 
 if TYPE_CHECKING:
     import threading
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from levelhead.engine.events import Event
     from levelhead.measure.aspects import Judge
     from levelhead.measure.measure import Measure
-    from levelhead.mitigate.subspace import At
     from levelhead.models.edits import Projection
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
@@ -44,6 +43,14 @@ class Placeboed(Record):
     collapse: Collapse | None = None
     """What is left beyond lost confidence; None of measures that are not of two classes."""
     matched: Matched
+    """On texts that the placebos were not matched on."""
+
+    @property
+    def verdict(self) -> str:
+        """In words: what a gain is, if it is one."""
+        if self.judged.mitigates and self.collapse is not None and not self.collapse.beyond:
+            return f"the gain is not more than lost confidence; {self.collapse.verdict}"
+        return self.judged.verdict
 
 
 def placeboed(
@@ -82,8 +89,9 @@ def placeboed(
     """
     sites = [edit.site for edit in edits]
     held = activations_of(lm, measure, sites, judge.seed)
+    matching, kept = ({site: rows[half::2] for site, rows in held.items()} for half in (0, 1))
     pools = contrasts(lm, pairs, sites, others=others, seed=judge.seed)
-    made = placebos(edits, pools, held, n=n, seed=judge.seed)
+    made = placebos(edits, pools, matching, n=n, seed=judge.seed)
     sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(made)}
     told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
     found, behind = said(lm, measure, sets, **told)  # type: ignore[arg-type]
@@ -93,15 +101,14 @@ def placeboed(
             mend="judge it by a measure that it can change",
         )
     edited, *rest = found.settings.values()
-    try:
+    collapse = None
+    if of_two_classes(found.base):
         collapse = tempered(measure, found.base, edited, rest, judge=judge)
-    except NotMeasurable:
-        collapse = None
     return Placeboed(
         setting=setting,
         judged=judged(measure, found.base, edited, rest, judge=judge, least=least),
         collapse=collapse,
-        matched=matched(edits, made, held),
+        matched=matched(edits, made, kept),
     )
 
 
@@ -127,24 +134,42 @@ def contrasts(
 def activations_of(
     lm: LM, measure: Measure, sites: Sequence[Site], seed: int
 ) -> dict[Site, torch.Tensor]:
-    """What sites hold of the measure's own texts: at the tokens that are edited, one a text."""
-    asks = (ask for item in measure.asked(lm)[0].items for ask in item.asks)
-    texts = sorted({part for ask in asks for part in ask if isinstance(part, str)})
+    """What sites hold of the measure's own texts, at the tokens that are edited.
+
+    The first token, and what a classifier is given, of the questions as they are asked; elsewhere a
+    random word of every text: an edit of all tokens takes away what single tokens vary in, not what
+    their means do.
+    """
     rng = np.random.default_rng(seed)
+    asks = [ask for item in measure.asked(lm)[0].items for ask in item.asks]
+    by_word = [site for site in sites if at_by_default(lm, site) == "mean"]
+    first = [site for site in sites if site not in by_word]
+    found: dict[Site, torch.Tensor] = {}
+    if first:
+        whole = sorted({tuple(part for part in ask if isinstance(part, str)) for ask in asks})
+        some = [whole[i] for i in sorted(rng.permutation(len(whole))[:TEXTS])]
+        texts = [own[0] if len(own) == 1 else own for own in some]
+        found |= lm.read(texts, first, pooling="first")
+    if by_word:
+        own = sorted({part for ask in asks for part in ask if isinstance(part, str)})
+        chosen, spans = _words(lm, own, rng)
+        found |= activations(lm, chosen, spans, by_word, at="word")
+    return {site: found[site].double() for site in sites}
+
+
+def _words(
+    lm: LM, texts: Sequence[str], rng: np.random.Generator
+) -> tuple[list[str], list[tuple[int, int]]]:
+    """Some texts and a word of each; those with a blank to be filled are no running text."""
     chosen, spans = [], []
     for i in rng.permutation(len(texts)):
         try:
             (one,) = lm.tokens.encode([texts[i]])
-        except LevelheadError:  # a blank to be filled is no running text
+        except LevelheadError:
             continue
         words = one.words()
         chosen.append(texts[i])
         spans.append(one.offsets[words[rng.integers(len(words))]])
         if len(chosen) == TEXTS:
             break
-    # An edit of all tokens takes away what single tokens vary in, not what their means do.
-    at: dict[Site, At] = {
-        site: "word" if at_by_default(lm, site) == "mean" else at_by_default(lm, site)
-        for site in sites
-    }
-    return activations(lm, chosen, spans, sites, at=at)
+    return chosen, spans

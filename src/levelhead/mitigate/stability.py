@@ -108,10 +108,10 @@ def stability(
         seed: of the resamples; all sites are judged on the same.
     """
     kept, dropped = readable(lm, pairs)
-    if any(size < dims for size in sizes):
+    if any(size < dims + centered for size in sizes):
         raise LevelheadError(
             f"{min(sizes)} pairs cannot span {dims} dimensions",
-            mend=f"take sizes of at least {dims}",
+            mend=f"take sizes of at least {dims + centered}",
         )
     units = [pair.unit for pair in kept]
     settings = {"dims": dims, "centered": centered, "draws": draws, "level": level}

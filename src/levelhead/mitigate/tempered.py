@@ -139,13 +139,20 @@ def _beyond(measure: Measure, formula: Aspect, base: Readouts, edited: Readouts)
     return before - after
 
 
+def of_two_classes(readouts: Readouts) -> bool:
+    """Whether readouts are log-probabilities of two classes: others have no temperature."""
+    values = readouts.values.detach()
+    if values.dim() != 3 or values.shape[2] != 2:
+        return False
+    miss = (torch.logsumexp(values, dim=2).exp() - 1).abs().max()
+    return float(miss) <= SUMS_TO_ONE
+
+
 def _log_odds(readouts: Readouts) -> torch.Tensor:
     """`[items, asks]` of the first class; anything but two classes is refused."""
     values = readouts.values.detach()
-    if values.dim() == 3 and values.shape[2] == 2:
-        miss = (torch.logsumexp(values, dim=2).exp() - 1).abs().max()
-        if float(miss) <= SUMS_TO_ONE:
-            return values[..., 0] - values[..., 1]
+    if of_two_classes(readouts):
+        return values[..., 0] - values[..., 1]
     raise NotMeasurable(
         f"readouts of shape {list(values.shape)} are no log-probabilities of two classes",
         mend="a temperature needs a measure that asks whether sentences follow, such as strength "

@@ -42,6 +42,8 @@ def suffices(anatomy: Anatomy, readout: Readout) -> bool:
         and bool(anatomy.cls.reads_first)
         and anatomy.family.keys_of_input
         and anatomy.model.config._attn_implementation == "sdpa"
+        # Offloaded weights are in memory only while their own module runs.
+        and not any(parameter.is_meta for parameter in anatomy.blocks[-1].parameters())
     )
 
 

@@ -40,8 +40,11 @@ class Origin(NamedTuple):
     model: int
     """Which model in memory."""
     rows: tuple[tuple[int, ...], ...]
+    types: tuple[tuple[int, ...] | None, ...]
     edits: tuple[str, ...]
     """Hashes of the edits that acted below, in order."""
+    alone: bool
+    """Whether only the first token's output is there."""
 
 
 class Prefix(NamedTuple):
@@ -68,6 +71,8 @@ class Passage:
     anatomy: Anatomy
     rows: tuple[tuple[int, ...], ...]
     """The token ids of the batch, without padding."""
+    types: tuple[tuple[int, ...] | None, ...] = ()
+    """Their token types, where the model has any."""
     edits: tuple[Edit, ...] = ()
     gates: Mapping[Stream, torch.Tensor] = field(default_factory=dict)
     """Factors `[layers, heads]`, or `[batch, layers, heads]`, for a stream; after the edits."""
@@ -95,7 +100,13 @@ class Passage:
 
     def origin(self, layer: int) -> Origin:
         """What a layer's input is made of in this forward."""
-        return Origin(id(self.anatomy.model), self.rows, acting_below(self.edits, layer))
+        return Origin(
+            id(self.anatomy.model),
+            self.rows,
+            self.types,
+            acting_below(self.edits, layer),
+            self.memory is not None and layer >= self.anatomy.layers,
+        )
 
     @cached_property
     def wanted(self) -> dict[Where, list[tuple[Edit, Site]]]:
@@ -177,6 +188,11 @@ def acting_below(edits: tuple[Edit, ...], layer: int) -> tuple[str, ...]:
 @contextmanager
 def instrumented(passage: Passage) -> Iterator[Passage]:
     """Install the hooks of a passage for one forward, and remove them whatever happens."""
+    if passage.anatomy.model.training:
+        raise LevelheadError(
+            "the model is in training mode: its dropout would change every answer",
+            mend="call .eval() on it first",
+        )
     _check_gates(passage)
     _check_start(passage)
     with ExitStack() as stack:

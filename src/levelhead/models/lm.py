@@ -20,6 +20,7 @@ from levelhead.models.batches import Batching, padded
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import Edit
 from levelhead.models.forward import Passage, Prefix, instrumented
+from levelhead.models.reach import acting, behind
 from levelhead.models.readings import Reading, Result
 from levelhead.models.take_away import save_edited
 
@@ -338,6 +339,8 @@ class LM:
 
     def batches(self, reading: Reading) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
         """Row numbers and values, batch by batch, longest rows first."""
+        if self.edits and not acting(self, reading, self.edits):
+            raise behind(self.edits)
         done, total = 0, len(reading.rows)
 
         def once(indices: Sequence[int]) -> torch.Tensor:
@@ -382,6 +385,7 @@ class LM:
         passage = Passage(
             self.anatomy,
             rows=tuple(reading.rows[i].ids for i in indices),
+            types=tuple(reading.rows[i].types for i in indices),
             edits=self.edits,
             gates=gates or {},
             watch=reading.readout.watch,

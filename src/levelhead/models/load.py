@@ -83,11 +83,13 @@ def load(
         offset=family(checkpoint.model_type).position_offset,
     )
     anatomy = Anatomy.of(model, model_class)
+    folded, into_pooler = _folded(folder)
     lm = LM(
         anatomy=anatomy,
         tokens=tokens,
-        identity=Identity(str(name), commit, checkpoint, _folded(folder)),
+        identity=Identity(str(name), commit, checkpoint, folded),
         batching=batching_for(anatomy, batch_size),
+        folded_into_pooler=into_pooler,
     )
     if edit is None:
         return lm
@@ -101,12 +103,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
 
 
-def _folded(folder: Path) -> tuple[str, ...]:
-    """Hashes of the edits that `save_pretrained` says it folded in."""
+def _folded(folder: Path) -> tuple[tuple[str, ...], bool]:
+    """Hashes of the edits that `save_pretrained` says it folded in, and whether into the pooler."""
     try:
-        return tuple(map(str, json.loads((folder / RECORD).read_text())["folded"]))
+        told = json.loads((folder / RECORD).read_text())
+        return tuple(map(str, told["folded"])), bool(told["into_pooler"])
     except FileNotFoundError:
-        return ()
+        return (), False
     except (ValueError, KeyError, TypeError) as error:
         raise LevelheadError(f"{folder / RECORD} is damaged: {error}", mend="bake again") from None
 

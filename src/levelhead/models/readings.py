@@ -61,6 +61,11 @@ class Readout(ABC):
         """Whether the last hidden state of a first token may be read."""
         return True
 
+    @property
+    def watches_only(self) -> bool:
+        """Whether it reads nothing but what it watches."""
+        return False
+
     def attends(self, batch: Batch) -> torch.Tensor | None:
         """`[batch, token]` weights of the tokens whose attention is wanted; None if of none."""
         return None
@@ -119,6 +124,11 @@ class States(Readout):
     def reads_first(self) -> bool:
         """Whether a mean is over the first token too."""
         return any(0 in own for own in self.tokens)
+
+    @property
+    def watches_only(self) -> bool:
+        """Sites, if any are named."""
+        return bool(self.sites)
 
     def __call__(self, result: Result) -> torch.Tensor:
         """The means, sites side by side."""

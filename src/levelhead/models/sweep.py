@@ -16,7 +16,8 @@ import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.first_token import Memory, suffices
-from levelhead.models.forward import NothingTouched, acting_below, is_below
+from levelhead.models.forward import acting_below, is_below
+from levelhead.models.reach import acting, behind
 from levelhead.models.readings import Readout
 from levelhead.models.sites import Site
 
@@ -32,17 +33,23 @@ if TYPE_CHECKING:
 Edits = tuple["Edit", ...]
 
 
-def sweep(lm: LM, reading: Reading, edit_sets: Sequence[Edits]) -> torch.Tensor:
+def sweep(
+    lm: LM, reading: Reading, edit_sets: Sequence[Edits], *, refuse: bool = True
+) -> torch.Tensor:
     """`[edit sets, items, ...]`: what `lm.edited(*edits).run(reading)` gives for each.
 
     Args:
         lm: the model; edits come after those it has.
         reading: what is asked.
         edit_sets: the edits of each model; an empty one asks the model as it is.
+        refuse: edits none of which can change an answer; if not, the model as it is answers.
     """
     if not edit_sets:
         raise LevelheadError("there is no edit set to ask", mend="give at least one, () is none")
-    asked = [_acting(lm, reading, edits) for edits in edit_sets]
+    asked = [acting(lm, reading, edits) for edits in edit_sets]
+    for edits, kept in zip(edit_sets, asked, strict=True):
+        if refuse and edits and not kept:
+            raise behind(edits)
     number = {edits: i for i, edits in enumerate(dict.fromkeys(asked))}
     models = [lm.edited(*edits) for edits in number]
     tree = _tree(list(enumerate(models)), reading)
@@ -72,31 +79,7 @@ def sweep(lm: LM, reading: Reading, edit_sets: Sequence[Edits]) -> torch.Tensor:
 
 def can_act(reading: Reading, lm: LM, edits: Edits) -> bool:
     """Whether any of some edits can change what is read."""
-    return any(_reached(lm, reading, edit, site) for edit in edits for site in edit.at)
-
-
-def _acting(lm: LM, reading: Reading, edits: Edits) -> Edits:
-    """Those of some edits that can change what is read."""
-    kept = tuple(
-        edit for edit in edits if any(_reached(lm, reading, edit, site) for site in edit.at)
-    )
-    if edits and not kept:
-        raise NothingTouched(
-            f"{edits[0].kind} at {edits[0].at[0]} acts behind all that is read",
-            mend="leave this edit out, or ask something that it can change",
-        )
-    return kept
-
-
-def _reached(lm: LM, reading: Reading, edit: Edit, site: Site) -> bool:
-    """Whether what a site holds can reach the readout."""
-    readout = reading.readout
-    if site.stream == "pooled":
-        return readout.part != "hidden" or (site.stream, site.layer) in readout.watch
-    at_end = site.stream == "block_out" and site.layer == lm.anatomy.layers - 1
-    if at_end and edit.settings.get("tokens") == "first" and readout.part == "hidden":
-        return readout.reads_first
-    return True
+    return bool(acting(lm, reading, edits))
 
 
 class Node(NamedTuple):

@@ -143,6 +143,13 @@ def check_can_be_taken(lm: LM) -> None:
     refuse_offloaded(lm.anatomy)
     for edit in lm.edits:
         for site in edit.at:
+            if lm.is_causal and _tokens(edit, site) == "first":
+                # A decoder that generates is shown its new tokens one by one, each of them first.
+                raise LevelheadError(
+                    f"the {edit.kind} at {site} acts on the first token, which a plain hook does "
+                    "not know while text is generated",
+                    mend="let it act on all tokens, or save it with save_edits(edits, folder)",
+                )
             if site.stream == "mlp_out" and _tokens(edit, site) == "first":
                 # OPT hands its feed-forward all tokens of all texts in one line: a hook that
                 # knows no more than the activation cannot tell where a text begins.

@@ -77,7 +77,7 @@ def stability_of(work: Work, name: str) -> Stable:
     sites = [site for part, own in parts.items() if part != "attn" for site in own]
 
     def make() -> Stable:
-        told = {"draws": row.stability, "seed": work.plan.seed}
+        told = {"draws": row.stability, "seed": work.plan.seed, "centered": row.centered}
         return Stable(sites=stability(lm, pairs, sites, **told))  # type: ignore[arg-type]
 
     return work.kept(Stable, {"row": _told(work, row), "draws": row.stability}, make)
@@ -123,7 +123,7 @@ def sized_of(work: Work, name: str) -> Handful:
         lm, measure = work.model(row.model), work.measure(row.test)
         sets = {}
         for size in row.sizes or ():
-            fitted = subspaces(lm, paired(row.pairs, n=size, seed=work.plan.seed))
+            fitted = subspaces(lm, paired(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = edits_of(lm, setting, fitted)
         found, _ = said(lm, measure, sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
         result = swept(found, judge=work.judge)

@@ -94,7 +94,7 @@ def test_a_failure_is_no_answer(monkeypatch, tmp_path):
         (ValueError("x"), "x"),
     ):
 
-        def fails(*args, error=error):
+        def fails(*args, error=error, **kwargs):
             raise error
 
         monkeypatch.setattr(sweep, "sweep", fails)

@@ -51,6 +51,19 @@ def test_a_gain_is_compared_with_those_of_placebos():
     assert Judged.from_json(found.to_json()) == found
 
 
+def test_placebos_that_do_what_the_edit_does_are_no_control():
+    """A gain a hair larger than theirs, on the same items: it is the same edit."""
+    rng = np.random.default_rng(0)
+    base, change = 1 + rng.normal(size=30), 0.5 + 0.3 * rng.normal(size=30)
+    others = [read(base - change + 0.001 * i) for i in range(1, 40)]
+    found = judged(Plain(), read(base), read(base - change), others, judge=JUDGE, least=39)
+    assert found.beyond_placebos
+    assert found.gain.interval.low > 0
+    assert found.alike == pytest.approx(1)
+    assert not found.mitigates
+    assert "placebos do what the edit does (correlation 1.00" in found.verdict
+
+
 def test_what_placebos_reach_is_no_mitigation():
     base, edited, placebos = case(0.5, [0.6, 0.5, 0.4] + [0.0] * 36)
     found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)

@@ -109,15 +109,19 @@ def test_shuffled_pairs_have_nothing_of_the_groups(seed):
 
 def test_what_cannot_be_paired_is_refused():
     edits, pools, activations = case()
+    one = {site: [pool[:1] for pool in own[:1]] for site, own in pools.items()}
     with pytest.raises(NotMeasurable, match=r"differences of rank 1 at pooled.*: 2 directions"):
-        placebos(edits, pools, activations, n=1, pairs=1)
+        placebos(edits, one, activations, n=1)
+    none = {site: [torch.zeros_like(pool) for pool in own] for site, own in pools.items()}
+    with pytest.raises(NotMeasurable, match="the pairs of a contrast do not differ at all"):
+        placebos(edits, none, activations, n=1)
     with pytest.raises(NotMeasurable, match="1 texts of a side cannot be paired"):
         shuffled(activations[KEY][:1], activations[KEY])
 
 
 def test_what_does_not_fit_is_refused():
     edits, pools, activations = case()
-    with pytest.raises(LevelheadError, match="0 placebos of 2 edits on 5 pairs each"):
+    with pytest.raises(LevelheadError, match="0 placebos of 2 edits"):
         placebos(edits, pools, activations, n=0)
     with pytest.raises(LevelheadError, match=r"no differences at key 2.1"):
         placebos(edits, {POOLED: pools[POOLED]}, activations)

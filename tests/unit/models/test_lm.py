@@ -13,6 +13,7 @@ from levelhead.models import asks, blanks, vocabulary
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.forward import NothingTouched
 from levelhead.models.load import load
+from levelhead.models.readings import Reading
 from levelhead.models.sites import Site
 from levelhead.models.tokens import TooLong
 
@@ -240,7 +241,7 @@ def test_edits_act_in_their_order(bert):
 
 def test_an_edit_no_forward_passes_is_an_error(bert):
     pooled = Projection(Site("pooled"), torch.eye(24, dtype=torch.float64)[:1])
-    with pytest.raises(NothingTouched, match="never passes pooled") as error:
+    with pytest.raises(NothingTouched, match="pooled acts behind all that is read") as error:
         bert.edited(pooled).embed(TEXTS)
     assert "next_sentence" in error.value.mend
     bert.edited(pooled).next_sentence([("he", "she")])
@@ -449,6 +450,34 @@ def test_a_prefix_fits_its_own_forward_only(bert, reading):
             LevelheadError, match="another model, of other rows or with other edits"
         ):
             lm.answer(reading, rows, start=prefix)
+
+
+def test_a_baked_first_token_is_not_read_after_saving_either(bert, tmp_path):
+    """Plain weights leave the base's own state there: it would read as no effect."""
+    width, last = bert.anatomy.width, bert.anatomy.layers - 1
+    edit = Projection(Site("block_out", last), torch.eye(width)[:1], tokens="first")
+    bert.edited(edit).save_pretrained(tmp_path / "out")
+    again = load(tmp_path / "out")
+    with pytest.raises(LevelheadError, match="was folded into the pooler"):
+        again.embed(["he was tired"])
+    assert again.embed(["he was tired"], [(0, 2)]).shape == (1, width)
+
+
+def test_a_stored_layer_is_of_the_same_types(bert):
+    pairs = [("he was tired", "she was here")]
+    one = asks.follows(bert, pairs)
+    types = tuple(row._replace(types=(0,) * len(row.ids)) for row in one.rows)
+    other = Reading(types, one.readout)
+    prefix = bert.answer(one, [0], keep=[2]).prefixes[2]
+    with pytest.raises(LevelheadError, match="of other rows"):
+        bert.answer(other, [0], start=prefix)
+
+
+def test_a_model_in_training_is_not_asked(reading):
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    lm.anatomy.model.train()
+    with pytest.raises(LevelheadError, match="the model is in training mode"):
+        lm.run(reading)
 
 
 def test_what_lies_below_a_resumed_forward_is_not_asked_for(bert, reading):

@@ -153,16 +153,17 @@ def test_the_readme_gives_a_bert_with_its_edits(tmp_path):
 
 def everything(lm):
     """An edit of every stream of the second layer that the models here have."""
+    first = "all" if lm.is_causal else "first"
     return [
         HeadScale([Site("head_out", 1, 2)], 0.3),
         projection(lm, Site("query", 1, 1)),
-        projection(lm, Site("key", 1, 1), tokens="first"),
+        projection(lm, Site("key", 1, 1), tokens=first),
         projection(lm, Site("value", 1), k=3),
         erasure(lm, Site("query", 1)),
         projection(lm, Site("mlp_out", 1)),
         projection(lm, Site("block_out", 1), weights=torch.tensor([1, 0.4])),
         erasure(lm, Site("block_out", 0)),
-        projection(lm, Site("embeddings"), tokens="first"),
+        projection(lm, Site("embeddings"), tokens=first),
     ]
 
 
@@ -253,6 +254,15 @@ def test_the_base_beside_its_edits_is_not_loaded_for_the_edited_one(tmp_path):
         load(tmp_path / "out")
     assert "edit=" in refused.value.mend
     assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
+
+
+def test_the_first_token_of_a_decoder_is_refused(tmp_path):
+    base = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
+    site = Site("block_out", 1)
+    edit = Projection(site, torch.eye(base.anatomy.width)[:1], tokens="first")
+    with pytest.raises(LevelheadError, match="does not know while text is generated"):
+        base.edited(edit).save_pretrained(tmp_path / "out", with_edit_file=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_not_taken_away(tmp_path):
