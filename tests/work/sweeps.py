@@ -117,6 +117,7 @@ def placebo_judged(gain=0.05, *, count=200, reach=0.02, spread=0.012, collapse=T
         quantile=quantile,
         p=PValue(value=p, method="placebo edits", alternative="greater", draws=count),
         beyond_placebos=beyond,
+        alike=0.1,
         mitigates=beyond and gain > reach,
         significant=found("an effect", 0.31, 0.06, n=count, unit=""),
         significant_gains=found("a gain", 0.22, 0.05, n=count, unit=""),

@@ -107,7 +107,7 @@ def _folded(folder: Path) -> tuple[tuple[str, ...], bool]:
     """Hashes of the edits that `save_pretrained` says it folded in, and whether into the pooler."""
     try:
         told = json.loads((folder / RECORD).read_text())
-        return tuple(map(str, told["folded"])), bool(told["into_pooler"])
+        return tuple(map(str, told["folded"])), bool(told.get("into_pooler", False))
     except FileNotFoundError:
         return (), False
     except (ValueError, KeyError, TypeError) as error:
