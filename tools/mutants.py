@@ -74,7 +74,33 @@ HALVES = (
 )
 NUMBERS = f"{LOCATE}/test_describe.py::test_the_numbers_by_hand"
 
+MITIGATE = "tests/unit/mitigate"
+PLANTED_DIRECTION = (
+    f"{MITIGATE}/test_subspace.py::test_the_planted_direction_is_found_and_centring_loses_it"
+)
+BOTH_SIGNS = f"{MITIGATE}/test_subspace.py::test_the_shares_are_those_of_both_signs_together"
+AMONG = f"{MITIGATE}/test_judged.py::test_a_gain_is_compared_with_those_of_placebos"
+SAME = f"{MITIGATE}/test_judged.py::test_placebos_that_do_what_the_edit_does_are_no_control"
+TEMPERED = f"{MITIGATE}/test_tempered.py::test_the_temperature_makes_the_base_as_unsure_as_the_edit"
+WITHIN = f"{MITIGATE}/test_placebo.py::test_shuffled_pairs_have_nothing_of_the_groups"
+ALONE = "tests/contract/test_sweep.py::test_the_last_layer_is_run_for_the_first_token_alone[bert]"
+ONCE = "tests/contract/test_sweep.py::test_each_layer_input_is_computed_once"
+
 MUTANTS = (
+    # Projections
+    Mutant("mitigate/subspace.py", "    if centered:\n", "    if not centered:\n",
+           PLANTED_DIRECTION, True),
+    Mutant("mitigate/subspace.py", "values**2 / (values**2).sum()", "values / values.sum()",
+           BOTH_SIGNS),
+    Mutant("mitigate/judged.py", "(reached + 1) / (len(placebos) + 1)", "reached / len(placebos)",
+           AMONG),
+    Mutant("mitigate/judged.py", "beyond and alike < SAME and", "beyond and", SAME),
+    Mutant("mitigate/tempered.py", "return before / after", "return after / before", TEMPERED),
+    Mutant("mitigate/placebo.py", "found.append(side - side[", "found.append(first - side[",
+           WITHIN),
+    Mutant("models/first_token.py", "keys = keys - along", "keys = keys + along", ALONE),
+    Mutant("models/forward.py", "layer - 1 if site.stream == \"block_out\" else layer", "layer",
+           ONCE),
     # Heads
     Mutant("locate/effects.py", "values=whole[0] - whole[1:]", "values=whole[1:] - whole[0]", ADDS,
            True),
