@@ -42,7 +42,7 @@ def described(found: Description, *, of: str = "") -> ChartType:
     drawn = alt.vconcat(figures, _layers(found), spacing=30)
     told = (
         f"grey: 2.5% to 97.5% of {found.relabellings} maps with labels dealt anew, stroke: their "
-        "median; p: that dealt labels give a number as far out"
+        "median; p: dealt labels as far out"
         if found.relabellings
         else "no null: labels were not dealt anew, so nothing says what chance would give"
     )

@@ -76,4 +76,5 @@ def _spread(one: Spread) -> ChartType:
     )
     told = f"median {number(one.median)}, from {number(one.low)} to {number(one.high)}"
     title = panel(one.name, f"{told}; {one.splits} values")
+    title.frame = "group"  # by the axis: tick labels are of different widths
     return alt.layer(line, point).properties(width=WIDTH, height=26, title=title)
