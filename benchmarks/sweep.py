@@ -119,7 +119,7 @@ def of_model(lm, pairs, slices: int) -> dict[str, object]:
 def main() -> None:
     """Print the ratios as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a slice, within a minute")
+    parser.add_argument("--quick", action="store_true", help="a slice, in two minutes or so")
     parser.add_argument("--model", type=Path, default=ASSETS / "models/minibert-en")
     given = parser.parse_args()
     torch.set_num_threads(1)

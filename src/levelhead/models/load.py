@@ -107,7 +107,9 @@ def _folded(folder: Path) -> tuple[tuple[str, ...], bool]:
     """Hashes of the edits that `save_pretrained` says it folded in, and whether into the pooler."""
     try:
         told = json.loads((folder / RECORD).read_text())
-        return tuple(map(str, told["folded"])), bool(told.get("into_pooler", False))
+        folded = tuple(map(str, told["folded"]))
+        # A record of folded edits that does not say where they went is not taken for "not there".
+        return folded, bool(told["into_pooler"]) if folded else False
     except FileNotFoundError:
         return (), False
     except (ValueError, KeyError, TypeError) as error:
