@@ -20,7 +20,7 @@ from levelhead.core.results import Dropped, Estimate, Interval, Probability, Rec
 from levelhead.core.statistics.power import minimum_detectable_effect
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.front import Front, front
-from levelhead.mitigate.gains import redrawn, shared
+from levelhead.mitigate.gains import By, redrawn, shared
 from levelhead.mitigate.judged import one
 from levelhead.mitigate.ranks import Agreement, agreement
 from levelhead.mitigate.said import biases, first_best, names_of, prices, within
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class Choice(Record):
     """A setting chosen on dev, and what it does elsewhere."""
 
+    by: By = "parity"
+    """What a gain is: nearer to parity, or a smaller value."""
     chosen: str | None
     """The largest gain on dev among those within the price; None: none of them gains."""
     settings: Annotated[int, Field(ge=1)]
@@ -87,11 +89,12 @@ def choose(
         draws: of the units; by default those of the judge, at most 999.
     """
     judge, names = judge or Judge(), names_of(dev)
-    _refuse_same(dev, test)
+    known = _refuse_same(dev, test)
     cheap = within(names, price, most, worse)
     found, dropped = biases(dev, names, judge, draws, left=True)
     gains = found.effects()
     told: dict[str, object] = {
+        "by": dev.by,
         "settings": len(names),
         "considered": int(cheap.sum()),
         "dropped_dev": dropped,
@@ -103,7 +106,7 @@ def choose(
     name = first_best(names, gains.values, cheap)
     if name is None:
         why = "no setting within the price gains anything on dev"
-        return Choice(chosen=None, notes=(why,), **told)  # type: ignore[arg-type]
+        return Choice(chosen=None, notes=(why, *known), **told)  # type: ignore[arg-type]
     place = names.index(name)
     unit = dev.measure.headline.unit
     on_dev = one(found.effects([place]), f"gain of {name} on dev", unit)
@@ -115,7 +118,7 @@ def choose(
         corrected=corrected,
         optimism=on_dev.value - corrected.value,
         **_on_test(dev, test, name, found, judge, draws),  # type: ignore[arg-type]
-        **_paid(price, price_test, name, worse, judge, draws),  # type: ignore[arg-type]
+        **_paid(price, price_test, name, worse, judge, draws, known),  # type: ignore[arg-type]
         **told,  # type: ignore[arg-type]
     )
 
@@ -155,15 +158,17 @@ def _paid(
     worse: Worse | None,
     judge: Judge,
     draws: int | None,
+    known: tuple[str, ...],
 ) -> dict[str, object]:
     """What the chosen setting costs, and of which items that is."""
     told = price_test or price
     if told is None:
-        return {"notes": ("no price was asked: what the edit costs is not known",)}
+        return {"notes": (*known, "no price was asked: what the edit costs is not known")}
     if name not in told.settings:
         raise LevelheadError(f"the price of {name!r} was not read", mend="read it for the chosen")
     paid = prices(told, [name], worse, judge, draws).effects(way=-1)
-    notes = () if price_test else ("the price is of the items on which settings were chosen",)
+    own = () if price_test else ("the price is of the items on which settings were chosen",)
+    notes = (*known, *own)
     unit = told.measure.headline.unit
     if not paid.errors[0] > 0:
         return {"notes": (*notes, "the price does not change at all")}
@@ -205,18 +210,29 @@ def _corrected(
     return estimate, float((picked == place).mean())
 
 
-def _refuse_same(dev: Said, test: Said) -> None:
-    """Refuse to report on items that the choice has seen."""
-    if dev.measure.name != test.measure.name:
+def _refuse_same(dev: Said, test: Said) -> tuple[str, ...]:
+    """Refuse to report on items that the choice has seen; tell of units that it has."""
+    if (dev.measure.name, dev.by) != (test.measure.name, test.by):
         raise LevelheadError(
             f"chosen by {dev.measure.name} and reported by {test.measure.name}",
-            mend="give one measure, on dev and on test",
+            mend="give one measure and one kind of gain, on dev and on test",
         )
-    seen = {item.id for item in dev.measure.sampled(dev.base).items}
-    again = [item.id for item in test.measure.sampled(test.base).items if item.id in seen]
+    first, second = dev.measure.sampled(dev.base), test.measure.sampled(test.base)
+    seen = {item.id for item in first.items}
+    again = [item.id for item in second.items if item.id in seen]
     if again:
         raise LevelheadError(
             f"{len(again)} items of test are in dev ({again[0]}): a choice is not to be reported "
             "on items it has seen",
             mend="split the items before choosing",
         )
+    notes = []
+    for i, name in enumerate(second.factors):
+        own = {item.units[i] for item in second.items}
+        both = own & {item.units[i] for item in first.items}
+        if both:
+            notes.append(
+                f"{len(both)} of {len(own)} {name} of test are in dev too, with other items: the "
+                "report is not all of new ones"
+            )
+    return tuple(notes)

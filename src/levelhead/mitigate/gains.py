@@ -9,6 +9,9 @@ Gain = bias(model) - bias(edited model), where bias is the distance of a measure
 - no parity, and more of the value is more bias (Distance): the value; or more of it is more parity
   (a share of neutral answers): less the value.
 
+`by="value"` takes the value itself wherever it has a parity of each model's own, as Dawkins et al.
+2024 do: a smaller Strength is then a gain even if the model never leaned.
+
 Units are redrawn as the measure's design says, the same ones for the model and all its settings,
 and the formula is computed anew from stored readouts. No model is run.
 """
@@ -16,7 +19,7 @@ and the formula is computed anew from stored readouts. No model is run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, final, get_args
 
 import numpy as np
 
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
 
+By = Literal["parity", "value"]
+"""What comes down: the distance from parity, or the value."""
 Worse = Literal["higher", "lower"]
 WORSE: dict[str, Worse] = {
     "ppl": "higher",
@@ -51,9 +56,18 @@ WORSE: dict[str, Worse] = {
 """Which way a price is paid."""
 
 
-def bias_of(aspect: Aspect) -> Over:
-    """The distance of an aspect from its parity, of the items drawn."""
+def bias_of(aspect: Aspect, by: By = "parity") -> Over:
+    """The distance of an aspect from its parity, of the items drawn.
+
+    Args:
+        aspect: the formula.
+        by: "value": where the parity is each model's own, the value itself.
+    """
+    if by not in get_args(By):
+        raise UnknownName("way of gaining", str(by), get_args(By))
     over, lean, parity = aspect.over, aspect.lean, aspect.parity
+    if lean is not None and by == "value":
+        return over
     if lean is not None:
         return lambda values, draw: lean(values, draw).abs()
     if parity is not None:

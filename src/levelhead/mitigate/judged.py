@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from levelhead.locate.effects import Effects
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
+    from levelhead.mitigate.gains import By
 
 LEAST = 200
 """Placebos, unless fewer are asked for."""
@@ -82,6 +83,7 @@ def judged(
     *,
     judge: Judge | None = None,
     aspect: str | None = None,
+    by: By = "parity",
     least: int = LEAST,
     draws: int | None = None,
 ) -> Judged:
@@ -95,6 +97,7 @@ def judged(
         judge: seed and level.
         aspect: another formula of the measure than its headline, such as SEAT's "difference of
             means", which has a scale.
+        by: what a gain is: nearer to parity, or a smaller value (mitigate/gains.py).
         least: placebos below which nothing is judged.
         draws: of the units; by default those of the judge, at most 999.
     """
@@ -107,7 +110,7 @@ def judged(
     formula = measure.headline if aspect is None else measure.aspect(aspect)
     readouts, dropped = shared([base, edited, *placebos])
     asked = {"aspect": formula, "judge": judge, "draws": draws}
-    found = redrawn(measure, readouts, bias_of(formula), **asked)  # type: ignore[arg-type]
+    found = redrawn(measure, readouts, bias_of(formula, by), **asked)  # type: ignore[arg-type]
     plain = redrawn(measure, readouts[:2], formula.over, **asked)  # type: ignore[arg-type]
     gain = one(found.effects([0]), f"gain of {formula.name}", formula.unit)
     gains = found.effects(range(1, len(placebos) + 1))

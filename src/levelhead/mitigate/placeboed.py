@@ -40,6 +40,8 @@ class Placeboed(Record):
 
     setting: str
     judged: Judged
+    by_value: Judged | None = None
+    """The same where a smaller value counts as a gain; None of measures with one parity for all."""
     collapse: Collapse | None = None
     """What is left beyond lost confidence; None of measures that are not of two classes."""
     matched: Matched
@@ -104,9 +106,14 @@ def placeboed(
     collapse = None
     if of_two_classes(found.base):
         collapse = tempered(measure, found.base, edited, rest, judge=judge)
+    asked = {"judge": judge, "least": least}
+    by_value = None
+    if measure.headline.lean is not None:
+        by_value = judged(measure, found.base, edited, rest, by="value", **asked)  # type: ignore[arg-type]
     return Placeboed(
         setting=setting,
-        judged=judged(measure, found.base, edited, rest, judge=judge, least=least),
+        judged=judged(measure, found.base, edited, rest, **asked),  # type: ignore[arg-type]
+        by_value=by_value,
         collapse=collapse,
         matched=matched(edits, made, kept),
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from levelhead.measure.aspects import Judge, Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
-    from levelhead.mitigate.gains import Redrawn, Worse
+    from levelhead.mitigate.gains import By, Redrawn, Worse
 
 
 @final
@@ -31,6 +31,8 @@ class Said:
     base: Readouts
     settings: Mapping[str, Readouts]
     """By name, in an order that breaks ties."""
+    by: By = "parity"
+    """What a gain is (mitigate/gains.py)."""
 
 
 def best(
@@ -46,7 +48,7 @@ def best(
     """
     names = names_of(dev)
     cheap = within(names, price, most, worse)
-    over = bias_of(dev.measure.headline)
+    over = bias_of(dev.measure.headline, dev.by)
     (base, *others), _ = shared([dev.base, *dev.settings.values()])
     gains = np.array([_whole(dev, base, over) - _whole(dev, own, over) for own in others])
     return first_best(names, gains, cheap)
@@ -58,9 +60,8 @@ def biases(
     """The bias of the base and some settings, of units redrawn."""
     head = said.measure.headline
     readouts, dropped = shared([said.base, *(said.settings[name] for name in names)])
-    told = redrawn(
-        said.measure, readouts, bias_of(head), aspect=head, judge=judge, draws=draws, left=left
-    )
+    over = bias_of(head, said.by)
+    told = redrawn(said.measure, readouts, over, aspect=head, judge=judge, draws=draws, left=left)
     return told, dropped
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from levelhead.mitigate.choose import Choice
 
+BY = {"parity": "by distance from parity", "value": "by the value itself"}
+
 
 def chosen(found: Choice, *, of: str = "") -> ChartType:
     """The front with the setting that was chosen; below, its gain where it was and was not chosen.
@@ -35,7 +37,7 @@ def chosen(found: Choice, *, of: str = "") -> ChartType:
         lines.append(f"{found.considered} of {found.settings} settings are within the price")
     return finished(
         alt.vconcat(*panels, spacing=26),
-        f"Chosen on dev among {found.settings} settings: {found.chosen or 'none'}",
+        f"Chosen on dev {BY[found.by]} among {found.settings} settings: {found.chosen or 'none'}",
         lines,
         width=WIDTH + NAMES,
     )

@@ -45,6 +45,8 @@ def placeboed(found: Placeboed, *, of: str = "") -> ChartType:
 def _told(found: Placeboed) -> list[str]:
     own, alike = found.judged, found.matched
     told = [own.verdict]
+    if found.by_value is not None:
+        told.append(f"by the value itself: {found.by_value.verdict}")
     if found.collapse is not None:
         told.append(found.collapse.verdict)
     told.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from levelhead.data.paired import TextPair
+    from levelhead.mitigate.gains import By
     from levelhead.mitigate.subspace import Subspace
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
@@ -59,7 +61,9 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[tuple[str, Callab
         yield f"stability.{name}", lambda: stability_of(work, name)
     for one in row.measures:
         yield f"sweep.{name}.{one}", lambda one=one: swept_of(work, name, one)  # type: ignore[misc]
-    yield f"choice.{name}", lambda: chosen_of(work, name)
+    yield f"choice.{name}", lambda: chosen_of(work, name, "parity")
+    if work.measure(row.gain).headline.lean is not None:
+        yield f"choice.{name}.value", lambda: chosen_of(work, name, "value")
     if row.sizes:
         yield f"pairs.{name}", lambda: sized_of(work, name)
     if row.placebos:
@@ -93,18 +97,19 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
     return work.kept(Swept, {"row": _told(work, row), "measure": told_of(own)}, make)
 
 
-def chosen_of(work: Work, name: str) -> Choice:
-    """The best setting on dev, reported on test."""
+def chosen_of(work: Work, name: str, by: By) -> Choice:
+    """The best setting on dev, reported on test: nearest to parity, or of the smallest value."""
     row = work.plan.sweeps[name]
     measures = [work.measure(one) for one in (row.gain, row.test, *_some(row.price))]
     told = {
         "row": _told(work, row),
         "most": row.most,
+        "by": by,
         "measures": [told_of(one) for one in measures],
     }
 
     def make() -> Choice:
-        dev, test = (_said(work, row, one)[0] for one in (row.gain, row.test))
+        dev, test = (replace(_said(work, row, one)[0], by=by) for one in (row.gain, row.test))
         price = _priced(work, row, dev)
         return choose(dev, test, price=price, most=row.most, judge=work.judge)
 

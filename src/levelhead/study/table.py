@@ -256,13 +256,15 @@ def _choice(one: Choice) -> Iterator[dict[str, Any]]:
 
 
 def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
-    own = one.judged
-    yield _of(one.setting, own.gain)
-    told = {"n": len(own.placebos), **_p(own.p)}
-    yield {"name": one.setting, "what": "placebos, 95%", "value": own.quantile, **told}
-    yield {"name": one.setting, "what": "mitigates", "value": int(own.mitigates)}
-    for estimate in (own.significant, own.significant_gains):
-        yield _of("placebos", estimate)
+    for own, by in ((one.judged, ""), (one.by_value, "by value: ")):
+        if own is None:
+            continue
+        yield _of(one.setting, own.gain, f"{by}{own.gain.name}")
+        told = {"n": len(own.placebos), **_p(own.p)}
+        yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
+        yield {"name": one.setting, "what": f"{by}mitigates", "value": int(own.mitigates)}
+        for estimate in (own.significant, own.significant_gains):
+            yield _of("placebos", estimate, f"{by}{estimate.name}")
     yield {"name": "placebos", "what": "as many at right angles", "value": one.matched.effective}
     if one.collapse is not None:
         found = one.collapse

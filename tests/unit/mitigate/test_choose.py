@@ -1,6 +1,7 @@
 """Choosing among settings: the best of many that do nothing is told from one that does."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,3 +181,29 @@ def test_strength_is_chosen_by_what_exceeds_its_parity():
     assert found.chosen == "whole"
     assert found.on_test.interval.low > 0
     assert found.on_test.unit == "difference of probabilities"
+
+
+def test_units_that_dev_and_test_share_are_told():
+    dev, test, _, _ = chosen()
+    items = tuple(
+        own._replace(units=dev.base.items[i].units) if i < 3 else own
+        for i, own in enumerate(test.base.items)
+    )
+    known = Said(
+        test.measure,
+        replace(test.base, items=items),
+        {name: replace(own, items=items) for name, own in test.settings.items()},
+    )
+    (factor,) = test.base.factors
+    assert choose(dev, known, judge=JUDGE).notes[0] == (
+        f"3 of 40 {factor} of test are in dev too, with other items: the report is not all of new "
+        "ones"
+    )
+
+
+def test_a_choice_by_value_is_reported_by_value():
+    dev, test, _, _ = chosen()
+    with pytest.raises(LevelheadError, match="chosen by plain and reported by plain"):
+        choose(replace(dev, by="value"), test, judge=JUDGE)
+    found = choose(replace(dev, by="value"), replace(test, by="value"), judge=JUDGE)
+    assert (found.by, found.chosen) == ("value", "s3")

@@ -40,6 +40,17 @@ def test_a_model_with_a_parity_of_its_own_is_judged_by_what_exceeds_it():
     assert float(bias_of(head)(wide, WHOLE)) == float(bias_of(head)(narrow, WHOLE)) == 0
 
 
+def test_a_smaller_value_is_a_gain_if_asked_for():
+    head = Strength(top=0.25).headline
+    wide, narrow = torch.tensor([-8.0, 0, 0, 8.0]), torch.tensor([-2.0, 0, 0, 2.0])
+    by_value = bias_of(head, "value")
+    assert (float(by_value(wide, WHOLE)), float(by_value(narrow, WHOLE))) == (8, 2)
+    # One parity for all: the value itself may lie beyond it.
+    assert float(bias_of(Plain(parity=5.0).headline, "value")(VALUES, WHOLE)) == 2
+    with pytest.raises(UnknownName, match="way of gaining"):
+        bias_of(head, "lean")
+
+
 def test_what_has_no_parity_is_refused():
     with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
         bias_of(Plain("cost", parity=None, more="price").headline)
