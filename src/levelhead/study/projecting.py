@@ -12,6 +12,8 @@ from levelhead.core.results import Estimate, Record
 from levelhead.data.paired import paired, pairs_hash
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
+from levelhead.mitigate.claims import Findings, better_way, findings
+from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.levels import edits_of, has_sent, sites_of, subspaces
 from levelhead.mitigate.placeboed import Placeboed, placeboed
 from levelhead.mitigate.said import Said, best
@@ -61,6 +63,8 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[tuple[str, Callab
         yield f"stability.{name}", lambda: stability_of(work, name)
     for one in row.measures:
         yield f"sweep.{name}.{one}", lambda one=one: swept_of(work, name, one)  # type: ignore[misc]
+    for one in dict.fromkeys((row.gain, row.test)):
+        yield f"findings.{name}.{one}", lambda one=one: findings_of(work, name, one)  # type: ignore[misc]
     yield f"choice.{name}", lambda: chosen_of(work, name, "parity")
     if work.measure(row.gain).headline.lean is not None:
         yield f"choice.{name}.value", lambda: chosen_of(work, name, "value")
@@ -95,6 +99,21 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
         return swept(*_said(work, row, measure), judge=work.judge)
 
     return work.kept(Swept, {"row": _told(work, row), "measure": told_of(own)}, make)
+
+
+def findings_of(work: Work, name: str, measure: str) -> Findings:
+    """What the paper says of settings, on one measure."""
+    row, own = work.plan.sweeps[name], work.measure(measure)
+
+    def make() -> Findings:
+        said, _ = _said(work, row, measure)
+        head = own.headline
+        readouts, _ = shared([said.base, *said.settings.values()])
+        found = redrawn(own, readouts, head.over, aspect=head, judge=work.judge)
+        told = {"measure": own.name, "better": better_way(head), "unit": head.unit}
+        return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
+
+    return work.kept(Findings, {"row": _told(work, row), "measure": told_of(own)}, make)
 
 
 def chosen_of(work: Work, name: str, by: By) -> Choice:

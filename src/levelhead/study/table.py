@@ -18,6 +18,7 @@ from levelhead.locate.repeated import Repeated, Spread
 from levelhead.mitigate.amplify import Amplified
 from levelhead.mitigate.children import Child
 from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.claims import Findings
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
@@ -241,6 +242,15 @@ def _swept(one: Swept) -> Iterator[dict[str, Any]]:
             yield _of(setting.name, setting.change)
 
 
+def _findings(one: Findings) -> Iterator[dict[str, Any]]:
+    for claim in one.claims:
+        name = f"{claim.claim}, {claim.level}"
+        if claim.difference is not None:
+            yield _of(name, claim.difference, f"difference of {one.measure}")
+        told = {"value": claim.better, "n": claim.pairs}
+        yield {"name": name, "what": f"settings with {one.better} {one.measure}", **told}
+
+
 def _choice(one: Choice) -> Iterator[dict[str, Any]]:
     name = one.chosen or "none"
     for estimate in (one.on_dev, one.corrected, one.on_test, one.change, one.price):
@@ -312,6 +322,7 @@ ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     MapComparison: _compared,
     Child: _child,
     Swept: _swept,
+    Findings: _findings,
     Choice: _choice,
     Placeboed: _placeboed,
     Stable: _stable,

@@ -66,8 +66,8 @@ def test_every_step_of_a_sweep(tiny, tmp_path):
     # A price that says which way is worse is wanted: SEAT is none.
     found = run(plan(price=None), tmp_path)
     assert list(found) == [
-        *("stability.all", "sweep.all.dev", "sweep.all.seat", "choice.all", "choice.all.value"),
-        "pairs.all",
+        *("stability.all", "sweep.all.dev", "sweep.all.seat"),
+        *("findings.all.dev", "findings.all.test", "choice.all", "choice.all.value", "pairs.all"),
         *(f"placebo.all.{level}" for level in LEVELS),
     ]
     assert isinstance(found["stability.all"], Stable)

@@ -1,0 +1,66 @@
+"""Claims about settings: the paper's own table, and values whose differences are known."""
+
+import numpy as np
+import pytest
+from simulated import JUDGE, Plain, read
+
+from levelhead.core.errors import LevelheadError
+from levelhead.mitigate.claims import CLAIMS, Findings, findings
+from levelhead.mitigate.gains import redrawn
+from levelhead.mitigate.settings import grid
+
+NAMES = [one.name for one in grid()]
+
+
+def found(values, names=None, noise=0.0):
+    """A base of 0 and settings of these values, each of 30 units that spread."""
+    rng = np.random.default_rng(0)
+    units = rng.normal(size=30)
+    rows = [read(units)]
+    rows += [read(units + own + noise * rng.normal(size=30)) for own in values]
+    ruler = Plain()
+    head = ruler.headline
+    own = redrawn(ruler, rows, head.over, aspect=head, judge=JUDGE)
+    return findings(own, names or NAMES, measure="plain", better="lower", unit="points")
+
+
+def test_pairs_of_settings_are_as_many_as_the_paper_counts():
+    values = [0.01 * i for i in range(74)]
+    told = {(one.claim, one.level): one.pairs for one in found(values, noise=0.1).claims}
+    assert told[("weighting at sent", "all")] == 37
+    levels = ("sent", "last", "penultimate", "penultimate+attn")
+    assert [told[("weighting at sent", level)] for level in levels] == [1, 4, 16, 16]
+    assert told[("one level deeper", "all")] == 8 + 32 + 32
+    assert told[("attention, unless two hard dimensions at its layer", "all")] == 24
+    assert told[("attention, with two hard dimensions at its layer", "all")] == 8
+    assert told[("weighting of two dimensions at penultimate", "all")] == 16
+    assert told[("weighting of two dimensions at last", "all")] == 2 + 8 + 8
+    assert {claim for claim, _ in told} == {claim.name for claim in CLAIMS}
+
+
+def test_a_planted_difference_is_found_and_another_is_not():
+    # Weighting at sent takes 1 off; nothing else does anything but noise.
+    values = [-1.0 if name.endswith("1") else 0.0 for name in NAMES]
+    told = found(values, noise=0.5)
+    weighting = told.of("weighting at sent")
+    assert weighting.difference.value == pytest.approx(weighting.with_it - weighting.without)
+    assert weighting.difference.value == pytest.approx(-1, abs=0.1)
+    assert -1 in weighting.difference.interval
+    assert (weighting.holds, weighting.better) == ("yes", 37)
+    assert told.of("one level deeper").holds == "undecided"
+    assert told.of("weighting at sent", "sent").spread is None
+    assert Findings.from_json(told.to_json()) == told
+    worse = found([-value for value in values], noise=0.5).of("weighting at sent")
+    assert (worse.holds, worse.better) == ("no", 0)
+
+
+def test_a_baseline_is_passed_over_and_a_lone_setting_refused():
+    told = found([1.0, 2.0, 3.0], names=["sent 0", "sent 1", "sent-debias"], noise=0.3)
+    assert [(one.claim, one.level, one.pairs) for one in told.claims] == [
+        ("weighting at sent", "all", 1)
+    ]
+    assert told.claims[0].without == pytest.approx(1, abs=0.5)
+    with pytest.raises(LevelheadError, match="no two settings differ in one thing only"):
+        found([1.0], names=["sent 0"])
+    with pytest.raises(LevelheadError, match="no claim 'other' at all"):
+        told.of("other")
