@@ -83,6 +83,26 @@ def agreement(
     return tuple(found)
 
 
+def correlated(first: Effects, second: Effects, name: str) -> Estimate | None:
+    """Spearman's correlation of two effects over all settings; None without spread.
+
+    Args:
+        first: effects of settings on one measure.
+        second: of the same settings on another.
+        name: of the estimate.
+    """
+    if len(first.values) != len(second.values):
+        raise LevelheadError(
+            f"{len(first.values)} and {len(second.values)} settings", mend="give the same ones"
+        )
+    count = len(first.values)
+    draws = zip(first.draws, second.draws, strict=False)
+    redrawn = [_found(one, other, count) for one, other in draws]
+    whole = _found(first.values, second.values, count)
+    found = _estimate("spearman", whole, redrawn, first, second, count)
+    return None if found is None else found.model_copy(update={"name": name})
+
+
 def _found(dev: NDArray[np.float64], test: NDArray[np.float64], count: int) -> _Found:
     best, other = (np.argsort(-own, kind="stable")[:count] for own in (dev, test))
     overlap = len(np.intersect1d(best, other)) / count

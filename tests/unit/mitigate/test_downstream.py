@@ -1,0 +1,104 @@
+"""Inside and outside: correlations, viability and regret of settings whose values are known."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from simulated import JUDGE, Plain, read
+
+from levelhead.core.errors import LevelheadError
+from levelhead.mitigate.downstream import Downstream, Measured, averaged, downstream
+from levelhead.mitigate.gains import redrawn
+from levelhead.mitigate.settings import grid
+
+NAMES = [one.name for one in grid()]
+S = Measured(name="strength", better="lower")
+ETA = Measured(name="fairness", better="higher")
+PRICE = Measured(name="accuracy", better="higher")
+
+
+def column(values, seed=0, noise=0.02, n=60, names=NAMES):
+    """The base at 1 and settings at these values, of n units."""
+    rng = np.random.default_rng(seed)
+    units = 1 + 0.05 * rng.normal(size=n)
+    rows = [read(units), *(read(units - 1 + own + noise * rng.normal(size=n)) for own in values)]
+    ruler = Plain()
+    told = {"aspect": ruler.headline, "judge": JUDGE, "left": True}
+    return redrawn(ruler, rows, ruler.headline.over, **told)
+
+
+def whole(**how):
+    rng = np.random.default_rng(5)
+    inner = rng.normal(size=74)
+    outer = -inner + 0.3 * rng.normal(size=74)
+    price = np.where(np.arange(74) % 3, 1.0, 0.8)
+    return downstream(
+        NAMES,
+        {S: column(inner)},
+        {ETA: [column(outer, 1), column(outer, 2)], PRICE: [column(price, 3), column(price, 4)]},
+        **({"price": "accuracy"} | how),
+    )
+
+
+def test_a_correlation_is_that_of_all_settings_and_the_base():
+    found = whole()
+    cell = found.correlations[0]
+    assert cell.name == "spearman of strength and fairness"
+    columns = [found.column(name) for name in ("strength", "fairness")]
+    values = [[one.base, *one.settings.values()] for one in columns]
+    assert cell.value == pytest.approx(stats.spearmanr(*values).statistic)
+    assert cell.n == 75
+    assert -0.99 < cell.interval.low < cell.value < cell.interval.high < -0.8
+    assert Downstream.from_json(found.to_json()) == found
+
+
+def test_classifiers_are_averaged_setting_by_setting():
+    found = whole()
+    own = found.column("fairness")
+    for name in ("sent 0", "last 0,1,1"):
+        assert own.settings[name] == pytest.approx(np.mean([one[name] for one in own.apart]))
+    assert own.base == pytest.approx(np.mean([one["base"] for one in own.apart]))
+    assert found.models == 2
+    with pytest.raises(LevelheadError, match="could not read the same items"):
+        averaged([column([0.0] * 74), column([0.0] * 74, n=61)])
+
+
+def test_viability_is_absolute_or_relative():
+    found = whole()
+    base = found.column("accuracy").base
+    assert found.limit == pytest.approx(base - 0.05)
+    assert set(found.viable) == {name for i, name in enumerate(NAMES) if i % 3}
+    assert whole(viability="relative", keep=0.5).limit == pytest.approx(base / 2)
+    # Inside, nothing is asked of a price; outside, the best is viable.
+    best = {(one.level, one.measure): one for one in found.best}
+    column = found.column("fairness").settings
+    deep = best[("penultimate", "fairness")]
+    some = [name for name in found.viable if name.startswith("penultimate ")]
+    assert deep.setting == max(some, key=column.get)
+    assert deep.among == 32
+    inner = found.column("strength").settings
+    every = [name for name in NAMES if name.startswith("last ")]
+    assert best[("last", "strength")].setting == min(every, key=inner.get)
+    assert whole(keep=-1).best[-1].setting is None
+    for wrong in ({"viability": "other"}, {"price": "other"}):
+        with pytest.raises(LevelheadError):
+            whole(**wrong)
+
+
+def test_choosing_by_another_measure_costs_what_it_costs():
+    values = np.zeros(74)
+    inner, outer = values.copy(), values.copy()
+    inner[3], outer[7] = -1.0, 1.0  # the best inside is not the best outside
+    price = {PRICE: [column(values + 1, 3)]}
+    found = downstream(
+        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, price="accuracy"
+    )
+    (regret,) = [one for one in found.regrets if one.measure == "fairness"]
+    assert (regret.chosen_by, regret.setting, regret.best) == ("strength", NAMES[3], NAMES[7])
+    assert regret.lost.value == pytest.approx(1, abs=0.05)
+    assert (1 in regret.lost.interval, regret.differ) == (True, "yes")
+    outer[7] = 0.0
+    outer[3] = 1.0
+    same = downstream(
+        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, price="accuracy"
+    )
+    assert [one.differ for one in same.regrets if one.measure == "fairness"] == ["no"]
