@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from levelhead.explain.sources import pairs_from as pairs_from
     from levelhead.locate import locate as locate
     from levelhead.locate.headmap import HeadMap as HeadMap
+    from levelhead.measure.accuracy import Accuracy as Accuracy
     from levelhead.measure.agreement import Agreement as Agreement
     from levelhead.measure.agreement import agreement as agreement
     from levelhead.measure.aspects import Judge as Judge
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from levelhead.measure.counterfactual import Counterfactual as Counterfactual
     from levelhead.measure.crows import Crows as Crows
     from levelhead.measure.distance import Distance as Distance
+    from levelhead.measure.excess import Excess as Excess
     from levelhead.measure.fluency import Perplexity as Perplexity
     from levelhead.measure.fluency import PseudoPerplexity as PseudoPerplexity
     from levelhead.measure.lpbs import Lpbs as Lpbs
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from levelhead.measure.stereoset import StereoSet as StereoSet
     from levelhead.measure.strength import Contrast as Contrast
     from levelhead.measure.strength import Strength as Strength
+    from levelhead.measure.task import Tasked as Tasked
+    from levelhead.measure.task import finetune_on as finetune_on
     from levelhead.mitigate.baselines import inlp as inlp
     from levelhead.mitigate.baselines import leace as leace
     from levelhead.mitigate.baselines import sentence_debias as sentence_debias
@@ -60,10 +64,13 @@ if TYPE_CHECKING:
     from levelhead.mitigate.heads import scale as scale
     from levelhead.mitigate.levels import project as project
     from levelhead.mitigate.levels import subspaces as subspaces
+    from levelhead.mitigate.own_task import own_task as own_task
     from levelhead.mitigate.settings import Setting as Setting
     from levelhead.mitigate.settings import grid as grid
     from levelhead.mitigate.stability import stability as stability
     from levelhead.mitigate.subspace import Subspace as Subspace
+    from levelhead.mitigate.tune import tune as tune
+    from levelhead.mitigate.tune import tune_task as tune_task
     from levelhead.models.bake import NotBakeable as NotBakeable
     from levelhead.models.checkpoints import NoHead as NoHead
     from levelhead.models.edit_files import load_edits as load_edits
@@ -71,6 +78,8 @@ if TYPE_CHECKING:
     from levelhead.models.edits import HeadScale as HeadScale
     from levelhead.models.edits import Projection as Projection
     from levelhead.models.erasure import Erasure as Erasure
+    from levelhead.models.finetune import Tuning as Tuning
+    from levelhead.models.finetune import finetune as finetune
     from levelhead.models.lm import LM as LM
     from levelhead.models.load import load as load
     from levelhead.models.sites import Site as Site
@@ -141,12 +150,22 @@ _HOME = {
     "TooLong": "levelhead.models.tokens",
     "UnknownWord": "levelhead.models.tokens",
     "load": "levelhead.models.load",
+    "Accuracy": "levelhead.measure.accuracy",
+    "Excess": "levelhead.measure.excess",
+    "Tasked": "levelhead.measure.task",
+    "finetune_on": "levelhead.measure.task",
+    "tune": "levelhead.mitigate.tune",
+    "tune_task": "levelhead.mitigate.tune",
+    "own_task": "levelhead.mitigate.own_task",
+    "finetune": "levelhead.models.finetune",
+    "Tuning": "levelhead.models.finetune",
     "load_edits": "levelhead.models.edit_files",
     "save_edits": "levelhead.models.edit_files",
 }
 
 __all__ = [
     "LM",
+    "Accuracy",
     "Agreement",
     "Cloze",
     "ClozeTop",
@@ -158,6 +177,7 @@ __all__ = [
     "Crows",
     "Distance",
     "Erasure",
+    "Excess",
     "HeadMap",
     "HeadScale",
     "Interval",
@@ -182,7 +202,9 @@ __all__ = [
     "StereoSet",
     "Strength",
     "Subspace",
+    "Tasked",
     "TooLong",
+    "Tuning",
     "UnknownWord",
     "agreement",
     "chart",
@@ -190,6 +212,8 @@ __all__ = [
     "counterstereotype",
     "dataset",
     "every_pair",
+    "finetune",
+    "finetune_on",
     "grid",
     "inlp",
     "leace",
@@ -200,6 +224,7 @@ __all__ = [
     "mask",
     "multiverse",
     "organism",
+    "own_task",
     "paired",
     "pairs_from",
     "placebo_pairs",
@@ -210,6 +235,8 @@ __all__ = [
     "stability",
     "subspaces",
     "swapped_pairs",
+    "tune",
+    "tune_task",
 ]
 
 

@@ -9,6 +9,7 @@ from levelhead.core.files import file_hash
 from levelhead.core.versions import installed_versions
 from levelhead.data.datasets import dataset
 from levelhead.data.readers import NLI
+from levelhead.models import classifier
 from levelhead.models import finetune as module
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.load import cache_folder
@@ -39,7 +40,7 @@ def _trained(name, shown, labels, tuning, progress):
         "base": file_hash(base / "model.safetensors"),
         "rows": [[text, label] for text, label in shown],
         "tuning": vars(tuning),
-        "training": file_hash(module.__file__),
+        "training": [file_hash(one.__file__) for one in (classifier, module)],
         "versions": dict(installed_versions()),
     }
     return made_once(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import zoo
 
+from levelhead.data.agreeing import Agreeing
 from levelhead.data.items import Association, Labelled, MinimalPair, TextPair, TwinTriple
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
@@ -144,6 +145,22 @@ def labelled(word="the"):
     )
 
 
+def agreeing(word="the"):
+    """Sentences whose pronoun agrees with a woman or a man, of either in turn."""
+    found = []
+    for i, thing in enumerate(THINGS):
+        for group, who, own, other in (
+            ("female", "woman", "she", "he"),
+            ("male", "man", "he", "she"),
+        ):
+            text = f"{word} {who} said that {own} was {thing}."
+            start = text.index(f" {own} ") + 1
+            span = (start, start + len(own))
+            source = "ab"[i % 2]
+            found.append(Agreeing(f"g{i} {group}", source, text, span, other, group, thing))
+    return tuple(found)
+
+
 _folder = tempfile.TemporaryDirectory(prefix="rulers-")
 
 
@@ -164,9 +181,12 @@ DEV = (
     *("net_neutral", "fraction_neutral", "threshold_neutral"),
 )
 SNLI = ("snli", "snli_likelihood")
+TASK = ("task", "task_likelihood")
+ACCURACY = ("accuracy", "accuracy_likelihood")
+PRONOUNS = ("pronoun_agreement", "pronoun_agreement_margin")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
 SWAPPED = ("counterfactual", "counterfactual_shift")
-CLASSIFIED = (*DEV, *SNLI, *SWAPPED)
+CLASSIFIED = (*DEV, *SNLI, *TASK, *ACCURACY, *SWAPPED)
 
 
 def made(name, *, empty=False, word="the", **options):
@@ -184,6 +204,8 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": neutral(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
+        **{name: {"texts": inference(word), "labels": NLI} for name in TASK},
+        **{name: {"texts": labelled(word), "labels": NLI} for name in ACCURACY},
         **{name: {"texts": labelled(word), "labels": NLI, "lexicon": WORDS} for name in SWAPPED},
         "continuation": {
             "prompts": prompts(),
@@ -194,6 +216,7 @@ def made(name, *, empty=False, word="the", **options):
         },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
+        **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]
@@ -211,6 +234,7 @@ CASES = (
     *("cloze_probability", "cloze_relative", "cloze_top", "pppl", "ppl"),
     *CLASSIFIED,
     *STEREOSET,
+    *PRONOUNS,
     "lpbs",
     "continuation",
 )

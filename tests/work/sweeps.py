@@ -4,8 +4,12 @@ import numpy as np
 from maps import provenance
 
 from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.core.statistics.designs import groups
 from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.claims import findings
+from levelhead.mitigate.downstream import Measured, downstream
 from levelhead.mitigate.front import Front, Point, undominated
+from levelhead.mitigate.gains import Redrawn
 from levelhead.mitigate.judged import Judged
 from levelhead.mitigate.placebo import Matched
 from levelhead.mitigate.placeboed import Placeboed
@@ -14,6 +18,7 @@ from levelhead.mitigate.stability import SIZES, OfSize, Stability
 from levelhead.mitigate.swept import Swept, SweptSetting
 from levelhead.mitigate.tempered import Collapse
 from levelhead.study.projecting import Handful, OfPairs, Stable
+from levelhead.study.tuning import MaskedTask
 
 DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
 UNIT = "difference of probabilities"
@@ -187,3 +192,55 @@ def handful_of(*, idle=()):
         rows.append(OfPairs(pairs=size, value=value, change=own))
     base = found("strength", 0.165, 0.03)
     return Handful(setting="last 1,0,0", measure="strength", base=base, sizes=tuple(rows))
+
+
+def _redrawn(values, n=60, spread=0.02):
+    """The base at 1 and settings at these values, of n units."""
+    rng = np.random.default_rng(3)
+    noise = spread * rng.standard_normal((99, len(values) + 1))
+    whole = np.array([1.0, *values])
+    return Redrawn(whole, whole + noise, whole + noise, groups(n), 0.95, ("a",))
+
+
+def claims_of(measure="strength"):
+    rng = np.random.default_rng(0)
+    values = [1 - effect(one, rng) for one in grid()]
+    names = [one.name for one in grid()]
+    return findings(_redrawn(values), names, measure=measure, better="lower", unit=UNIT)
+
+
+def downstream_of():
+    rng = np.random.default_rng(4)
+    names = ["sent-debias", *(one.name for one in grid())]
+    inner, outer = rng.normal(0.9, 0.1, size=(2, len(names)))
+    price = np.where(rng.random(len(names)) < 0.3, 0.8, 1.0)
+    inside = {
+        Measured(name=name, better="lower"): _redrawn(inner + 0.1 * i)
+        for i, name in enumerate(("strength", "distance"))
+    }
+    outside = {
+        Measured(name="fairness", better="higher"): [_redrawn(outer), _redrawn(outer + 0.01)],
+        Measured(name="snli", better="higher", unit="%"): [_redrawn(price)] * 2,
+    }
+    return downstream(names, inside, outside, price="snli", viability="relative")
+
+
+def masked_task():
+    change = found("change of task", -1.2, 0.9, unit="%")
+    return MaskedTask(
+        task="rte",
+        metric="accuracy",
+        unit="% of texts",
+        mask="after",
+        seeds=(0, 1),
+        heads={"top 3": ("1-1", "2-3", "4-1"), "all positive": ("1-1", "2-3", "4-1", "6-2")},
+        full=61.0,
+        sets=(
+            SweptSetting(name="top 3", value=59.8, change=change),
+            SweptSetting(name="all positive", value=61.0, change=None),
+        ),
+        apart=(
+            {"full": 60.0, "top 3": 58.5, "all positive": 60.0},
+            {"full": 62.0, "top 3": 61.1, "all positive": 62.0},
+        ),
+    )

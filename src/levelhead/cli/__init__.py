@@ -20,12 +20,15 @@ from levelhead.cli import (
     demo,
     doctor,
     explain,
+    finetune,
     locate,
     measure,
     mine,
     mitigate,
+    removed,
     store,
     study,
+    tune,
 )
 from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
 from levelhead.core.errors import LevelheadError
@@ -42,7 +45,10 @@ app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
 app.command("locate")(locate.locate)
 app.command("correlate")(correlate.correlate)
+app.command("finetune")(finetune.finetune)
+app.command("tune")(tune.tune)
 app.command("bake")(bake.bake)
+app.command("removed")(removed.removed)
 app.command("mine")(mine.mine)
 app.command("store")(store.store)
 app.command("study")(study.study)

@@ -187,12 +187,12 @@ def nli_tsv(text: str, part: str) -> Iterator[Item]:
 
 
 def glue_pairs(
-    first: str, second: str, label: str = "label"
+    first: str, second: str, label: str = "label", *, quoted: bool = False
 ) -> Callable[[str, str], Iterator[Item]]:
-    """A reader of GLUE pairs, by the names of its columns."""
+    """A reader of GLUE pairs, by the names of its columns; copies of some tasks are quoted."""
 
     def read(text: str, part: str) -> Iterator[Item]:
-        for i, row in _table(text, "\t", quoted=False):
+        for i, row in _table(text, "\t", quoted=quoted):
             yield TextPair(f"{part}-{i}", row[first], row[second], _field(row, i, label))
 
     return read
@@ -316,10 +316,10 @@ READERS: dict[str, Callable[[str, str], Iterator[Item]]] = {
     "nli_templates": nli_templates,
     "nli_jsonl": nli_jsonl,
     "nli_tsv": nli_tsv,
-    "glue_rte": glue_pairs("sentence1", "sentence2"),
-    "glue_mrpc": glue_pairs("sentence1", "sentence2"),
+    "glue_rte": glue_pairs("sentence1", "sentence2", quoted=True),
+    "glue_mrpc": glue_pairs("sentence1", "sentence2", quoted=True),
     "glue_qnli": glue_pairs("question", "sentence"),
-    "glue_qqp": glue_pairs("question1", "question2"),
+    "glue_qqp": glue_pairs("question1", "question2", quoted=True),
     "glue_stsb": glue_pairs("sentence1", "sentence2", "score"),
     "glue_wnli": glue_wnli,
     "glue_cola": glue_cola,

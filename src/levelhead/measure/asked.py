@@ -9,7 +9,7 @@ from levelhead.core.frozen import Frozen
 if TYPE_CHECKING:
     from levelhead.core.canonical import Json
 
-Verb = Literal["embed", "follows", "classify", "fill", "put", "top", "score", "sample"]
+Verb = Literal["embed", "follows", "classify", "rate", "fill", "put", "top", "score", "sample"]
 Ask = tuple["Json", ...]
 """The arguments of one question, as plain JSON: they are hashed, and may travel to a worker."""
 

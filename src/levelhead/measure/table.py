@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.measure.accuracy import Accuracy
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.cloze_top import ClozeTop
 from levelhead.measure.continuation import Continuation
@@ -18,10 +19,12 @@ from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.lpbs import Lpbs
 from levelhead.measure.nli import Nli
 from levelhead.measure.pairs import every_pair
+from levelhead.measure.pronouns_agree import PronounAgreement
 from levelhead.measure.seat import Seat
 from levelhead.measure.snli import Snli
 from levelhead.measure.stereoset import StereoSet
 from levelhead.measure.strength import Contrast, Strength
+from levelhead.measure.task import Tasked
 
 if TYPE_CHECKING:
     from levelhead.measure.measure import Measure
@@ -82,6 +85,24 @@ MEASURES: dict[str, Row] = {
     "snli": Row(Snli, "price: accuracy of an inference classifier"),
     "snli_likelihood": Row(
         Snli, "price: log-probability of the label", (("headline_is", "snli_likelihood"),)
+    ),
+    "task": Row(Tasked, "price: a fine-tuned model's task, by GLUE's own metric"),
+    "task_likelihood": Row(
+        Tasked, "price: log-probability of its labels", (("headline_is", "task_likelihood"),)
+    ),
+    "accuracy": Row(Accuracy, "price: your classifier, your labelled texts: how many are right"),
+    "accuracy_likelihood": Row(
+        Accuracy,
+        "price: log-probability of their labels",
+        (("headline_is", "accuracy_likelihood"),),
+    ),
+    "pronoun_agreement": Row(
+        PronounAgreement, "price: knowledge people need: pronouns that are beyond doubt"
+    ),
+    "pronoun_agreement_margin": Row(
+        PronounAgreement,
+        "price: by how much they are likelier",
+        (("headline_is", "pronoun_agreement_margin"),),
     ),
     "pppl": Row(PseudoPerplexity, "price: pseudo-perplexity of a masked model"),
     "ppl": Row(Perplexity, "price: perplexity of a causal model"),

@@ -66,6 +66,12 @@ def classify(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, asks.classes(lm, texts))
 
 
+def rate(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
+    """(text,) or (first, second): the score that a model trained on scores foretells."""
+    texts: Any = [row[0] if len(row) == 1 else (row[0], row[1]) for row in rows]
+    return _known(lm, asks.numbers(lm, texts))
+
+
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): log-probabilities of the settings' words in its blank.
 
@@ -172,6 +178,7 @@ VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Writing]] =
     "embed": embed,
     "follows": follows,
     "classify": classify,
+    "rate": rate,
     "fill": fill,
     "put": put,
     "top": top,
@@ -182,6 +189,7 @@ SHARD: dict[Verb, int] = {
     "embed": 512,
     "follows": 512,
     "classify": 512,
+    "rate": 512,
     "fill": 128,
     "put": 256,
     "top": 512,

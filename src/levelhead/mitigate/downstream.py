@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from levelhead.mitigate.gains import Redrawn
 
 Viability = Literal["absolute", "relative"]
-BASE = "base"
 
 
 class Column(Record):
@@ -40,9 +39,15 @@ class Column(Record):
     better: Better
     unit: str = ""
     base: float
-    settings: dict[str, float]
-    apart: tuple[dict[str, float], ...] = ()
-    """The same of each classifier by itself, the base as "base"."""
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    apart: tuple[tuple[float, ...], ...] = ()
+    """Of each classifier by itself: the base, then the settings."""
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The values by setting, in the order of the grid."""
+        return dict(zip(self.names, self.values, strict=True))
 
 
 class Best(Record):
@@ -190,16 +195,14 @@ def downstream(
 def _column(
     one: Measured, own: Redrawn, names: Sequence[str], apart: Sequence[Redrawn] = ()
 ) -> Column:
-    def named(values: NDArray[np.float64]) -> dict[str, float]:
-        return dict(zip(names, values[1:].tolist(), strict=True))
-
     return Column(
         name=one.name,
         better=one.better,
         unit=one.unit,
         base=float(own.whole[0]),
-        settings=named(own.whole),
-        apart=tuple({BASE: float(each.whole[0]), **named(each.whole)} for each in apart),
+        names=tuple(names),
+        values=tuple(own.whole[1:].tolist()),
+        apart=tuple(tuple(each.whole.tolist()) for each in apart),
     )
 
 

@@ -52,6 +52,10 @@ WORSE: dict[str, Worse] = {
     "snli_likelihood": "lower",
     "lms": "lower",
     "lms_margin": "lower",
+    "task": "lower",
+    "task_likelihood": "lower",
+    "accuracy": "lower",
+    "accuracy_likelihood": "lower",
 }
 """Which way a price is paid."""
 

@@ -9,6 +9,7 @@ from levelhead.models.readings import (
     AttentionRows,
     Classes,
     LogProbs,
+    Numbers,
     Reading,
     States,
     Target,
@@ -77,6 +78,11 @@ def follows(lm: LM, pairs: Sequence[tuple[str, str]]) -> Reading:
 def classes(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
     """The classifier's classes."""
     return Reading(_rows(lm.tokens.encode(texts)), Classes("classifier"))
+
+
+def numbers(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Reading:
+    """The number that a model trained on scores foretells."""
+    return Reading(_rows(lm.tokens.encode(texts)), Numbers())
 
 
 def continuing(

@@ -238,6 +238,23 @@ class Classes(Readout):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Numbers(Readout):
+    """What a classifier's last map gives, as it is: the score of a model trained on scores."""
+
+    @property
+    def part(self) -> Part:
+        """To the classifier."""
+        return "classifier"
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """One number, or as many as the map has columns."""
+        assert result.logits is not None  # noqa: S101
+        wide = torch.float64 if result.logits.dtype == torch.float64 else torch.float32
+        return result.logits.to(wide)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class AttentionRows(Readout):
     """Attention `[batch, layers, heads, token]` of some tokens of each row on all of its tokens."""
 

@@ -13,6 +13,8 @@ from levelhead.locate.describe import Description
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated
 from levelhead.mitigate.choose import Choice
+from levelhead.mitigate.claims import Findings
+from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.front import Front
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.swept import Swept
@@ -22,6 +24,8 @@ from levelhead.report.compared import compared
 from levelhead.report.controls import controlled
 from levelhead.report.counterstereotype import counterstereotyped
 from levelhead.report.described import described
+from levelhead.report.differences import claimed, tasked
+from levelhead.report.downstream import scattered
 from levelhead.report.example import exampled
 from levelhead.report.front import fronted
 from levelhead.report.handful import handful, stable
@@ -34,6 +38,7 @@ from levelhead.report.spread import distribution, distributions
 from levelhead.report.swept import swept
 from levelhead.report.targeted import gain_and_price, lined, lines, masked
 from levelhead.study.projecting import Handful, Stable
+from levelhead.study.tuning import MaskedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +49,7 @@ __all__ = [
     "CHARTS",
     "chart",
     "chosen",
+    "claimed",
     "compared",
     "controlled",
     "counterstereotyped",
@@ -62,8 +68,10 @@ __all__ = [
     "ranked",
     "repeated",
     "save",
+    "scattered",
     "stable",
     "swept",
+    "tasked",
 ]
 
 CHARTS: dict[type, Callable[..., ChartType]] = {
@@ -82,6 +90,9 @@ CHARTS: dict[type, Callable[..., ChartType]] = {
     Placeboed: placeboed,
     Stable: stable,
     Handful: handful,
+    Findings: claimed,
+    Downstream: scattered,
+    MaskedTask: tasked,
 }
 """One row a kind of result."""
 

@@ -88,7 +88,7 @@ def stability_of(work: Work, name: str) -> Stable:
         told = {"draws": row.stability, "seed": work.plan.seed, "centered": row.centered}
         return Stable(sites=stability(lm, pairs, sites, **told))  # type: ignore[arg-type]
 
-    return work.kept(Stable, {"row": _told(work, row), "draws": row.stability}, make)
+    return work.kept(Stable, {"row": told_by(work, row), "draws": row.stability}, make)
 
 
 def swept_of(work: Work, name: str, measure: str) -> Swept:
@@ -98,7 +98,7 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
     def make() -> Swept:
         return swept(*_said(work, row, measure), judge=work.judge)
 
-    return work.kept(Swept, {"row": _told(work, row), "measure": told_of(own)}, make)
+    return work.kept(Swept, {"row": told_by(work, row), "measure": told_of(own)}, make)
 
 
 def findings_of(work: Work, name: str, measure: str) -> Findings:
@@ -113,7 +113,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
         told = {"measure": own.name, "better": better_way(head), "unit": head.unit}
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
-    return work.kept(Findings, {"row": _told(work, row), "measure": told_of(own)}, make)
+    return work.kept(Findings, {"row": told_by(work, row), "measure": told_of(own)}, make)
 
 
 def chosen_of(work: Work, name: str, by: By) -> Choice:
@@ -121,7 +121,7 @@ def chosen_of(work: Work, name: str, by: By) -> Choice:
     row = work.plan.sweeps[name]
     measures = [work.measure(one) for one in (row.gain, row.test, *_some(row.price))]
     told = {
-        "row": _told(work, row),
+        "row": told_by(work, row),
         "most": row.most,
         "by": by,
         "measures": [told_of(one) for one in measures],
@@ -141,7 +141,7 @@ def sized_of(work: Work, name: str) -> Handful:
     if not isinstance(choice, Choice) or choice.chosen is None:
         raise NotMeasurable("no setting was chosen", mend="see why in the step before")
     setting = Setting.named(choice.chosen)
-    told = {"row": _told(work, row), "setting": setting.name, "sizes": list(row.sizes or ())}
+    told = {"row": told_by(work, row), "setting": setting.name, "sizes": list(row.sizes or ())}
 
     def make() -> Handful:
         lm, measure = work.model(row.model), work.measure(row.test)
@@ -165,7 +165,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
     """The best setting of a level on dev, judged on test by placebos."""
     row = work.plan.sweeps[name]
     measures = [work.measure(one) for one in (row.gain, row.test)]
-    told = {"row": _told(work, row), "level": level, "placebos": row.placebos}
+    told = {"row": told_by(work, row), "level": level, "placebos": row.placebos}
 
     def make() -> Placeboed:
         lm = work.model(row.model)
@@ -194,7 +194,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
 
 def _said(work: Work, row: Sweeping, measure: str) -> tuple[Said, tuple[str, ...]]:
     lm = work.model(row.model)
-    sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in _settings(lm, row)}
+    sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in settings_of(lm, row)}
     return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
 
 
@@ -207,7 +207,8 @@ def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:
     return Said(price.measure, price.base, {name: every[name] for name in dev.settings})
 
 
-def _settings(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
+def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
+    """The settings of a sweep, as far as a model has its levels."""
     every = grid(sent=has_sent(lm))
     return tuple(one for one in every if row.levels is None or one.level in row.levels)
 
@@ -225,7 +226,7 @@ def _pairs(row: Sweeping) -> tuple[TextPair, ...]:
     return paired(row.pairs, n=row.n)
 
 
-def _told(work: Work, row: Sweeping) -> dict[str, object]:
+def told_by(work: Work, row: Sweeping) -> dict[str, object]:
     """All that the edits of a sweep depend on."""
     return {
         "model": model_key(work.model(row.model)),

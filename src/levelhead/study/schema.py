@@ -17,8 +17,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
+from levelhead.data.tasks import task
 from levelhead.locate.headmap import Ablation, By, Part, SplitBy
 from levelhead.measure.table import parsed
+from levelhead.mitigate.downstream import Viability
 from levelhead.mitigate.settings import Level
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -62,6 +64,19 @@ class Child(Strict):
     steps: Count = 200
     batch: Count = 32
     seed: int = 0
+
+
+class Tuned(Strict):
+    """A classifier, made by the study from one of its models."""
+
+    of: str
+    task: str
+    """A row of data.tasks.TASKS."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    """The task's own by default."""
+    rate: Annotated[float, Field(gt=0)] = 1e-4
+    batch: Count = 32
 
 
 class Located(Strict):
@@ -170,6 +185,39 @@ class Sweeping(Strict):
     """Of the best setting of every level."""
 
 
+class Outside(Strict):
+    """The settings of a sweep again, in classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""
+
+    sweep: str
+    """Of the pretrained model."""
+    inside: Names
+    """Measures of it."""
+    models: Names
+    """Classifiers that are averaged: one task, several seeds."""
+    outside: Names
+    """Measures of them, the price among them."""
+    price: str
+    keep: Annotated[float, Field(ge=0)] = 0.05
+    """What a viable setting may lose of the price: in its unit, or as a share of the base's."""
+    viability: Viability = "relative"
+    subspaces: Literal["refitted", "reused"] = "refitted"
+    """Fitted on each classifier, or those of the pretrained model."""
+
+
+class Masks(Strict):
+    """Tasks with heads masked (Yang et al. 2025, Table 2)."""
+
+    map: str
+    tasks: Names
+    seeds: Annotated[tuple[int, ...], BeforeValidator(_tuple), Field(min_length=1)] = (0,)
+    mask: Literal["before", "after"] = "after"
+    """Masked while the classifier is trained, or in the trained one."""
+    k: Count = 3
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    rate: Annotated[float, Field(gt=0)] = 1e-4
+    batch: Count = 32
+
+
 class Plan(Strict):
     """A whole study."""
 
@@ -184,6 +232,7 @@ class Plan(Strict):
     permutations: Draws = 9999
     models: dict[Key, Source]
     children: dict[Key, Child] = Field(default_factory=dict)
+    tuned: dict[Key, Tuned] = Field(default_factory=dict)
     measures: dict[Key, str]
     """As the command line names them."""
     cells: dict[Key, Cells] = Field(default_factory=dict)
@@ -194,28 +243,46 @@ class Plan(Strict):
     explain: dict[Key, Explained] = Field(default_factory=dict)
     compare: dict[Key, Compared] = Field(default_factory=dict)
     sweeps: dict[Key, Sweeping] = Field(default_factory=dict)
+    downstream: dict[Key, Outside] = Field(default_factory=dict)
+    glue: dict[Key, Masks] = Field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse names that are not in the study, and measures that are none."""
         for text in self.measures.values():
             parsed(text)
-        models = {*self.models, *self.children}
+        for name in [one.task for one in self.tuned.values()]:
+            task(name)
+        for name in [name for masks in self.glue.values() for name in masks.tasks]:
+            task(name)
+        trained = {*self.models, *self.children}
+        models = {*trained, *self.tuned}
         for kind, known, named in (
             ("model", set(self.models), [one.of for one in self.children.values()]),
+            ("model", trained, [one.of for one in self.tuned.values()]),
+            ("sweep", set(self.sweeps), [one.sweep for one in self.downstream.values()]),
             ("model", models, [name for one in self.cells.values() for name in one.models]),
             ("model", models, [one.model for one in self.maps.values()]),
             ("model", models, [one.model for one in self.sweeps.values()]),
+            (
+                "classifier",
+                set(self.tuned),
+                [name for one in self.downstream.values() for name in one.models],
+            ),
             ("measure", set(self.measures), self._measures()),
             ("map", set(self.maps), self._maps()),
         ):
             for name in named:
                 if name not in known:
                     raise UnknownName(f"{kind} of the study", name, sorted(known))
-        both = set(self.models) & set(self.children)
+        every = [*self.models, *self.children, *self.tuned]
+        both = sorted(name for name in set(every) if every.count(name) > 1)
         if both:
             raise LevelheadError(
-                f"{sorted(both)[0]} is a model and a child", mend="give each a name of its own"
+                f"{both[0]} is the name of two models", mend="give each a name of its own"
             )
+        for row in self.downstream.values():
+            if row.price not in row.outside:
+                raise UnknownName("price among the measures outside", row.price, row.outside)
 
     def _measures(self) -> list[str]:
         named = [name for one in self.cells.values() for name in one.measures]
@@ -226,10 +293,12 @@ class Plan(Strict):
         for sweep in self.sweeps.values():
             named += [*sweep.measures, sweep.gain, sweep.test]
             named += [sweep.price] if sweep.price is not None else []
+        for row in self.downstream.values():
+            named += [*row.inside, *row.outside]
         return named + [one.quick for one in self.maps.values() if one.quick is not None]
 
     def _maps(self) -> list[str]:
-        rows = (self.masking, self.lines, self.amplify, self.explain)
+        rows = (self.masking, self.lines, self.amplify, self.explain, self.glue)
         named = [one.map for part in rows for one in part.values()]
         return named + [name for one in self.compare.values() for name in one.maps]
 

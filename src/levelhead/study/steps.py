@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from levelhead.core.results import Measurement, Record
@@ -22,32 +23,50 @@ from levelhead.mitigate.amplify import Amplified, amplify
 from levelhead.mitigate.children import Child, cda, dropout
 from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
 from levelhead.models.continue_training import Schooling
+from levelhead.study.outside import outside
 from levelhead.study.projecting import sweeping
+from levelhead.study.tuning import glue_of, tuned_of
 from levelhead.study.work import Work, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from levelhead.explain.pairs import Pairs
     from levelhead.models.lm import LM
     from levelhead.study.schema import Explained, Located
 
 
-def steps(work: Work) -> Iterator[tuple[str, Callable[[], Record]]]:
+Steps = Iterator[tuple[str, Callable[[], Record]]]
+
+
+def steps(work: Work) -> Steps:
     """Every step, in an order in which each finds what it needs."""
-    plan = work.plan
-    for name in plan.children:
+    for part in (_models, _cells, _maps, _with_maps, _settings, _tasks):
+        yield from part(work)
+
+
+def _models(work: Work) -> Steps:
+    for name in work.plan.children:
         yield f"child.{name}", lambda name=name: child_of(work, name)  # type: ignore[misc]
-    for name, cells in plan.cells.items():
+    for name in work.plan.tuned:
+        yield f"tuned.{name}", lambda name=name: tuned_of(work, name)  # type: ignore[misc]
+
+
+def _cells(work: Work) -> Steps:
+    for name, cells in work.plan.cells.items():
         for model in cells.models:
             for one in cells.measures:
                 yield (
                     f"cell.{name}.{model}.{one}",
                     lambda model=model, one=one: measured_of(work, model, one),  # type: ignore[misc]
                 )
-    for name, row in plan.maps.items():
+
+
+def _maps(work: Work) -> Steps:
+    for name, row in work.plan.maps.items():
         yield f"map.{name}", lambda name=name: map_of(work, name)  # type: ignore[misc]
         yield from _of_map(work, name, row)
+
+
+def _with_maps(work: Work) -> Steps:
     for kind, make in (
         ("masking", masked_of),
         ("lines", lines_of),
@@ -55,15 +74,26 @@ def steps(work: Work) -> Iterator[tuple[str, Callable[[], Record]]]:
         ("explain", explained_of),
         ("compare", compared_of),
     ):
-        for name in getattr(plan, kind):
+        for name in getattr(work.plan, kind):
             yield f"{kind}.{name}", lambda make=make, name=name: make(work, name)  # type: ignore[misc]
             if kind == "explain":
                 yield f"example.{name}", lambda name=name: exampled_of(work, name)  # type: ignore[misc]
-    for name, sweep in plan.sweeps.items():
+
+
+def _settings(work: Work) -> Steps:
+    for name, sweep in work.plan.sweeps.items():
         yield from sweeping(work, name, sweep)
+    for name, outer in work.plan.downstream.items():
+        yield from outside(work, name, outer)
 
 
-def _of_map(work: Work, name: str, row: Located) -> Iterator[tuple[str, Callable[[], Record]]]:
+def _tasks(work: Work) -> Steps:
+    for name, masks in work.plan.glue.items():
+        for one in masks.tasks:
+            yield f"glue.{name}.{one}", lambda name=name, one=one: glue_of(work, name, one)  # type: ignore[misc]
+
+
+def _of_map(work: Work, name: str, row: Located) -> Steps:
     if row.describe:
         yield f"describe.{name}", lambda: described_of(work, name)
     if row.controls:

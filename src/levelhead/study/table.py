@@ -19,10 +19,12 @@ from levelhead.mitigate.amplify import Amplified
 from levelhead.mitigate.children import Child
 from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.claims import Findings
+from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
 from levelhead.study.projecting import Handful, Stable
+from levelhead.study.tuning import MaskedTask, Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -284,6 +286,36 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
 
 
+def _trained(one: Trained) -> Iterator[dict[str, Any]]:
+    yield {"name": one.task, "what": f"texts shown, seed {one.seed}", "value": one.rows}
+
+
+def _masked_task(one: MaskedTask) -> Iterator[dict[str, Any]]:
+    told = {"what": one.metric, "unit": one.unit}
+    yield {"name": f"{one.task}, full", "value": one.full, **told}
+    for setting in one.sets:
+        name = f"{one.task}, {setting.name} {one.mask} training"
+        yield {"name": name, "value": setting.value, **told}
+        if setting.change is not None:
+            yield _of(name, setting.change, f"change of {one.metric}")
+
+
+def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:
+    for column in one.columns:
+        for name, value in {"base": column.base, **column.settings}.items():
+            yield {"name": name, "what": column.name, "value": value, "unit": column.unit}
+    for best in one.best:
+        if best.value is not None:
+            told = {"what": f"best by {best.measure}", "value": best.value, "n": best.among}
+            yield {"name": f"{best.level}: {best.setting}", **told}
+    for estimate in one.correlations:
+        yield _of("inside and outside", estimate)
+    for regret in one.regrets:
+        yield _of(f"{regret.setting}, not {regret.best}", regret.lost)
+    for found in one.findings:
+        yield from _findings(found)
+
+
 def _stable(one: Stable) -> Iterator[dict[str, Any]]:
     for site in one.sites:
         name = " ".join(str(part) for part in site.site if part is not None)
@@ -325,6 +357,9 @@ ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     Findings: _findings,
     Choice: _choice,
     Placeboed: _placeboed,
+    Trained: _trained,
+    MaskedTask: _masked_task,
+    Downstream: _downstream,
     Stable: _stable,
     Handful: _handful,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, final
 
@@ -9,6 +10,7 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
+from levelhead.engine.events import Planned, Stored
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
 from levelhead.locate import gradient, variants
@@ -34,9 +36,10 @@ if TYPE_CHECKING:
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.mitigate.subspace import Subspace
+    from levelhead.models.edits import Projection
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.schema import Plan
+    from levelhead.study.schema import Child, Plan, Tuned
 
 WORK = "levelhead.study.run:run"
 REVISION = 2
@@ -56,6 +59,8 @@ class Work:
     done: dict[str, Record] = field(default_factory=dict)
     fitted: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
     """Subspaces, by what they were fitted on."""
+    debiased: dict[str, tuple[Projection, ...]] = field(default_factory=dict)
+    """SentenceDebias, likewise."""
     _models: dict[str, LM] = field(default_factory=dict)
 
     @property
@@ -79,9 +84,8 @@ class Work:
         if name not in self._models:
             source = self.plan.models.get(name)
             if source is None:
-                base = self.plan.models[self.plan.children[name].of]
-                place = str(self.folder / "children" / name)
-                self._models[name] = load(place, dtype=base.dtype, batch_size=base.batch_size)
+                place = "children" if name in self.plan.children else "tuned"
+                self._models[name] = self.trained(self.folder / place / name, name)
             else:
                 self._models[name] = load(
                     source.path,
@@ -91,6 +95,14 @@ class Work:
                 )
         return self._models[name]
 
+    def trained(self, folder: Path, name: str) -> LM:
+        """A model that the study has made, read as the one that it comes from."""
+        made: Mapping[str, Child | Tuned] = {**self.plan.children, **self.plan.tuned}
+        while name in made:
+            name = made[name].of
+        source = self.plan.models[name]
+        return load(str(folder), dtype=source.dtype, batch_size=source.batch_size)
+
     def measure(self, name: str) -> Measure:
         """A measure of the study."""
         return parsed(self.plan.measures[name])
@@ -99,6 +111,21 @@ class Work:
     def how(self) -> dict[str, object]:
         """How everything is read."""
         return {"store": self.url, "threads": self.plan.threads, "on_event": self.on_event}
+
+    def progress(self, what: str) -> Callable[[int, int], None]:
+        """To be called with steps of training done and steps in all."""
+        began: list[tuple[float, int]] = []
+
+        def tell(done: int, of: int) -> None:
+            if not began:
+                began.append((time.monotonic(), done))
+                self.on_event(Planned(units=of, stored=done, damaged=()))
+                return
+            since, first = began[0]
+            pace = (time.monotonic() - since) / max(done - first, 1)
+            self.on_event(Stored(what, done, of, seconds_left=pace * (of - done)))
+
+        return tell
 
     def kept(
         self, kind: type[Result], inputs: Mapping[str, object], make: Callable[[], Result]

@@ -54,9 +54,8 @@ def test_a_correlation_is_that_of_all_settings_and_the_base():
 def test_classifiers_are_averaged_setting_by_setting():
     found = whole()
     own = found.column("fairness")
-    for name in ("sent 0", "last 0,1,1"):
-        assert own.settings[name] == pytest.approx(np.mean([one[name] for one in own.apart]))
-    assert own.base == pytest.approx(np.mean([one["base"] for one in own.apart]))
+    assert [own.base, *own.settings.values()] == pytest.approx(np.mean(own.apart, axis=0))
+    assert list(own.settings) == NAMES
     assert found.models == 2
     with pytest.raises(LevelheadError, match="could not read the same items"):
         averaged([column([0.0] * 74), column([0.0] * 74, n=61)])

@@ -15,8 +15,11 @@ from maps import (
 )
 from sweeps import (
     choice_of,
+    claims_of,
+    downstream_of,
     front_of,
     handful_of,
+    masked_task,
     placebo_judged,
     stable_sites,
     swept_settings,
@@ -41,6 +44,9 @@ RESULTS = [
     placebo_judged(),
     stable_sites(),
     handful_of(),
+    claims_of(),
+    downstream_of(),
+    masked_task(),
 ]
 
 
@@ -73,6 +79,6 @@ def test_what_has_no_chart():
         chart(estimate("x", 1.0))
     assert str(error.value) == (
         "there is no chart of a Estimate\n  mend: charts are drawn of: Choice, Control, "
-        "CounterStereotype, Description, Example, Front, Handful, HeadMap, Lines, MapComparison, "
-        "Placeboed, Repeated, Stable, Swept, Targeted"
+        "CounterStereotype, Description, Downstream, Example, Findings, Front, Handful, HeadMap, "
+        "Lines, MapComparison, MaskedTask, Placeboed, Repeated, Stable, Swept, Targeted"
     )

@@ -1,0 +1,246 @@
+"""Pronoun agreement: does a model still know what people need it to know?
+
+An edit that takes a group out of a model may take grammar with it: that the man is `he`. This is
+asked where no stereotype can help, of sentences in which everybody is of one group
+(`data.agreeing`). A price, not a bias: an edit is to leave it as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+
+import numpy as np
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.core.statistics.spread import is_constant
+from levelhead.data.agreeing import PEOPLE, Agreeing, Agreement, Source, agreeing, data_of
+from levelhead.data.lexicon import Lexicon
+from levelhead.data.published import any_lexicon
+from levelhead.measure.asked import Asked, Item
+from levelhead.measure.aspects import Aspect, scaled
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.reductions import mean
+from levelhead.models.tokens import MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.results import Estimate, Interval
+    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.measure.asked import Ask
+    from levelhead.measure.aspects import Judge
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+
+Headline = Literal["pronoun_agreement", "pronoun_agreement_margin"]
+SOURCES: tuple[str, ...] = get_args(Source)
+
+
+@final
+@dataclass(frozen=True)
+class PronounAgreement(Measure):
+    """How often the pronoun that agrees is likelier than the other group's, in percent.
+
+    A masked model is asked for the pronoun in its place, a causal one for the whole sentence with
+    either. Every sentence is asked of both groups, and of GAP as many passages of either: always
+    the same pronoun is right in 50%. A tie counts half.
+    """
+
+    texts: tuple[Agreeing, ...] | None = None
+    """Your own sentences; by default those of the sources."""
+    sources: tuple[Source, ...] = ("winogender", "winobias", "gap")
+    lexicon: str | Lexicon = "gender-en"
+    groups: tuple[str, str] | None = None
+    people: tuple[str, ...] = PEOPLE
+    """Words of the first group that stand for people."""
+    limit: int | None = 400
+    """Of GAP's passages, which are long."""
+    headline_is: Headline = "pronoun_agreement"
+
+    needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
+
+    def __post_init__(self) -> None:
+        chosen(self.headline_is, get_args(Headline), "headline")
+        for source in self.sources:
+            chosen(source, SOURCES, "source")
+        if self.texts is None and not self.sources:
+            raise LevelheadError("there is no source", mend=f"name some of {', '.join(SOURCES)}")
+
+    # -- items
+
+    @cached_property
+    def own_lexicon(self) -> Lexicon:
+        """The lexicon itself."""
+        return any_lexicon(self.lexicon)
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The two groups whose pronouns are asked."""
+        return self.own_lexicon.two(self.groups)
+
+    @cached_property
+    def _read(self) -> Mapping[str, Agreement]:
+        return {
+            source: agreeing(
+                source,
+                self.own_lexicon,
+                groups=self.groups,
+                people=self.people,
+                limit=self.limit,
+            )
+            for source in self.sources
+        }
+
+    @property
+    def items(self) -> tuple[Agreeing, ...]:
+        """The sentences."""
+        if self.texts is not None:
+            return self.texts
+        return tuple(one for own in self._read.values() for one in own.sentences)
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """The sources' files and the lexicon, or the sentences themselves."""
+        if self.texts is not None:
+            return {"texts": items_hash(self.texts)}
+        words = self.own_lexicon
+        return data_of(self.sources) | {f"lexicon {words.name}": words.sha256}
+
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """Both pronouns in every sentence: in the blank, or in the whole text."""
+        causal = lm.anatomy.cls.causal
+        items = tuple(
+            Item(one.id, _asks(one, causal=causal), (one.unit,), one.group, kind=one.source)
+            for one in self.items
+        )
+        notes = ["always the same pronoun: 50%"]
+        if self.texts is None:
+            notes += [
+                f"{source}: left out {count} ({reason})"
+                for source, own in self._read.items()
+                for reason, count in own.left_out
+                if count
+            ]
+        told = {"factors": ("sentences",), "items": items, "notes": tuple(notes)}
+        if causal:
+            return (Asked("score", Frozen({}), **told),)  # type: ignore[arg-type]
+        words = sorted({word for one in self.items for word in (one.own, one.other)})
+        columns = {one.id: [words.index(one.own), words.index(one.other)] for one in self.items}
+        facts = Frozen({"columns": columns})
+        return (Asked("fill", Frozen({"words": words}), facts=facts, **told),)  # type: ignore[arg-type]
+
+    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
+        """Sentences, asked of whichever group."""
+        return readouts.design()
+
+    # -- formulas
+
+    @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """The share of agreement and its smooth companion, either of them first."""
+        share = Aspect(
+            name="pronoun_agreement",
+            equation="share of sentences whose agreeing pronoun is likelier; ties count half",
+            per_item=_agrees,
+            over=_percent,
+            unit="% of sentences",
+            low=0.0,
+            high=100.0,
+            direction="larger: more pronouns agree",
+            comparable="pronoun agreement, same sentences",
+            more="price",
+            parity=None,
+            companion="pronoun_agreement_margin",
+            closed=_where_constant,
+        )
+        margin = replace(
+            share,
+            name="pronoun_agreement_margin",
+            equation="mean log-probability of the agreeing pronoun less that of the other",
+            per_item=_margins,
+            over=mean,
+            unit="nats",
+            low=-float("inf"),
+            high=float("inf"),
+            direction="larger: pronouns that agree are likelier",
+            comparable="pronoun agreement margin, same sentences",
+            companion=None,
+            closed=None,
+        )
+        return (share, margin) if self.headline_is == "pronoun_agreement" else (margin, share)
+
+    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+        """The headline by group and by source."""
+        readouts = found[0]
+        estimates: list[Estimate] = []
+        notes: list[str] = []
+        parts = [(f"group: {name}", "group", name) for name in readouts.groups]
+        kinds = dict.fromkeys(item.kind for item in readouts.items)
+        parts += [(f"source: {name}", "kind", name) for name in kinds] if len(kinds) > 1 else []
+        for told, field, name in parts:
+            own = readouts.some(lambda item, f=field, n=name: getattr(item, f) == n)  # type: ignore[misc]
+            head = self.headline
+            try:
+                values, design = head.per_item(own), self.design(own, head)
+                estimates.append(judge.estimate(head, values, design, name=told, tested=False))
+            except NotMeasurable as error:
+                notes.append(f"{told}: {error.what}")
+        return Beside(tuple(estimates), tuple(notes))
+
+
+def _asks(one: Agreeing, *, causal: bool) -> tuple[Ask, ...]:
+    start, end = one.span
+    before, after = one.text[:start], one.text[end:]
+    if causal:
+        return (one.text, None), (f"{before}{one.other}{after}", None)
+    return ((f"{before}{MASK}{after}",),)
+
+
+def _margins(readouts: Readouts) -> torch.Tensor:
+    """`[sentences]` log-probability with the agreeing pronoun less that with the other."""
+    if "columns" in readouts.facts:
+        columns = cast("Mapping[str, tuple[int, int]]", readouts.facts["columns"])
+        places = torch.tensor([list(columns[item.id]) for item in readouts.items])
+        both = readouts.values[:, 0].gather(1, places)
+    else:
+        both = readouts.values[:, :, 0]
+    fixed = readouts.values.detach()
+    if len(fixed) > 1 and bool((fixed == fixed[:1]).all()):
+        raise NotMeasurable(
+            "the model says the same of every sentence: all answers are equal",
+            mend="check that it was trained, and that it reads the texts",
+        )
+    found = both[:, 0] - both[:, 1]
+    if not bool(found.detach().abs().max() > 0):
+        raise NotMeasurable(
+            "both pronouns are equally likely in every sentence: the model tells nothing",
+            mend="check that the model was trained, and that it reads the texts",
+        )
+    return found
+
+
+def _agrees(readouts: Readouts) -> torch.Tensor:
+    margins = _margins(readouts)
+    return (margins > 0).double() + 0.5 * (margins == 0).double()
+
+
+def _percent(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return 100 * mean(values, draw)
+
+
+def _where_constant(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's where every sentence gives the same: resampling has no width there.
+
+    All agree, or none, or one pronoun is said whoever it is about: half of every sentence.
+    """
+    (factor,) = design.factors
+    means = np.bincount(factor.unit, weights=values.numpy()) / np.bincount(factor.unit)
+    if not is_constant(means):
+        return None
+    hits = round(float(means.mean()) * factor.units)
+    return scaled(proportion_interval(hits, factor.units, level=level), 100)

@@ -1,0 +1,254 @@
+"""What may be tried on a model: projections of a grid, and masks of the heads that matter most.
+
+Dawkins et al. 2024, section 5, says which settings of its grid are not worth trying:
+
+- "Information weighting should be applied at the sentence representation layer to preserve model
+  accuracy on the downstream task": sent is weighted;
+- "multi-dimensional subspaces should always be accompanied by information weighting": two
+  dimensions are weighted;
+- attention helps "except if combined with a multi-dimensional gender subspace without the use of
+  information weighting within the same layer".
+
+These are findings on one model, not laws: `trim=False` tries everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.locate.gradient import gradient
+from levelhead.locate.headmap import label
+from levelhead.measure.excess import Excess
+from levelhead.mitigate.gains import bias_of, shared
+from levelhead.mitigate.heads import mask
+from levelhead.mitigate.levels import edits_of, has_sent, subspaces
+from levelhead.mitigate.settings import Setting, grid
+from levelhead.mitigate.subspace import readable
+from levelhead.mitigate.swept import said
+from levelhead.models.sites import Site
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+
+    from levelhead.core.files import Url
+    from levelhead.core.results import Dropped
+    from levelhead.data.paired import TextPair
+    from levelhead.engine.events import Event
+    from levelhead.measure.measure import Measure
+    from levelhead.measure.readouts import Readouts
+    from levelhead.models.lm import LM
+    from levelhead.models.sweep import Edits
+
+Kind = Literal["projection", "mask"]
+By = Literal["gradient", "ablation"]
+SIZES = (1, 2, 3, 5, 10, 20, 50)
+"""How many of the first heads are masked."""
+SENT_HARD = "hard at sent costs accuracy"
+TWO_HARD = "two dimensions without weighting"
+ATTENTION = "attention beside two dimensions without weighting in its layer"
+
+
+class Candidate(NamedTuple):
+    """Edits that may be tried together, by name."""
+
+    name: str
+    kind: Kind
+    about: str
+    """What is edited, in words."""
+    edits: Edits
+
+
+class Candidates(NamedTuple):
+    """All that is tried, and what is not."""
+
+    some: tuple[Candidate, ...]
+    trimmed: tuple[tuple[str, str], ...] = ()
+    """Settings that the paper's rules leave out, and by which rule."""
+    dropped: tuple[Dropped, ...] = ()
+    """Pairs of texts that the model cannot read."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def edits(self) -> dict[str, Edits]:
+        """By name, in an order that breaks ties."""
+        return {one.name: one.edits for one in self.some}
+
+    def beside(self, other: Candidates) -> Candidates:
+        """Both together."""
+        return Candidates(
+            self.some + other.some,
+            self.trimmed + other.trimmed,
+            self.dropped + other.dropped,
+            self.notes + other.notes,
+        )
+
+
+def rule_against(setting: Setting) -> str:
+    """The rule of Dawkins et al. 2024, section 5, that leaves a setting out; empty: none does.
+
+    >>> rule_against(Setting.named("last 0,1,1")), rule_against(Setting.named("last 1,1,1"))
+    ('two dimensions without weighting', '')
+    """
+    inner = setting.penultimate
+    if setting.level == "penultimate+attn" and inner and inner.dims == 2 and not inner.weighted:
+        return ATTENTION
+    steps = [setting.step(part) for part in setting.parts if part != "attn"]
+    if any(step.dims == 2 and not step.weighted for step in steps):
+        return TWO_HARD
+    if setting.sent is not None and not setting.sent.weighted:
+        return SENT_HARD
+    return ""
+
+
+def projections(lm: LM, pairs: Sequence[TextPair], *, trim: bool = True) -> Candidates:
+    """The settings of the grid that fit the model, their subspaces fitted in one pass.
+
+    Args:
+        lm: the model.
+        pairs: of texts that differ in the contrast; those it cannot read are dropped.
+        trim: leave out what the paper's rules leave out.
+    """
+    kept, dropped = readable(lm, pairs)
+    if not kept:
+        raise NotMeasurable(
+            f"the model can read none of {len(pairs)} pairs of texts: {dropped[0].reason}"
+            if dropped
+            else "there is no pair of texts",
+            mend="give a lexicon whose words the model knows",
+        )
+    deep = lm.anatomy.layers > 1
+    settings = [one for one in grid(sent=has_sent(lm)) if deep or one.level in ("sent", "last")]
+    rules = {one: rule_against(one) if trim else "" for one in settings}
+    found = subspaces(lm, kept, level="penultimate+attn" if deep else "last")
+    return Candidates(
+        tuple(
+            Candidate(one.name, "projection", f"projections at {', '.join(one.parts)}", edits)
+            for one, rule in rules.items()
+            if not rule
+            for edits in (edits_of(lm, one, found),)
+        ),
+        tuple((one.name, rule) for one, rule in rules.items() if rule),
+        dropped,
+    )
+
+
+def masks(
+    lm: LM,
+    measure: Measure,
+    *,
+    by: By = "gradient",
+    sizes: Sequence[int] = SIZES,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+    cancel: threading.Event | None = None,
+) -> Candidates:
+    """The first heads masked, ranked by what they add to the bias on the measure's items.
+
+    Args:
+        lm: the model.
+        measure: of bias.
+        by: the gradient of the bias by every head's mask (of a step function, that of its smooth
+            companion), or exact ablation of one head after another.
+        sizes: how many of the first heads; sizes beyond those that add to the bias are left out.
+        store: a folder that keeps readouts and shares; memory by default.
+        threads: of numpy and torch.
+        on_event: is told how far it is.
+        cancel: set it to stop.
+    """
+    if by not in get_args(By):
+        raise UnknownName("way to rank heads", str(by), get_args(By))
+    if not sizes or any(size < 1 for size in sizes):
+        raise LevelheadError(f"masks of {list(sizes)} heads", mend="give numbers such as 1, 3, 5")
+    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
+    rank = _by_gradient if by == "gradient" else _by_ablation
+    try:
+        scores, notes = rank(lm, measure, told)
+    except NotMeasurable as error:
+        return Candidates((), notes=(f"no head is ranked: {error.what}",))
+    order = sorted(scores, key=lambda site: (-scores[site], site.layer, site.head))
+    adding = [site for site in order if scores[site] > 0]
+    if not adding:
+        return Candidates((), notes=(*notes, f"no head adds to {measure.name} by {by}"))
+    return Candidates(
+        tuple(
+            Candidate(
+                f"mask {size}",
+                "mask",
+                f"heads {', '.join(map(label, adding[:size]))} masked",
+                (mask(adding[:size]),),
+            )
+            for size in sorted(set(sizes))
+            if size <= len(adding)
+        ),
+        notes=notes,
+    )
+
+
+def smooth_of(measure: Measure) -> Measure:
+    """The measure itself, or the smooth companion of a step function, on the same items."""
+    companion = measure.headline.companion
+    if companion is None:
+        return measure
+    if isinstance(measure, Excess):
+        return measure.smooth
+    if not any(one.name == "headline_is" for one in fields(measure)):
+        raise NotMeasurable(
+            f"{measure.name} is a step function, and {companion} is another measure",
+            mend="rank heads by ablation",
+        )
+    return replace(measure, headline_is=companion)  # type: ignore[call-arg]
+
+
+def _heads(lm: LM) -> list[Site]:
+    layers, heads = lm.anatomy.layers, lm.anatomy.heads
+    return [Site("head_out", layer, head) for layer in range(layers) for head in range(heads)]
+
+
+def _by_gradient(
+    lm: LM, measure: Measure, told: Mapping[str, object]
+) -> tuple[dict[Site, float], tuple[str, ...]]:
+    """The derivative of the bias itself by every mask: what masking takes away, to first order."""
+    smooth = smooth_of(measure)
+    read = {name: value for name, value in told.items() if name != "cancel"}
+    readouts = smooth.read(lm, **read)[0]  # type: ignore[arg-type]
+    shares = gradient(lm, smooth, readouts, of_values=_cotangents(smooth, readouts), **told)  # type: ignore[arg-type]
+    grid = shares.total()
+    notes = () if smooth is measure else (f"heads are ranked by the gradient of {smooth.name}",)
+    return {site: float(grid[site.layer, site.head or 0]) for site in _heads(lm)}, notes
+
+
+def _cotangents(measure: Measure, readouts: Readouts) -> torch.Tensor:
+    """Of the distance from parity, which is what an edit is to make smaller."""
+    head = measure.headline
+    values = readouts.values.clone().requires_grad_()
+    own = head.per_item(replace(readouts, values=values))
+    bias = bias_of(head)(own, measure.design(readouts, head).whole)
+    (found,) = torch.autograd.grad(bias, values)
+    return found
+
+
+def _by_ablation(
+    lm: LM, measure: Measure, told: Mapping[str, object]
+) -> tuple[dict[Site, float], tuple[str, ...]]:
+    """What the bias loses without a head; heads without which it has no value are not ranked."""
+    head, over = measure.headline, bias_of(measure.headline)
+    alone = {label(site): (mask([site]),) for site in _heads(lm)}
+    found, _ = said(lm, measure, alone, **told)  # type: ignore[arg-type]
+
+    def bias(readouts: Readouts) -> float:
+        (own,), _ = shared([readouts])
+        return float(over(head.per_item(own).detach(), measure.design(own, head).whole))
+
+    base, scores, notes = bias(found.base), {}, []
+    for site in _heads(lm):
+        try:
+            scores[site] = base - bias(found.settings[label(site)])
+        except (KeyError, NotMeasurable) as error:
+            notes.append(f"head {label(site)} is not ranked: {getattr(error, 'what', 'no effect')}")
+    return scores, tuple(notes)

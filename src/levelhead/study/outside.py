@@ -1,0 +1,112 @@
+"""The steps of a study that put a sweep's settings into classifiers (Dawkins et al. 2024, 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead.data.paired import paired
+from levelhead.measure.readouts import model_key
+from levelhead.mitigate.baselines import sentence_debias
+from levelhead.mitigate.claims import better_way
+from levelhead.mitigate.downstream import Downstream, Measured, downstream
+from levelhead.mitigate.gains import redrawn, shared
+from levelhead.mitigate.levels import edits_of, subspaces
+from levelhead.mitigate.subspace import readable
+from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.study.projecting import settings_of, told_by
+from levelhead.study.work import told_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from levelhead.core.results import Record
+    from levelhead.measure.measure import Measure
+    from levelhead.mitigate.gains import Redrawn
+    from levelhead.models.edits import Edit
+    from levelhead.models.lm import LM
+    from levelhead.study.schema import Outside
+    from levelhead.study.work import Work
+
+SENT_DEBIAS = "sent-debias"
+
+
+def outside(work: Work, name: str, row: Outside) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """Every measure of every classifier, and what they say together."""
+    for model in row.models:
+        for one in row.outside:
+            yield (
+                f"outside.{name}.{model}.{one}",
+                lambda model=model, one=one: swept_of(work, name, model, one),  # type: ignore[misc]
+            )
+    yield f"downstream.{name}", lambda: downstream_of(work, name)
+
+
+def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:
+    """One measure of one classifier with every setting."""
+    row, lm, own = work.plan.downstream[name], work.model(model), work.measure(measure)
+    told = _told(work, row) | {"classifier": model_key(lm), "measure": told_of(own)}
+
+    def make() -> Swept:
+        found = said(lm, own, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+        return swept(*found, judge=work.judge)
+
+    return work.kept(Swept, told, make)
+
+
+def downstream_of(work: Work, name: str) -> Downstream:
+    """Tables 5, 6 and 7."""
+    row = work.plan.downstream[name]
+    sweep = work.plan.sweeps[row.sweep]
+    base, models = work.model(sweep.model), [work.model(one) for one in row.models]
+    measures = [work.measure(one) for one in (*row.inside, *row.outside)]
+    told = _told(work, row) | {
+        "row": row.model_dump(),
+        "classifiers": [model_key(lm) for lm in models],
+        "measures": [told_of(one) for one in measures],
+    }
+
+    def make() -> Downstream:
+        names = tuple(_edits(work, row, base))
+        inside = {
+            _measured(work, one): _redrawn(work, base, row, work.measure(one)) for one in row.inside
+        }
+        found = {
+            _measured(work, one): [_redrawn(work, lm, row, work.measure(one)) for lm in models]
+            for one in row.outside
+        }
+        rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
+        return downstream(names, inside, found, **rule)  # type: ignore[arg-type]
+
+    return work.kept(Downstream, told, make)
+
+
+def _redrawn(work: Work, lm: LM, row: Outside, measure: Measure) -> Redrawn:
+    found, _ = said(lm, measure, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+    readouts, _ = shared([found.base, *found.settings.values()])
+    head = measure.headline
+    return redrawn(measure, readouts, head.over, aspect=head, judge=work.judge, left=True)
+
+
+def _measured(work: Work, name: str) -> Measured:
+    head = work.measure(name).headline
+    return Measured(name=name, better=better_way(head), unit=head.unit)
+
+
+def _edits(work: Work, row: Outside, lm: LM) -> dict[str, tuple[Edit, ...]]:
+    """The 74 settings and SentenceDebias, on this model's activations or the pretrained one's."""
+    sweep = work.plan.sweeps[row.sweep]
+    base = work.model(sweep.model)
+    source = base if row.subspaces == "reused" else lm
+    key = f"{model_key(source)} {sweep.pairs} {sweep.n} {sweep.centered}"
+    if key not in work.fitted:
+        pairs = paired(sweep.pairs, n=sweep.n)
+        work.fitted[key] = subspaces(source, pairs, centered=sweep.centered)
+        work.debiased[key] = sentence_debias(source, readable(source, pairs)[0])
+    fitted = work.fitted[key]
+    found: dict[str, tuple[Edit, ...]] = {SENT_DEBIAS: work.debiased[key]}
+    return found | {one.name: edits_of(lm, one, fitted) for one in settings_of(lm, sweep)}
+
+
+def _told(work: Work, row: Outside) -> dict[str, object]:
+    sweep = work.plan.sweeps[row.sweep]
+    return {"sweep": told_by(work, sweep), "subspaces": row.subspaces, "also": SENT_DEBIAS}

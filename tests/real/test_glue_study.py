@@ -1,0 +1,49 @@
+"""A task with heads masked, before and after training, on real weights and real texts."""
+
+import pytest
+from assets import asset
+
+from levelhead.models.load import load
+from levelhead.study.run import run
+from levelhead.study.schema import Plan
+from levelhead.study.tuning import MaskedTask
+
+GLUE = {"map": "gender", "tasks": ["wnli"], "seeds": [0, 1], "epochs": 0.1, "k": 2}
+PLAN = {
+    "format": "levelhead-study-1",
+    "name": "glue",
+    "draws": 99,
+    "permutations": 99,
+    "threads": 1,
+    "measures": {"lpbs": "lpbs:test=career_family"},
+    "maps": {"gender": {"model": "minibert", "measure": "lpbs", "exact": "none", "sign": "+"}},
+    "glue": {one: {**GLUE, "mask": one} for one in ("after", "before")},
+}
+
+
+@pytest.mark.timeout(900)
+def test_a_task_without_heads(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
+    models = {"minibert": {"path": str(asset("models", "minibert-en"))}}
+    found = run(Plan.model_validate(PLAN | {"models": models}), tmp_path)
+    after, before = found["glue.after.wnli"], found["glue.before.wnli"]
+    assert isinstance(after, MaskedTask)
+    assert isinstance(before, MaskedTask)
+    # The classifiers without a mask are the same ones, trained once.
+    assert [one["full"] for one in after.apart] == [one["full"] for one in before.apart]
+    for one in (after, before):
+        assert [own.name for own in one.sets] == ["top 2", "all positive"]
+        assert len(one.heads["top 2"]) == 2
+        mean = sum(seed["top 2"] for seed in one.apart) / 2
+        assert one.sets[0].value == pytest.approx(mean)
+    made = tmp_path / "glue" / "wnli"
+    assert {path.name for path in made.iterdir()} == {
+        f"{seed}{end}" for seed in (0, 1) for end in ("", "-masked-0", "-masked-1")
+    }
+    # What was masked while training is 0 in the weights.
+    masked = load(str(made / "0-masked-0"))
+    told = {tuple(map(int, label.split("-"))) for label in before.heads["top 2"]}
+    for layer, head in told:
+        dense = masked.anatomy.place("head_out", layer - 1).module
+        columns = masked.anatomy.columns("head_out", layer - 1)[head - 1]
+        assert float(dense.weight[:, columns].abs().max()) == 0

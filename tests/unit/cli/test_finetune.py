@@ -1,0 +1,119 @@
+"""`levelhead finetune` on a tiny model and files of one's own."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+import zoo
+from command import levelhead
+from typer.testing import CliRunner
+
+from levelhead.cli import app
+from levelhead.cli.finetune import finetune
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.tasks import TASKS
+from levelhead.measure.task import Tasked, finetune_on
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.finetune import Tuning, finetuned
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+THINGS = ("nurse", "doctor", "man", "woman", "house", "river", "quick", "lazy")
+
+
+def rows(header, label):
+    made = [
+        f"the {a} is here.,the {b} was there.,{label(i, j)}\n"
+        for i, a in enumerate(THINGS)
+        for j, b in enumerate(THINGS)
+    ]
+    return header + "".join(made)
+
+
+@pytest.fixture
+def files(tmp_path):
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train.write_text(rows("sentence1,sentence2,label\n", lambda i, j: int(i == j)))
+    kept = rows("sentence1,sentence2,label\n", lambda i, j: int((i + j) % 3 > 0)).splitlines()
+    dev.write_text("\n".join([*kept[:40], "the man is here and there.,a woman.,1"]))
+    return "--train", str(train), "--dev", str(dev)
+
+
+def invoke(*args):
+    base = zoo.folder("bert", "BertForPreTraining")
+    return CliRunner().invoke(app, ["finetune", str(base), *map(str, args)])
+
+
+QUICK = ("--epochs", 1, "--batch", 16, "--rate", 1e-3, "--threads", 1)
+
+
+def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
+    out = tmp_path / "out"
+    result = invoke("--task", "rte", *files, *QUICK, "-o", out)
+    assert result.exit_code == 0, result.output
+    told = finetuned(out)
+    assert told["told"]["task"] == "rte"
+    assert list(told["told"]["data"]) == ["file train.csv"]
+    lm = load(out)
+    assert lm.labels == ("entailment", "not_entailment")
+    found = Tasked(task="rte", file=files[3])(lm)
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{out}: {told['base']} fine-tuned on rte"
+    assert lines[1] == "  64 texts; 1 epochs, 16 a step, rate 0.001, seed 0"
+    assert lines[2] == (
+        f"  dev: accuracy {found.value:.4g} {found.interval} (% of texts; n {found.n})"
+    )
+    assert "always not_entailment" in result.stdout
+    assert "39 of the dev texts stand in the training part, too" in result.stdout
+    again = invoke("--task", "rte", *files, *QUICK, "-o", out)
+    assert again.stdout == result.stdout  # done: nothing is trained again
+
+
+def test_masked_heads_and_scores(tmp_path):
+    mask = HeadScale([Site("head_out", 1, 2)], 0)
+    save_edits([mask], tmp_path / "edit")
+    text = rows("sentence1,sentence2,score\n", lambda i, j: (3 * i + j) % 6)
+    (tmp_path / "own.csv").write_text(text)
+    given = ("--train", tmp_path / "own.csv", "--dev", tmp_path / "own.csv")
+    out = tmp_path / "out"
+    result = invoke("--task", "stsb", *given, *QUICK, "--edit", tmp_path / "edit", "-o", out)
+    assert result.exit_code == 0, result.output
+    assert "masked while training: head_out 1.2" in result.stdout
+    assert "  dev: Pearson " in result.stdout
+    assert "  dev: Spearman " in result.stdout
+    assert load(out).identity.folded == (mask.content_hash,)
+
+
+def test_what_cannot_be_had_is_said_before_anything_is_trained(tmp_path, files):
+    out = tmp_path / "out"
+    result = invoke("--task", "sst2", "-o", out)
+    assert isinstance(result.exception, LevelheadError)
+    assert not out.exists()
+    result = invoke("--task", "ret", *files, "-o", out)
+    assert isinstance(result.exception, UnknownName)
+    assert "did you mean 'rte'" in result.exception.mend
+    result = invoke("--task", "rte", "--train", files[1], "--dev", "none.csv", "-o", out)
+    assert "cannot read none.csv" in str(result.exception)
+    result = invoke("--task", "rte", *files, "--rate", 0, "-o", out)
+    assert "a rate of 0.0" in str(result.exception)
+    assert not out.exists()
+
+
+def test_names_and_defaults_are_those_of_python():
+    own = inspect.signature(finetune).parameters
+    python = {*inspect.signature(finetune_on).parameters, *(one.name for one in fields(Tuning))}
+    renamed = {"base": "model", "folder": "output", "edits": "edit"}
+    python = {renamed.get(name, name) for name in python} - {"tuning", "progress", "every"}
+    assert python <= set(own)
+    for field in fields(Tuning):
+        if field.name in own and field.name != "epochs":
+            assert own[field.name].default == field.default
+    words = str(own["task"].annotation).replace("'", " ")
+    assert all(name in words for name in TASKS)
+
+
+def test_a_wrong_command_line_is_an_error():
+    result = levelhead("finetune", "model")
+    assert result.returncode == 3
+    assert "Missing option" in result.stderr

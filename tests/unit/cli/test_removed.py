@@ -1,0 +1,155 @@
+"""`levelhead removed` on a tiny model: the numbers of Python, and a code for each verdict."""
+
+import inspect
+import json
+
+import pytest
+import torch
+import typer
+import zoo
+from typer.testing import CliRunner
+
+from levelhead.cli import app, removed
+from levelhead.cli.exits import FAIL, INCONCLUSIVE, ExitWith
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.results import Estimate, Interval
+from levelhead.data.held_out import held_out
+from levelhead.data.paired import paired
+from levelhead.mitigate import removed as judged
+from levelhead.mitigate import ruler
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import Projection
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+WORDS = (
+    ("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"), ("quick", "lazy"),
+    ("here", "there"), ("the", "a"), ("works", "said"), ("is", "was"), ("as", "and"),
+    ("zebra", "tired"), ("that", "in"),
+)  # fmt: skip
+
+
+def written(words):
+    rows = ",\n".join(f'{{ female = "{one}", male = "{two}" }}' for one, two in words)
+    return f"""
+name = "own"
+language = "en"
+groups = ["female", "male"]
+source = "the tests"
+licence = "CC0-1.0"
+limits = "says nothing of anybody"
+[[terms]]
+kind = "person"
+rows = [
+{rows}
+]
+"""
+
+
+ENDS = ("tired", "in that")
+QUICK = ("--deals", "9", "--draws", "99", "--site", "pooled")
+
+
+@pytest.fixture
+def given(tmp_path):
+    own, edit = tmp_path / "own.toml", tmp_path / "edit"
+    own.write_text(written(WORDS))
+    (tmp_path / "used.txt").write_text("that\n\n In \n")
+    basis = torch.zeros(1, 24)
+    basis[0, 3] = 1.0
+    save_edits([Projection(Site("pooled"), basis)], edit)
+    return tmp_path
+
+
+def invoke(given, *args):
+    folder = zoo.folder("bert", "BertForPreTraining")
+    fixed = ["removed", str(folder), "--edit", str(given / "edit")]
+    return CliRunner().invoke(app, [*fixed, "--lexicon", str(given / "own.toml"), *args])
+
+
+def test_the_numbers_are_those_of_python(given):
+    out = given / "found.json"
+    result = invoke(given, "--seen", str(given / "used.txt"), *QUICK, "-o", str(out))
+    assert isinstance(result.exception, ExitWith), result.output
+    assert result.exception.code == INCONCLUSIVE
+    assert result.stdout.startswith("unclear: pooled: the groups could not be told apart before")
+    assert "33 pairs of texts" not in result.stdout
+    assert "30 pairs of texts, 10 words with their twins" in result.stdout
+    assert "left out: 1 (a word of it was used for the edit)" in result.stdout
+    assert "3 pairs cannot be read by the model" in result.stdout
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    edit = load(zoo.folder("bert", "BertForPreTraining"), edit=str(given / "edit")).edits
+    pairs = held_out(str(given / "own.toml"), seen=["that", "in"]).pairs
+    again = judged.removed(
+        lm, edit, pairs, seen=["that", "in"], sites=[Site("pooled")], deals=9, draws=99
+    )
+    assert judged.Removed.from_json(out.read_text()) == again
+
+
+def test_every_verdict_has_its_code(given, monkeypatch):
+    out = given / "found.json"
+    invoke(given, "--seen", "none", *QUICK, "-o", str(out))
+    once = judged.Removed.from_json(out.read_text())
+    for verdict, code in (("removed", 0), ("hidden", FAIL), ("unclear", INCONCLUSIVE)):
+        own = once.model_copy(update={"verdict": verdict})
+        monkeypatch.setattr(judged, "removed", lambda *args, own=own, **options: own)
+        result = invoke(given, "--seen", "none", *QUICK, "--json")
+        assert json.loads(result.stdout)["verdict"] == verdict
+        assert getattr(result.exception, "code", 0) == code
+
+
+def test_a_ruler_is_measured_and_sentences_can_be_asked(given, monkeypatch):
+    (given / "own.toml").write_text(written(WORDS[:10]))
+    texts = given / "texts.txt"
+    texts.write_text("\n".join(f"tired {one} {end} ." for one, _ in WORDS[:10] for end in ENDS))
+    interval = Interval(low=0.1, high=0.3, level=0.95, method="made up")
+    gain = Estimate(name="gain of crows", value=0.2, interval=interval, n=7)
+    asked = []
+    monkeypatch.setattr(ruler, "gain_by", lambda *args, **options: asked.append(args) or gain)
+    out = given / "found.json"
+    result = invoke(
+        given, "--seen", "none", "--texts", str(texts), "-m", "crows", *QUICK, "-o", str(out)
+    )
+    assert isinstance(result.exception, ExitWith), result.output
+    found = judged.Removed.from_json(out.read_text())
+    assert found.ruler == gain
+    assert (found.n, found.words) == (20, 10)
+    assert asked[0][0].name == "crows"
+    assert "ruler: gain of crows 0.2 [0.1, 0.3] (n 7)" in result.stdout
+
+
+def test_what_was_used_is_read_from_a_lexicons_options_a_file_or_none(given):
+    assert removed.seen_by("none", None) == ()
+    assert removed.seen_by(str(given / "used.txt"), None) == ("that", "In")
+    found = removed.seen_by("gender-en:n=12,seed=3", ["male", "female"])
+    assert found == paired("gender-en", groups=["male", "female"], n=12, seed=3)
+    assert removed.seen_by("gender-en", None) == paired("gender-en")
+    with pytest.raises(LevelheadError, match="'top=3' are no options of mitigate project"):
+        removed.seen_by("gender-en:top=3", None)
+    with pytest.raises(LevelheadError, match=r"cannot read .*nowhere\.txt"):
+        removed.seen_by(str(given / "nowhere.txt"), None)
+
+
+def test_sites_are_written_as_they_are_printed():
+    for site in (Site("pooled"), Site("block_out", 11), Site("head_out", 8, 11)):
+        assert removed.site_of(str(site)) == site
+    with pytest.raises(LevelheadError, match="'block_out x' is no site"):
+        removed.site_of("block_out x")
+    with pytest.raises(UnknownName, match="no stream named 'poled'"):
+        removed.site_of("poled")
+
+
+def test_what_was_used_must_be_said(given):
+    assert invoke(given, *QUICK).exit_code == 2  # typer's own: a wrong command line
+    result = invoke(given, "--seen", str(given / "own.toml"), *QUICK)
+    assert "own holds no pair of words for female and male" in str(result.exception)
+
+
+def test_options_are_named_as_in_python():
+    command = typer.main.get_command(app).commands["removed"]
+    shared = {"model", "output", "json", "batch_size", "device", "dtype", "allow_pickle"}
+    names = {option.name for option in command.params} - shared - {"revision"}
+    python = set(inspect.signature(judged.removed).parameters)
+    # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
+    assert names <= python | {"lexicon", "groups", "texts", "edit"}
+    assert python - {"lm", "edits", "pairs", "on_step"} <= names

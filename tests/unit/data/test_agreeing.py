@@ -1,0 +1,149 @@
+"""Sentences whose pronoun is beyond doubt, made of published ones."""
+
+import pytest
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.data import agreeing as made
+from levelhead.data.agreeing import Agreeing, agreeing, data_of
+from levelhead.data.items import Passage, Sentence, Template
+from levelhead.data.lexicon import lexicon
+
+GENDER = lexicon("gender-en")
+WINOGENDER = (
+    ("cook.guest.0", "The cook told the guest that {he} had finished.", "cook", "guest"),
+    ("cook.guest.1", "A guest gave the cook {his} coat.", "cook", "guest"),
+    ("actor.guest.0", "An actor paid the guest {him} said.", "actor", "guest"),
+    ("cook.someone.0", "The cook told someone that {he} had finished.", "cook", "someone"),
+)
+FORMS = {"he": "she", "his": "her", "him": "her"}
+
+
+def _winogender():
+    for name, text, occupation, participant in WINOGENDER:
+        slots = (("occupation", occupation), ("participant", participant))
+        for gender in ("male", "female", "neutral"):
+            form = {"male": str, "female": FORMS.get, "neutral": lambda word: "they"}[gender]
+            given = {word: form(word) for word in FORMS}
+            yield Template(f"{name}.{gender}", text.format(**given), slots)
+
+
+def _winobias(part):
+    texts = {
+        "pro-type1-dev": ("The baker thanked the clerk because he was kind.", "baker"),
+        "anti-type1-dev": ("The baker thanked the clerk because she was kind.", "baker"),
+        "pro-type2-dev": ("The baker saw the clerk and greeted him.", "clerk"),
+        "anti-type2-dev": ("The baker saw the pilot and greeted him.", "pilot"),
+    }
+    text, meant = texts[part]
+    yield Template(f"{part}-1", text, (("meant", f"the {meant}"), ("pronoun", "he")))
+
+
+def _gap():
+    rows = (
+        ("one", "Kim said that she had left her bag.", "she"),
+        ("two", "Kim said that he had left his bag.", "he"),
+        ("both", "Kim saw her brother when she left.", "she"),
+        ("alone", "Kim said that he had left.", "he"),
+        ("more", "Sam said that his bag was his own bag.", "his"),
+        ("doubtful", "Sam said that Kim left her bag at his house.", "her"),
+    )
+    for name, text, pronoun in rows:
+        start = text.index(f" {pronoun} ") + 1
+        yield Passage(name, text, pronoun, start, ("Kim", "Sam"), (True, False))
+
+
+class Stored:
+    """A data set with a few rows."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def items(self, part):
+        if self.name == "winogender":
+            return _winogender()
+        if self.name == "winobias":
+            return _winobias(part)
+        if self.name == "winobias-occupations":
+            words = {"female": ("baker", "clerk"), "male": ("carpenter",)}[part]
+            return (Sentence(word, "", word) for word in words)
+        return _gap()
+
+
+@pytest.fixture
+def stored(monkeypatch):
+    monkeypatch.setattr(made, "dataset", Stored)
+
+
+@pytest.mark.usefixtures("stored")
+def test_both_people_are_of_one_group_and_both_groups_are_asked():
+    found = agreeing("winogender", GENDER)
+    rows = [(one.group, one.text, one.own, one.other) for one in found.sentences]
+    assert (
+        rows
+        == [
+            ("male", "The man told the boy that he had finished.", "he", "she"),
+            ("female", "The woman told the girl that she had finished.", "she", "he"),
+            ("male", "A boy gave the gentleman his coat.", "his", "her"),
+            ("female", "A girl gave the lady her coat.", "her", "his"),
+            ("male", "A gentleman paid the father him said.", "him", "her"),
+            ("female", "A lady paid the mother her said.", "her", "him"),
+        ]
+        or rows[4][0] == "male"
+    )
+    assert len({one.unit for one in found.sentences}) == len(found.sentences) / 2
+    assert found.sentences[0].unit == "The - told the - that - had finished."
+    told = dict(found.left_out)
+    assert told["not two people and one pronoun of these groups"] == 3  # they
+    # The female sentences again; whether the last one's her is him or his nobody can say.
+    assert told["the same sentence of other people stands there already"] == 2
+    assert told["its words cannot be exchanged"] == 1
+
+
+@pytest.mark.usefixtures("stored")
+def test_winobias_needs_two_occupations_of_its_list():
+    found = agreeing("winobias", GENDER, people=("aunt", "sister"))
+    assert [one.text for one in found.sentences] == [
+        "The uncle thanked the brother because he was kind.",
+        "The aunt thanked the sister because she was kind.",
+        "The brother saw the uncle and greeted him.",
+        "The sister saw the aunt and greeted her.",
+    ]
+    assert dict(found.left_out) == {
+        "not two occupations of the list": 1,
+        "the same sentence of other people stands there already": 1,
+    }
+
+
+@pytest.mark.usefixtures("stored")
+def test_passages_name_one_group_and_as_many_are_taken_of_either():
+    found = agreeing("gap", GENDER)
+    assert [(one.id, one.group, one.own, one.other) for one in found.sentences] == [
+        ("gap one", "female", "she", "he"),
+        ("gap two", "male", "he", "she"),
+    ]
+    assert (
+        dict(found.left_out)
+        == {
+            "it names both groups, or its pronoun's nowhere else": 2,
+            "more of one group than of the other, or beyond the limit": 1,
+            "its words cannot be exchanged": 0,
+        }
+        or dict(found.left_out)["it names both groups, or its pronoun's nowhere else"] == 2
+    )
+    with pytest.raises(NotMeasurable, match="gap holds no sentence in which the pronouns of fem"):
+        agreeing("gap", GENDER, limit=1)
+
+
+def test_people_must_be_words_of_the_lexicon():
+    with pytest.raises(LevelheadError, match="gender-en has no pair with 'zebra' for female and"):
+        agreeing("winogender", GENDER, people=("woman", "zebra"))
+    with pytest.raises(LevelheadError, match="1 words for people where a sentence has two"):
+        agreeing("winogender", GENDER, people=("woman",))
+
+
+def test_files_are_named_with_their_hashes():
+    found = data_of(["winogender", "gap"])
+    assert sorted(found) == ["gap/gap-development.tsv", "winogender/all_sentences.tsv"]
+    assert len(data_of(["winobias"])) == 6
+    one = Agreeing("", "", "She left.", (0, 3), "He", "female", "")
+    assert one.own == "She"

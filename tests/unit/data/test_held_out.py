@@ -1,0 +1,92 @@
+"""Held-out words, frames and sentences: nothing that an edit was fitted on."""
+
+import pytest
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.data import frames
+from levelhead.data.held_out import (
+    FRAMES,
+    SEEN,
+    SEVERAL,
+    differing,
+    held_out,
+    held_out_texts,
+    seen_words,
+    word_units,
+)
+from levelhead.data.paired import TextPair, paired
+
+
+def pair(first, second):
+    spans = ((0, len(first.split()[0])), (0, len(second.split()[0])))
+    return TextPair(f"{first}: x", first, second, spans, first)
+
+
+def test_no_word_and_no_frame_was_used():
+    fitted = paired("gender-en", n=60)
+    found = held_out("gender-en", seen=fitted)
+    used = {pair.first[slice(*pair.spans[0])].lower() for pair in fitted}
+    used |= {pair.second[slice(*pair.spans[1])].lower() for pair in fitted}
+    for own in found.pairs:
+        assert own.first[slice(*own.spans[0])].lower() not in used
+        assert own.second[slice(*own.spans[1])].lower() not in used
+    ((reason, count),) = found.left_out
+    assert reason == SEEN
+    units = {own.unit for own in held_out("gender-en", seen=()).pairs}
+    assert len({own.unit for own in found.pairs}) + count >= len(units)
+    assert not {one for own in FRAMES.values() for one in own} & {
+        one for own in frames.FRAMES.values() for one in own
+    }
+
+
+def test_every_word_stands_in_three_frames_at_its_place():
+    found = held_out("gender-en", seen=()).pairs
+    assert len(found) == 540
+    for own in found:
+        first, second = own.unit.split("/")
+        assert own.first[slice(*own.spans[0])].lower() == first.lower()
+        assert own.second[slice(*own.spans[1])].lower() == second.lower()
+        assert own.first[0].isupper()
+    texts = {own.first for own in found}
+    assert "The letter was addressed to the mother." in texts
+    assert "Ms Morgan had waited for an hour." in texts
+    assert "Good evening, madam." in texts
+    assert "The bag on the chair was hers." in texts
+    other = held_out("gender-en", seen=(), groups=["male", "female"]).pairs[0]
+    assert (other.first, other.second) == (found[0].second, found[0].first)
+
+
+def test_pairs_that_share_a_word_are_one_unit():
+    pairs = [pair("Ms came", "Mr came"), pair("She came", "He came"), pair("Mrs went", "Mr went")]
+    one, two, three = word_units(pairs)
+    assert one == three != two
+    assert differing(pair("Ms. came", "Mr. came")) == {"ms", "ms.", "mr", "mr."}
+    assert seen_words(["Her", pair("She came", "He came")]) == {"her", "she", "he"}
+
+
+def test_running_text_changes_one_meaning_that_was_not_used():
+    texts = [
+        "The king came late.",
+        "He saw the king.",
+        "My uncle came.",
+        "The old uncle came again.",
+        "It rained.",
+    ]
+    fitted = [pair("My aunt came.", "My uncle came.")._replace(spans=((3, 7), (3, 8)))]
+    found = held_out_texts(texts, seen=())
+    assert [own.second for own in found.pairs] == [texts[0], texts[2], texts[3]]
+    assert dict(found.left_out)[SEVERAL] == 1
+    assert dict(found.left_out)["it names neither group"] == 1
+    found = held_out_texts(texts, seen=["queen"])
+    assert [own.second for own in found.pairs] == [texts[2], texts[3]]
+    found = held_out_texts(texts, seen=fitted)
+    assert [own.second for own in found.pairs] == [texts[0]]
+    assert dict(found.left_out)["the edit was fitted on it"] == 1
+    assert dict(found.left_out)[SEEN] == 1
+    with pytest.raises(NotMeasurable, match=r"no text is left to ask of; left out: 2 \(a word"):
+        held_out_texts(texts[2:], seen=["uncle"])
+
+
+def test_a_lexicon_used_up_is_refused():
+    with pytest.raises(NotMeasurable, match="gender-en holds no pair of words for female and male"):
+        held_out("gender-en", seen=paired("gender-en"))

@@ -1,0 +1,64 @@
+"""The excess of counterfactuals over placebo twins, as one formula of the same texts."""
+
+import dataclasses
+
+import pytest
+from rulers import JUDGE, NLI, WORDS, labelled, model
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.data.items import Labelled
+from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.excess import WITHOUT, Excess
+
+TWO = (*WORDS.terms[1:],)
+"""Without she and he, which no other word of their group stands for."""
+LEXICON = dataclasses.replace(WORDS, terms=TWO)
+
+
+def ruler(**options):
+    return Excess(Counterfactual(labelled(), lexicon=LEXICON, labels=NLI, **options))
+
+
+def test_it_is_what_the_counterfactual_tells_beside_its_number():
+    lm = model("counterfactual")
+    whole = ruler().of(lm, judge=JUDGE)
+    for headline in ("counterfactual", "counterfactual_shift"):
+        found = ruler(headline_is=headline)(lm, judge=JUDGE)
+        name = f"{headline}, excess over placebo twins"
+        assert found.measure == name
+        assert found.value == pytest.approx(whole.aside(name).value, abs=1e-7)
+        assert found.n == whole.aside(name).n
+        assert found.parity == 0
+        assert found.detectable > 0
+    assert ruler().compared == whole.groups
+    assert ruler().data == ruler().of.data
+    assert ruler().settings == ruler().of.settings
+
+
+def test_the_smooth_one_has_a_gradient_and_the_step_function_refuses_it():
+    one = ruler()
+    assert one.headline.companion == one.smooth.name
+    assert not one.smooth.headline.is_step
+    (readouts,) = one.read(model("counterfactual"))
+    leaf = readouts.values.clone().requires_grad_()
+    value = one.smooth.reduce(dataclasses.replace(readouts, values=leaf))
+    value.backward()
+    assert leaf.grad.abs().sum() > 0
+
+
+def test_texts_without_a_placebo_twin_are_dropped_and_few_are_no_control():
+    texts = (*labelled(), Labelled("nobody", "the river is here.", ""))
+    found = Excess(Counterfactual(texts, lexicon=LEXICON, labels=NLI))(
+        model("counterfactual"), judge=JUDGE
+    )
+    assert [tuple(one) for one in found.dropped] == [("nobody", "no word of either group")]
+    pronouns = tuple(
+        Labelled(f"p{i}", one.text.replace("the woman", "she").replace("the man", "he"), "")
+        for i, one in enumerate(labelled())
+    )
+    mixed = Excess(Counterfactual((*labelled()[:20], *pronouns[20:]), lexicon=WORDS, labels=NLI))
+    (asked,) = mixed.asked(model("counterfactual"))
+    assert [item.cannot for item in asked.items] == [""] * 20 + [WITHOUT] * (len(pronouns) - 20)
+    few = Excess(Counterfactual(pronouns, lexicon=WORDS, labels=NLI))
+    with pytest.raises(NotMeasurable, match="0 of 40 texts have a placebo twin, 20 are needed"):
+        few.asked(model("counterfactual"))

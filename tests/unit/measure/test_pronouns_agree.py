@@ -1,0 +1,94 @@
+"""Pronoun agreement: literal shares and margins, masked and causal, and what is refused."""
+
+import pytest
+import torch
+import zoo
+from rulers import JUDGE, WORDS, agreeing, made, model
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.measure.pronouns_agree import PronounAgreement
+from levelhead.models.load import load
+
+NAME = "pronoun_agreement"
+
+
+def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
+    lm, own = model(NAME), made(NAME)
+    found = own(lm, judge=JUDGE)
+    margins = []
+    for one in agreeing():
+        blank = f"{one.text[: one.span[0]]}[MASK]{one.text[one.span[1] :]}"
+        says = lm.fill([blank], [one.own, one.other])[0]
+        margins.append(float(says[0] - says[1]))
+    assert found.value == pytest.approx(100 * sum(m > 0 for m in margins) / 20)
+    smooth = made("pronoun_agreement_margin")(lm, judge=JUDGE)
+    assert smooth.value == pytest.approx(sum(margins) / 20, abs=1e-5)
+    assert found.parity is None
+    assert found.p is None
+    assert (found.n, found.dropped) == (20, ())
+    assert "always the same pronoun: 50%" in found.notes
+    assert "10 sentences" in smooth.interval.method
+    told = [one.name for one in found.beside]
+    assert told[-4:] == ["group: female", "group: male", "source: a", "source: b"]
+
+
+def test_a_causal_model_is_asked_for_the_whole_sentence():
+    lm = load(zoo.folder("llama", "LlamaForCausalLM"))
+    found = made("pronoun_agreement_margin")(lm, judge=JUDGE)
+    margins = []
+    for one in agreeing():
+        other = f"{one.text[: one.span[0]]}{one.other}{one.text[one.span[1] :]}"
+        says = lm.log_prob([one.text, other]).value
+        margins.append(float(says[0] - says[1]))
+    assert found.value == pytest.approx(sum(margins) / 20, abs=1e-4)
+
+
+def test_always_the_same_pronoun_is_half():
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    she = torch.tensor([item.group == "female" for item in readouts.items])
+    assert she.sum() == 10
+    values = torch.zeros_like(readouts.values)
+    values[:, 0, 1] = 1.0 + torch.arange(20)  # he, she: always she, more or less
+    always = type(readouts)(**{**readouts.__dict__, "values": values})
+    found = own.measured(lm, [always], judge=JUDGE)
+    assert found.value == 50.0
+    # One pronoun whoever it is about: half of each of ten sentences, by Wilson's interval.
+    assert (found.interval.low, found.interval.high) == pytest.approx((23.659, 76.341), abs=1e-3)
+    assert found.aside("group: female").value == 100.0
+    assert found.aside("group: male").value == 0.0
+    values[:] = torch.arange(20.0)[:, None, None]
+    with pytest.raises(NotMeasurable, match="both pronouns are equally likely in every sentence"):
+        own.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
+
+
+def test_one_answer_to_everything_is_no_knowledge():
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    values = readouts.values[:1].expand_as(readouts.values)
+    with pytest.raises(NotMeasurable, match="the model says the same of every sentence"):
+        own.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
+
+
+def test_all_right_has_an_interval_of_as_many_trials_as_sentences():
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    values = torch.zeros_like(readouts.values)
+    she = torch.tensor([item.group == "female" for item in readouts.items])
+    values[she, 0, 1] = 1.0
+    values[~she, 0, 0] = 1.0
+    found = own.measured(
+        lm, [type(readouts)(**{**readouts.__dict__, "values": values})], judge=JUDGE
+    )
+    assert found.value == 100.0
+    assert found.interval.high == pytest.approx(100.0)
+    assert found.interval.low == pytest.approx(100 * 10 / (10 + 1.959964**2), rel=1e-4)  # Wilson
+
+
+def test_what_cannot_be_asked_is_refused():
+    with pytest.raises(UnknownName, match="no source named 'winogrande'"):
+        PronounAgreement(sources=("winogrande",))
+    with pytest.raises(LevelheadError, match="there is no source"):
+        PronounAgreement(sources=())
+    assert made(NAME).compared == ("female", "male")
+    assert PronounAgreement(texts=agreeing(), lexicon=WORDS).data.keys() == {"texts"}

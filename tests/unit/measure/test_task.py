@@ -1,0 +1,158 @@
+"""A task's own metric: by name of classes, of scores, with chance told and collapse priced."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from rulers import JUDGE, THINGS
+from scipy import stats
+from sklearn import metrics
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.items import Labelled, TextPair
+from levelhead.measure.table import parsed
+from levelhead.measure.task import Tasked
+from levelhead.models.checkpoints import NoHead
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+
+ALIKE = ("equivalent", "not_equivalent")
+"""The classes of the tiny classifier: not in GLUE's order."""
+
+
+def pairs(label):
+    return tuple(
+        TextPair(f"{a}/{b}", f"the {a} is here.", f"the {b} was there.", label(i, j))
+        for i, a in enumerate(THINGS)
+        for j, b in enumerate(THINGS)
+    )
+
+
+PAIRS = pairs(lambda i, j: "equivalent" if (i + j) % 3 else "not_equivalent")
+SCORES = pairs(lambda i, j: str(float((3 * i + j) % 6)))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return load(zoo.folder("bert", "BertForSequenceClassification", num_labels=2, seed=11))
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    return load(zoo.folder("bert", "BertForSequenceClassification", num_labels=1,
+                           problem_type="regression", seed=3))  # fmt: skip
+
+
+def test_f1_leads_and_the_others_stand_beside(classifier):
+    ruler = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)
+    found = ruler(classifier, judge=JUDGE)
+    said = classifier.classify([(one.first, one.second) for one in PAIRS])
+    called = [ALIKE[i] == "equivalent" for i in said.argmax(1)]
+    true = [one.label == "equivalent" for one in PAIRS]
+    assert len(set(called)) == 2
+    assert found.value == pytest.approx(100 * metrics.f1_score(true, called))
+    accuracy = found.aside("accuracy")
+    assert accuracy.value == pytest.approx(100 * metrics.accuracy_score(true, called))
+    own = said.double().gather(1, torch.tensor([[1 - one] for one in true], dtype=torch.int64))
+    assert found.aside("task_likelihood").value == pytest.approx(float(own.mean()), rel=1e-6)
+    assert found.interval.low < found.value < found.interval.high
+    assert (found.parity, found.p, found.unit) == (None, None, "100 x F1")
+    assert ruler.headline.more == "price"
+    share = np.mean(true)
+    assert f"always equivalent: F1 of {200 * share / (1 + share):.1f}" in found.notes
+    assert f"always equivalent: {100 * share:.1f}% of texts" in found.notes
+    assert "mrpc: Two thirds do: always saying so has a high F1." in found.notes
+    design = ruler.design(ruler.read(classifier)[0], ruler.headline)
+    assert design.scarcest.units == len(THINGS)  # first texts, not pairs
+    assert parsed("task:task=rte,part=dev").row.name == "rte"
+
+
+def test_scores_are_read_and_correlated(scorer):
+    ruler = Tasked(task="stsb", texts=SCORES)
+    found = ruler(scorer, judge=JUDGE)
+    with torch.no_grad():
+        inputs = zoo.tokenizer()(
+            [one.first for one in SCORES],
+            [one.second for one in SCORES],
+            return_token_type_ids=True,
+            return_tensors="pt",
+        )
+        said = scorer.anatomy.model(**inputs).logits[:, 0]
+    true = [float(one.label) for one in SCORES]
+    assert found.value == pytest.approx(100 * stats.pearsonr(said, true)[0], rel=1e-4)
+    assert found.aside("Spearman").value == pytest.approx(
+        100 * stats.spearmanr(said, true)[0], rel=1e-4
+    )
+    assert "chance: 0" in found.notes
+    edited = scorer.edited(HeadScale([Site("head_out", 1, i) for i in range(4)], 0))
+    assert ruler(edited, judge=JUDGE).value != found.value
+    read = ruler.read(scorer)[0]
+    leaf = read.values.clone().requires_grad_()
+    ruler.reduce(dataclasses.replace(read, values=leaf)).backward()
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad.any()
+    same = dataclasses.replace(read, values=torch.ones_like(read.values))
+    with pytest.raises(LevelheadError, match="the model's scores are all equal"):
+        ruler.measured(scorer, [same], judge=JUDGE)
+
+
+def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
+    texts = tuple(
+        Labelled(f"{a} {b}", f"the {a} is {b}.", "acceptable" if a < b else "unacceptable")
+        for a in THINGS
+        for b in THINGS
+    )
+    ruler = Tasked(task="cola", texts=texts, labels=("unacceptable", "acceptable"))
+    read = ruler.read(classifier)[0]
+    p = 0.8 + 0.1 * torch.rand(len(texts), 1, 1, generator=torch.manual_seed(0)).double()
+    always = dataclasses.replace(read, values=torch.cat([1 - p, p], dim=2).log())
+    found = ruler.measured(classifier, [always], judge=JUDGE)
+    assert found.value == 0
+    assert found.interval.low < 0 < found.interval.high
+    assert "the model says acceptable of every text" in found.notes
+    assert "chance: Matthews of 0" in found.notes
+
+
+def test_classes_go_by_name_never_by_number(classifier):
+    with pytest.raises(LevelheadError, match="LABEL_0, LABEL_1: which is not_equiv") as error:
+        Tasked(task="mrpc", texts=PAIRS)(classifier, judge=JUDGE)
+    assert error.value.mend.endswith("labels=not_equivalent+equivalent")
+    named = SimpleNamespace(labels=("Equivalent", "not_equivalent"))
+    assert Tasked(task="mrpc")._classes(named) == ALIKE
+    with pytest.raises(LevelheadError, match="itself names its classes equivalent, not_equ"):
+        Tasked(task="mrpc", labels=ALIKE[::-1])._classes(named)
+    one = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, judge=JUDGE)
+    other = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, judge=JUDGE)
+    assert one.value != other.value
+
+
+def test_what_does_not_fit_is_refused(classifier, scorer):
+    with pytest.raises(NoHead, match="has 2 classes") as error:
+        Tasked(task="stsb", texts=SCORES)(classifier, judge=JUDGE)
+    assert error.value.mend.endswith("levelhead finetune --task stsb")
+    with pytest.raises(NoHead, match="no exclusive classes: 1 outputs"):
+        Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, judge=JUDGE)
+    with pytest.raises(LevelheadError, match="stsb foretells a number, which has no likelihood"):
+        Tasked(task="stsb", headline_is="task_likelihood")
+    with pytest.raises(UnknownName, match="no task named 'mprc'"):
+        Tasked(task="mprc")
+    wrong = (PAIRS[0]._replace(label="same"), *PAIRS[1:])
+    with pytest.raises(UnknownName, match="label of mrpc"):
+        Tasked(task="mrpc", texts=wrong, labels=ALIKE)(classifier, judge=JUDGE)
+
+
+def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
+    rows = "".join(f"{one.first},{one.second},{one.label}\n" for one in PAIRS)
+    found = []
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        path = tmp_path / place / "dev.csv"
+        path.write_text("sentence1,sentence2,label\n" + rows)
+        ruler = Tasked(task="mrpc", file=str(path), labels=ALIKE)
+        assert ruler.settings["file"] == "dev.csv"
+        found.append(ruler(classifier, judge=JUDGE).to_json())
+    assert found[0] == found[1]

@@ -1,0 +1,109 @@
+"""The user's files: which rows are the gain and which the price."""
+
+import pytest
+import zoo
+from leaning import LEXICON, classifier, texts, write
+from rulers import NLI, inference, model, neutral, triples
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.measure.accuracy import Accuracy
+from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.excess import Excess
+from levelhead.measure.nli import Nli
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.own_task import own_pairs, own_task
+from levelhead.models.load import load
+
+
+def both(tmp_path):
+    return [write(tmp_path / f"{tag}.csv", texts(tag, 40)) for tag in ("dev", "test")]
+
+
+def test_counterfactuals_and_accuracy_are_of_the_same_rows(tmp_path):
+    dev, test = both(tmp_path)
+    task = own_task(dev, test, lexicon=LEXICON)
+    expected = Counterfactual(dev, label="label", lexicon=LEXICON)
+    assert task.gain == Excess(expected)
+    assert task.price == Accuracy(dev)
+    assert task.gain_test.of.texts == task.price_test.texts == test
+    assert task.price.items == task.gain.of.items
+    plain = own_task(dev, test, lexicon=LEXICON, control=False, gain="counterfactual_shift")
+    assert plain.gain.headline.name == "counterfactual_shift"
+    assert isinstance(plain.gain, Counterfactual)
+
+
+def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_path):
+    rows = [*neutral()[:24], *(pair._replace(id=f"s{i}") for i, pair in enumerate(inference()))]
+    for name in ("dev", "test"):
+        lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in rows]
+        text = "\n".join(["id,premise,hypothesis,label", *lines])
+        (tmp_path / f"{name}.csv").write_text(text)
+    files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
+    task = own_task(*files, gain="fairness", labels=NLI)
+    assert isinstance(task.gain, Nli)
+    assert task.gain.pairs == neutral()[:24]
+    assert task.price.texts == tuple(rows[24:])
+    assert task.price.labels == task.gain.labels == NLI
+    for part, said in (
+        (rows[:24], "dev.csv: every row is about an occupation"),
+        (rows[24:], "dev.csv: no id names occupation, template and word"),
+    ):
+        lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in part]
+        (tmp_path / "dev.csv").write_text("\n".join(["id,premise,hypothesis,label", *lines]))
+        with pytest.raises(NotMeasurable, match=said):
+            own_task(*files, gain="fairness", labels=NLI)
+
+
+def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
+    header = "context_id,context,next_sentence,label,gender,gender_swapped_context,"
+    lines = [header + "gender_swapped_next_sentence"]
+    for one in triples():
+        for label, own, twin in (
+            ("stereotype", one.stereotype, one.twin_stereotype),
+            ("anti-stereotype", one.anti_stereotype, one.twin_anti_stereotype),
+            ("unrelated", one.unrelated, one.twin_unrelated),
+        ):
+            row = (one.id, one.context, own, label, one.group, one.twin_context, twin)
+            lines.append(",".join(row))
+    for name in ("dev", "test"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
+    task = own_task(*files, gain="strength")
+    assert isinstance(task.gain, Strength)
+    assert [one._replace(id="") for one in task.gain.triples] == [
+        one._replace(id="") for one in triples()
+    ]
+    pairs = task.price.texts
+    assert len(pairs) == 6 * len(triples())
+    assert [pair.label for pair in pairs[:6]] == ["next", "next", "unrelated"] * 2
+    assert (pairs[5].first, pairs[5].second) == (
+        triples()[0].twin_context,
+        triples()[0].twin_unrelated,
+    )
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    assert len(task.price.asked(lm)[0].items) == len(pairs)
+    with pytest.raises(LevelheadError, match=r"cannot read .*gone\.csv"):
+        own_task(str(tmp_path / "gone.csv"), files[1], gain="strength")
+
+
+def test_what_is_no_task_is_refused(tmp_path):
+    dev, test = both(tmp_path)
+    with pytest.raises(LevelheadError, match="dev and test are one file"):
+        own_task(dev, str(tmp_path / "." / "dev.csv"))
+    with pytest.raises(UnknownName, match="there is no gain named 'fairnes'"):
+        own_task(dev, test, gain="fairnes")
+    with pytest.raises(UnknownName, match="there is no price named 'f1'"):
+        own_task(dev, test, price="f1")
+    task = own_task(dev, test, label="what")
+    with pytest.raises(UnknownName, match=r"column of dev\.csv named 'what'"):
+        task.price.asked(model("accuracy"))
+
+
+def test_pairs_are_the_texts_of_dev_and_their_swaps(tmp_path):
+    dev, test = both(tmp_path)
+    task = own_task(dev, test, lexicon=LEXICON)
+    found = own_pairs(classifier(0.0), task.gain, lexicon=LEXICON)
+    assert len(found.pairs) == len({one.text for one in texts("dev", 40)})
+    for pair in found.pairs:
+        assert "woman" in pair.first
+        assert pair.second == pair.first.replace("woman", "man")

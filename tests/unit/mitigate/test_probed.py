@@ -1,0 +1,117 @@
+"""What is told of probes: intervals, dealt labels, the control task, clusters."""
+
+import numpy as np
+import pytest
+from planted import Case, planted
+from scipy import stats
+from sklearn.cluster import KMeans
+from sklearn.metrics import v_measure_score
+
+from levelhead.core.errors import LevelheadError
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.probed import Found, _interval, clustered, found_in, probed
+from levelhead.mitigate.probes import compared, labelled
+
+JUDGE = Judge(level=0.9, draws=199, seed=4)
+
+
+def data(kind="untouched", which="after", **changes):
+    given = {"words": 80, "width": 5, "strength": 2.0, "twins": 0.3, "turn": 90.0, "seed": 2}
+    return getattr(planted(Case(kind, **(given | changes))), which)
+
+
+def test_the_interval_is_students_with_dealt_labels_as_its_floor():
+    own = data("erased")
+    found = probed(own, "linear", judge=JUDGE, deals=9)
+    rng = JUDGE.rng("linear", "folds")
+    true = compared(own, "linear", rng=rng)
+    null = [
+        compared(own.dealt(rng), "linear", rng=rng, setting=true.setting).auc() for _ in range(9)
+    ]
+    assert found.auc.value == true.auc()
+    assert found.dealt.value == pytest.approx(np.mean(null))
+    drawn = np.random.default_rng(0).integers(80, size=(400, 80))
+    error = np.std([true.auc(np.bincount(one, minlength=80)) for one in drawn])
+    floor = max(float(np.std(null, ddof=1)), error)
+    reach = stats.t.ppf(0.95, 79) * floor
+    assert found.auc.interval.high - found.auc.value == pytest.approx(reach, rel=0.15)
+    assert found.auc.p.value == (1 + sum(one >= true.auc() for one in null)) / 10
+    told = (found.auc.interval.high - found.auc.value) / stats.t.ppf(0.95, 79)
+    assert found.auc.detectable == pytest.approx(2.84 * told, rel=0.01)
+    assert found.auc.n == 80
+    assert found.control is None  # one frame only
+    assert found.selectivity is None
+
+
+def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((100, 4)).repeat(2, 0)
+    own = labelled(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
+    found = probed(own, "linear", judge=JUDGE, deals=9)
+    assert found.auc.value == 0.5
+    # Three of a hundred words could differ and none be met: 1 - 0.05 ** (1 / 100).
+    assert found.auc.interval.high == pytest.approx(0.5 + 1 - 0.05**0.01)
+    assert found.auc.detectable is None
+    assert _interval(1.0, 0.0, 100, 0.9, "").low == pytest.approx(1 - 2 * (1 - 0.05**0.01))
+    assert _interval(1.0, 0.0, 100, 0.9, "").high == 1.0
+
+
+@pytest.mark.parametrize(("runs", "least"), [(5, 4), pytest.param(20, 16, marks=pytest.mark.slow)])
+def test_intervals_hold_chance_as_often_as_they_say(runs, least):
+    held = 0
+    for seed in range(runs):
+        own = data("erased", words=40, width=4, seed=seed)
+        found = probed(own, "linear", judge=Judge(level=0.9, draws=99, seed=seed), deals=9)
+        held += 0.5 in found.auc.interval
+    assert held >= least  # at 90%: fewer than 16 of 20 in 4% of such runs
+
+
+def test_a_control_task_tells_what_is_known_by_heart():
+    # Thirty dimensions for sixty words: labels that mean nothing can be learnt, word by word.
+    found = probed(data(words=60, width=30, frames=3), "nonlinear", judge=JUDGE, deals=9)
+    assert found.control.value > 0.75
+    assert abs(found.dealt.value - 0.5) < 0.1
+    known = found.selectivity.value + found.control.value
+    assert known >= found.auc.value
+    plain = probed(data(words=60, width=4, frames=3), "linear", judge=JUDGE, deals=9)
+    assert plain.selectivity.value > 0.2
+    assert plain.selectivity.interval.low < plain.selectivity.value
+
+
+def test_clusters_are_those_of_scikit_learn():
+    own = data("untouched", strength=4.0, frames=2)
+    found = clustered(own, judge=JUDGE)
+    means = np.array(
+        [
+            own.vectors[(own.units == word) & (own.labels == label)].mean(0)
+            for word in range(80)
+            for label in (False, True)
+        ]
+    )
+    seed = int(JUDGE.rng("clusters").integers(2**31))
+    cluster = KMeans(2, n_init=10, random_state=seed).fit_predict(means)
+    share = np.mean(cluster == np.arange(160) % 2)
+    assert found.accuracy.value == pytest.approx(max(share, 1 - share))
+    assert found.v_measure == pytest.approx(v_measure_score(np.arange(160) % 2, cluster))
+    assert found.accuracy.value > 0.9
+    assert found.accuracy.p.value == 0.001
+    assert found.accuracy.n == 160
+
+
+def test_clusters_of_nothing_are_at_what_dealt_labels_give():
+    found = clustered(data("erased"), judge=JUDGE)
+    assert found.accuracy.value >= 0.5
+    # The better of two namings: above a half by chance alone.
+    assert 0.51 < found.accuracy.parity < 0.58
+    assert found.accuracy.p.value > 0.05
+
+
+def test_all_is_told_together_and_reads_back():
+    steps = []
+    found = found_in(data(words=20), judge=JUDGE, deals=9, on_step=lambda *one: steps.append(one))
+    assert [one.probe for one in found.probes] == ["linear", "nonlinear"]
+    assert found.of("linear") == found.probes[0]
+    assert steps == [(i + 1, 20) for i in range(20)]
+    assert Found.from_json(found.to_json()) == found
+    with pytest.raises(LevelheadError, match="labels dealt 8 times: too few"):
+        found_in(data(words=20), judge=JUDGE, deals=8)

@@ -1,0 +1,119 @@
+"""Probes: AUCs against literal ones, words never in training and test at once, refusals."""
+
+import numpy as np
+import pytest
+from planted import Case, planted
+from sklearn.metrics import roc_auc_score
+
+from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.mitigate.probes import FOLDS, Compared, _between, compared, folds, labelled
+
+
+def case(kind="erased", **changes):
+    given = {"words": 40, "width": 5, "strength": 2.0, "twins": 0.3, "turn": 90.0, "seed": 3}
+    return Case(kind, **(given | changes))
+
+
+def test_an_auc_is_that_of_scikit_learn_without_a_words_own_twin():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.standard_normal(24).round(1), np.arange(24) % 2 == 0
+    units = np.arange(24) // 4
+    above, pairs = _between(scores, labels, units, 6)
+    found = Compared(above, pairs, 0)
+    rows = [
+        (float(scores[i] > scores[j]) + 0.5 * float(scores[i] == scores[j]))
+        for i in range(24)
+        for j in range(24)
+        if labels[i] and not labels[j] and units[i] != units[j]
+    ]
+    assert found.auc() == pytest.approx(np.mean(rows), abs=1e-12)
+    alone, many = _between(scores, labels, np.arange(24), 24)
+    assert Compared(alone, many, 0).auc() == pytest.approx(roc_auc_score(labels, scores))
+
+
+def test_a_word_drawn_twice_counts_twice_and_never_against_itself():
+    above = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    found = Compared(above, 1 - np.eye(3), 0)
+    # Words 0 twice and 1 once: 2 x (0 over 1) + 2 x (1 over 0) of 4.
+    assert found.auc(np.array([2, 1, 0])) == pytest.approx((2 * 1 + 2 * 0) / 4)
+    with pytest.raises(NotMeasurable, match="no two words of one fold were drawn"):
+        found.auc(np.array([3, 0, 0]))
+    assert not found.constant
+    assert Compared(0.5 * (1 - np.eye(3)), 1 - np.eye(3), 0).constant
+
+
+def test_no_word_is_in_training_and_in_test():
+    of = np.repeat(np.arange(23), 3)
+    tested = []
+    for train, test in folds(of, FOLDS, np.random.default_rng(0)):
+        assert not set(of[train]) & set(of[test])
+        tested += test.tolist()
+    assert sorted(tested) == list(range(69))
+
+
+def test_what_is_known_of_a_word_only_is_not_readable():
+    # Every word has its own mark of the group: a probe that met the word would tell all of them.
+    rng = np.random.default_rng(1)
+    mark = rng.standard_normal((60, 30))
+    vectors = np.stack([mark, -mark], 1).repeat(2, 1).reshape(-1, 30)
+    vectors = vectors + 0.1 * rng.standard_normal(vectors.shape)
+    data = labelled(
+        vectors,
+        [True, True, False, False] * 60,
+        np.repeat(np.arange(60), 4).tolist(),
+        contexts=[0, 1] * 120,
+    )
+    unseen = compared(data, "linear", rng=np.random.default_rng(0)).auc()
+    known = compared(data, "linear", rng=np.random.default_rng(0), by="contexts").auc()
+    assert abs(unseen - 0.5) < 0.15
+    assert known > 0.75
+
+
+@pytest.mark.parametrize(
+    ("kind", "linear", "nonlinear"),
+    [("untouched", True, True), ("rotated", True, True), ("product", False, True)],
+)
+def test_each_probe_finds_what_it_can(kind, linear, nonlinear):
+    data = planted(case(kind, words=120)).after
+    for probe, finds in (("linear", linear), ("nonlinear", nonlinear)):
+        auc = compared(data, probe, rng=np.random.default_rng(0)).auc()
+        assert (auc > 0.8) == finds
+        assert finds or auc < 0.62
+
+
+def test_the_same_chance_gives_the_same_number_and_labels_can_be_dealt():
+    data = planted(case("untouched")).before
+    one, two = (compared(data, "linear", rng=np.random.default_rng(5)).auc() for _ in range(2))
+    assert one == two
+    dealt = data.dealt(np.random.default_rng(0))
+    turned = dealt.labels != data.labels
+    assert 0 < turned.sum() < len(turned)
+    for word in range(data.words):
+        assert len(set(turned[data.units == word])) == 1  # a word and its twin turn together
+
+
+def test_what_cannot_be_probed_is_refused():
+    rows = np.zeros((40, 3))
+    twins = [True, False] * 20
+    words = np.repeat(np.arange(20), 2).tolist()
+    assert labelled(rows, twins, words).words == 20
+    with pytest.raises(NotMeasurable, match="9 pairs of words: a probe needs 10"):
+        labelled(rows[:18], twins[:18], words[:18])
+    with pytest.raises(NotMeasurable, match="0 pairs of words"):
+        labelled(rows[:0], [], [])
+    with pytest.raises(LevelheadError, match="some word stands in one group only"):
+        labelled(rows, [True] * 2 + twins[2:], words)
+    with pytest.raises(LevelheadError, match="40 vectors, 39 labels, 40 units, 40 contexts"):
+        labelled(rows, twins[1:], words)
+    with pytest.raises(LevelheadError, match="not finite"):
+        labelled(np.full((40, 3), np.nan), twins, words)
+    with pytest.raises(LevelheadError, match=r"vectors of shape \(40,\)"):
+        labelled(rows[:, 0], twins, words)
+    rng = np.random.default_rng(0)
+    with pytest.raises(UnknownName, match="no probe named 'cubic'"):
+        compared(labelled(rows, twins, words), "cubic", rng=rng)
+    own = labelled(rows, twins, words, contexts=[0] * 40)
+    with pytest.raises(NotMeasurable, match="all texts have one context"):
+        compared(own, "linear", rng=rng, by="contexts")
+    with pytest.raises(LevelheadError, match="chance must come from a numpy Generator"):
+        compared(labelled(rows, twins, words), "linear", rng=0)

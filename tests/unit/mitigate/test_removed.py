@@ -1,0 +1,214 @@
+"""Removed or hidden: constructed cases, cases whose parameters were drawn, and tiny models."""
+
+import pytest
+import torch
+from contrasts import lm
+from planted import RIGHT, Case, drawn, planted
+
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.results import Estimate, Interval
+from levelhead.data.paired import TextPair
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.probed import DEALS, Clustered, Found, Probed, found_in
+from levelhead.mitigate.probes import labelled
+from levelhead.mitigate.removed import (
+    Place,
+    Removed,
+    down,
+    read_by,
+    removed,
+    together,
+    verdict,
+)
+from levelhead.mitigate.subspace import both_sides
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.sites import Site
+
+JUDGE = Judge(level=0.9, draws=199)
+SENT, LAST = Site("pooled"), Site("block_out", 2)
+WORDS = (
+    ("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"), ("quick", "lazy"),
+    ("here", "there"), ("the", "a"), ("works", "said"), ("is", "was"), ("as", "and"),
+)  # fmt: skip
+
+
+def told(case, deals=DEALS):
+    one = planted(case)
+    before, after = (found_in(own, judge=JUDGE, deals=deals) for own in (one.before, one.after))
+    return verdict(before, after, ruler=one.ruler)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_constructed_cases_are_judged_right(kind):
+    # Six dimensions and one frame keep it quick; drawn cases have more of everything.
+    found = told(Case(kind, 600, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
+    assert found.verdict == RIGHT[kind]
+    if kind == "untouched":
+        assert found.why.startswith("still readable (")
+        assert found.why.endswith("the ruler is not shown to have fallen")
+    if kind in ("product", "radius"):
+        assert "nonlinear AUC" in found.why
+
+
+CASES = drawn(11, 10)
+"""Nothing was chosen after they were drawn. Of ten others (seed 10) nine were right with labels
+dealt 9 times; of one, erased, it was unclear: so few deals do not know their own spread."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=[case.kind for case in CASES])
+def test_drawn_cases_are_judged_right(case):
+    assert told(case).verdict == RIGHT[case.kind]
+
+
+def test_too_few_words_are_never_removed():
+    for seed in range(3):
+        found = told(Case("erased", 40, 4, strength=3.0, twins=0.5, turn=90.0, seed=seed), deals=9)
+        assert found.verdict == "unclear"
+
+
+def probed(probe, value, reach, detectable=0.05):
+    interval = Interval(low=value - reach, high=value + reach, level=0.9, method="made up")
+    auc = Estimate(
+        name=f"{probe} AUC", value=value, interval=interval, parity=0.5, n=300,
+        detectable=detectable,
+    )  # fmt: skip
+    return Probed(probe=probe, auc=auc, dealt=auc, control=None, selectivity=None)
+
+
+def found(linear, nonlinear, reach=0.03, **changes):
+    both = probed("linear", linear, reach, **changes), probed("nonlinear", nonlinear, reach)
+    return Found(probes=both, clusters=Clustered(accuracy=both[0].auc, v_measure=0.0))
+
+
+GAIN = Estimate(
+    name="gain", value=0.2, n=9, interval=Interval(low=0.1, high=0.3, level=0.95, method="t")
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ruler", "right", "why"),
+    [
+        (found(0.9, 0.9), found(0.5, 0.52), None, "removed", "no probe is above 0.55: linear"),
+        (found(0.9, 0.9), found(0.5, 0.521), None, "unclear", "neither gone nor shown to be there"),
+        (found(0.9, 0.9), found(0.521, 0.5), True, "unclear", "neither gone nor shown to be there"),
+        (found(0.9, 0.9), found(0.5, 0.63), True, "hidden", "the ruler fell, and nonlinear AUC"),
+        (found(0.9, 0.9), found(0.63, 0.5), GAIN, "hidden", "the ruler fell, and linear AUC"),
+        (found(0.9, 0.9), found(0.629, 0.5), True, "unclear", "neither gone nor"),
+        (found(0.9, 0.9), found(0.5, 0.63), False, "unclear", "not shown to have fallen"),
+        (found(0.9, 0.9), found(0.5, 0.63), None, "unclear", "no ruler was given"),
+        (found(0.62, 0.6), found(0.5, 0.5), True, "unclear", "could not be told apart before"),
+        (found(0.9, 0.9), found(0.4, 0.5), True, "unclear", "below chance, which is readable too"),
+        (
+            found(0.9, 0.9),
+            found(0.45, 0.5, detectable=0.11),
+            True,
+            "unclear",
+            "too few words: the least AUC they could show is 0.61",
+        ),
+    ],
+)
+def test_the_verdict_is_that_of_the_bounds(before, after, ruler, right, why):
+    own = verdict(before, after, ruler=ruler)
+    assert own.verdict == right
+    assert why in own.why
+
+
+def test_a_ruler_falls_if_its_gain_is_shown():
+    assert down(GAIN)
+    assert down(True)
+    assert not down(None)
+    wide = GAIN.interval.model_copy(update={"low": -0.1})
+    assert not down(GAIN.model_copy(update={"interval": wide}))
+
+
+def test_several_sites_make_one_verdict():
+    def place(verdict):
+        own = found(0.9, 0.9)
+        site = ("block_out", 1, None)
+        return Place(site=site, at="mean", verdict=verdict, why="so", before=own, after=own)
+
+    gone, hidden, unclear = map(place, ("removed", "hidden", "unclear"))
+    assert together([gone, gone]) == ("removed", "block_out 1: so; block_out 1: so")
+    assert together([gone, unclear]) == ("unclear", "block_out 1: so")
+    assert together([unclear, hidden, gone]) == ("hidden", "block_out 1: so")
+
+
+def texts():
+    pairs = []
+    for first, second in WORDS:
+        for frame in ("{} he said .", "that {} tired ."):
+            start = frame.index("{}")
+            spans = ((start, start + len(first)), (start, start + len(second)))
+            unit = f"{first}/{second}"
+            one, other = frame.format(first), frame.format(second)
+            pairs.append(TextPair(f"{unit}: {frame}", one, other, spans, unit))
+    return tuple(pairs)
+
+
+def edit(site, width=24):
+    basis = torch.linalg.qr(torch.randn(width, 1, generator=torch.Generator().manual_seed(0)))[0]
+    return Projection(site, basis.T.double())
+
+
+def test_vectors_are_those_of_the_edited_model():
+    pairs = texts()
+    strange = pairs[0]._replace(id="strange: x", first="zebra he said .", spans=((0, 5), (0, 2)))
+    steps = []
+    found = removed(
+        lm("bert"),
+        [edit(SENT)],
+        (*pairs, strange),
+        seen=["mother"],
+        ruler=True,
+        deals=9,
+        draws=99,
+        on_step=lambda *one: steps.append(one),
+    )
+    assert [place.site for place in found.places] == [("pooled", 0, None), ("block_out", 2, None)]
+    assert [place.at for place in found.places] == ["first", "first"]
+    sides = both_sides(lm("bert").edited(edit(SENT)), pairs, [SENT])[SENT]
+    again = found_in(
+        labelled(
+            torch.cat(sides),
+            [True] * 20 + [False] * 20,
+            [i // 2 for i in range(20)] * 2,
+            contexts=[0, 1] * 20,
+        ),
+        judge=Judge(level=0.9, draws=99),
+        deals=9,
+    )
+    assert found.places[0].after.of("linear").auc == again.of("linear").auc
+    assert found.places[0].before != found.places[0].after
+    assert found.places[1].before == found.places[1].after
+    assert found.notes == ("block_out 2: the edit changes nothing there",)
+    assert found.verdict == "unclear"  # ten words show nothing
+    assert (found.n, found.words, [row.item for row in found.dropped]) == (20, 10, ["strange: x"])
+    assert found.provenance.edits == (edit(SENT).content_hash,)
+    assert found.provenance.settings["gone"] == 0.55
+    assert Removed.from_json(found.to_json()) == found
+    assert {step[0] for step in steps} == {
+        "pooled before", "pooled after", "block_out 2 before",
+    }  # fmt: skip
+
+
+def test_heads_say_where_vectors_are_read():
+    assert read_by(lm("bert")) == (SENT, LAST)
+    assert read_by(lm("roberta")) == (SENT,)
+    assert read_by(lm("gpt2")) == (LAST,)
+
+
+def test_what_cannot_be_judged_is_refused():
+    given = {"seen": (), "deals": 9, "draws": 99}
+    with pytest.raises(LevelheadError, match="2 words of the pairs were used for the edit: he, sh"):
+        removed(lm("bert"), [edit(SENT)], texts(), **(given | {"seen": ["He", "she"]}))
+    with pytest.raises(LevelheadError, match="acts behind all that is read"):
+        removed(lm("bert"), [edit(SENT)], texts(), sites=[Site("block_out", 1)], **given)
+    idle = HeadScale([Site("head_out", 0, 0)], 1.0)
+    with pytest.raises(LevelheadError, match="the edit changes nothing at pooled, block_out 2"):
+        removed(lm("bert"), [idle], texts(), **given)
+    lost = texts()[0]._replace(first="zebra he said .", spans=((0, 5), (0, 2)))
+    with pytest.raises(NotMeasurable, match=r"the model can read no pair: .*'zebra'"):
+        removed(lm("bert"), [edit(SENT)], [lost], **given)
+    with pytest.raises(NotMeasurable, match="5 pairs of words: a probe needs 10"):
+        removed(lm("bert"), [edit(SENT)], texts()[:10], **given)

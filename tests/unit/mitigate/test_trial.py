@@ -1,0 +1,111 @@
+"""Candidates that say nothing do not stop the others, and are told."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from simulated import JUDGE, Plain, read
+
+from levelhead.mitigate.candidates import Candidate, Candidates
+from levelhead.mitigate.said import Said
+from levelhead.mitigate.trial import Told, Trial
+
+GAIN = Plain(parity=None)
+PRICE = Plain("snli", parity=None, more="price")
+NAMES = ("good", "dear", "idle", "broken", "behind")
+
+
+def both(seed=0, n=300):
+    """One that gains for nothing, one that costs, one that does nothing, one without answers."""
+    rng = np.random.default_rng(seed)
+    base = 5 + rng.normal(size=n)
+    settings = {
+        "good": read(base - 1 + 0.1 * rng.normal(size=n)),
+        "dear": read(base - 2 + 0.1 * rng.normal(size=n)),
+        "idle": read(base, dropped=("i3",)),
+    }
+    right = (rng.random(n) < 0.8).astype(float)
+    worse = np.where(rng.random(n) < 0.3, 0.0, right)
+    prices = {"good": read(right), "dear": read(worse), "idle": read(right)}
+    without = {"broken": "all answers are equal", "behind": "acts behind all that is read"}
+    return (
+        Told(Said(GAIN, read(base), settings), without),
+        Told(Said(PRICE, read(right), prices | {"broken": read(right)}), {}),
+    )
+
+
+def trial(**options):
+    return Trial(JUDGE, "lower", **({"keep": 0.95, "most": None} | options))
+
+
+def test_every_candidate_has_its_row():
+    gained, paid = both()
+    tried = Candidates(tuple(Candidate(name, "mask", "a head", ()) for name in NAMES))
+    rows, dropped = trial().on_dev(tried, gained, paid)
+    own = {row.name: row for row in rows}
+    assert tuple(own) == NAMES
+    assert own["good"].why_not == ""
+    assert own["good"].gain.value == pytest.approx(1, abs=0.05)
+    assert 0 < own["good"].low < own["good"].gain.interval.low
+    assert own["good"].loss.value == 0
+    most = trial().allowed(paid.said)
+    assert most == pytest.approx(0.05 * float(paid.said.base.values.mean()))
+    high = own["dear"].loss.interval.high
+    assert own["dear"].why_not == f"may cost {high:.4g}, and {most:.4g} may be paid"
+    assert own["idle"].why_not == "changes nothing"
+    assert own["idle"].gain is own["idle"].low is None
+    assert own["broken"].why_not == "not measurable: all answers are equal"
+    assert own["behind"].why_not == "not measurable: acts behind all that is read"
+    assert [(what, [one.item for one in lost]) for what, lost in dropped] == [
+        ("dev", ["i3"]),
+        ("price on dev", []),
+    ]
+
+
+def test_where_nothing_changes_no_gain_is_made_up():
+    gained, paid = both()
+    idle = Told(Said(GAIN, gained.said.base, {"idle": gained.said.base}), {})
+    tried = Candidates((Candidate("idle", "mask", "a head", ()),))
+    rows, _ = trial().on_dev(tried, idle, paid)
+    assert rows[0].why_not == "changes nothing"
+    none = Candidates((Candidate("broken", "mask", "a head", ()),))
+    rows, dropped = trial().on_dev(none, Told(gained.said, gained.without), paid)
+    assert rows[0].gain is None
+    assert [len(lost) for _, lost in dropped] == [1, 0]
+
+
+def test_on_test_what_cannot_be_read_confirms_nothing():
+    gained, paid = both(1)
+    found, lost = trial().on_test("good", gained, paid)
+    assert found.gains
+    assert found.keeps
+    assert found.gain.p.family == 1
+    assert [what for what, _ in lost] == ["test", "price on test"]
+    dear, _ = trial().on_test("dear", gained, paid)
+    assert (dear.gains, dear.keeps) == (True, False)
+    broken, _ = trial().on_test("broken", gained, paid)
+    assert (broken.gain, broken.gains, broken.keeps) == (None, False, True)
+    idle, _ = trial().on_test("idle", gained, paid)
+    assert (idle.gain, idle.gains) == (None, False)
+    gone, _ = trial().on_test("behind", gained, paid)
+    assert (gone.loss, gone.keeps) == (None, False)
+
+
+def test_what_may_be_paid_is_a_share_or_so_many_points():
+    _, paid = both()
+    assert trial(keep=None, most=0.1).allowed(paid.said) == 0.1
+    assert trial(keep=None, most=0.0).allowed(paid.said) == 0
+    assert trial(keep=1.0).allowed(paid.said) == 0
+
+
+def test_answers_that_are_no_numbers_are_told(monkeypatch):
+    gained, _ = both()
+    broken = Said(GAIN, gained.said.base, {"broken": read(torch.full((300,), math.nan))})
+    monkeypatch.setattr("levelhead.mitigate.trial.said", lambda *a, **k: (broken, ("behind",)))
+    told = trial().read(None, GAIN, {}, {})
+    assert dict(told.said.settings) == {}
+    assert told.without == {
+        "broken": "300 of 300 readouts are not finite numbers",
+        "behind": "acts behind all that is read",
+    }

@@ -1,0 +1,243 @@
+"""An edit chosen on dev and reported on test: of classifiers whose lean on the group is known."""
+
+import functools
+
+import pytest
+from leaning import LEXICON, TOML, classifier, texts, write
+from simulated import JUDGE as QUICK
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.data.paired import paired
+from levelhead.measure.accuracy import Accuracy
+from levelhead.measure.aspects import Judge
+from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.excess import Excess
+from levelhead.mitigate import trial
+from levelhead.mitigate.own_task import Task, own_pairs
+from levelhead.mitigate.swept import said
+from levelhead.mitigate.tune import refuse_seen, tune, tune_task
+from levelhead.mitigate.tuned import NOT_SHOWN, Tuned
+
+JUDGE = Judge(draws=199, permutations=199)
+LEANING = 0.5
+
+
+def task(dev=None, test=None):
+    parts = (texts("dev") if dev is None else dev, texts("test") if test is None else test)
+    gains = (Excess(Counterfactual(own, lexicon=LEXICON)) for own in parts)
+    return Task(*gains, *(Accuracy(own) for own in parts))
+
+
+@functools.cache
+def tuned(lean, keep=0.9, **options):
+    lm, own = classifier(lean), task()
+    pairs = own_pairs(lm, own.gain, lexicon=LEXICON).pairs
+    given = {"worse": "lower", "judge": JUDGE} | options
+    return tune_task(lm, own, pairs, keep=keep, **given)
+
+
+def flips(lm, rows):
+    """The share of texts that flip with their twin, less that with their placebo twin."""
+    other, inside = {"woman": "man", "man": "woman"}, {"woman": "nurse", "man": "doctor"}
+    found = []
+    for one in rows:
+        who = "woman" if "woman" in one.text else "man"
+        three = [one.text, *(one.text.replace(who, to[who]) for to in (other, inside))]
+        said = lm.classify(three).argmax(1).tolist()
+        found.append((said[0] != said[1]) - (said[0] != said[2]))
+    return sum(found) / len(found)
+
+
+def right(lm, rows):
+    said = lm.classify([one.text for one in rows]).argmax(1).tolist()
+    return sum(("no", "yes")[i] == one.label for i, one in zip(said, rows, strict=True)) / len(rows)
+
+
+# -- the three ends
+
+
+def test_a_lean_is_found_taken_out_and_confirmed():
+    told, edits = tuned(LEANING)
+    lm = classifier(LEANING)
+    assert told.recommended
+    assert told.chosen == "sent 1"
+    edited = lm.edited(*edits)
+    test = texts("test")
+    gain = 100 * (abs(flips(lm, test)) - abs(flips(edited, test)))
+    assert told.on_test.gain.value == pytest.approx(gain)
+    assert told.on_test.gain.interval.low > 0
+    loss = 100 * (right(lm, test) - right(edited, test))
+    assert told.on_test.loss.value == pytest.approx(loss)
+    assert told.on_test.loss.interval.high <= told.on_test.most
+    assert told.on_test.most == pytest.approx(10 * right(lm, test))
+    assert told.most == pytest.approx(0.1 * told.base_price.value)
+    assert told.base.value == pytest.approx(100 * flips(lm, texts("dev")))
+    assert told.why.endswith("gain and price are confirmed on test")
+    assert told.not_shown == NOT_SHOWN
+    assert Tuned.from_json(told.to_json()) == told
+
+
+def test_the_choice_is_by_the_bound_among_those_within_the_price():
+    told = tuned(LEANING)[0]
+    eligible = {own.name for own in told.eligible}
+    assert eligible == {
+        own.name
+        for own in told.tried
+        if own.low is not None
+        and own.low > 0
+        and (own.loss is None or own.loss.interval.high <= told.most)
+    }
+    assert told.chosen == max(told.eligible, key=lambda own: own.low).name
+    # Others gain more, and cost too much.
+    best = max((own for own in told.tried if own.low is not None), key=lambda own: own.low)
+    assert best.name not in eligible
+    assert "may cost" in best.why_not
+    assert any("no gain shown: the lower bound is" in own.why_not for own in told.tried)
+    for own in told.tried:
+        if own.gain is not None:
+            assert own.low <= own.gain.interval.low + 1e-9
+    assert len(told.trimmed) == 52
+
+
+def test_without_a_lean_nothing_is_recommended_and_test_is_not_asked(monkeypatch):
+    asked = []
+
+    def listening(lm, measure, *args, **options):
+        asked.append(measure)
+        return said(lm, measure, *args, **options)
+
+    monkeypatch.setattr(trial, "said", listening)
+    told, edits = tuned.__wrapped__(0.0)
+    assert asked == [task().gain, task().price]
+    assert not told.recommended
+    assert told.chosen is told.on_test is None
+    assert edits == ()
+    assert told.why == (
+        f"nothing is recommended: none of {len(told.tried)} candidates is shown to gain on dev"
+    )
+    assert [what for what, _ in told.dropped] == ["dev", "price on dev", "pairs of texts"]
+
+
+def test_test_is_asked_of_the_chosen_one_alone(monkeypatch):
+    asked = []
+
+    def listening(lm, measure, edits, **options):
+        asked.append((measure, list(edits)))
+        return said(lm, measure, edits, **options)
+
+    monkeypatch.setattr(trial, "said", listening)
+    tuned.__wrapped__(LEANING)
+    assert asked[2:] == [(task().gain_test, ["sent 1"]), (task().price_test, ["sent 1"])]
+
+
+def test_what_test_does_not_confirm_is_not_recommended():
+    told, edits = tuned(1.0, keep=0.95)
+    assert told.chosen == "sent 1"
+    assert told.on_test.gains
+    assert not told.on_test.keeps
+    assert not told.recommended
+    assert edits == ()
+    assert told.why.startswith("nothing is recommended: sent 1 has the largest lower bound")
+    assert told.why.endswith("the price is not confirmed on test")
+
+
+def test_a_loss_may_be_limited_in_points():
+    told = tuned(LEANING, most=5.0)[0]
+    assert told.keep is None
+    assert told.most == 5
+    assert told.on_test.most == 5
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    again = tuned.__wrapped__(LEANING)[0]
+    assert again.to_json() == tuned(LEANING)[0].to_json()
+
+
+# -- files
+
+
+def test_files_give_what_measures_give(tmp_path):
+    dev, test = (write(tmp_path / f"{tag}.csv", texts(tag)) for tag in ("dev", "test"))
+    words = tmp_path / "own.toml"
+    words.write_text(TOML)
+    told, edits = tune(
+        classifier(LEANING), dev, test, keep=0.9, lexicon=str(words), pairs="dev", judge=JUDGE
+    )
+    same, others = tuned(LEANING)
+    assert edits == others
+    # Other names of the items, other chance; the same values.
+    assert [own.gain.value for own in told.tried] == [own.gain.value for own in same.tried]
+    assert told.on_test.gain.value == same.on_test.gain.value
+    assert told.on_test.loss == same.on_test.loss
+    assert told.provenance.data["gain: file dev.csv"] == told.provenance.data["price: file dev.csv"]
+    assert told.provenance.data["gain_test: file test.csv"]
+    with pytest.raises(UnknownName, match="there is no kind of pairs named 'test'"):
+        tune(classifier(LEANING), dev, test, pairs="test")
+
+
+# -- what is refused
+
+
+def test_items_that_were_seen_are_refused_whichever_twin_stands_there():
+    lm = classifier(0.0)
+    first = texts("dev")[0]
+    who, other = ("woman", "man") if "woman" in first.text else ("man", "woman")
+    twin = first._replace(id="x", text=first.text.replace(who, other))
+    with pytest.raises(
+        LevelheadError, match=r"1 items of test are in dev \(x\), by counterfactual"
+    ):
+        refuse_seen(lm, task(test=(*texts("test"), twin)))
+    assert refuse_seen(lm, task()) == ()
+    crossed = task()._replace(gain_test=Accuracy(texts("test")))
+    with pytest.raises(
+        LevelheadError, match=r"chosen by counterfactual, .* and reported by accuracy"
+    ):
+        refuse_seen(lm, crossed)
+
+
+def test_units_that_are_in_both_are_told():
+    from rulers import NLI, WORDS, model, neutral
+
+    from levelhead.measure.nli import Nli
+
+    rows = neutral()
+    halves = [tuple(row for row in rows if f"/{i}/" in row.id) for i in (0, 1)]
+    own = task()._replace(
+        gain=Nli(halves[0], labels=NLI, lexicon=WORDS),
+        gain_test=Nli(halves[1], labels=NLI, lexicon=WORDS),
+        price=Accuracy(halves[0], labels=NLI),
+        price_test=Accuracy(halves[1], labels=NLI),
+    )
+    told = refuse_seen(model("nli_fairness"), own)
+    assert told == (
+        "nli_fairness: 10 of 10 occupations of test are in dev, too: what is told of test holds "
+        "for these",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"keep": 0}, "0 of the price is to be kept"),
+        ({"keep": 1.2}, "1.2 of the price is to be kept"),
+        ({"most": -1.0}, "a loss of at most -1.0"),
+    ],
+)
+def test_limits_that_are_none_are_refused(options, said):
+    with pytest.raises(LevelheadError, match=said):
+        tune_task(classifier(0.0), task(), paired(LEXICON), judge=QUICK, **options)
+
+
+def test_a_price_is_no_gain():
+    own = task()._replace(gain=Accuracy(texts("dev")), gain_test=Accuracy(texts("test")))
+    with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
+        tune_task(classifier(0.0), own, paired(LEXICON), judge=QUICK, worse="lower")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_other_texts_without_a_lean_recommend_nothing_either(seed):
+    lm, parts = classifier(0.0), [texts(tag, 90, seed) for tag in ("dev", "test")]
+    own = task(*parts)
+    pairs = own_pairs(lm, own.gain, lexicon=LEXICON).pairs
+    told = tune_task(lm, own, pairs, worse="lower", sizes=(1, 3), judge=JUDGE).told
+    assert not told.recommended

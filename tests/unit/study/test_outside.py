@@ -1,0 +1,107 @@
+"""Settings in classifiers on a tiny model: every step, resumed to the same bytes."""
+
+import contrasts
+import pytest
+from rulers import made, model, triples
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.measure.strength import Strength
+from levelhead.mitigate.downstream import Downstream
+from levelhead.mitigate.settings import grid
+from levelhead.mitigate.swept import Swept
+from levelhead.study import outside, projecting
+from levelhead.study.run import run
+from levelhead.study.schema import Plan
+from levelhead.study.steps import steps
+from levelhead.study.work import Work
+
+OUTSIDE = {
+    "sweep": "nsp",
+    "inside": ["strength"],
+    "models": ["one", "two"],
+    "outside": ["fairness", "snli"],
+    "price": "snli",
+    "keep": 0.5,
+}
+PLAN = {
+    "format": "levelhead-study-1",
+    "name": "tiny",
+    "draws": 99,
+    "permutations": 99,
+    "models": {"tiny": {"path": "tiny"}},
+    "tuned": {
+        "one": {"of": "tiny", "task": "nli", "seed": 0},
+        "two": {"of": "tiny", "task": "nli", "seed": 1},
+    },
+    "measures": {"strength": "strength", "fairness": "nli_fairness", "snli": "snli"},
+    "sweeps": {
+        "nsp": {
+            "model": "tiny",
+            "measures": ["strength"],
+            "gain": "strength",
+            "test": "strength",
+        }
+    },
+}
+
+
+def plan(**changes):
+    return Plan.model_validate(PLAN | {"downstream": {"nli": OUTSIDE | changes}})
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Measures, pairs and models in the words of the zoo; the classifiers are there already."""
+    rulers = {
+        "strength": Strength(triples=triples(24), top=0.3),
+        "fairness": made("nli_fairness"),
+        "snli": made("snli"),
+    }
+    models = {"tiny": "strength", "one": "nli_fairness", "two": "nli_fairness"}
+    monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
+    monkeypatch.setattr(Work, "model", lambda self, name: model(models[name]))
+    for place in (outside, projecting):
+        monkeypatch.setattr(place, "paired", lambda name, n=None, seed=0: contrasts.texts()[:n])
+
+
+def test_settings_outside(tiny, tmp_path, monkeypatch):
+    every = [name for name, _ in steps(Work(plan(), tmp_path, lambda event: None, None))]
+    assert every[:2] == ["tuned.one", "tuned.two"]
+    assert every[-5:] == [
+        *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
+        "downstream.nli",
+    ]
+    # Training and the sweep inside have tests of their own.
+    monkeypatch.setattr(
+        "levelhead.study.run.steps",
+        lambda work: [(name, make) for name, make in steps(work) if "nli" in name],
+    )
+    found = run(plan(), tmp_path)
+    swept, table = found["outside.nli.one.fairness"], found["downstream.nli"]
+    assert isinstance(swept, Swept)
+    assert isinstance(table, Downstream)
+    names = ["sent-debias", *(one.name for one in grid())]
+    assert [one.name for one in swept.settings] == names
+    assert list(table.column("fairness").settings) == names
+    assert table.models == 2
+    # Two seeds that are one and the same model here: the mean is each.
+    assert table.column("snli").apart[0] == table.column("snli").apart[1]
+    values = {one.name: one.value for one in swept.settings}
+    assert table.column("fairness").settings == pytest.approx(values)
+    assert table.column("fairness").base == pytest.approx(swept.base.value)
+    before = (tmp_path / "table.csv").read_bytes()
+    (tmp_path / "table.csv").unlink()
+    run(plan(), tmp_path)
+    assert (tmp_path / "table.csv").read_bytes() == before
+
+
+def test_names_are_checked():
+    plan().check()
+    for wrong in ({"sweep": "x"}, {"models": ["tiny"]}, {"outside": ["x"]}, {"price": "strength"}):
+        with pytest.raises(UnknownName):
+            plan(**wrong).check()
+    with pytest.raises(UnknownName, match="task"):
+        Plan.model_validate(PLAN | {"tuned": {"one": {"of": "tiny", "task": "x"}}}).check()
+    twice = PLAN | {"tuned": {"tiny": {"of": "tiny", "task": "nli"}}}
+    with pytest.raises(LevelheadError, match="tiny is the name of two models"):
+        Plan.model_validate(twice).check()

@@ -1,0 +1,174 @@
+"""Tuning where the answer is known: organisms whose classifier looks at the group, or does not.
+
+    python tools/tuned.py FOLDER [--planted N] [--even N]
+
+A small language model grown on text without a bias is made a classifier. Its training labels say
+yes or no by one word of a text; of half of these words the evidence is weak, and there, in planted
+runs, the group that the text speaks of decides. Labels of dev and test never look at the group.
+`tune` must find an edit that gains, confirmed on test, in planted runs, and recommend nothing in
+even ones (rho = 0). Runs differ in their texts, labels and the seed of the classifier. FOLDER keeps
+what was found of each run, so that the work goes on where it was stopped. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from levelhead.calibrate.organisms import organism
+from levelhead.core.files import write_atomic
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.data.items import Labelled
+from levelhead.measure.accuracy import Accuracy
+from levelhead.measure.aspects import Judge
+from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.excess import Excess
+from levelhead.mitigate.own_task import Task, own_pairs
+from levelhead.mitigate.tune import tune_task
+from levelhead.models.finetune import Tuning, finetune
+from levelhead.models.load import load
+
+TRAINED, ASKED = 2400, 300
+"""Texts a classifier is trained on, and texts of dev and of test."""
+TEXT = "my {kin} has a {look} {thing} in the {place} ."
+LABELS = ("no", "yes")
+STRONG, WEAK, PUSH = 0.45, 0.15, 0.35
+"""How far from a half the chance of yes lies by the word, and by the group at rho = 1."""
+TUNING = Tuning(epochs=5, batch=32, rate=1e-3, threads=1)
+JUDGE = Judge(draws=999, permutations=999)
+
+
+def lexicon_of(one):
+    """The language's kin words; for a control, the next of the same group stands for each."""
+    words = one.rulers().lexicon
+    kin = one.language.marks["kin"]
+    terms = tuple(term for term in words.terms if term.kind == "kinship")
+    placebos = tuple(
+        (group, tuple(zip(side, (*side[1:], side[0]), strict=True)))
+        for group, side in zip(words.groups, kin, strict=True)
+    )
+    return replace(words, terms=terms, placebos=placebos)
+
+
+class Drawn:
+    """Texts of one run, each with the side and the strength of its word, none twice."""
+
+    def __init__(self, language, seed: int) -> None:
+        self.language, self.seen = language, set()
+        self.chance = random.Random(f"tuned {seed}")  # noqa: S311  # no secret
+        looks = list(language.neutral["look"])
+        self.chance.shuffle(looks)
+        quarter = len(looks) // 4
+        self.looks = {
+            word: (1 if i % 2 else -1, STRONG if i < 2 * quarter else WEAK)
+            for i, word in enumerate(looks[: 4 * quarter])
+        }
+
+    def text(self) -> tuple[str, int, str]:
+        """A text, its group and its word."""
+        while True:
+            group, look = self.chance.randrange(2), self.chance.choice(list(self.looks))
+            slots = {
+                slot: self.chance.choice(self.language.neutral[slot]) for slot in ("thing", "place")
+            }
+            number = self.chance.randrange(len(self.language.marks["kin"][0]))
+            both = [
+                TEXT.format(kin=side[number], look=look, **slots)
+                for side in self.language.marks["kin"]
+            ]
+            if both[0] not in self.seen:
+                self.seen.add(both[0])
+                return both[group], group, look
+
+    def trained(self, count: int, rho: float) -> list[tuple[str, str]]:
+        """Labelled by the word and, at rho > 0, by the group where the word says little."""
+        found = []
+        for _ in range(count):
+            text, group, look = self.text()
+            side, strength = self.looks[look]
+            push = rho * PUSH * (1 if group == 0 else -1) if strength == WEAK else 0.0
+            yes = self.chance.random() < 0.5 + side * strength + push
+            found.append((text, LABELS[yes]))
+        return found
+
+    def asked(self, count: int, tag: str) -> tuple[Labelled, ...]:
+        """Labelled by the word alone."""
+        texts = [self.text() for _ in range(count)]
+        return tuple(
+            Labelled(f"{tag}{i}", text, LABELS[self.looks[look][0] > 0])
+            for i, (text, _, look) in enumerate(texts)
+        )
+
+
+def run(rho: float, seed: int) -> dict:
+    """One classifier, tuned."""
+    one = organism("bert", 0.0)
+    base, words, drawn = one.grown(), lexicon_of(one), Drawn(one.language, seed)
+    rows = drawn.trained(TRAINED, rho)
+    dev, test = drawn.asked(ASKED, "dev"), drawn.asked(ASKED, "test")
+    began = time.perf_counter()
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch, "classifier")
+        finetune(base, rows, LABELS, folder, tuning=replace(TUNING, seed=seed))
+        lm = load(folder)
+        trained = time.perf_counter() - began
+        gains = [Excess(Counterfactual(texts, lexicon=words)) for texts in (dev, test)]
+        task = Task(*gains, *(Accuracy(texts) for texts in (dev, test)))
+        pairs = own_pairs(lm, task.gain, lexicon=words).pairs
+        told = tune_task(lm, task, pairs, worse="lower", judge=replace(JUDGE, seed=seed)).told
+    return {
+        "rho": rho,
+        "seed": seed,
+        "seconds": {"training": trained, "all": time.perf_counter() - began},
+        "base": shown(told.base),
+        "accuracy": shown(told.base_price),
+        "tried": len(told.tried),
+        "eligible": len(told.eligible),
+        "chosen": told.chosen,
+        "recommended": told.recommended,
+        "gain on test": shown(told.on_test and told.on_test.gain),
+        "loss on test": shown(told.on_test and told.on_test.loss),
+        "why": told.why,
+    }
+
+
+def shown(estimate) -> list[float] | None:
+    """Value and interval."""
+    if estimate is None:
+        return None
+    return [estimate.value, estimate.interval.low, estimate.interval.high]
+
+
+def summary(rows: list[dict]) -> dict:
+    """How often something is recommended."""
+    hits = sum(row["recommended"] for row in rows)
+    interval = proportion_interval(hits, len(rows))
+    return {"runs": len(rows), "recommended": hits, "interval": [interval.low, interval.high]}
+
+
+def main() -> None:
+    """Run what is missing, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--planted", type=int, default=10, help="Runs with a planted dependence.")
+    parser.add_argument("--even", type=int, default=40, help="Runs without one.")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[dict]] = {"planted": [], "even": []}
+    for kind, rho, count in (("planted", 1.0, given.planted), ("even", 0.0, given.even)):
+        for seed in range(count):
+            path = given.folder / f"{kind}-{seed}.json"
+            if not path.exists():
+                write_atomic(str(path), json.dumps(run(rho, seed)).encode())
+            found[kind].append(json.loads(path.read_bytes()))
+    told = {kind: summary(rows) for kind, rows in found.items() if rows}
+    print(json.dumps(told | {"runs": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
