@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from levelhead.core.results import Provenance as Provenance
     from levelhead.core.results import PValue as PValue
     from levelhead.data.datasets import dataset as dataset
+    from levelhead.data.held_out import held_out as held_out
+    from levelhead.data.held_out import held_out_texts as held_out_texts
     from levelhead.data.lexicon import lexicon as lexicon
     from levelhead.data.paired import paired as paired
     from levelhead.data.paired import placebo_pairs as placebo_pairs
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from levelhead.measure.multiverse import multiverse as multiverse
     from levelhead.measure.nli import Nli as Nli
     from levelhead.measure.pairs import every_pair as every_pair
+    from levelhead.measure.pronouns_agree import PronounAgreement as PronounAgreement
     from levelhead.measure.run import compare as compare
     from levelhead.measure.seat import Seat as Seat
     from levelhead.measure.snli import Snli as Snli
@@ -65,6 +68,8 @@ if TYPE_CHECKING:
     from levelhead.mitigate.levels import project as project
     from levelhead.mitigate.levels import subspaces as subspaces
     from levelhead.mitigate.own_task import own_task as own_task
+    from levelhead.mitigate.removed import removed as removed
+    from levelhead.mitigate.ruler import gain_by as gain_by
     from levelhead.mitigate.settings import Setting as Setting
     from levelhead.mitigate.settings import grid as grid
     from levelhead.mitigate.stability import stability as stability
@@ -150,6 +155,11 @@ _HOME = {
     "TooLong": "levelhead.models.tokens",
     "UnknownWord": "levelhead.models.tokens",
     "load": "levelhead.models.load",
+    "PronounAgreement": "levelhead.measure.pronouns_agree",
+    "removed": "levelhead.mitigate.removed",
+    "held_out": "levelhead.data.held_out",
+    "held_out_texts": "levelhead.data.held_out",
+    "gain_by": "levelhead.mitigate.ruler",
     "Accuracy": "levelhead.measure.accuracy",
     "Excess": "levelhead.measure.excess",
     "Tasked": "levelhead.measure.task",
@@ -193,6 +203,7 @@ __all__ = [
     "PValue",
     "Perplexity",
     "Projection",
+    "PronounAgreement",
     "Provenance",
     "PseudoPerplexity",
     "Seat",
@@ -214,7 +225,10 @@ __all__ = [
     "every_pair",
     "finetune",
     "finetune_on",
+    "gain_by",
     "grid",
+    "held_out",
+    "held_out_texts",
     "inlp",
     "leace",
     "lexicon",
@@ -229,6 +243,7 @@ __all__ = [
     "pairs_from",
     "placebo_pairs",
     "project",
+    "removed",
     "save_edits",
     "scale",
     "sentence_debias",

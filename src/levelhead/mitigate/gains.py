@@ -56,6 +56,8 @@ WORSE: dict[str, Worse] = {
     "task_likelihood": "lower",
     "accuracy": "lower",
     "accuracy_likelihood": "lower",
+    "pronoun_agreement": "lower",
+    "pronoun_agreement_margin": "lower",
 }
 """Which way a price is paid."""
 
