@@ -3,7 +3,7 @@
 import numpy as np
 from maps import provenance
 
-from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.core.results import Dropped, Estimate, Interval, PValue
 from levelhead.core.statistics.designs import groups
 from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.claims import findings
@@ -13,10 +13,13 @@ from levelhead.mitigate.gains import Redrawn
 from levelhead.mitigate.judged import Judged
 from levelhead.mitigate.placebo import Matched
 from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.probed import Clustered, Found, Probed
+from levelhead.mitigate.removed import Place, Removed
 from levelhead.mitigate.settings import grid
 from levelhead.mitigate.stability import SIZES, OfSize, Stability
 from levelhead.mitigate.swept import Swept, SweptSetting
 from levelhead.mitigate.tempered import Collapse
+from levelhead.mitigate.tuned import OnTest, Tried, Tuned
 from levelhead.study.projecting import Handful, OfPairs, Stable
 from levelhead.study.tuning import MaskedTask
 
@@ -243,4 +246,79 @@ def masked_task():
             {"full": 60.0, "top 3": 58.5, "all positive": 60.0},
             {"full": 62.0, "top 3": 61.1, "all positive": 62.0},
         ),
+    )
+
+
+def _found_by_probes(auc):
+    def probe(name, value):
+        return Probed(
+            probe=name,
+            auc=found("auc", value, 0.04).model_copy(update={"parity": 0.5}),
+            dealt=found("dealt", 0.5, 0.05),
+            control=None,
+            selectivity=None,
+        )
+
+    return Found(
+        probes=(probe("linear", auc), probe("non-linear", auc - 0.02)),
+        clusters=Clustered(accuracy=found("clusters", 60.0, 5.0), v_measure=0.1),
+    )
+
+
+def removed_or_hidden(ruler=True):
+    places = [
+        Place(
+            site=site,
+            at="first",
+            verdict=verdict,
+            why=f"as if the AUC were {auc}",
+            before=_found_by_probes(0.95),
+            after=_found_by_probes(auc),
+        )
+        for site, verdict, auc in (
+            (("pooled", 0, None), "removed", 0.5),
+            (("block_out", 5, None), "hidden", 0.8),
+        )
+    ]
+    return Removed(
+        verdict="hidden",
+        why="layer 6: as if the AUC were 0.8",
+        places=tuple(places),
+        ruler=found("gain of seat", 0.3, 0.1) if ruler else None,
+        words=107,
+        n=642,
+        dropped=(Dropped("a", "an unknown word"),) if ruler else (),
+        provenance=provenance(),
+    )
+
+
+def tuned_edit(recommended=True, candidates=24):
+    tried = [
+        Tried(
+            name=f"last {i}",
+            kind="projection",
+            about="made up",
+            gain=found("gain", 0.1 - 0.01 * i, 0.05, p=0.01, family=candidates),
+            low=0.05 - 0.01 * i,
+            loss=None if i % 2 else found("loss", 1.0, 0.5),
+            why_not="" if i < 5 else "no gain shown: the lower bound is below 0",
+        )
+        for i in range(candidates)
+    ]
+    on_test = OnTest(
+        gain=found("gain", 0.08, 0.05), loss=None, most=4.0, gains=recommended, keeps=True
+    )
+    return Tuned(
+        gain="counterfactual",
+        price="accuracy",
+        keep=0.95,
+        most=4.2,
+        base=found("counterfactual", 12.0, 3.0, unit="%"),
+        base_price=found("accuracy", 84.0, 2.0, unit="%"),
+        chosen="last 0",
+        recommended=recommended,
+        why="made up",
+        tried=tuple(tried),
+        on_test=on_test,
+        provenance=provenance(),
     )

@@ -17,8 +17,10 @@ from levelhead.mitigate.claims import Findings
 from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.front import Front
 from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.removed import Removed
 from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.mitigate.tuned import Tuned
 from levelhead.report.choice import chosen
 from levelhead.report.compared import compared
 from levelhead.report.controls import controlled
@@ -32,6 +34,7 @@ from levelhead.report.handful import handful, stable
 from levelhead.report.heads import heat_map
 from levelhead.report.placebos import placeboed
 from levelhead.report.ranked import ranked
+from levelhead.report.removed import left_behind, tuned_to
 from levelhead.report.repeated import repeated
 from levelhead.report.save import save
 from levelhead.report.spread import distribution, distributions
@@ -61,6 +64,7 @@ __all__ = [
     "gain_and_price",
     "handful",
     "heat_map",
+    "left_behind",
     "lined",
     "lines",
     "masked",
@@ -72,6 +76,7 @@ __all__ = [
     "stable",
     "swept",
     "tasked",
+    "tuned_to",
 ]
 
 CHARTS: dict[type, Callable[..., ChartType]] = {
@@ -93,6 +98,8 @@ CHARTS: dict[type, Callable[..., ChartType]] = {
     Findings: claimed,
     Downstream: scattered,
     MaskedTask: tasked,
+    Removed: left_behind,
+    Tuned: tuned_to,
 }
 """One row a kind of result."""
 

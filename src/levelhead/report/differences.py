@@ -87,8 +87,10 @@ def tasked(found: MaskedTask, *, of: str = "") -> ChartType:
     return finished(drawn, title, [*named(of), *told], width=WIDTH + BESIDE + 160)
 
 
-def rows(lines: Sequence[Line], title: str) -> ChartType:
-    """The rows, around 0."""
+def rows(
+    lines: Sequence[Line], title: str, *, parity: float = 0.0, dashes: Sequence[float] = ()
+) -> ChartType:
+    """The rows, around a line that says no difference; bounds as dashes."""
     own = [_row(i, one) for i, one in enumerate(lines)]
     names = {row["at"]: row["name"] for row in own}
     label = f"{json.dumps(names)}[datum.value]"
@@ -98,7 +100,7 @@ def rows(lines: Sequence[Line], title: str) -> ChartType:
         title=None,
         axis=alt.Axis(labelExpr=label, ticks=False, domain=False),
     )
-    x = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=6))
+    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(data(own)).encode(y=y)
     some = base.transform_filter("datum.value != null")
     colour = alt.Color("colour:N", scale=None)
@@ -108,7 +110,11 @@ def rows(lines: Sequence[Line], title: str) -> ChartType:
         for value in one.points
     ]
     layers = [
-        alt.Chart(data([{"value": 0}])).mark_rule(color=INK).encode(x=x),
+        alt.Chart(data([{"value": parity}])).mark_rule(color=INK).encode(x=x),
+        *(
+            alt.Chart(data([{"value": one}])).mark_rule(color=INK, strokeDash=[4, 3]).encode(x=x)
+            for one in dashes
+        ),
         some.mark_rule(strokeWidth=1.8).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
         some.mark_point(filled=True, size=80, opacity=1).encode(
             x=x, color=colour, tooltip=[alt.Tooltip("told:N", title="difference")]

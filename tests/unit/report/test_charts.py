@@ -21,8 +21,10 @@ from sweeps import (
     handful_of,
     masked_task,
     placebo_judged,
+    removed_or_hidden,
     stable_sites,
     swept_settings,
+    tuned_edit,
 )
 
 from levelhead.core.errors import LevelheadError
@@ -47,6 +49,8 @@ RESULTS = [
     claims_of(),
     downstream_of(),
     masked_task(),
+    removed_or_hidden(),
+    tuned_edit(),
 ]
 
 
@@ -80,5 +84,6 @@ def test_what_has_no_chart():
     assert str(error.value) == (
         "there is no chart of a Estimate\n  mend: charts are drawn of: Choice, Control, "
         "CounterStereotype, Description, Downstream, Example, Findings, Front, Handful, HeadMap, "
-        "Lines, MapComparison, MaskedTask, Placeboed, Repeated, Stable, Swept, Targeted"
+        "Lines, MapComparison, MaskedTask, Placeboed, Removed, Repeated, Stable, Swept, Targeted, "
+        "Tuned"
     )
