@@ -44,7 +44,7 @@ def left_behind(found: Removed, *, of: str = "") -> ChartType:
     if found.dropped:
         told.append(f"{len(found.dropped)} pairs were left out")
     return finished(
-        alt.vconcat(*panels, spacing=26),
+        alt.vconcat(*panels, spacing=26).resolve_scale(x="shared"),
         f"Removed or hidden? {found.verdict}",
         [*named(of), *told, *found.notes],
         width=WIDTH + BESIDE + 120,
@@ -80,6 +80,7 @@ def tuned_to(found: Tuned, *, of: str = "") -> ChartType:
         found.why,
         f"{found.gain} of the base {_told(found.base)}; {found.price} {_told(found.base_price)}; "
         f"{number(found.most)} may be lost",
+        "lines: intervals of each alone; what may be chosen is told by bounds that hold for all",
     ]
     if len(some) > len(kept):
         told.append(f"{len(some) - len(kept)} candidates with lower bounds are not drawn")
