@@ -1,8 +1,10 @@
 """Counterfactuals beyond their control: what changes with the group and not with any other word.
 
 `Counterfactual` sets a classifier's decisions beside those on placebo twins. Here the two are one
-formula of the same texts, with a parity of 0, so that an edit can be chosen by it: one that only
-calms the classifier, whatever words change, comes no nearer to parity.
+formula of the same texts, with a parity of 0, so that an edit can be chosen by it. The difference
+also shrinks where placebo twins flip more: who chooses by it asks that `part` falls as well. And it
+shrinks in proportion where all decisions flip less: a calmer classifier is not told from one that
+heeds the group less.
 """
 
 from __future__ import annotations
@@ -88,6 +90,20 @@ class Excess(Measure):
     def aspects(self) -> tuple[Aspect, ...]:
         """The excess of flips and that of the shift, as the counterfactual has them."""
         return tuple(map(_excess, self.of.aspects))
+
+    @property
+    def part(self) -> Aspect:
+        """Flips (or the shift) with the group alone, of the same texts: what must fall as well."""
+        own = self.of.headline
+        return replace(
+            own,
+            name=f"{own.name} of texts with placebo twins",
+            per_item=lambda readouts: _both(own.per_item)(readouts)[:, 0],
+            parity=None,
+            null=None,
+            lean=None,
+            more="bias",
+        )
 
 
 def _excess(aspect: Aspect) -> Aspect:

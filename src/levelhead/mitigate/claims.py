@@ -16,7 +16,7 @@ from pydantic import Field
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.effects import Effects
-from levelhead.mitigate.gains import WORSE
+from levelhead.mitigate.gains import WORSE, bias_of
 from levelhead.mitigate.settings import STEPS, Setting
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Aspect
+    from levelhead.measure.aspects import Aspect, Over
     from levelhead.mitigate.gains import Redrawn
 
 Better = Literal["lower", "higher"]
@@ -50,7 +50,8 @@ class Compared(Record):
     better: Annotated[int, Field(ge=0)]
     """In how many pairs the measure is better with it."""
     holds: Verdict
-    """Better on average, with an interval that says so; no: worse, with one; else undecided."""
+    """Better on average, with an interval and a p, corrected for all claims on the measure, that
+    say so; no: worse, likewise; else undecided."""
 
 
 class Findings(Record):
@@ -114,6 +115,17 @@ CLAIMS = (
     Claim("attention, unless two hard dimensions at its layer", _attention(two_hard=False)),
     Claim("attention, with two hard dimensions at its layer", _attention(two_hard=True)),
 )
+
+
+def column_of(aspect: Aspect) -> tuple[Over, Better]:
+    """What is compared of settings, and which way it is better.
+
+    The value, as the paper does; of a measure with one parity for all models the distance from it,
+    since beyond parity it is bias again.
+    """
+    if aspect.parity is not None:
+        return bias_of(aspect), "lower"
+    return aspect.over, better_way(aspect)
 
 
 def better_way(aspect: Aspect) -> Better:
@@ -239,6 +251,9 @@ def _compared(
 
 def _verdict(difference: Estimate | None, way: int) -> Verdict:
     if difference is None or difference.interval.low <= 0 <= difference.interval.high:
+        return "undecided"
+    p = difference.p
+    if p is None or (p.adjusted or p.value) > 1 - difference.interval.level + 1e-12:
         return "undecided"
     return "yes" if way * difference.value > 0 else "no"
 

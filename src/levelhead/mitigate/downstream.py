@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from levelhead.mitigate.gains import Redrawn
 
 Viability = Literal["absolute", "relative"]
+MARGIN = 0.05
+"""The share of the best value below which a loss is none to speak of."""
 
 
 class Column(Record):
@@ -79,7 +81,7 @@ class Regret(Record):
     """By how much the best by a measure is better in it than the one chosen by the other, on units
     left out of its choice."""
     differ: Literal["yes", "no", "undecided"]
-    """Whether the two choices differ in value; no: the same setting is the best by both."""
+    """Whether something is lost; no: the upper end is below a twentieth of the best value."""
 
 
 class Downstream(Record):
@@ -93,10 +95,12 @@ class Downstream(Record):
     price: str
     viability: Viability
     keep: float
-    """The share of the base's price measure that a viable setting keeps, or what it may lose."""
+    """What a viable setting may lose of the price: in its unit, or as a share of the base's."""
     limit: float
-    """The least a viable setting has."""
+    """The worst price that a viable setting has."""
     viable: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """Settings that some model cannot be asked of, or has no value with."""
     best: tuple[Best, ...]
     correlations: tuple[Estimate, ...]
     """Spearman, over all settings and the base, of every column inside with every one outside."""
@@ -141,8 +145,9 @@ def downstream(
     outside: Mapping[Measured, Sequence[Redrawn]],
     *,
     price: str,
+    left_out: Sequence[str] = (),
     keep: float = 0.05,
-    viability: Viability = "absolute",
+    viability: Viability = "relative",
 ) -> Downstream:
     """Compare settings inside a model and in what is built on it. No model is run.
 
@@ -150,21 +155,27 @@ def downstream(
         names: the settings, in the order of the columns.
         inside: measures of the pretrained model, base first.
         outside: measures of each classifier, base first, with units left out.
-        price: one of them, larger being better: an accuracy.
+        price: one of them, such as an accuracy.
+        left_out: settings that are told to be missing.
         keep: what a viable setting may lose of it.
-        viability: "absolute": in the price's own unit; "relative": as a share of the base's.
+        viability: "absolute": in the price's own unit (points, where it is in %); "relative": as a
+            share of the base's.
     """
     if viability not in ("absolute", "relative"):
         raise LevelheadError(f"viability is {viability!r}", mend="give absolute or relative")
     if price not in {one.name for one in outside}:
         raise LevelheadError(f"{price} is no measure outside", mend="measure the price as well")
     means = {one: averaged(several) for one, several in outside.items()}
+    if any(len(own.whole) != 1 + len(names) for own in (*inside.values(), *means.values())):
+        raise LevelheadError(
+            f"{len(names)} settings, and columns of another length", mend="give every setting once"
+        )
     columns = [_column(one, own, names) for one, own in inside.items()]
     columns += [_column(one, means[one], names, apart) for one, apart in outside.items()]
     paid = next(own for one, own in means.items() if one.name == price)
-    base = float(paid.whole[0])
-    limit = base - keep * (base if viability == "relative" else 1.0)
-    fits = paid.whole[1:] >= limit - 1e-12
+    base, way = float(paid.whole[0]), _sign(next(one for one in means if one.name == price))
+    limit = base - way * keep * (abs(base) if viability == "relative" else 1.0)
+    fits = way * paid.whole[1:] >= way * limit - 1e-12
     every = {**inside, **means}
     bests = [
         row
@@ -181,10 +192,11 @@ def downstream(
         viability=viability,
         keep=keep,
         limit=limit,
+        left_out=tuple(left_out),
         viable=tuple(name for name, own in zip(names, fits, strict=True) if own),
         best=tuple(bests),
         correlations=_correlations(inside, means),
-        regrets=_regrets(inside, means, names, price),
+        regrets=_regrets(inside, means, names, price, fits),
         findings=tuple(
             findings(own, names, measure=one.name, better=one.better, unit=one.unit)
             for one, own in every.items()
@@ -249,8 +261,11 @@ def _regrets(
     outside: Mapping[Measured, Redrawn],
     names: Sequence[str],
     price: str,
+    fits: NDArray[np.bool_],
 ) -> tuple[Regret, ...]:
-    """What the best by every other measure loses in each measure outside."""
+    """What the best by every other measure loses in each measure outside, of viable settings."""
+    if not fits.any():
+        return ()
     every = {**inside, **outside}
     found = []
     for other, far in outside.items():
@@ -258,10 +273,12 @@ def _regrets(
             if one.name in (other.name, price):
                 continue
             chosen, best = (
-                int((_sign(each) * values.whole[1:]).argmax())
+                int(np.where(fits, _sign(each) * values.whole[1:], -np.inf).argmax())
                 for each, values in ((one, own), (other, far))
             )
-            lost = _lost(far, _sign(other), chosen, best, f"{other.name} lost by {one.name}")
+            lost = _lost(
+                far, _sign(other), (chosen, best), fits, f"{other.name} lost by {one.name}"
+            )
             found.append(
                 Regret(
                     chosen_by=one.name,
@@ -269,25 +286,32 @@ def _regrets(
                     setting=names[chosen],
                     best=names[best],
                     lost=lost,
-                    differ=_differ(chosen == best, lost),
+                    differ=_differ(lost, MARGIN * abs(float(far.whole[1 + best]))),
                 )
             )
     return tuple(found)
 
 
-def _lost(far: Redrawn, sign: int, chosen: int, best: int, name: str) -> Estimate:
+def _lost(
+    far: Redrawn, sign: int, both: tuple[int, int], fits: NDArray[np.bool_], name: str
+) -> Estimate:
     """The mean, on units left out, of the best by the units drawn less the one that was chosen.
 
-    Its standard error is that of the two settings' difference on all units.
+    Its standard error is the larger of two: that of the difference of the chosen setting and the
+    best one, and that of the same where the best is found anew in every draw.
     """
+    chosen, best = both
     if not len(far.left):
         raise LevelheadError("no units were left out", mend="redraw with left=True")
-    drawn = (sign * far.draws[:, 1:]).argmax(axis=1)
+    drawn = np.where(fits, sign * far.draws[:, 1:], -np.inf).argmax(axis=1)
     rows = np.arange(len(drawn))
     value = float((sign * (far.left[rows, 1 + drawn] - far.left[:, 1 + chosen])).mean())
     (factor,) = far.design.factors
-    difference = far.draws[:, 1 + best] - far.draws[:, 1 + chosen]
-    error = float(difference.std(ddof=1)) * float(np.sqrt(factor.units / factor.df))
+    spreads = [
+        float((far.draws[rows, 1 + own] - far.draws[:, 1 + chosen]).std(ddof=1))
+        for own in (np.full(len(rows), best), drawn)
+    ]
+    error = max(spreads) * float(np.sqrt(factor.units / factor.df))
     reach = float(stats.t.ppf((1 + far.level) / 2, factor.df)) * error
     return Estimate(
         name=name,
@@ -303,10 +327,10 @@ def _lost(far: Redrawn, sign: int, chosen: int, best: int, name: str) -> Estimat
     )
 
 
-def _differ(same: bool, lost: Estimate) -> Literal["yes", "no", "undecided"]:
-    if same:
-        return "no"
-    return "yes" if lost.interval.low > 0 else "undecided"
+def _differ(lost: Estimate, margin: float) -> Literal["yes", "no", "undecided"]:
+    if lost.interval.low > 0:
+        return "yes"
+    return "no" if lost.interval.high < margin else "undecided"
 
 
 def _sign(one: Measured) -> int:

@@ -151,6 +151,8 @@ def removed(
         on_step: is told what is done, how much of it, and how much there is.
     """
     _refuse_seen(pairs, seen)
+    if level < LEVEL:
+        raise LevelheadError(f"bounds of level {level:g} show little", mend=f"give {LEVEL} or more")
     judge = Judge(seed=seed, draws=draws, level=level)
     kept, dropped = readable(lm, pairs)
     if not kept:
@@ -233,7 +235,7 @@ def _not_shown(auc: Estimate) -> str:
     """Why an AUC does not say that a group is gone; empty if it does."""
     if auc.interval.high > GONE:
         return f"neither gone nor shown to be there: {auc}"
-    if auc.interval.high < 1 - GONE:
+    if auc.value < 1 - GONE and auc.interval.high < CHANCE:
         return f"below chance, which is readable too: {auc}"
     if auc.detectable is not None and CHANCE + auc.detectable > THERE:
         return f"too few words: the least AUC they could show is {CHANCE + auc.detectable:.2f}"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from levelhead.measure.excess import Excess
 from levelhead.mitigate.bounds import loss, lower_bounds, measurable
-from levelhead.mitigate.gains import shared
+from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.judged import one as estimate_of
 from levelhead.mitigate.said import Said, biases
 from levelhead.mitigate.swept import said
 from levelhead.mitigate.tuned import OnTest, Tried
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from levelhead.core.results import Dropped, Estimate
     from levelhead.measure.aspects import Judge
@@ -78,7 +83,7 @@ class Trial(NamedTuple):
                 if (effects.errors > 0).any()
                 else (None,) * len(names)
             )
-            bounds = lower_bounds(effects).tolist()
+            bounds = np.minimum(lower_bounds(effects), self._falls(gained.said, names)).tolist()
             gains = dict(zip(names, zip(several, bounds, strict=True), strict=True))
         most = self.allowed(paid.said)
         rows = []
@@ -117,12 +122,25 @@ class Trial(NamedTuple):
                 gain = estimate_of(
                     effects, f"gain of {name} on test", gained.said.measure.headline.unit
                 )
-                gains = gain.interval.low > 0
+                falls = float(self._falls(gained.said, [name])[0])
+                gains = gain.interval.low > 0 and falls > 0
         if name in paid.said.settings:
             cost = loss(paid.said, name, worse=self.worse, judge=self.judge)
             keeps = cost is None or cost.interval.high <= most
         told = OnTest(gain=gain, loss=cost, most=most, gains=gains, keeps=keeps)
         return told, (("test", lost), ("price on test", _dropped(paid.said)))
+
+    def _falls(self, own: Said, names: Sequence[str]) -> NDArray[np.float64]:
+        """`[k]` lower bounds of what a difference's first part falls by; inf without a part.
+
+        A difference also shrinks where its second part grows: that is no gain.
+        """
+        if not isinstance(own.measure, Excess):
+            return np.full(len(names), np.inf)
+        part = own.measure.part
+        readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
+        found = redrawn(own.measure, readouts, part.over, aspect=part, judge=self.judge)
+        return lower_bounds(found.effects())
 
 
 def _dropped(own: Said) -> tuple[Dropped, ...]:

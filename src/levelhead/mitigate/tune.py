@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from levelhead.models.sweep import Edits
 
 Pairs = Literal["frames", "dev"]
+LEAST_LEVEL = 0.9
 EQUATION = "Dawkins et al. 2024, section 6"
 
 
@@ -172,6 +173,10 @@ def tune_task(
     if most is not None and most < 0:
         raise LevelheadError(f"a loss of at most {most}", mend="give 0 or more")
     judge = judge or Judge()
+    if judge.level < LEAST_LEVEL:
+        raise LevelheadError(
+            f"bounds of level {judge.level:g} show little", mend=f"give {LEAST_LEVEL} or more"
+        )
     settings: dict[str, object] = {"trim": trim, "by": by, "sizes": list(sizes), "threads": threads}
     notes = refuse_seen(lm, task)
     how = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}

@@ -17,6 +17,7 @@ NOT_SHOWN = (
     "that what it takes out is removed from the model and not only hidden from this measure",
     "that edits of the same sites that have nothing to do with the groups gain less",
     "that it keeps anything but the price that was asked",
+    "that it is more than a calmer classifier, whose decisions flip less whatever words change",
 )
 """What no tuning shows, to be told beside every edit."""
 

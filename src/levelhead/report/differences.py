@@ -53,8 +53,8 @@ def claimed(found: Findings, *, of: str = "") -> ChartType:
     told = [
         f"{found.better} is better; settings that differ in this alone, with it less without, on "
         "average",
-        "yes, no: better or worse with an interval that says so, over the measure's units; the "
-        "settings are all there are",
+        "yes, no: better or worse, corrected for all rows; lines: intervals of each alone over the "
+        "measure's units; the settings are all there are",
     ]
     drawn = rows(lines, f"difference of {found.measure}{_unit(found.unit)}")
     title = f"What each part of a setting does to {found.measure}"

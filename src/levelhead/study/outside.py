@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from levelhead.data.paired import paired
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.baselines import sentence_debias
-from levelhead.mitigate.claims import better_way
+from levelhead.mitigate.bounds import measurable
+from levelhead.mitigate.claims import column_of
 from levelhead.mitigate.downstream import Downstream, Measured, downstream
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.levels import edits_of, subspaces
@@ -17,11 +19,11 @@ from levelhead.study.projecting import settings_of, told_by
 from levelhead.study.work import told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from levelhead.core.results import Record
-    from levelhead.measure.measure import Measure
     from levelhead.mitigate.gains import Redrawn
+    from levelhead.mitigate.said import Said
     from levelhead.models.edits import Edit
     from levelhead.models.lm import LM
     from levelhead.study.schema import Outside
@@ -48,7 +50,8 @@ def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:
 
     def make() -> Swept:
         found = said(lm, own, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
-        return swept(*found, judge=work.judge)
+        kept, _ = measurable(found[0])
+        return swept(kept, found[1], judge=work.judge)
 
     return work.kept(Swept, told, make)
 
@@ -66,30 +69,42 @@ def downstream_of(work: Work, name: str) -> Downstream:
     }
 
     def make() -> Downstream:
-        names = tuple(_edits(work, row, base))
-        inside = {
-            _measured(work, one): _redrawn(work, base, row, work.measure(one)) for one in row.inside
-        }
-        found = {
-            _measured(work, one): [_redrawn(work, lm, row, work.measure(one)) for lm in models]
-            for one in row.outside
-        }
+        asked = [(one, base) for one in row.inside]
+        asked += [(one, lm) for one in row.outside for lm in models]
+        every = [(_measured(work, one), _said(work, lm, row, one)) for one, lm in asked]
+        each = [tuple(_edits(work, row, lm)) for lm in (base, *models)]
+        wanted = tuple(dict.fromkeys(name for names in each for name in names))
+        names = tuple(one for one in wanted if all(one in own.settings for _, own in every))
+        found: dict[Measured, list[Redrawn]] = {}
+        for measure, own in every:
+            found.setdefault(measure, []).append(_redrawn(work, own, names))
+        inside = {_measured(work, one): found[_measured(work, one)][0] for one in row.inside}
+        outer = {_measured(work, one): found[_measured(work, one)] for one in row.outside}
+        left_out = tuple(one for one in wanted if one not in names)
         rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
-        return downstream(names, inside, found, **rule)  # type: ignore[arg-type]
+        return downstream(names, inside, outer, left_out=left_out, **rule)  # type: ignore[arg-type]
 
     return work.kept(Downstream, told, make)
 
 
-def _redrawn(work: Work, lm: LM, row: Outside, measure: Measure) -> Redrawn:
-    found, _ = said(lm, measure, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
-    readouts, _ = shared([found.base, *found.settings.values()])
-    head = measure.headline
-    return redrawn(measure, readouts, head.over, aspect=head, judge=work.judge, left=True)
+def _said(work: Work, lm: LM, row: Outside, measure: str) -> Said:
+    """What a model says with every setting that has a value; behind all that is read: as it is."""
+    edits = _edits(work, row, lm)
+    found, behind = said(lm, work.measure(measure), edits, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+    kept, _ = measurable(found)
+    return replace(kept, settings={**kept.settings, **dict.fromkeys(behind, kept.base)})
+
+
+def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:
+    readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
+    head = own.measure.headline
+    over, _ = column_of(head)
+    return redrawn(own.measure, readouts, over, aspect=head, judge=work.judge, left=True)
 
 
 def _measured(work: Work, name: str) -> Measured:
     head = work.measure(name).headline
-    return Measured(name=name, better=better_way(head), unit=head.unit)
+    return Measured(name=name, better=column_of(head)[1], unit=head.unit)
 
 
 def _edits(work: Work, row: Outside, lm: LM) -> dict[str, tuple[Edit, ...]]:

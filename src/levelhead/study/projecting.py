@@ -12,7 +12,7 @@ from levelhead.core.results import Estimate, Record
 from levelhead.data.paired import paired, pairs_hash
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
-from levelhead.mitigate.claims import Findings, better_way, findings
+from levelhead.mitigate.claims import Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.levels import edits_of, has_sent, sites_of, subspaces
 from levelhead.mitigate.placeboed import Placeboed, placeboed
@@ -71,9 +71,8 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[tuple[str, Callab
     if row.sizes:
         yield f"pairs.{name}", lambda: sized_of(work, name)
     if row.placebos:
-        lm = work.model(row.model)
         for level in LEVELS:
-            if level != "sent" or has_sent(lm):
+            if level != "sent" or _will_have_sent(work, row.model):
                 yield f"placebo.{name}.{level}", lambda level=level: placeboed_of(work, name, level)  # type: ignore[misc]
 
 
@@ -108,9 +107,10 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
     def make() -> Findings:
         said, _ = _said(work, row, measure)
         head = own.headline
+        over, better = column_of(head)
         readouts, _ = shared([said.base, *said.settings.values()])
-        found = redrawn(own, readouts, head.over, aspect=head, judge=work.judge)
-        told = {"measure": own.name, "better": better_way(head), "unit": head.unit}
+        found = redrawn(own, readouts, over, aspect=head, judge=work.judge)
+        told = {"measure": own.name, "better": better, "unit": head.unit}
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
     return work.kept(Findings, {"row": told_by(work, row), "measure": told_of(own)}, make)
@@ -196,6 +196,14 @@ def _said(work: Work, row: Sweeping, measure: str) -> tuple[Said, tuple[str, ...
     lm = work.model(row.model)
     sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in settings_of(lm, row)}
     return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+
+
+def _will_have_sent(work: Work, name: str) -> bool:
+    """Whether a model has a pooled vector, also before the study has made it."""
+    plan = work.plan
+    if name in plan.tuned:
+        return True  # a classifier
+    return has_sent(work.model(plan.children[name].of if name in plan.children else name))
 
 
 def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
@@ -31,6 +31,12 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _distinct(value: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(value)) < len(value):
+        raise ValueError("a seed stands here twice: it would count as two models")
+    return value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), Field(min_length=1)]
@@ -209,7 +215,9 @@ class Masks(Strict):
 
     map: str
     tasks: Names
-    seeds: Annotated[tuple[int, ...], BeforeValidator(_tuple), Field(min_length=1)] = (0,)
+    seeds: Annotated[
+        tuple[int, ...], BeforeValidator(_tuple), Field(min_length=1), AfterValidator(_distinct)
+    ] = (0,)
     mask: Literal["before", "after"] = "after"
     """Masked while the classifier is trained, or in the trained one."""
     k: Count = 3
@@ -283,6 +291,20 @@ class Plan(Strict):
         for row in self.downstream.values():
             if row.price not in row.outside:
                 raise UnknownName("price among the measures outside", row.price, row.outside)
+            self._check_classifiers(row)
+
+    def _check_classifiers(self, row: Outside) -> None:
+        """Refuse classifiers of another model or task, and the same one twice."""
+        made = [self.tuned[name] for name in row.models]
+        if {one.of for one in made} != {self.sweeps[row.sweep].model}:
+            raise LevelheadError(
+                "classifiers of another model than the sweep's", mend="compare a model with its own"
+            )
+        if len({one.task for one in made}) > 1 or len({one.seed for one in made}) < len(made):
+            raise LevelheadError(
+                "classifiers that are averaged differ in more than their seed, or not in it",
+                mend="give one task and a seed to each",
+            )
 
     def _measures(self) -> list[str]:
         named = [name for one in self.cells.values() for name in one.measures]

@@ -102,6 +102,8 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
     told = {
         "map": heads.content_hash,
         "row": row.model_dump(exclude={"tasks"}),
+        "train": dict(task(of).hashes("train")),
+        "epochs": row.epochs or task(of).epochs,
         "measure": told_of(measure),
         "model": model_key(base),
     }
@@ -147,8 +149,10 @@ def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], ro
 
 
 def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetting, ...]:
-    changes: tuple[Estimate | None, ...]
-    changes = mean.effects(way=-1).estimates([f"change, {one}" for one in names], unit=unit)
+    effects = mean.effects(way=-1)
+    changes: tuple[Estimate | None, ...] = (None,) * len(names)  # not one answer changes
+    if (effects.errors > 0).any():
+        changes = effects.estimates([f"change, {one}" for one in names], unit=unit)
     return tuple(
         SweptSetting(name=name, value=float(value), change=change)
         for name, value, change in zip(names, mean.whole[1:], changes, strict=True)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from simulated import JUDGE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.claims import CLAIMS, Findings, findings
+from levelhead.core.statistics.designs import groups
+from levelhead.mitigate.claims import CLAIMS, Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn
 from levelhead.mitigate.settings import grid
 
@@ -64,3 +66,17 @@ def test_a_baseline_is_passed_over_and_a_lone_setting_refused():
         found([1.0], names=["sent 0"])
     with pytest.raises(LevelheadError, match="no claim 'other' at all"):
         told.of("other")
+
+
+def test_beyond_parity_it_is_bias_again():
+    parity, none = Plain(parity=5.0).headline, Plain(parity=None).headline
+    whole = groups(2).whole
+    over, better = column_of(parity)
+    below, above = torch.tensor([3.0, 3.0]), torch.tensor([8.0, 8.0])
+    assert (float(over(below, whole)), float(over(above, whole)), better) == (2, 3, "lower")
+    over, better = column_of(none)
+    assert (float(over(below, whole)), better) == (3, "lower")
+    assert column_of(Plain("snli", parity=None, more="price").headline)[1] == "higher"
+    assert column_of(Plain(parity=None, more="parity").headline)[1] == "higher"
+    with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
+        column_of(Plain("own", parity=None, more="price").headline)

@@ -62,7 +62,7 @@ def test_classifiers_are_averaged_setting_by_setting():
 
 
 def test_viability_is_absolute_or_relative():
-    found = whole()
+    found = whole(viability="absolute")
     base = found.column("accuracy").base
     assert found.limit == pytest.approx(base - 0.05)
     assert set(found.viable) == {name for i, name in enumerate(NAMES) if i % 3}
@@ -77,10 +77,31 @@ def test_viability_is_absolute_or_relative():
     inner = found.column("strength").settings
     every = [name for name in NAMES if name.startswith("last ")]
     assert best[("last", "strength")].setting == min(every, key=inner.get)
-    assert whole(keep=-1).best[-1].setting is None
+    nothing = whole(keep=-1)
+    assert nothing.best[-1].setting is None
+    assert nothing.regrets == ()
     for wrong in ({"viability": "other"}, {"price": "other"}):
         with pytest.raises(LevelheadError):
             whole(**wrong)
+
+
+def test_a_price_that_is_better_when_low():
+    low = Measured(name="perplexity", better="lower")
+    price = np.linspace(0.5, 2.0, 74)
+    found = downstream(
+        NAMES,
+        {S: column(np.zeros(74))},
+        {ETA: [column(np.ones(74), 1)], low: [column(price, 3)]},
+        price="perplexity",
+    )
+    assert found.limit == pytest.approx(1.05 * found.column("perplexity").base)
+    assert set(found.viable) == {name for name, own in zip(NAMES, price, strict=True) if own < 1.05}
+
+
+def test_columns_of_another_length_are_refused():
+    short = {S: column(np.zeros(73))}
+    with pytest.raises(LevelheadError, match="74 settings, and columns of another length"):
+        downstream(NAMES, short, {PRICE: [column(np.ones(74))]}, price="accuracy")
 
 
 def test_choosing_by_another_measure_costs_what_it_costs():
@@ -100,4 +121,6 @@ def test_choosing_by_another_measure_costs_what_it_costs():
     same = downstream(
         NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, price="accuracy"
     )
-    assert [one.differ for one in same.regrets if one.measure == "fairness"] == ["no"]
+    (regret,) = [one for one in same.regrets if one.measure == "fairness"]
+    assert (regret.differ, regret.setting) == ("no", regret.best)
+    assert abs(regret.lost.value) < 0.05

@@ -99,6 +99,8 @@ GAIN = Estimate(
         (found(0.9, 0.9), found(0.5, 0.63), None, "unclear", "no ruler was given"),
         (found(0.62, 0.6), found(0.5, 0.5), True, "unclear", "could not be told apart before"),
         (found(0.9, 0.9), found(0.4, 0.5), True, "unclear", "below chance, which is readable too"),
+        # Shown to be below chance, though its upper end is not far from it.
+        (found(0.9, 0.9), found(0.44, 0.5, 0.05), True, "unclear", "below chance"),
         (
             found(0.9, 0.9),
             found(0.45, 0.5, detectable=0.11),
@@ -196,6 +198,11 @@ def test_heads_say_where_vectors_are_read():
     assert read_by(lm("bert")) == (SENT, LAST)
     assert read_by(lm("roberta")) == (SENT,)
     assert read_by(lm("gpt2")) == (LAST,)
+
+
+def test_a_level_that_shows_little_is_refused():
+    with pytest.raises(LevelheadError, match=r"bounds of level 0.01 show little"):
+        removed(None, (), (), seen=(), level=0.01)
 
 
 def test_what_cannot_be_judged_is_refused():

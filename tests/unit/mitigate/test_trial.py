@@ -7,6 +7,8 @@ import pytest
 import torch
 from simulated import JUDGE, Plain, read
 
+from levelhead.measure.counterfactual import Counterfactual
+from levelhead.measure.excess import Excess
 from levelhead.mitigate.candidates import Candidate, Candidates
 from levelhead.mitigate.said import Said
 from levelhead.mitigate.trial import Told, Trial
@@ -109,3 +111,31 @@ def test_answers_that_are_no_numbers_are_told(monkeypatch):
         "broken": "300 of 300 readouts are not finite numbers",
         "behind": "acts behind all that is read",
     }
+
+
+def decided(rng, twin, placebo, n=400):
+    """A classifier of two classes whose decision flips so often with twins and placebo twins."""
+    first = rng.random(n) < 0.5
+    flips = [np.zeros(n, bool), rng.random(n) < twin, rng.random(n) < placebo]
+    said = np.stack([first ^ own for own in flips], axis=1)
+    p = np.where(said[..., None], [0.9, 0.1], [0.1, 0.9])
+    return read(np.log(p))
+
+
+@pytest.mark.parametrize(
+    ("twin", "placebo", "gains"),
+    [(0.05, 0.05, True), (0.3, 0.3, False)],
+    ids=["the group counts less", "everything counts more"],
+)
+def test_a_difference_that_shrinks_because_its_control_grows_is_no_gain(twin, placebo, gains):
+    rng = np.random.default_rng(3)
+    ruler = Excess(Counterfactual((), labels=("a", "b")))
+    base, edited = decided(rng, 0.3, 0.05), decided(rng, twin, placebo)
+    right = read((rng.random(400) < 0.8).astype(float))
+    gained = Told(Said(ruler, base, {"one": edited}), {})
+    paid = Told(Said(PRICE, right, {"one": right}), {})
+    tried = Candidates((Candidate("one", "mask", "a head", ()),))
+    (row,), _ = trial().on_dev(tried, gained, paid)
+    assert row.gain.interval.low > 0  # by the difference alone both look like gains
+    assert (row.why_not == "") == gains
+    assert trial().on_test("one", gained, paid)[0].gains == gains

@@ -219,13 +219,14 @@ def test_units_that_are_in_both_are_told():
     ("options", "said"),
     [
         ({"keep": 0}, "0 of the price is to be kept"),
+        ({"judge": Judge(level=0.5)}, "bounds of level 0.5 show little"),
         ({"keep": 1.2}, "1.2 of the price is to be kept"),
         ({"most": -1.0}, "a loss of at most -1.0"),
     ],
 )
 def test_limits_that_are_none_are_refused(options, said):
     with pytest.raises(LevelheadError, match=said):
-        tune_task(classifier(0.0), task(), paired(LEXICON), judge=QUICK, **options)
+        tune_task(classifier(0.0), task(), paired(LEXICON), **({"judge": QUICK} | options))
 
 
 def test_a_price_is_no_gain():

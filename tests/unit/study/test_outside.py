@@ -11,7 +11,7 @@ from levelhead.mitigate.settings import grid
 from levelhead.mitigate.swept import Swept
 from levelhead.study import outside, projecting
 from levelhead.study.run import run
-from levelhead.study.schema import Plan
+from levelhead.study.schema import Masks, Plan
 from levelhead.study.steps import steps
 from levelhead.study.work import Work
 
@@ -97,6 +97,22 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
 
 def test_names_are_checked():
     plan().check()
+    for wrong in (
+        {"tuned": {**PLAN["tuned"], "two": {"of": "tiny", "task": "rte", "seed": 1}}},
+        {"tuned": {**PLAN["tuned"], "two": {"of": "tiny", "task": "nli", "seed": 0}}},
+    ):
+        with pytest.raises(LevelheadError, match="differ in more than their seed, or not in it"):
+            Plan.model_validate(PLAN | wrong | {"downstream": {"nli": OUTSIDE}}).check()
+    other = {"of": "other", "task": "nli", "seed": 1}
+    foreign = {
+        "models": {**PLAN["models"], "other": {"path": "other"}},
+        "tuned": {**PLAN["tuned"], "two": other},
+        "downstream": {"nli": OUTSIDE},
+    }
+    with pytest.raises(LevelheadError, match="classifiers of another model than the sweep's"):
+        Plan.model_validate(PLAN | foreign).check()
+    with pytest.raises(ValueError, match="a seed stands here twice"):
+        Masks(map="gender", tasks=["rte"], seeds=[0, 0])
     for wrong in ({"sweep": "x"}, {"models": ["tiny"]}, {"outside": ["x"]}, {"price": "strength"}):
         with pytest.raises(UnknownName):
             plan(**wrong).check()
