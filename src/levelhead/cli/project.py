@@ -63,6 +63,7 @@ def project(
     """
     from pathlib import Path
 
+    from levelhead.data.held_out import seen_words
     from levelhead.data.paired import paired
     from levelhead.mitigate import levels
     from levelhead.mitigate.subspace import readable
@@ -93,7 +94,7 @@ def project(
             centered=centered,
         )
     if output is not None:
-        save_edits(edits, output)
+        save_edits(edits, output, seen=seen_words(kept))
     typer.echo(f"{output or 'not written (give -o)'}: {setting} of {lm.identity.name}")
     typer.echo(f"  fitted on {len(kept)} pairs of texts, {fitted}")
     for reason in sorted({row.reason.partition(" in ")[0] for row in dropped}):

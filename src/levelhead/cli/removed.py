@@ -26,12 +26,13 @@ def removed(
     model: Model,
     edit: Annotated[str, typer.Option(help="A folder that save_edits wrote.")],
     seen: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="What the edit was fitted or chosen on: a .txt file with a word a line; a "
-            "lexicon, with the options of mitigate project (gender-en:n=60,seed=0); or none."
+            help="What else the edit was fitted or chosen on: a .txt file with a word a line; a "
+            "lexicon, with the options of mitigate project (gender-en:n=60,seed=0); or none. What "
+            "the edit's folder says of itself always counts."
         ),
-    ],
+    ] = None,
     lexicon: Annotated[
         str, typer.Option(help="A lexicon's name or TOML file: whose groups are looked for.")
     ] = "gender-en",
@@ -85,7 +86,7 @@ def removed(
     from levelhead.models.load import load
 
     named = groups.split(",") if groups else None
-    used = seen_by(seen, named)
+    used = (*_said(edit, seen), *(seen_by(seen, named) if seen else ()))
     asked = _asked(lexicon, texts, used, named)
     where = None if sites is None else [site_of(one) for one in sites]
     edits = load_edits(edit)
@@ -129,6 +130,20 @@ def removed(
         raise ExitWith(FAIL if found.verdict == "hidden" else INCONCLUSIVE)
 
 
+def _said(edit: str, seen: str | None) -> tuple[str, ...]:
+    """The words that an edit's folder says it was fitted on."""
+    from levelhead.core.errors import LevelheadError
+    from levelhead.models.edit_files import seen_by_edits
+
+    own = seen_by_edits(edit)
+    if own is None and seen is None:
+        raise LevelheadError(
+            f"{edit} does not say which words it was fitted on",
+            mend="give --seen: a .txt file, a lexicon as in mitigate project, or none",
+        )
+    return own or ()
+
+
 def seen_by(seen: str, groups: Sequence[str] | None) -> tuple[str | TextPair, ...]:
     """The words, or the pairs of texts, that --seen means."""
     from pathlib import Path
@@ -141,7 +156,7 @@ def seen_by(seen: str, groups: Sequence[str] | None) -> tuple[str | TextPair, ..
     if seen.endswith(".txt"):
         try:
             words = Path(seen).read_text(encoding="utf-8").split("\n")
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise LevelheadError(f"cannot read {seen}: {error}", mend="check the path") from None
         return tuple(word.strip() for word in words if word.strip())
     name, _, rest = seen.partition(":")

@@ -64,6 +64,10 @@ def tune(
     by: Annotated[str, typer.Option(help="How heads are ranked: gradient or ablation.")] = (
         "gradient"
     ),
+    n: Annotated[
+        int | None,
+        typer.Option(help="How many pairs of texts in frames; fewer leave words for `removed`."),
+    ] = None,
     pairs: Annotated[
         str,
         typer.Option(help="Subspaces are fitted on the lexicon's words in frames, or on dev."),
@@ -132,6 +136,7 @@ def tune(
             control=control,
             trim=trim,
             by=by,  # type: ignore[arg-type]
+            n=n,
             pairs=pairs,  # type: ignore[arg-type]
             judge=judge,
             store=store or str(cache_folder().parent / "readouts"),
@@ -151,7 +156,7 @@ def tune(
         # The edit comes last: a folder without it is never read as one.
         write_atomic(str(Path(output, WHY)), whole.encode())
         write_atomic(str(Path(output, README)), readme(told).encode())
-        save_edits(edits, output)
+        save_edits(edits, output, seen=told.seen)
         typer.echo(f"{output}: {told.chosen} of {lm.identity.name}", err=json)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Provenance
+from levelhead.data.held_out import seen_words
 from levelhead.data.paired import paired, pairs_hash
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.candidates import SIZES, By, masks, projections
@@ -62,6 +63,7 @@ def tune(
     control: bool = True,
     trim: bool = True,
     by: By = "gradient",
+    n: int | None = None,
     pairs: Pairs = "frames",
     judge: Judge | None = None,
     store: Url | None = None,
@@ -87,6 +89,8 @@ def tune(
         control: count flips beyond those of placebo twins only.
         trim: leave out settings that the paper found not worth trying.
         by: how heads are ranked.
+        n: how many of the lexicon's pairs of texts, all by default; fewer leave words by which
+            `removed` can judge the edit.
         pairs: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on the
             texts of dev and their swaps ("dev").
         judge: seed, resamples and level.
@@ -112,7 +116,7 @@ def tune(
     texts = (
         own_pairs(lm, task.gain, lexicon=lexicon, groups=groups).pairs
         if pairs == "dev"
-        else paired(lexicon, groups=groups)
+        else paired(lexicon, groups=groups, n=n)
     )
     return tune_task(
         lm,
@@ -211,6 +215,7 @@ def tune_task(
         on_test=on_test,
         trimmed=tried.trimmed,
         dropped=(*dropped, *lost, ("pairs of texts", tried.dropped)),
+        seen=tuple(sorted(seen_words(pairs))),
         notes=(*notes, *tried.notes),
         provenance=_provenance(lm, task, pairs, judge, settings),
     )

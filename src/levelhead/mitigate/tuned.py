@@ -74,6 +74,8 @@ class Tuned(Record):
     """Settings that were not tried, and by which rule of the paper."""
     dropped: tuple[tuple[str, tuple[Dropped, ...]], ...] = ()
     """Items that could not be used, with reasons: of dev, test, their prices, pairs of texts."""
+    seen: tuple[str, ...] = ()
+    """Words that projections were fitted on: by these nobody should judge them."""
     not_shown: tuple[str, ...] = NOT_SHOWN
     notes: tuple[str, ...] = ()
     provenance: Provenance

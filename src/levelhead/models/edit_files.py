@@ -21,11 +21,11 @@ from levelhead.models.erasure import Erasure
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
-TEXT, TENSORS = "edits.json", "edits.safetensors"
+TEXT, TENSORS, SEEN = "edits.json", "edits.safetensors", "seen.txt"
 
 
 class RefusedEdits(LevelheadError):
@@ -49,8 +49,14 @@ class _Contents(Record):
     edits: tuple[_Entry, ...] = Field(min_length=1)
 
 
-def save_edits(edits: Sequence[Edit], folder: Url) -> None:
-    """Write edits into a folder that `load_edits` and `load(edit=...)` read."""
+def save_edits(edits: Sequence[Edit], folder: Url, *, seen: Iterable[str] = ()) -> None:
+    """Write edits into a folder that `load_edits` and `load(edit=...)` read.
+
+    Args:
+        edits: in their order.
+        folder: where to.
+        seen: the words that they were fitted on, so that nobody judges them by these.
+    """
     if isinstance(edits, Edit) or not edits:
         raise LevelheadError("there is no list of edits to save", mend="write [edit]")
     tensors = written_tensors(
@@ -80,9 +86,23 @@ def save_edits(edits: Sequence[Edit], folder: Url) -> None:
     fs, path = located(join(folder, TEXT))
     if fs.exists(path) and read_bytes(join(folder, TEXT)) != text:
         raise LevelheadError(f"{folder} holds other edits", mend="give a new folder")
+    if words := sorted(seen):
+        write_atomic(join(folder, SEEN), ("\n".join(words) + "\n").encode())
     write_atomic(join(folder, TENSORS), tensors)
     # The text is written last and names the tensors' hash: half a folder is never read as an edit.
     write_atomic(join(folder, TEXT), text)
+
+
+def seen_by_edits(folder: Url) -> tuple[str, ...] | None:
+    """The words that the edits of a folder were fitted on; None if it does not say."""
+    fs, path = located(join(folder, SEEN))
+    if not fs.exists(path):
+        return None
+    try:
+        words = read_bytes(join(folder, SEEN)).decode().splitlines()
+    except UnicodeError:
+        raise RefusedEdits(f"{SEEN} is no UTF-8 text", mend="copy it again") from None
+    return tuple(word for word in words if word)
 
 
 def load_edits(folder: Url) -> tuple[Edit, ...]:

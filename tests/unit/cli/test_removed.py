@@ -17,7 +17,7 @@ from levelhead.data.held_out import held_out
 from levelhead.data.paired import paired
 from levelhead.mitigate import removed as judged
 from levelhead.mitigate import ruler
-from levelhead.models.edit_files import save_edits
+from levelhead.models.edit_files import load_edits, save_edits
 from levelhead.models.edits import Projection
 from levelhead.models.load import load
 from levelhead.models.sites import Site
@@ -140,7 +140,6 @@ def test_sites_are_written_as_they_are_printed():
 
 
 def test_what_was_used_must_be_said(given):
-    assert invoke(given, *QUICK).exit_code == 2  # typer's own: a wrong command line
     result = invoke(given, "--seen", str(given / "own.toml"), *QUICK)
     assert "own holds no pair of words for female and male" in str(result.exception)
 
@@ -153,3 +152,12 @@ def test_options_are_named_as_in_python():
     # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
     assert names <= python | {"lexicon", "groups", "texts", "edit"}
     assert python - {"lm", "edits", "pairs", "on_step"} <= names
+
+
+def test_what_the_folder_says_of_itself_always_counts(given):
+    result = invoke(given, *QUICK)
+    assert "does not say which words it was fitted on" in str(result.exception)
+    save_edits(load_edits(given / "edit"), given / "edit", seen=["that", "in"])
+    for seen in ([], ["--seen", "none"]):
+        result = invoke(given, *seen, *QUICK)
+        assert "left out: 1 (a word of it was used for the edit)" in result.stdout
