@@ -17,7 +17,9 @@ def test_the_front_and_three_gains():
     assert [row["low"] for row in rows] == [one.interval.low for one in expected]
     assert rows[2]["told"].startswith("test: the number to report\n0.0519 [0.0369, 0.0669], n 749")
     assert rows[1]["which"] == "dev, the best of 74 on items left out"
-    assert spec["title"]["text"] == [f"Chosen on dev among 74 settings: {found.chosen}"]
+    assert spec["title"]["text"] == [
+        f"Chosen on dev by distance from parity among 74 settings: {found.chosen}"
+    ]
     assert "the best in 21% of resamples" in spec["vconcat"][1]["title"]["text"]
     assert "kind" in str(spec["vconcat"][0])
 
@@ -32,7 +34,9 @@ def test_nothing_chosen():
     none = choice_of(chosen=False).model_copy(update={"considered": 3})
     spec = chosen(none).to_dict()
     assert len(spec["vconcat"]) == 1
-    assert spec["title"]["text"] == ["Chosen on dev among 74 settings: none"]
+    assert spec["title"]["text"] == [
+        "Chosen on dev by distance from parity among 74 settings: none"
+    ]
     assert spec["title"]["subtitle"][-1] == "3 of 74 settings are within the price"
     bare = choice_of(priced=False, chosen=False)
     assert not drawable(bare)
