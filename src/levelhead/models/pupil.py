@@ -8,8 +8,6 @@ as if it had not been.
 from __future__ import annotations
 
 import copy
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,10 +20,12 @@ from levelhead.models.known_head import KnownHead
 from levelhead.models.lessons import Lesson, Lessons
 from levelhead.models.quiet import quiet
 from levelhead.models.train import ALONE_ON_CPU, IGNORED, Told, chance_aside
+from levelhead.models.unfinished import Marked, last_whole
 from levelhead.models.vocabulary import log_probs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from levelhead.models.continue_training import Schooling
     from levelhead.models.lm import LM
@@ -37,8 +37,6 @@ HIDDEN = (
 """What configs call the dropout of hidden states."""
 ATTENTION = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 """What configs call the dropout of attention."""
-WHOLE = "levelhead-whole"
-"""In a checkpoint of the Trainer: it was written to its end."""
 
 
 def trained(
@@ -65,11 +63,11 @@ def trained(
             args=_arguments(schooling, unfinished),
             train_dataset=rows,
             data_collator=rows.collated,
-            callbacks=[_Marked(), *([Told(progress)] if progress else [])],
+            callbacks=[Marked(), *([Told(progress)] if progress else [])],
         )
         trainer.anatomy = pupil
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train(resume_from_checkpoint=_last(unfinished))
+        trainer.train(resume_from_checkpoint=last_whole(unfinished))
     pupil.model.eval()
     return pupil
 
@@ -130,25 +128,6 @@ class _Trainer(transformers.Trainer):
             hidden, labels = hidden[:, :-1], labels[:, 1:]
         asked = labels != IGNORED
         return -log_probs_of(self.anatomy, hidden[asked], labels[asked][:, None]).mean()
-
-
-class _Marked(transformers.TrainerCallback):
-    """Says of a checkpoint that it is whole: a process may be killed while it writes one."""
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Told by the Trainer."""
-        Path(args.output_dir, f"checkpoint-{state.global_step}", WHOLE).touch()
-
-
-def _last(unfinished: Path) -> str | None:
-    """The last whole checkpoint; others go."""
-    whole = []
-    for path in unfinished.glob("checkpoint-*"):
-        if (path / WHOLE).exists():
-            whole.append(path)
-        else:
-            shutil.rmtree(path)
-    return str(max(whole, key=lambda path: int(path.name.partition("-")[2]))) if whole else None
 
 
 def _arguments(schooling: Schooling, unfinished: Path) -> transformers.TrainingArguments:
