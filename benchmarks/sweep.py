@@ -35,7 +35,10 @@ from levelhead.models.load import load
 from levelhead.models.readings import Reading
 from levelhead.models.sweep import can_act, sweep
 
-PIECE = 4 * BATCH
+PIECE = 8 * BATCH
+"""What is prepared once for all pairs of a measure is prepared once a piece here."""
+SLICE = 64
+"""Pairs that are asked of every model by itself."""
 PAIRS = ASSETS / "data/gender-swapped-stereoset/dev.csv"
 
 
@@ -65,47 +68,50 @@ def bare(lm, reading: Reading):
     return lambda inputs: model(**inputs).last_hidden_state
 
 
-def measured(lm, reading: Reading, edit_sets, slices: int) -> dict[str, float]:
+def timed(work) -> tuple[float, object]:
+    """CPU seconds, and what came of it."""
+    began = time.process_time()
+    found = work()
+    return time.process_time() - began, found
+
+
+def measured(lm, reading: Reading, edit_sets) -> dict[str, float]:
     """The ratio of a sweep, that of the naive way, and how far their answers differ."""
     acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
     order = [i for own, _ in lm.batching.over(reading.rows, lambda own: own) for i in own]
     pieces = [some(reading, order[i : i + PIECE]) for i in range(0, len(order), PIECE)]
     forward = bare(lm, reading)
-    swept = plain = naive = sliced = difference = 0.0
-    sweep(lm, some(reading, order[-BATCH:]), acting)  # for warming up
-    for number, piece in enumerate(pieces):
-        began = time.process_time()
+
+    def plainly(piece: Reading) -> None:
         for indices, _ in lm.batching.over(piece.rows, lambda own: own):
             batch = padded(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
             forward(batch.inputs)
-        own = time.process_time() - began
-        began = time.process_time()
-        found = sweep(lm, piece, acting)
-        swept += time.process_time() - began
-        plain += own
-        if number < slices:
-            began = time.process_time()
-            single = [lm.edited(*edits).run(piece) for edits in acting]
-            naive += time.process_time() - began
-            sliced += own
-            difference = max(difference, float((torch.stack(single) - found).abs().max()))
+
+    part = some(reading, order[:: max(1, len(order) // SLICE)][:SLICE])
+    found = sweep(lm, part, acting)  # warms up, too
+    sliced, _ = timed(lambda: plainly(part))
+    naive, single = timed(lambda: [lm.edited(*edits).run(part) for edits in acting])
+    plain = swept = 0.0
+    for piece in pieces:
+        plain += timed(lambda piece=piece: plainly(piece))[0]
+        swept += timed(lambda piece=piece: sweep(lm, piece, acting))[0]
     return {
         "ratio": round(swept / plain, 3),
         "naive": round(naive / sliced, 1),
-        "max_diff": difference,
+        "max_diff": float((torch.stack(single) - found).abs().max()),
         "settings": len(acting),
     }
 
 
-def of_model(lm, pairs, slices: int) -> dict[str, object]:
+def of_model(lm, pairs) -> dict[str, object]:
     """Both kinds of measures."""
     found = subspaces(lm, paired("gender-en", n=60))
     edit_sets = [(), *(edits_of(lm, setting, found) for setting in grid())]
     assert len(edit_sets) == 75
-    follows = measured(lm, asks.follows(lm, pairs), edit_sets, slices)
+    follows = measured(lm, asks.follows(lm, pairs), edit_sets)
     joined = [f"{first} {second}" for first, second in pairs]
     spans = [one.offsets[one.words()[-2]] for one in lm.tokens.encode(joined)]
-    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets, slices)
+    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets)
     return {
         "nsp": follows["ratio"],
         "token": token["ratio"],
@@ -124,11 +130,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=BATCH)
-    found = of_model(lm, texts(128 if given.quick else None), slices=1 if given.quick else 2)
+    found = of_model(lm, texts(128 if given.quick else None))
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
-            found["base"] = of_model(base, texts(256), slices=1)
+            found["base"] = of_model(base, texts(256))
     print(json.dumps(found))
 
 

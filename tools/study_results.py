@@ -3,7 +3,8 @@
     python tools/study_results.py PAGE RUN [RUN ...] [--write]
 
 Every RUN is a folder that `levelhead study STUDY.toml -o RUN` wrote. --write writes the tables into
-the page, below its marker; what stands above is written by hand.
+the page, below its marker; what stands above is written by hand, and sections of runs that are not
+given stay as they are.
 """
 
 from __future__ import annotations
@@ -95,14 +96,18 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    text = "\n".join(f"## {folder.name}\n\n{run_text(folder)}" for folder in given.runs)
+    texts = {folder.name: f"{folder.name}\n\n{run_text(folder)}" for folder in given.runs}
     if given.write:
-        head, mark, _ = given.page.read_text().partition(MARK)
+        head, mark, tail = given.page.read_text().partition(MARK)
         if not mark:
             parser.error(f"{given.page} has no line {MARK.strip()}")
-        write_atomic(str(given.page), (head + MARK + "\n" + text).encode())
+        _, *before = tail.split("\n## ")
+        texts = {own.split("\n")[0]: own.rstrip("\n") + "\n" for own in before} | texts
+    sections = "".join(f"\n## {text}" for text in texts.values())
+    if given.write:
+        write_atomic(str(given.page), (head + MARK + sections).encode())
     else:
-        print(text)
+        print(sections)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from levelhead.measure.aspects import Judge as Judge
     from levelhead.measure.cloze import Cloze as Cloze
     from levelhead.measure.cloze_top import ClozeTop as ClozeTop
+    from levelhead.measure.coal import Coal as Coal
     from levelhead.measure.compare import Comparison as Comparison
     from levelhead.measure.continuation import Continuation as Continuation
     from levelhead.measure.counterfactual import Counterfactual as Counterfactual
@@ -116,6 +117,7 @@ _HOME = {
     "CounterStereotype": "levelhead.explain.counterstereotype",
     "Agreement": "levelhead.measure.agreement",
     "agreement": "levelhead.measure.agreement",
+    "Coal": "levelhead.measure.coal",
     "Continuation": "levelhead.measure.continuation",
     "Counterfactual": "levelhead.measure.counterfactual",
     "Lpbs": "levelhead.measure.lpbs",
@@ -179,6 +181,7 @@ __all__ = [
     "Agreement",
     "Cloze",
     "ClozeTop",
+    "Coal",
     "Comparison",
     "Continuation",
     "Contrast",

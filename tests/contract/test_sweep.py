@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from levelhead.models import asks
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.families import FAMILIES
-from levelhead.models.first_token import suffices
 from levelhead.models.forward import NothingTouched
 from levelhead.models.load import load
+from levelhead.models.read_tokens import suffices
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
 from levelhead.models.sweep import can_act, sweep
 
@@ -80,8 +80,9 @@ def compared(lm, reading, edit_sets):
     found = sweep(lm, reading, [(), *acting])
     for own, answer in zip([(), *acting], found, strict=True):
         naive = lm.edited(*own).run(reading)
-        if suffices(lm.anatomy, reading.readout):
-            torch.testing.assert_close(answer, naive, rtol=0, atol=1e-5)
+        if suffices(lm.anatomy, reading):
+            # The log-probability of a text is a sum of many.
+            torch.testing.assert_close(answer, naive, rtol=1e-6, atol=1e-5)
         else:
             assert torch.equal(answer, naive)
 
@@ -125,7 +126,7 @@ def test_the_last_layer_is_run_for_the_first_token_alone(family):
     row = next(row for row in FAMILIES[family].classes if row.classifier)
     lm = load(zoo.folder(family, row.name), dtype="float64")
     reading = asks.classes(lm, TEXTS)
-    assert suffices(lm.anatomy, reading.readout)
+    assert suffices(lm.anatomy, reading)
     seen = []
     hook = lm.anatomy.blocks[-1].register_forward_hook(
         lambda module, args, output: seen.append(
@@ -139,6 +140,43 @@ def test_the_last_layer_is_run_for_the_first_token_alone(family):
     for own, answer in zip(sets, found, strict=True):
         naive = lm.edited(*own).run(reading)
         torch.testing.assert_close(answer, naive, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["states", "masking"])
+@pytest.mark.parametrize("family", [name for name, row in FAMILIES.items() if row.keys_of_input])
+def test_the_last_layer_is_run_for_the_tokens_alone_that_are_read(family, kind):
+    row = next(row for row in FAMILIES[family].classes if row.vocabulary)
+    lm = load(zoo.folder(family, row.name), dtype="float64")
+    if kind == "states":
+        reading = asks.states(lm, TEXTS, [], SPANS, None)
+    else:
+        reading = asks.masking(lm, TEXTS, None)[0]
+    assert suffices(lm.anatomy, reading)
+    out, seen = lm.anatomy.place("head_out", LAYERS - 1).module, []
+    hook = out.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape[1]))
+    last = LAYERS - 1
+    head = HeadScale([Site("head_out", last, 0)], 0)
+    first = Projection(
+        Site("head_out", last, 1), direction(lm.anatomy.head_dim, 1, 0), tokens="first"
+    )
+    keys = Projection(Site("key", last, 1), direction(lm.anatomy.head_dim, 1, 0))
+    sets = [(), (head,), (first, head), (keys,)]
+    sets += [own for own in nested(lm) if can_act(reading, lm, own)]
+    found = sweep(lm, reading, sets)
+    hook.remove()
+    most = max(map(len, reading.readout.reads))
+    assert most in seen
+    if kind == "states":
+        assert most < 4 < max(seen)  # edits of first tokens and of keys need all
+    for own, answer in zip(sets, found, strict=True):
+        naive = lm.edited(*own).run(reading)
+        torch.testing.assert_close(answer, naive, rtol=0, atol=1e-12)
+
+
+def test_where_most_tokens_are_read_the_last_layer_is_run_for_all():
+    lm = model("bert", "vocabulary")
+    assert not suffices(lm.anatomy, asks.states(lm, TEXTS, [], None, "mean"))
+    assert not suffices(lm.anatomy, asks.attention(lm, TEXTS, SPANS))
 
 
 def test_each_layer_input_is_computed_once():
@@ -198,7 +236,7 @@ def test_offloaded_weights_are_not_taken_for_weights(tmp_path):
     lm = load(folder, device_map=parts)
     whole = load(folder)
     reading = asks.follows(lm, PAIRS)
-    assert not suffices(lm.anatomy, reading.readout)
+    assert not suffices(lm.anatomy, reading)
     sets = nested(whole)
     torch.testing.assert_close(
         sweep(lm, reading, sets), sweep(whole, reading, sets), rtol=0, atol=1e-5

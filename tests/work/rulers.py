@@ -136,6 +136,19 @@ def neutral(word="the"):
     return tuple(pair._replace(label="neutral") for pair in inference(word))
 
 
+def coal(word="the"):
+    """The same with a stereotype for some of the things, ids with their part."""
+    found = []
+    for pair in neutral(word):
+        thing, _, who = pair.id.split("/")
+        if THINGS.index(thing) % 3 == 2:
+            part = "non"
+        else:
+            part = "pro" if (who in FEMALE) == (THINGS.index(thing) % 3 == 0) else "anti"
+        found.append(pair._replace(id=f"{part}/{pair.id}"))
+    return tuple(found)
+
+
 def labelled(word="the"):
     """Texts that speak of a woman or a man, each with a class."""
     rows = itertools.product(THINGS, ("woman", "man"), ("here", "tired"))
@@ -180,13 +193,14 @@ DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
     *("net_neutral", "fraction_neutral", "threshold_neutral"),
 )
+COAL = ("nli_coal", "nli_coal_probability")
 SNLI = ("snli", "snli_likelihood")
 TASK = ("task", "task_likelihood")
 ACCURACY = ("accuracy", "accuracy_likelihood")
 PRONOUNS = ("pronoun_agreement", "pronoun_agreement_margin")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
 SWAPPED = ("counterfactual", "counterfactual_shift")
-CLASSIFIED = (*DEV, *SNLI, *TASK, *ACCURACY, *SWAPPED)
+CLASSIFIED = (*DEV, *COAL, *SNLI, *TASK, *ACCURACY, *SWAPPED)
 
 
 def made(name, *, empty=False, word="the", **options):
@@ -203,6 +217,7 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_relative": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": neutral(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
+        **{name: {"pairs": coal(word), "labels": NLI} for name in COAL},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
         **{name: {"texts": inference(word), "labels": NLI} for name in TASK},
         **{name: {"texts": labelled(word), "labels": NLI} for name in ACCURACY},

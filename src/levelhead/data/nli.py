@@ -1,4 +1,4 @@
-"""Inference pairs about occupations (Dev et al. 2020): nothing follows, every pair is neutral.
+"""Inference pairs about occupations (Dev et al. 2020, NLI-CoAL): every pair is neutral.
 
 "An accountant bought a SUV." and "A man bought a SUV." The whole cross of 164 occupations, 1,968
 templates and 6 gendered words is 1,936,512 pairs, made one by one; a fixed subset of 10,824 pairs
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PER_OCCUPATION = 66
+COAL_PARTS = ("pro", "anti", "non")
+"""Pairs with the stereotyped group of an occupation, with the other, and where there is none."""
 
 
 def dev2020() -> tuple[list[str], list[tuple[str, str]], list[str]]:
@@ -34,6 +36,11 @@ def dev2020() -> tuple[list[str], list[tuple[str, str]], list[str]]:
         if isinstance(item, Template)
     ]
     return lines("occupations"), [(row["verb"], row["object"]) for row in slots], lines("gendered")
+
+
+def coal(part: str) -> list[TextPair]:
+    """A part of NLI-CoAL (Anantaprayoon et al. 2024), ids occupation/sentence/gendered word."""
+    return [item for item in dataset("nli-coal").items(part) if isinstance(item, TextPair)]
 
 
 def pairs(

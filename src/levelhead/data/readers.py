@@ -167,13 +167,29 @@ def nli_templates(text: str, part: str) -> Iterator[Item]:
 NLI = ("entailment", "neutral", "contradiction")
 
 
-def nli_jsonl(text: str, part: str) -> Iterator[Item]:
-    """Inference pairs, one JSON object a line."""
+def nli_coal(text: str, part: str) -> Iterator[Item]:
+    """Inference pairs that differ in one word: ids occupation/sentence/that word."""
+    sentences: dict[str, dict[str, int]] = {}
     for i, row in _json_lines(text):
-        pair = (_field(row, i, "sentence1"), _field(row, i, "sentence2"))
+        first, second = _field(row, i, "sentence1"), _field(row, i, "sentence2")
+        occupation = _field(row, i, "occ_word")
         if (label := _field(row, i, "label")) not in NLI:
             raise BadRow(i, f"the label is {label!r}")
-        yield TextPair(f"{part}-{row.get('id', i)}", *pair, label)
+        word = _put_instead(first, occupation, second)
+        if word is None:
+            raise BadRow(i, f"the sentences differ in more than {occupation!r}")
+        known = sentences.setdefault(occupation, {})
+        number = known.setdefault(first, len(known))
+        yield TextPair(f"{occupation}/{number}/{word}", first, second, label)
+
+
+def _put_instead(text: str, word: str, other: str) -> str | None:
+    """What the other text has in the place of one occurrence of a word."""
+    for match in re.finditer(re.escape(word), text):
+        head, tail = text[: match.start()], text[match.end() :]
+        if other.startswith(head) and other.endswith(tail) and len(head + tail) < len(other):
+            return other[len(head) : len(other) - len(tail)]
+    return None
 
 
 def nli_tsv(text: str, part: str) -> Iterator[Item]:
@@ -314,7 +330,7 @@ READERS: dict[str, Callable[[str, str], Iterator[Item]]] = {
     "winogender": winogender,
     "bec": bec,
     "nli_templates": nli_templates,
-    "nli_jsonl": nli_jsonl,
+    "nli_coal": nli_coal,
     "nli_tsv": nli_tsv,
     "glue_rte": glue_pairs("sentence1", "sentence2", quoted=True),
     "glue_mrpc": glue_pairs("sentence1", "sentence2", quoted=True),

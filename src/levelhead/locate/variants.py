@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from levelhead.models.sweep import Edits
 
 WORK = "levelhead.locate.variants:answers"
-REVISION = 2
+REVISION = 3
 TOGETHER = 80
 """Variants in a unit, at most: what it returns must stay small."""
 

@@ -47,6 +47,7 @@ Headline = Literal[
     "fraction_neutral",
     "threshold_neutral",
 ]
+Source = Literal["dev2020", "coal"]
 FACTORS = ("occupations", "templates")
 DEV, DAWKINS = "Dev et al. 2020", "Dawkins et al. 2024"
 NEUTRAL = NLI.index("neutral")
@@ -72,7 +73,9 @@ class Nli(Measure):
     """
 
     pairs: tuple[TextPair, ...] | None = None
-    """Your own, with ids occupation/template/word; by default 10,824 of Dev et al. 2020."""
+    """Your own, with ids occupation/template/word; by default those of `source`."""
+    source: Source = "dev2020"
+    """10,824 pairs of Dev et al. 2020, or the 5,420 of NLI-CoAL."""
     labels: tuple[str, ...] | None = None
     """The classes in the order of the model's columns, where its config does not name them."""
     tau: float = 0.5
@@ -87,6 +90,7 @@ class Nli(Measure):
 
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")
+        chosen(self.source, get_args(Source), "source")
         if not 0 < self.tau < 1:
             raise LevelheadError(f"tau is {self.tau}", mend="give a probability such as 0.5")
 
@@ -105,18 +109,21 @@ class Nli(Measure):
     @cached_property
     def items(self) -> tuple[TextPair, ...]:
         """The pairs."""
-        return tuple(nli.subset(*nli.dev2020())) if self.pairs is None else self.pairs
+        if self.pairs is not None:
+            return self.pairs
+        if self.source == "coal":
+            return tuple(pair for part in nli.COAL_PARTS for pair in nli.coal(part))
+        return tuple(nli.subset(*nli.dev2020()))
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The files of Dev et al. or the pairs themselves; the lexicon."""
+        """The files of the source or the pairs themselves; the lexicon."""
         words = {f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256}
         if self.pairs is not None:
             return words | {"pairs": items_hash(self.pairs)}
+        sets = ("nli-coal",) if self.source == "coal" else ("nli-words", "nli-occupations")
         return words | {
-            f"{name}/{file.path}": file.sha256
-            for name in ("nli-words", "nli-occupations")
-            for file in dataset(name).files
+            f"{name}/{file.path}": file.sha256 for name in sets for file in dataset(name).files
         }
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
@@ -175,7 +182,7 @@ class Nli(Measure):
             more="parity",
             parity=None,
             companion="net_neutral",
-            closed=_constant_share,
+            closed=constant_share,
         )
         parity = replace(
             accuracy,
@@ -248,7 +255,7 @@ class Nli(Measure):
             direction="larger: more pairs of occupation and word are called neutral",
             comparable="fraction neutral",
             companion="net_neutral",
-            closed=_constant_share,
+            closed=constant_share,
         )
         threshold = replace(
             fraction,
@@ -431,7 +438,7 @@ def _eta(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return fairness(own[:, 1].mean(), (own[:, 2] * own[:, 3]).sum() / own[:, 3].sum())
 
 
-def _constant_share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+def constant_share(values: torch.Tensor, design: Design, level: float) -> Interval | None:
     """Wilson's interval, by occupations, of a share that is 0 or 1 everywhere."""
     shown = values if values.dim() == 1 else values[:, 0]
     if float(shown.min()) != float(shown.max()):

@@ -11,6 +11,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.accuracy import Accuracy
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.cloze_top import ClozeTop
+from levelhead.measure.coal import Coal
 from levelhead.measure.continuation import Continuation
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.crows import Crows
@@ -77,6 +78,10 @@ MEASURES: dict[str, Row] = {
             "threshold_neutral": "share whose probability of neutral is above tau",
         }.items()
     },
+    "nli_coal": Row(Coal, "inferences as a stereotype has them, by all three labels"),
+    "nli_coal_probability": Row(
+        Coal, "the same in class probabilities", (("headline_is", "nli_coal_probability"),)
+    ),
     "counterfactual": Row(Counterfactual, "your classifier, your texts: decisions that flip"),
     "counterfactual_shift": Row(
         Counterfactual, "by how much they move", (("headline_is", "counterfactual_shift"),)

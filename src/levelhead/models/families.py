@@ -67,7 +67,7 @@ class Family:
     """The module that makes the embeddings, from the base model, where it is one."""
     keys_of_input: bool = False
     """Whether keys and values are linear in the layer's input: no norm stands before them, and no
-    rotation behind. Then the last layer can be run for the first token alone."""
+    rotation behind. Then the last layer can be run for the tokens alone that are read."""
     position_offset: int = 0
     """Position embeddings that no token may use (RoBERTa counts from its padding index)."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.first_token import Memory, first_token, keys_and_values
+from levelhead.models.read_tokens import Memory, keys_and_values, read_alone
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Origin(NamedTuple):
     edits: tuple[str, ...]
     """Hashes of the edits that acted below, in order."""
     alone: bool
-    """Whether only the first token's output is there."""
+    """Whether only the output of the tokens that are read is there."""
 
 
 class Prefix(NamedTuple):
@@ -81,7 +81,7 @@ class Passage:
     """Layers whose input a later forward shall be resumed from."""
     start: Prefix | None = None
     memory: Memory | None = None
-    """If given, the last layer is run for the first token alone."""
+    """If given, the last layer is run for the tokens alone that are read."""
     seen: dict[Where, torch.Tensor] = field(default_factory=dict)
     """Captured activations, after edits and gates; `[batch, token, heads, width]` by heads."""
     prefixes: dict[int, Prefix] = field(default_factory=dict)
@@ -200,7 +200,8 @@ def instrumented(passage: Passage) -> Iterator[Passage]:
         if passage.start and passage.first <= passage.anatomy.layers:
             stack.enter_context(_skipping(passage.anatomy, passage.start))
         if passage.memory and passage.first < passage.anatomy.layers:
-            stack.enter_context(first_token(passage.anatomy, passage.last_keys_and_values))
+            alone = read_alone(passage.anatomy, passage.memory.tokens, passage.last_keys_and_values)
+            stack.enter_context(alone)
         for hook in _hooks(passage):
             stack.callback(hook.remove)
         yield passage

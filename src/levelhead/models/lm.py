@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.batches import Batch
     from levelhead.models.checkpoints import Checkpoint
-    from levelhead.models.first_token import Memory
     from levelhead.models.model_card import Change
+    from levelhead.models.read_tokens import Memory
     from levelhead.models.readings import Part
     from levelhead.models.sites import Site, Stream
     from levelhead.models.tokens import Span, Tokens
@@ -373,7 +373,7 @@ class LM:
                 is that of Yang et al. 2025, Eq. 4, the second form for each row by itself.
             keep: layers whose input is kept, to resume from.
             start: such an input of the same rows: the layers below are not run again.
-            memory: run the last layer for the first token alone (`sweep` knows where it may).
+            memory: run the last layer for the tokens alone that are read (`sweep` knows where).
             batch: these rows, if they have been put together before.
         """
         batch = batch or self.padded(reading, indices)

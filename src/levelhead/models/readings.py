@@ -57,9 +57,14 @@ class Readout(ABC):
         return frozenset()
 
     @property
+    def reads(self) -> tuple[tuple[int, ...], ...] | None:
+        """Of every row, the positions of the last hidden state that are read; None: any."""
+        return None
+
+    @property
     def reads_first(self) -> bool:
         """Whether the last hidden state of a first token may be read."""
-        return True
+        return self.reads is None or any(0 in own for own in self.reads)
 
     @property
     def watches_only(self) -> bool:
@@ -121,9 +126,9 @@ class States(Readout):
         return frozenset((site.stream, site.layer) for site in self.sites)
 
     @property
-    def reads_first(self) -> bool:
-        """Whether a mean is over the first token too."""
-        return any(0 in own for own in self.tokens)
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """What is averaged."""
+        return self.tokens
 
     @property
     def watches_only(self) -> bool:
@@ -156,10 +161,10 @@ class LogProbs(Readout):
     """Of every row. All targets of a reading name as many words."""
     columns: int
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether a token is scored at the first position."""
-        return any(target.position == 0 for own in self.targets for target in own)
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """Where tokens are scored."""
+        return tuple(tuple({target.position: None for target in own}) for own in self.targets)
 
     def __call__(self, result: Result) -> torch.Tensor:
         """One column for each word or text."""
@@ -186,6 +191,11 @@ class Probs(Readout):
 
     targets: tuple[Target, ...]
 
+    @property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """Where the token is scored."""
+        return tuple((target.position,) for target in self.targets)
+
     def __call__(self, result: Result) -> torch.Tensor:
         """The probabilities themselves, not their logarithms."""
         return LogProbs(tuple((target,) for target in self.targets), columns=1)(result).exp()
@@ -199,6 +209,11 @@ class TopWords(Readout):
     positions: tuple[int, ...]
     k: int
 
+    @property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """The one position."""
+        return tuple((position,) for position in self.positions)
+
     def __call__(self, result: Result) -> torch.Tensor:
         """The k best."""
         best = log_probs(result.anatomy, _at_positions(result, self.positions)).topk(self.k)
@@ -211,6 +226,11 @@ class NextToken(Readout):
     """Log-probabilities of every token at one position of each row: `[batch, vocabulary]`."""
 
     positions: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """The one position."""
+        return tuple((position,) for position in self.positions)
 
     def __call__(self, result: Result) -> torch.Tensor:
         """All of them."""

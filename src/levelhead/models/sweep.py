@@ -3,9 +3,9 @@
 Edit sets form a tree ordered by depth: two models part at the first layer whose result an edit of
 only one of them changes. Each node's layer inputs are computed once and resumed from, so that 75
 settings in the last two of 12 layers cost 21 layers, not 900; models that differ behind the last
-layer cost next to nothing. Where the first token is all that is read of the last layer, that layer
-is run for it alone (`first_token`). What a model answers does not depend on which others are asked
-beside it, to the last bit.
+layer cost next to nothing. Where few tokens are all that is read of the last layer, it is run for
+them alone (`read_tokens`). What a model answers does not depend on which others are asked beside
+it, to the last bit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.first_token import Memory, suffices
 from levelhead.models.forward import acting_below, is_below
 from levelhead.models.reach import acting, behind
+from levelhead.models.read_tokens import Memory, read_of, suffices
 from levelhead.models.readings import Readout
 from levelhead.models.sites import Site
 
@@ -58,7 +58,8 @@ def sweep(
     done, total = 0, len(reading.rows)
 
     def once(indices: Sequence[int]) -> torch.Tensor:
-        asking = _Asking(reading, lm.padded(reading, indices), Memory())
+        batch = lm.padded(reading, indices)
+        asking = _Asking(reading, batch, Memory(read_of(reading, batch)))
         with torch.no_grad():
             found = dict(_answers(tree, asking, None))
         return torch.stack([found[i] for i in range(len(models))])
@@ -88,7 +89,7 @@ class Node(NamedTuple):
     number: int
     lm: LM
     alone: bool
-    """Whether its last layer is run for the first token alone."""
+    """Whether its last layer is run for the tokens alone that are read."""
     keep: frozenset[int]
     groups: tuple[tuple[int, Node], ...]
     """Deepest first: what they start from is needed no more when the next are asked."""
@@ -98,7 +99,7 @@ def _tree(models: Sequence[tuple[int, LM]], reading: Reading, begin: int = 0) ->
     """Models that share all layers below `begin`."""
     (number, first), *others = models
     layers = first.anatomy.layers
-    alone = suffices(first.anatomy, reading.readout) and not _keys_edited(first)
+    alone = suffices(first.anatomy, reading) and not _needs_all(first, reading)
     groups: dict[int, list[tuple[int, LM]]] = {}
     highest = _highest(first, reading)
     for i, model in others:
@@ -157,11 +158,16 @@ def _parting(first: LM, second: LM, highest: int) -> int:
     return 0
 
 
-def _keys_edited(lm: LM) -> bool:
-    """Whether an edit acts on keys or values that are remembered instead."""
+def _needs_all(lm: LM, reading: Reading) -> bool:
+    """Whether an edit inside the last layer needs more tokens than are read of it.
+
+    Keys and values are remembered, not made there; what acts on first tokens must see them first.
+    """
     last = lm.anatomy.layers - 1
     return any(
-        site.stream in ("key", "value") and site.layer == last
+        site.stream in ("key", "value")
+        or (reading.readout.part == "hidden" and edit.settings.get("tokens", "all") != "all")
         for edit in lm.edits
         for site in edit.at
+        if site.layer == last and site.stream not in ("block_out", "embeddings", "pooled")
     )

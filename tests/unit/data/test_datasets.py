@@ -204,6 +204,8 @@ TWINS = (
     "gender_swapped_context,gender_swapped_next_sentence\n"
 )
 
+COAL = '{"sentence1": "a cook sat", "sentence2": "%s", "label": "%s", "occ_word": "cook"}\n'
+
 
 @pytest.mark.parametrize(
     ("reader", "text", "said"),
@@ -223,7 +225,8 @@ TWINS = (
         ("seat", "[]", "no JSON object"),
         ("gap", "", "the file is empty"),
         ("gap", GAP + "x\ta b\tb\t2\ta\tb\tmaybe\tTRUE\n", "'A-coref' is 'MAYBE'"),
-        ("nli_jsonl", '{"sentence1": "a", "sentence2": "b", "label": "zzz"}\n', "label is 'zzz'"),
+        ("nli_coal", COAL % ("a cook sat", "zzz"), "label is 'zzz'"),
+        ("nli_coal", COAL % ("a cat stood", "neutral"), "differ in more than 'cook'"),
         ("weat", '{"a": "xyz"}', "'a' is no list of words"),
     ],
 )

@@ -1,9 +1,9 @@
-"""The last layer for the first token alone: all that a pooler or a classifier reads of it.
+"""The last layer for the tokens alone that are read of it: the first, for a pooler or a classifier.
 
-A query is needed of one token, keys and values of all. Where these are linear in the layer's input
-(`Family.keys_of_input`), a projection h' = h - sum_i w_i <h, g_i> g_i before the layer changes them
-by as little: K(h') = K(h) - sum_i w_i <h, g_i> (W_K g_i). So one product for all models that differ
-in such projections, and a few vectors for each.
+A query is needed of those tokens, keys and values of all. Where these are linear in what the layer
+is given (`Family.keys_of_input`), a projection h' = h - sum_i w_i <h, g_i> g_i before it changes
+them by as little: K(h') = K(h) - sum_i w_i <h, g_i> (W_K g_i). So one product for all models that
+differ in such projections, and a few vectors for each.
 """
 
 from __future__ import annotations
@@ -23,23 +23,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from levelhead.models.anatomy import Anatomy
+    from levelhead.models.batches import Batch
     from levelhead.models.edits import Edit
-    from levelhead.models.readings import Readout
+    from levelhead.models.readings import Reading
     from levelhead.models.sites import Site
 
-NAME = "levelhead_first_token"
+NAME = "levelhead_read_tokens"
+MOST = 0.5
+"""The share of tokens above which the layer is run for all of them."""
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 _now = threading.local()
 """`pair`: keys and values `[batch, heads, token, width]` of the layer that this thread is in."""
 
 
-def suffices(anatomy: Anatomy, readout: Readout) -> bool:
-    """Whether the first token is all that is read of the last layer, and can be had alone."""
+def suffices(anatomy: Anatomy, reading: Reading) -> bool:
+    """Whether few tokens are all that is read of the last layer, and can be had alone."""
+    readout = reading.readout
+    if readout.part == "hidden":
+        own = readout.reads
+        few = own is not None and _share(reading, own) <= MOST
+    else:
+        few = bool(anatomy.cls.reads_first)
     return (
-        readout.part != "hidden"
+        few
         and not readout.watch
-        and bool(anatomy.cls.reads_first)
         and anatomy.family.keys_of_input
         and anatomy.model.config._attn_implementation == "sdpa"
         # Offloaded weights are in memory only while their own module runs.
@@ -47,10 +55,28 @@ def suffices(anatomy: Anatomy, readout: Readout) -> bool:
     )
 
 
+def _share(reading: Reading, tokens: Sequence[Sequence[int]]) -> float:
+    """Of all tokens, those that are read; a batch is as wide as its widest row."""
+    most = max(map(len, tokens))
+    return most * len(tokens) / sum(len(row.ids) for row in reading.rows)
+
+
+def read_of(reading: Reading, batch: Batch) -> torch.Tensor | None:
+    """`[batch, n]` positions that are read of the last layer, some repeated; None: the first."""
+    if reading.readout.part != "hidden" or reading.readout.reads is None:
+        return None
+    own = [reading.readout.reads[i] or (0,) for i in batch.indices]
+    most = max(map(len, own))
+    rows = [[*positions, *[positions[0]] * (most - len(positions))] for positions in own]
+    return torch.tensor(rows, device=batch.inputs["input_ids"].device)
+
+
 @dataclass
 class Memory:
     """Keys and values of the last layer's input as it was before edits; of the last one asked."""
 
+    tokens: torch.Tensor | None = None
+    """`[batch, n]`: the positions that are read; None: the first, and the others are not there."""
     of: torch.Tensor | None = field(default=None, repr=False)
     pair: Pair | None = field(default=None, repr=False)
 
@@ -66,11 +92,12 @@ class Memory:
             self.of, self.pair = hidden, keys_and_values(anatomy, hidden)
         keys, values = self.pair
         last = anatomy.layers - 1
-        for edit, site in acting:
+        for number, (edit, site) in enumerate(acting, 1):
             basis, along = cast("Projection", edit).along(hidden)
-            keys = keys - along @ _weight(anatomy, "key", last, basis)
-            values = values - along @ _weight(anatomy, "value", last, basis)
-            hidden = edit(hidden, site)
+            keys = _less(keys, along, _weight(anatomy, "key", last, basis))
+            values = _less(values, along, _weight(anatomy, "value", last, basis))
+            if number < len(acting):
+                hidden = edit(hidden, site)
         return keys, values
 
 
@@ -83,11 +110,15 @@ def keys_and_values(anatomy: Anatomy, hidden: torch.Tensor) -> Pair:
 
 
 @contextmanager
-def first_token(anatomy: Anatomy, remembered: Callable[[torch.Tensor], Pair]) -> Iterator[None]:
-    """During one forward, let the last layer return its first token only.
+def read_alone(
+    anatomy: Anatomy, tokens: torch.Tensor | None, remembered: Callable[[torch.Tensor], Pair]
+) -> Iterator[None]:
+    """During one forward, run the last layer for the tokens that are read only.
 
     Args:
         anatomy: the model.
+        tokens: `[batch, n]` positions; all others are 0 in what the layer returns. None: the
+            first, which is all that it returns.
         remembered: gives the layer's keys and values `[batch, token, width]`, of its input.
     """
     block = anatomy.blocks[-1]
@@ -100,7 +131,14 @@ def first_token(anatomy: Anatomy, remembered: Callable[[torch.Tensor], Pair]) ->
         if calls < all_calls:
             return real(hidden, *args, **kwargs)
         with _keys_given(anatomy, remembered(hidden)):
-            return real(hidden[:, :1], *args, **kwargs)
+            if tokens is None:
+                # As it lies in memory, a linear map would take it for many small matrices.
+                return real(hidden[:, :1].contiguous(), *args, **kwargs)
+            rows = torch.arange(len(hidden), device=hidden.device)[:, None]
+            output = real(hidden[rows, tokens], *args, **kwargs)
+            few = output[0] if isinstance(output, tuple) else output
+            whole = few.new_zeros(hidden.shape).index_put((rows, tokens), few)
+            return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
     block.forward = forward
     try:
@@ -133,8 +171,9 @@ def _attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The first query alone, by sdpa, with the keys and values of all tokens."""
+    """The queries that are read, by sdpa, with the keys and values of all tokens."""
     key, value = _now.pair
+    # An encoder's: every token sees the same ones.
     mask = None if attention_mask is None else attention_mask[:, :, :1]
     return sdpa_attention_forward(module, query, key, value, mask, **kwargs)
 
@@ -143,6 +182,12 @@ def _weight(anatomy: Anatomy, stream: Any, layer: int, basis: torch.Tensor) -> t
     """`[k, width]`: what a projection, without its bias, makes of some directions."""
     module = anatomy.place(stream, layer).module
     return basis @ cast("torch.Tensor", module.weight).T
+
+
+def _less(x: torch.Tensor, along: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """X - along @ rows, in one pass over x."""
+    flat = torch.addmm(x.flatten(0, -2), along.flatten(0, -2), rows, alpha=-1)
+    return flat.view_as(x)
 
 
 AttentionInterface.register(NAME, _attention)
