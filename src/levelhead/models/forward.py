@@ -19,6 +19,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.read_tokens import Memory, keys_and_values, read_alone
+from levelhead.models.replaced import replaced
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ class Passage:
         stream, layer = where
         acting = self.wanted[where]
         flat = x.dim() == 2 and stream != "pooled"
+        if self.memory and self.memory.tokens is None and where == self._before_last:
+            # Keys and values are had from what was stored, and of no other token a query is needed.
+            x = x[:, :1].contiguous()
         if flat:  # OPT puts all tokens of all rows in one line for its feed-forward
             x = x.unflatten(0, self.shape)
         columns = self.anatomy.columns(stream, layer)
@@ -143,6 +147,10 @@ class Passage:
             x = view if columns is None else _joined(x, columns, view)
         return x.flatten(0, 1) if flat else x
 
+    @property
+    def _before_last(self) -> Where:
+        return "block_out", self.anatomy.layers - 2
+
     def last_keys_and_values(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of the last layer, for all tokens."""
         last = self.anatomy.layers - 1
@@ -151,7 +159,7 @@ class Passage:
         if start is None:  # a model of one layer
             return keys_and_values(self.anatomy, hidden)
         plain = start.output[0] if isinstance(start.output, tuple) else start.output
-        return self.memory.after(self.anatomy, plain, self.wanted.get(("block_out", last - 1), []))
+        return self.memory.after(self.anatomy, plain, self.wanted.get(self._before_last, []))
 
     def check(self) -> None:
         """Raise unless everything that was to be touched was."""
@@ -382,15 +390,8 @@ def _skipping(anatomy: Anatomy, start: Prefix) -> Iterator[None]:
         if start.embedded is not None and anatomy.embedder is not None:
             stubs[anatomy.embedder] = lambda *args, **kwargs: start.embedded
         for module, forward in stubs.items():
-            stack.callback(_restore, module, module.__dict__.get("forward"))
-            module.forward = forward
+            stack.enter_context(replaced(module, forward))
         yield
-
-
-def _restore(module: torch.nn.Module, forward: Any) -> None:
-    del module.forward
-    if forward is not None:  # accelerate keeps its own forward on the instance
-        module.forward = forward
 
 
 def _split(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

@@ -414,6 +414,9 @@ class LM:
         if start and start.layer > self.anatomy.layers:
             return None, self.anatomy.place("pooled", 0).module(start.output), []
         readout, inputs = reading.readout, dict(batch.inputs)
+        if start and start.layer == self.anatomy.layers and start.origin.alone:
+            # No layer is run, and a first token is pooled whatever the others are.
+            inputs.pop("attention_mask", None)
         weights = readout.attends(batch)
         if weights is None:
             return (*self._through(inputs, batch, readout.part), [])

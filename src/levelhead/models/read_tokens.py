@@ -9,7 +9,7 @@ differ in such projections, and a few vectors for each.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from levelhead.models.edits import Projection
+from levelhead.models.replaced import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,6 +78,8 @@ class Memory:
 
     tokens: torch.Tensor | None = None
     """`[batch, n]`: the positions that are read; None: the first, and the others are not there."""
+    products: dict[str, Pair] = field(default_factory=dict, repr=False)
+    """W_K g_i and W_V g_i by the edit's hash: the same for all batches."""
     of: torch.Tensor | None = field(default=None, repr=False)
     pair: Pair | None = field(default=None, repr=False)
 
@@ -91,22 +94,34 @@ class Memory:
         if self.of is not hidden or self.pair is None:
             self.of, self.pair = hidden, keys_and_values(anatomy, hidden)
         keys, values = self.pair
-        last = anatomy.layers - 1
         for number, (edit, site) in enumerate(acting, 1):
             basis, along = cast("Projection", edit).along(hidden)
-            keys = _less(keys, along, _weight(anatomy, "key", last, basis))
-            values = _less(values, along, _weight(anatomy, "value", last, basis))
+            key, value = self._products(anatomy, edit, basis)
+            keys, values = _less(keys, along, key), _less(values, along, value)
             if number < len(acting):
                 hidden = edit(hidden, site)
         return keys, values
 
+    def _products(self, anatomy: Anatomy, edit: Edit, basis: torch.Tensor) -> Pair:
+        """`[k, width]` each: what the projections, without their bias, make of directions."""
+        name = edit.content_hash
+        if name not in self.products:
+            key, value = (cast("torch.Tensor", maker.weight) for maker in _makers(anatomy))
+            self.products[name] = basis @ key.T, basis @ value.T
+        return self.products[name]
+
 
 def keys_and_values(anatomy: Anatomy, hidden: torch.Tensor) -> Pair:
     """What the last layer's projections make of an input."""
-    last = anatomy.layers - 1
-    key, value = (anatomy.place(stream, last).module for stream in ("key", "value"))
+    key, value = _makers(anatomy)
     # Past the hooks: a shared layer's edits are meant for its other calls.
     return key.forward(hidden), value.forward(hidden)
+
+
+def _makers(anatomy: Anatomy) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """The last layer's projections of keys and of values."""
+    last = anatomy.layers - 1
+    return anatomy.place("key", last).module, anatomy.place("value", last).module
 
 
 @contextmanager
@@ -122,7 +137,7 @@ def read_alone(
         remembered: gives the layer's keys and values `[batch, token, width]`, of its input.
     """
     block = anatomy.blocks[-1]
-    own, real = block.__dict__.get("forward"), block.forward
+    real = block.forward
     calls, all_calls = 0, sum(other is block for other in anatomy.blocks)
 
     def forward(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -140,13 +155,8 @@ def read_alone(
             whole = few.new_zeros(hidden.shape).index_put((rows, tokens), few)
             return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
-    block.forward = forward
-    try:
+    with replaced(block, forward):
         yield
-    finally:
-        del block.forward
-        if own is not None:
-            block.forward = own
 
 
 @contextmanager
@@ -157,7 +167,11 @@ def _keys_given(anatomy: Anatomy, pair: Pair) -> Iterator[None]:
     _now.pair = tuple(own.unflatten(-1, shape).transpose(1, 2) for own in pair)
     try:
         config._attn_implementation = NAME
-        yield
+        with ExitStack() as stack:
+            for module, own in zip(_makers(anatomy), pair, strict=True):
+                # They are there already: what the layer makes of the few tokens is not looked at.
+                stack.enter_context(replaced(module, lambda x, own=own: own[:, : x.shape[1]]))
+            yield
     finally:
         config._attn_implementation = before
         del _now.pair
@@ -176,12 +190,6 @@ def _attention(
     # An encoder's: every token sees the same ones.
     mask = None if attention_mask is None else attention_mask[:, :, :1]
     return sdpa_attention_forward(module, query, key, value, mask, **kwargs)
-
-
-def _weight(anatomy: Anatomy, stream: Any, layer: int, basis: torch.Tensor) -> torch.Tensor:
-    """`[k, width]`: what a projection, without its bias, makes of some directions."""
-    module = anatomy.place(stream, layer).module
-    return basis @ cast("torch.Tensor", module.weight).T
 
 
 def _less(x: torch.Tensor, along: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from levelhead.models.edits import Edit
     from levelhead.models.forward import Prefix
     from levelhead.models.lm import LM
+    from levelhead.models.read_tokens import Pair
     from levelhead.models.readings import Reading
 
 Edits = tuple["Edit", ...]
@@ -56,10 +57,11 @@ def sweep(
     order: list[int] = []
     parts = []
     done, total = 0, len(reading.rows)
+    products: dict[str, Pair] = {}
 
     def once(indices: Sequence[int]) -> torch.Tensor:
         batch = lm.padded(reading, indices)
-        asking = _Asking(reading, batch, Memory(read_of(reading, batch)))
+        asking = _Asking(reading, batch, Memory(read_of(reading, batch), products))
         with torch.no_grad():
             found = dict(_answers(tree, asking, None))
         return torch.stack([found[i] for i in range(len(models))])
