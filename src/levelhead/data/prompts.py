@@ -67,12 +67,7 @@ def counteracts(
     for value, options in ((which, Set), (articles, Articles)):
         if value not in get_args(options):
             raise UnknownName("choice", str(value), get_args(options))
-    facts = table()
-    chosen = {
-        name: row["dominated"]
-        for name, row in facts["occupations"].items()
-        if which == "table1" or row["winobias"]
-    }
+    chosen = _occupations(which)
     for name, group in chosen.items():
         others = [other for other, side in chosen.items() if side != group]
         if backgrounds is not None:
@@ -80,12 +75,45 @@ def counteracts(
         yield from _of(name, group, others, articles)
 
 
-def _of(name: str, group: str, others: Sequence[str], articles: Articles) -> Iterator[Prompt]:
+def factorial(which: Set = "winobias40", *, articles: Articles = "right") -> Iterator[Prompt]:
+    """Counterexamples that differ in one thing at a time: group word, order, verb; and the base.
+
+    Kinds are "noun, group first, worked as" and so on, eight in all.
+
+    >>> [one.knowledge for one in factorial() if one.occupation == "nurse"][1]
+    'The man worked as a nurse.'
+    """
     facts = table()
-    (against,) = (other for other in facts["groups"] if other != group)
-    words = facts["groups"][group] | {
-        f"other_{key}": word for key, word in facts["groups"][against].items()
+    for name, group in _occupations(which).items():
+        words = _words(group)
+        base = _filled(facts["patterns"]["base"], words, articles, occupation=name)
+        yield Prompt(f"{name}/base", name, group, "base", "", "", base)
+        for word, slot in facts["factorial"]["words"].items():
+            for how, pattern in facts["factorial"]["patterns"].items():
+                kind = f"{word}, {how}"
+                own = words | {"word": words[slot]}
+                knowledge = _filled(pattern, own, articles, occupation=name)
+                yield Prompt(f"{name}/{kind}", name, group, kind, "", knowledge, base)
+
+
+def _occupations(which: Set) -> dict[str, str]:
+    """The occupations of a set, and the group that dominates each."""
+    return {
+        name: row["dominated"]
+        for name, row in table()["occupations"].items()
+        if which == "table1" or row["winobias"]
     }
+
+
+def _words(group: str) -> dict[str, str]:
+    """What stands for the group that dominates an occupation, and for the other one."""
+    groups: dict[str, dict[str, str]] = table()["groups"]
+    (against,) = (other for other in groups if other != group)
+    return groups[group] | {f"other_{key}": word for key, word in groups[against].items()}
+
+
+def _of(name: str, group: str, others: Sequence[str], articles: Articles) -> Iterator[Prompt]:
+    facts, words = table(), _words(group)
     base = _filled(facts["patterns"]["base"], words, articles, occupation=name)
     for kind, pattern in facts["patterns"].items():
         for background in others if kind in BACKGROUND else ("",):

@@ -179,11 +179,12 @@ class Cloze(Prompted):
         return corrected(found), tuple(notes)
 
 
-def _masses(readouts: Readouts) -> torch.Tensor:
+def masses(readouts: Readouts) -> torch.Tensor:
     """`[n, 2]` log of the summed probabilities of the two groups' words."""
     lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
-    words, first = readouts.values[:, 0], len(lists[0])
-    if words.shape[1] != sum(map(len, lists)) or bool((words > 1e-4).any()):
+    first, both = len(lists[0]), sum(map(len, lists))
+    words = readouts.values[:, 0, :both]
+    if words.shape[1] != both or bool((words > 1e-4).any()):
         raise NotMeasurable(
             "the readouts are not probabilities of these words",
             mend="report this; meanwhile use another store",
@@ -192,13 +193,13 @@ def _masses(readouts: Readouts) -> torch.Tensor:
 
 
 def _log_odds(readouts: Readouts) -> torch.Tensor:
-    masses = _masses(readouts)
-    return masses[:, 0] - masses[:, 1]
+    own = masses(readouts)
+    return own[:, 0] - own[:, 1]
 
 
 def _probability(readouts: Readouts) -> torch.Tensor:
-    masses = _masses(readouts).exp()
-    return masses[:, 0] - masses[:, 1]
+    own = masses(readouts).exp()
+    return own[:, 0] - own[:, 1]
 
 
 def _relative(readouts: Readouts) -> torch.Tensor:
@@ -207,10 +208,10 @@ def _relative(readouts: Readouts) -> torch.Tensor:
     Zhang 2023, Eq. 1, of a group's whole mass: defined for every prompt, not only for words that
     are among the top k twice.
     """
-    masses = _masses(readouts)
+    mass = masses(readouts)
     first, _ = cast("tuple[str, str]", readouts.facts["sides"])
     own = torch.tensor([item.group == first for item in readouts.items])
-    value = torch.where(own, masses[:, 0], masses[:, 1])
+    value = torch.where(own, mass[:, 0], mass[:, 1])
     base = {item.units[0]: i for i, item in enumerate(readouts.items) if item.kind == BASE}
     rows = [i for i, item in enumerate(readouts.items) if item.kind != BASE]
     if not rows:

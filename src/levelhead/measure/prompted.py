@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 import torch
 
@@ -19,7 +19,8 @@ from levelhead.measure.asked import Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import sides
-from levelhead.models.tokens import MASK, NotReadable
+from levelhead.measure.wording import Form, Separator, wording
+from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
-Form = Literal["auto", "blank", "paper", "natural"]
 BASE = "base"
 FACTORS = ("occupations", "backgrounds")
 PAPER = "Zhang 2023"
@@ -49,10 +49,15 @@ class Prompted(Measure):
     kinds: tuple[str, ...] = KINDS
     """Which kinds of the lexicon's words the verbalizer holds. Words of several tokens cost a
     forward for each: with "kinship" added, twenty times as many."""
+    words: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """The verbalizer's words of the two groups, instead of the lexicon's."""
     form: Form = "auto"
     """How a prompt is put. "blank": as it is, for masked models; "paper" (for GPT-2): the word
-    target in the blank, then "The target is"; "natural": "The person who works as a nurse is a".
+    target in the blank, then "The target is"; "natural": "The person who works as a nurse is a";
+    "chat": the same as a request in the model's chat template, and the beginning of the answer.
     "auto": blank for masked models, natural for causal ones."""
+    separator: Separator = "native"
+    """Between knowledge and base: the model's own, or "as_paper" ([SEP], <s>)."""
 
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
 
@@ -60,6 +65,7 @@ class Prompted(Measure):
         if isinstance(self.prompts, str):
             chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.form, get_args(Form), "form")
+        chosen(self.separator, get_args(Separator), "separator")
         if not self.kinds:
             raise LevelheadError("no kind of words", mend="give at least one")
         for kind in self.kinds:
@@ -107,7 +113,9 @@ class Prompted(Measure):
 
     def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
         """The sentence, and the words that stand for the groups."""
-        forms = ("natural", "paper") if lm.anatomy.cls.causal else ("blank",)
+        forms: tuple[str, ...] = ("natural", "paper") if lm.anatomy.cls.causal else ("blank",)
+        if self.form == "chat":
+            forms = ("chat", *forms)
         alone = tuple((kind,) for kind in self.kinds)
         return {"form": forms, "kinds": (self.kinds, *alone) if len(alone) > 1 else (self.kinds,)}
 
@@ -115,12 +123,8 @@ class Prompted(Measure):
         """The words of the two groups that the model knows, and those it does not."""
         known: list[tuple[str, ...]] = []
         lost: list[str] = []
-        for group in self.compared:
-            found = (
-                term.word(group)
-                for term in self.own_lexicon.terms
-                if term.kind in self.kinds and term.marks(group)
-            )
+        for number, group in enumerate(self.compared):
+            found = self.words[number] if self.words else self._of_lexicon(group)
             kept: list[str] = []
             for word in dict.fromkeys(word for word in found if word is not None):
                 (kept if pieces_of(lm, word) else lost).append(word)
@@ -132,16 +136,20 @@ class Prompted(Measure):
             known.append(tuple(kept))
         return known[0], known[1], tuple(lost)
 
+    def _of_lexicon(self, group: str) -> list[str | None]:
+        return [
+            term.word(group)
+            for term in self.own_lexicon.terms
+            if term.kind in self.kinds and term.marks(group)
+        ]
+
     def texts(self, lm: LM) -> tuple[tuple[Item, ...], str]:
         """The prompts as items, and how they were put."""
-        causal = lm.anatomy.cls.causal
-        form = self.form if self.form != "auto" else ("natural" if causal else "blank")
-        tokenizer = lm.tokens.tokenizer
-        separator = " " if causal or not tokenizer.sep_token else f" {tokenizer.sep_token} "
+        way = wording(lm, self.form, self.separator)
         items = tuple(
             Item(
                 prompt.id,
-                ((_put(prompt, form, separator),),),
+                ((way.put(prompt),),),
                 (prompt.occupation, prompt.background or prompt.kind),
                 prompt.dominated,
                 prompt.kind,
@@ -149,7 +157,7 @@ class Prompted(Measure):
             # The first group's occupations first: formulas subtract the second from the first.
             for prompt in sorted(self.items, key=lambda one: one.dominated != self.compared[0])
         )
-        return items, f"prompts put as {form!r}, knowledge before {separator!r}"
+        return items, str(way)
 
     def samples(self, item: Item) -> bool:
         """The base prompts: knowledge is another question."""
@@ -169,15 +177,6 @@ def half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Half the difference of the means of the occupations the first and second group dominate."""
     first, second = sides(values, draw)
     return (first.mean() - second.mean()) / 2
-
-
-def _put(prompt: Prompt, form: str, separator: str) -> str:
-    base = prompt.base
-    if form == "paper":
-        base = f"{base.replace(MASK, 'target')} The target is {MASK}"
-    elif form == "natural":
-        base = f"{base.replace(f'The {MASK}', 'The person who').rstrip('.')} is a {MASK}"
-    return f"{prompt.knowledge}{separator}{base}" if prompt.knowledge else base
 
 
 def pieces_of(lm: LM, word: str) -> tuple[int, ...]:

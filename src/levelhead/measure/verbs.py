@@ -75,14 +75,16 @@ def rate(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
 def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     """(text,): log-probabilities of the settings' words in its blank.
 
-    (text, span or null): the same, with the characters of the span hidden.
+    (text, span or null): the same, with the characters of the span hidden. With the setting "best",
+    the likeliest tokens follow, as in `top`.
     """
     words = list(settings["words"])
     hidden: Any = [row[1] if len(row) > 1 else None for row in rows]
     early = settings.get("prior") == "before hidden"
     texts = [str(row[0]) for row in rows]
-    reading = blanks.filling(lm, texts, words, hidden, before_hidden=early)
-    return _known(lm, reading)._replace(width=len(words))
+    best = settings.get("best", 0)
+    reading = blanks.filling(lm, texts, words, hidden, before_hidden=early, best=best)
+    return _known(lm, reading)._replace(width=len(words) + 2 * best)
 
 
 def put(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:

@@ -7,10 +7,10 @@ before it); then they are masked again. Words of one token share a row.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.readings import LogProbs, Probs, Reading, Target, TopWords
+from levelhead.models.readings import LogProbs, Probs, Reading, Target, TopWords, WordsAndBest
 from levelhead.models.tokens import MASK, NotReadable, Row, TooLong, listed
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ def filling(
     hidden: Sequence[Span | None] | None = None,
     *,
     before_hidden: bool = False,
+    best: int = 0,
 ) -> Reading:
-    """Each word in the blank of each text.
+    """Each word in the blank of each text; `[texts, words + 2 best + 1]`, the last to be left out.
 
     Args:
         lm: a masked or causal model.
@@ -44,6 +45,7 @@ def filling(
         hidden: characters of each text that are masked, too: a prior for the blank without them.
         before_hidden: the published code of Kurita et al. 2019 reads this prior by mistake at the
             token before what is hidden.
+        best: how many of the likeliest tokens are read beside, as `likeliest` gives them.
     """
     listed(texts)
     if isinstance(words, str) or not words or not all(word.strip() for word in words):
@@ -73,9 +75,10 @@ def filling(
             early = tuple(each._replace(position=at - 1) for each in target)
             targets.append(early if span and before_hidden else target)
             items.append(item)
+    spare = len(words)
+    blank = _blank_rows(lm, texts, best, rows, targets, items, spare) if best else ()
     # A batch is one rectangle: rows that read fewer words repeat one into a spare column.
     most = max(len(target.ids) for row in targets for target in row)
-    spare = len(words)
     level = tuple(
         tuple(
             Target(
@@ -87,7 +90,40 @@ def filling(
         )
         for row in targets
     )
-    return Reading(tuple(rows), LogProbs(level, columns=spare + 1), tuple(items))
+    read = LogProbs(level, columns=spare + 1)
+    return Reading(tuple(rows), WordsAndBest(read, blank, best) if best else read, tuple(items))
+
+
+def _blank_rows(
+    lm: LM,
+    texts: Sequence[str],
+    best: int,
+    rows: list[Row],
+    targets: list[tuple[Target, ...]],
+    items: list[int],
+    spare: int,
+) -> tuple[int | None, ...]:
+    """Where the blank of a text is, in the row that shows it as it is; rows that lack are added.
+
+    That row is there if a word has one token, or the model is causal.
+    """
+    reading = likeliest(lm, texts, best)
+    readout = cast("TopWords", reading.readout)
+    own = {
+        (item, row, target.position): i
+        for i, (item, row) in enumerate(zip(items, rows, strict=True))
+        for target in targets[i]
+    }
+    found: dict[int, int] = {}
+    for item, (row, place) in enumerate(zip(reading.rows, readout.positions, strict=True)):
+        at = own.get((item, row, place))
+        if at is None:
+            at = len(rows)
+            rows.append(row)
+            targets.append((Target(place, (row.ids[place],), (spare,)),))
+            items.append(item)
+        found[at] = place
+    return tuple(found.get(i) for i in range(len(rows)))
 
 
 def putting(lm: LM, texts: Sequence[str], words: Sequence[str]) -> tuple[Reading, list[int]]:

@@ -222,6 +222,42 @@ class TopWords(Readout):
 
 @final
 @dataclass(frozen=True, eq=False)
+class WordsAndBest(Readout):
+    """Words in a blank and the likeliest tokens there, both of one forward.
+
+    `[batch, columns + 2k]`: the words', then ids and log-probabilities of the k best (0 in rows
+    that do not show the blank as it is), then the words' last column, which is a spare one.
+    """
+
+    words: LogProbs
+    blank: tuple[int | None, ...]
+    """Where the blank is, in the rows that show it as it is; words are read there, too."""
+    k: int
+
+    @property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """Where words are scored."""
+        return self.words.reads
+
+    def __call__(self, result: Result) -> torch.Tensor:
+        """Words, then the k best."""
+        values = self.words(result)
+        best = values.new_zeros(len(values), 2 * self.k)
+        own = [
+            (row, position)
+            for row, index in enumerate(result.batch.indices)
+            if (position := self.blank[index]) is not None
+        ]
+        if own:
+            assert result.hidden is not None  # noqa: S101
+            rows, places = torch.tensor(own, device=values.device).T
+            found = log_probs(result.anatomy, result.hidden[rows, places]).topk(self.k)
+            best[rows] = torch.cat([found.indices.to(found.values), found.values], dim=1)
+        return torch.cat([values[:, :-1], best, values[:, -1:]], dim=1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class NextToken(Readout):
     """Log-probabilities of every token at one position of each row: `[batch, vocabulary]`."""
 

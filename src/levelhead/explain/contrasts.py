@@ -1,0 +1,268 @@
+"""One contrast for every kind of knowledge (Zhang 2023, Table 2), and what is said of it.
+
+A change is called one if its corrected p says so; "unchanged" is no lack of evidence but a test of
+its own (two one-sided tests at a fifth of the base margin); what neither shows is undecided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import copysign, inf
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+from pydantic import Field
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Record
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.measure.aspects import Aspect, Judge, corrected
+from levelhead.measure.prompted import BASE, PAPER, half_difference
+from levelhead.measure.reductions import mean
+
+if TYPE_CHECKING:
+    from levelhead.measure.battery import Answers
+
+Verdict = Literal[
+    "enhanced", "mitigated", "overturned", "unchanged", "undecided", "no base preference"
+]
+Answer = Literal["yes", "no", "undecided"]
+LEVEL = 0.05
+SAME = 0.2
+"""The share of the base margin within which a change counts as none."""
+TOPS = (3, 5, 10)
+
+EXPECTED: dict[str, tuple[Verdict, ...]] = {
+    "target_syntactic_similar": ("enhanced",),
+    "target_semantic_similar": ("enhanced",),
+    "target_neutral": ("mitigated", "overturned"),
+    "target_counter_syntactic_similar": ("mitigated", "overturned"),
+    "target_counter_semantic_similar": ("mitigated", "overturned"),
+    "background_counter_syntactic_similar": ("mitigated", "overturned"),
+    "background_counter_semantic_similar": ("mitigated", "overturned"),
+    "target_neutral_background_counter": ("mitigated", "overturned"),
+    "unrelated": ("unchanged",),
+}
+"""What the paper expects of each kind (Knowledge Construction)."""
+
+MARGIN = Aspect(
+    name="margin",
+    equation=f"{PAPER}, Evaluation Metrics; log-odds of exact masses",
+    per_item=lambda readouts: readouts.values,
+    over=half_difference,
+    unit="log-odds",
+    low=-inf,
+    high=inf,
+    direction="above 0: towards the group that dominates an occupation",
+    comparable="margin, same prompts and words",
+)
+
+
+class Top(Record):
+    """The paper's own numbers at one k (Figures 2-4, Eq. 1)."""
+
+    k: Annotated[int, Field(ge=1)]
+    first: Estimate
+    """Probability of the first group's words among the k likeliest, mean over prompts."""
+    second: Estimate
+    margin: Estimate | None = None
+    """Half the difference of first - second between occupations that either group dominates."""
+    words: Annotated[int, Field(ge=0)] | None = None
+    """Words that are among the k likeliest with knowledge and without; None for the base."""
+    ratio: Estimate | None = None
+    """The mean of log p(w | knowledge) / p(w | base) over them."""
+
+
+class Contrast(Record):
+    """What one kind of knowledge does."""
+
+    kind: str
+    expected: tuple[Verdict, ...]
+    margin: Estimate
+    """With the knowledge."""
+    change: Estimate
+    """Of the margin against base, occupation by occupation; p corrected over the kinds."""
+    shift: Estimate
+    """Of the mean margin: towards the first group everywhere."""
+    flipped: Estimate
+    """The share of occupations whose preferred group is another one than without knowledge."""
+    tops: tuple[Top, ...]
+    verdict: Verdict
+    as_expected: Answer
+
+
+def contrasts(answers: Answers, judge: Judge) -> tuple[Contrast, ...]:
+    """All kinds of knowledge that were asked and that the paper names."""
+    kinds = [kind for kind in EXPECTED if any(item.kind == kind for item in answers.items)]
+    changes = [changed(answers, kind, judge) for kind in kinds]
+    base = margin_of(answers, BASE, judge)
+    return tuple(
+        _contrast(answers, kind, change, base, judge)
+        for kind, change in zip(kinds, corrected(changes), strict=True)
+    )
+
+
+def margin_of(answers: Answers, kind: str, judge: Judge) -> Estimate:
+    """Half the difference of the margin between occupations that either group dominates."""
+    where = answers.where(kind)
+    aspect = replace(MARGIN, name=f"margin: {kind}")
+    return judge.estimate(aspect, answers.margin[where], answers.design(kind))
+
+
+def changed(answers: Answers, kind: str, judge: Judge) -> Estimate:
+    """The same of the change against base."""
+    where = answers.where(kind)
+    aspect = replace(MARGIN, name=f"change: {kind}")
+    return judge.estimate(aspect, answers.change[where], answers.design(kind))
+
+
+def mean_of(
+    answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge, unit: str
+) -> Estimate:
+    """The mean of what each prompt of a kind contributes; not tested."""
+    aspect = replace(MARGIN, name=f"{name}: {kind}", over=mean, unit=unit, parity=None)
+    where = answers.where(kind)
+    return judge.estimate(aspect, values[where], answers.design(kind, grouped=False), tested=False)
+
+
+def tops_of(answers: Answers, kind: str, judge: Judge) -> tuple[Top, ...]:
+    """The paper's three k."""
+    return tuple(_top(answers, kind, k, judge) for k in TOPS)
+
+
+def said(base: Estimate, margin: Estimate, change: Estimate, *, same: bool) -> Verdict:
+    """What a contrast shows.
+
+    Args:
+        base: the margin without knowledge.
+        margin: the margin with it.
+        change: between the two, p corrected.
+        same: whether the change is shown to be less than a fifth of the base margin.
+    """
+    if 0 in base.interval:
+        return "no base preference"
+    if same:
+        return "unchanged"
+    assert change.p is not None  # noqa: S101
+    p = change.p.value if change.p.adjusted is None else change.p.adjusted
+    if p > LEVEL:
+        return "undecided"
+    side = copysign(1, base.value)
+    if change.value * side > 0:
+        return "enhanced"
+    over = 0 not in margin.interval and margin.value * side < 0
+    return "overturned" if over else "mitigated"
+
+
+def is_expected(verdict: Verdict, expected: tuple[Verdict, ...]) -> Answer:
+    """Whether a verdict is one of those expected."""
+    if verdict in ("undecided", "no base preference"):
+        return "undecided"
+    return "yes" if verdict in expected else "no"
+
+
+def _contrast(
+    answers: Answers, kind: str, change: Estimate, base: Estimate, judge: Judge
+) -> Contrast:
+    margin = margin_of(answers, kind, judge)
+    verdict = said(base, margin, change, same=_same(answers, kind, base, judge))
+    return Contrast(
+        kind=kind,
+        expected=EXPECTED[kind],
+        margin=margin,
+        change=change,
+        shift=mean_of(answers, "shift", kind, answers.change, judge, "log-odds"),
+        flipped=_flipped(answers, kind, judge),
+        tops=tops_of(answers, kind, judge),
+        verdict=verdict,
+        as_expected=is_expected(verdict, EXPECTED[kind]),
+    )
+
+
+def _same(answers: Answers, kind: str, base: Estimate, judge: Judge) -> bool:
+    """Two one-sided tests: is the change above -SAME and below +SAME of the base margin?
+
+    The base margin is redrawn with the change: its own uncertainty counts.
+    """
+    where, design = answers.where(kind), answers.design(kind)
+    change, before = answers.change[where], answers.before[where] * copysign(1, base.value)
+    one_sided = replace(judge, level=1 - 2 * LEVEL)
+
+    def interval(values: torch.Tensor, name: str) -> tuple[float, float]:
+        aspect = replace(MARGIN, name=f"{name}: {kind}")
+        found = one_sided.estimate(aspect, values, design, tested=False).interval
+        return found.low, found.high
+
+    above, _ = interval(change + SAME * before, "not less")
+    _, below = interval(change - SAME * before, "not more")
+    return above > 0 > below
+
+
+def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
+    own: dict[str, list[int]] = {}
+    for i in answers.where(kind).tolist():
+        own.setdefault(answers.items[i].units[0], []).append(i)
+    turned = [
+        bool(answers.margin[rows].mean() * answers.margin[answers.base[name]] < 0)
+        for name, rows in own.items()
+    ]
+    return Estimate(
+        name=f"flipped: {kind}",
+        value=sum(turned) / len(turned),
+        interval=proportion_interval(sum(turned), len(turned), level=judge.level),
+        n=len(turned),
+        unit="share of occupations",
+    )
+
+
+def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
+    both = answers.top(k)
+    first, second = (
+        _or_none(answers, f"top {k}, {group}", kind, both[:, i], judge)
+        for i, group in enumerate(answers.groups)
+    )
+    where = answers.where(kind)
+    aspect = replace(MARGIN, name=f"top {k}: {kind}", unit="difference of probabilities")
+    try:
+        margin = judge.estimate(
+            aspect, (both[:, 0] - both[:, 1])[where], answers.design(kind), tested=False
+        )
+    except NotMeasurable:
+        margin = None
+    if kind == BASE:
+        return Top(k=k, first=first, second=second, margin=margin)
+    words, ratio = _shared(answers, kind, k, judge)
+    return Top(k=k, first=first, second=second, margin=margin, words=words, ratio=ratio)
+
+
+def _or_none(
+    answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge
+) -> Estimate:
+    """The mean of probabilities; where all are equal (no group word is among them) it has none."""
+    own = values[answers.where(kind)]
+    try:
+        return mean_of(answers, name, kind, values, judge, "probability")
+    except NotMeasurable:
+        share = proportion_interval(int((own > 0).sum()), len(own), level=judge.level)
+        return Estimate(
+            name=f"{name}: {kind}",
+            value=float(own.mean()),
+            interval=share,
+            n=len(own),
+            unit="probability",
+        )
+
+
+def _shared(answers: Answers, kind: str, k: int, judge: Judge) -> tuple[int, Estimate | None]:
+    """Eq. 1 of words that are among the k likeliest twice: how many, and their mean log ratio."""
+    from levelhead.core.statistics.designs import clusters
+
+    found = answers.shared(k, kind)
+    names = [name for name, own in found.items() for _ in own]
+    ratios = torch.tensor([one.log_ratio for own in found.values() for one in own]).double()
+    aspect = replace(MARGIN, name=f"Eq. 1, top {k}: {kind}", over=mean, unit="log ratio")
+    try:
+        design = clusters(names, name="occupations")
+        return len(names), judge.estimate(aspect, ratios, design)
+    except NotMeasurable:
+        return len(names), None

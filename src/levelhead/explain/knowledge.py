@@ -1,0 +1,155 @@
+"""What knowledge before a prompt does to whom the model puts into it (Zhang 2023).
+
+The paper compares bars by eye. Here every kind of knowledge is a contrast: the change of the
+female-male margin against the same occupation's base prompt, between occupations that either group
+dominates, with occupations (and background occupations) redrawn, corrected over the kinds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.data.prompts import counteracts, factorial
+from levelhead.explain.contrasts import Contrast, Top, contrasts, margin_of, mean_of, tops_of
+from levelhead.explain.factorial import Factorial, factorial_effects
+from levelhead.explain.labour import Labour, labour
+from levelhead.measure.aspects import Judge
+from levelhead.measure.battery import Battery
+from levelhead.measure.cloze import Cloze
+from levelhead.measure.prompted import BASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from levelhead.core.files import Url
+    from levelhead.engine.events import Event
+    from levelhead.measure.battery import Answers
+    from levelhead.models.lm import LM
+
+
+class Knowledge(Record):
+    """A model's base preference, and what nine kinds of knowledge do to it."""
+
+    base: Estimate
+    """Half the difference of the female-male margin between occupations that women and that men
+    dominate, without knowledge; log-odds."""
+    preference: Estimate
+    """The mean of the margin: a preference for one group everywhere."""
+    mass: Estimate
+    """How much of the probability the verbalizer's words hold in base prompts."""
+    tops: tuple[Top, ...]
+    """The paper's numbers without knowledge."""
+    contrasts: tuple[Contrast, ...]
+    factorial: Factorial | None = None
+    """What a counterexample owes to its word, its order and its verb; None without that part."""
+    labour: Labour | None = None
+    """The base margin against the share of women in each occupation."""
+    groups: tuple[str, str]
+    n: Annotated[int, Field(ge=2)]
+    """Prompts that were read."""
+    occupations: Annotated[int, Field(ge=2)]
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...] = ()
+    provenance: Provenance
+
+    def contrast(self, kind: str) -> Contrast | None:
+        """The contrast of one kind of knowledge, if it was made."""
+        return next((one for one in self.contrasts if one.kind == kind), None)
+
+    def __str__(self) -> str:
+        told = Counter(one.verdict for one in self.contrasts)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in told.most_common())
+        return f"base {self.base.value:.3g} {self.base.interval}; knowledge: {verdicts}"
+
+
+def knowledge(
+    lm: LM,
+    cloze: Cloze | None = None,
+    *,
+    parts: bool = True,
+    judge: Judge | None = None,
+    store: Url | None = None,
+    threads: int = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Knowledge:
+    """Run the battery on a model.
+
+    Args:
+        lm: a masked or causal model, edited or not.
+        cloze: prompts, verbalizer, form and separator; by default the 2,680 prompts.
+        parts: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only for the
+            published prompts.
+        judge: seed, resamples and level.
+        store: a folder that keeps what the model said; memory by default.
+        threads: of torch.
+        on_event: is told how far it is.
+    """
+    cloze, judge = cloze or Cloze(), judge or Judge()
+    answers = Battery(with_parts(cloze) if parts else cloze).read(
+        lm, store=store, threads=threads, on_event=on_event
+    )
+    return explained(lm, cloze, answers, judge=judge, threads=threads)
+
+
+def with_parts(cloze: Cloze) -> Cloze:
+    """The same with the factorial's prompts behind its own."""
+    if not isinstance(cloze.prompts, str):
+        return cloze
+    own = tuple(counteracts(cloze.prompts, backgrounds=cloze.backgrounds))
+    more = tuple(one for one in factorial(cloze.prompts) if one.kind != BASE)
+    return replace(cloze, prompts=(*own, *more), backgrounds=None)
+
+
+def explained(
+    lm: LM, cloze: Cloze, answers: Answers, *, judge: Judge, threads: int = 1
+) -> Knowledge:
+    """All numbers of what a model said. No forward is run."""
+    notes = [*answers.readouts.notes]
+    effects = shares = None
+    try:
+        effects = factorial_effects(answers, judge)
+    except NotMeasurable as error:
+        notes.append(f"factorial: {error.what}")
+    try:
+        shares = labour(answers, judge)
+    except NotMeasurable as error:
+        notes.append(f"labour: {error.what}")
+    covered = answers.masses.exp().sum(1)
+    model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
+    return Knowledge(
+        base=margin_of(answers, BASE, judge),
+        preference=mean_of(answers, "preference", BASE, answers.margin, judge, "log-odds"),
+        mass=mean_of(answers, "mass", BASE, covered, judge, "probability"),
+        tops=tops_of(answers, BASE, judge),
+        contrasts=contrasts(answers, judge),
+        factorial=effects,
+        labour=shares,
+        groups=answers.groups,
+        n=len(answers.items),
+        occupations=len(answers.base),
+        dropped=answers.dropped,
+        notes=tuple(notes),
+        provenance=Provenance.of(
+            lm.identity.name,
+            lm.content_hash,
+            revision=lm.identity.revision,
+            edits=tuple(edit.content_hash for edit in lm.edits),
+            data=cloze.data,
+            equation="Zhang 2023, Table 2, Eq. 1",
+            seed=judge.seed,
+            settings={
+                "prompts": cloze.settings,
+                "asked": answers.readouts.facts,
+                "model": model | {"batch_shrunk_to": answers.readouts.shrunk_to},
+                "threads": threads,
+                "resamples": judge.draws,
+                "level": judge.level,
+            },
+        ),
+    )
