@@ -1,4 +1,4 @@
-"""`levelhead explain`: how the heads of a map behave when a group's word is exchanged."""
+"""`levelhead explain`: how heads behave, and what knowledge does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.cli.knowledge import knowledge
 from levelhead.cli.measure import cells
 from levelhead.cli.options import AllowPickle, Device, Dtype
 from levelhead.cli.progress import steps
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from levelhead.locate.headmap import HeadMap
     from levelhead.models.sites import Site
 
-app = typer.Typer(help="How heads behave.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="How heads behave, and what knowledge does.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()
 def _explain() -> None:
-    """How heads behave."""
+    """How heads behave, and what knowledge does."""
+
+
+app.command("knowledge")(knowledge)
 
 
 @app.command("counterstereotype")

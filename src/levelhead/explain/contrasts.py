@@ -15,6 +15,7 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
+from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.aspects import Aspect, Judge, corrected
 from levelhead.measure.prompted import BASE, PAPER, half_difference
@@ -114,6 +115,25 @@ def changed(answers: Answers, kind: str, judge: Judge) -> Estimate:
     where = answers.where(kind)
     aspect = replace(MARGIN, name=f"change: {kind}")
     return judge.estimate(aspect, answers.change[where], answers.design(kind))
+
+
+def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate | None:
+    """The change by one kind less that by another, occupation by occupation; kinds of one prompt.
+
+    None where one of them was not asked.
+    """
+    rows = {
+        kind: {answers.items[i].units[0]: i for i in answers.where(kind).tolist()}
+        for kind in (first, second)
+    }
+    names = [name for name in rows[first] if name in rows[second]]
+    if not names:
+        return None
+    one, other = (torch.tensor([rows[kind][name] for name in names]) for kind in (first, second))
+    sides = [answers.items[int(i)].group for i in one]
+    aspect = replace(MARGIN, name=f"change: {first} - {second}")
+    design = clusters(names, name="occupations", within=sides)
+    return judge.estimate(aspect, answers.change[one] - answers.change[other], design)
 
 
 def mean_of(
@@ -255,8 +275,6 @@ def _or_none(
 
 def _shared(answers: Answers, kind: str, k: int, judge: Judge) -> tuple[int, Estimate | None]:
     """Eq. 1 of words that are among the k likeliest twice: how many, and their mean log ratio."""
-    from levelhead.core.statistics.designs import clusters
-
     found = answers.shared(k, kind)
     names = [name for name, own in found.items() for _ in own]
     ratios = torch.tensor([one.log_ratio for own in found.values() for one in own]).double()

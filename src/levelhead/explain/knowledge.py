@@ -16,8 +16,17 @@ from pydantic import Field
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.data.prompts import counteracts, factorial
-from levelhead.explain.contrasts import Contrast, Top, contrasts, margin_of, mean_of, tops_of
+from levelhead.explain.contrasts import (
+    Contrast,
+    Top,
+    between,
+    contrasts,
+    margin_of,
+    mean_of,
+    tops_of,
+)
 from levelhead.explain.factorial import Factorial, factorial_effects
+from levelhead.explain.findings import Finding, findings
 from levelhead.explain.labour import Labour, labour
 from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Battery
@@ -31,6 +40,8 @@ if TYPE_CHECKING:
     from levelhead.engine.events import Event
     from levelhead.measure.battery import Answers
     from levelhead.models.lm import LM
+
+COUNTERS = ("target_counter_syntactic_similar", "target_counter_semantic_similar")
 
 
 class Knowledge(Record):
@@ -50,6 +61,8 @@ class Knowledge(Record):
     """What a counterexample owes to its word, its order and its verb; None without that part."""
     labour: Labour | None = None
     """The base margin against the share of women in each occupation."""
+    findings: tuple[Finding, ...]
+    """The claims of the paper's Results."""
     groups: tuple[str, str]
     n: Annotated[int, Field(ge=2)]
     """Prompts that were read."""
@@ -121,15 +134,18 @@ def explained(
     except NotMeasurable as error:
         notes.append(f"labour: {error.what}")
     covered = answers.masses.exp().sum(1)
+    base, own = margin_of(answers, BASE, judge), contrasts(answers, judge)
+    syntax = between(answers, *COUNTERS, judge)
     model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return Knowledge(
-        base=margin_of(answers, BASE, judge),
+        base=base,
         preference=mean_of(answers, "preference", BASE, answers.margin, judge, "log-odds"),
         mass=mean_of(answers, "mass", BASE, covered, judge, "probability"),
         tops=tops_of(answers, BASE, judge),
-        contrasts=contrasts(answers, judge),
+        contrasts=own,
         factorial=effects,
         labour=shares,
+        findings=findings(base, own, syntax=syntax, causal=bool(lm.anatomy.cls.causal)),
         groups=answers.groups,
         n=len(answers.items),
         occupations=len(answers.base),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from levelhead.core.errors import LevelheadError
 from levelhead.explain.counterstereotype import CounterStereotype
 from levelhead.explain.example import Example
+from levelhead.explain.knowledge import Knowledge
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.controls import Control
 from levelhead.locate.describe import Description
@@ -32,6 +33,7 @@ from levelhead.report.example import exampled
 from levelhead.report.front import fronted
 from levelhead.report.handful import handful, stable
 from levelhead.report.heads import heat_map
+from levelhead.report.knowledge import known
 from levelhead.report.placebos import placeboed
 from levelhead.report.ranked import ranked
 from levelhead.report.removed import left_behind, tuned_to
@@ -64,6 +66,7 @@ __all__ = [
     "gain_and_price",
     "handful",
     "heat_map",
+    "known",
     "left_behind",
     "lined",
     "lines",
@@ -87,6 +90,7 @@ CHARTS: dict[type, Callable[..., ChartType]] = {
     Repeated: repeated,
     CounterStereotype: counterstereotyped,
     Example: exampled,
+    Knowledge: known,
     Targeted: masked,
     Lines: lined,
     Swept: swept,

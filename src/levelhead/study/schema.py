@@ -20,6 +20,7 @@ from levelhead.core.results import Record
 from levelhead.data.tasks import task
 from levelhead.locate.headmap import Ablation, By, Part, SplitBy
 from levelhead.measure.table import parsed
+from levelhead.measure.wording import Form, Separator
 from levelhead.mitigate.downstream import Viability
 from levelhead.mitigate.settings import Level
 
@@ -150,6 +151,19 @@ class Explained(Strict):
     off: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ("colours", "sports")
 
 
+class Prompting(Strict):
+    """The battery of Counteracts (Zhang 2023) on one model."""
+
+    model: str
+    prompts: Literal["winobias40", "table1"] = "winobias40"
+    backgrounds: Count | None = None
+    form: Form = "auto"
+    separator: Separator = "native"
+    lexicon: str = "gender-en"
+    parts: bool = True
+    """Ask the 2 x 2 x 2 counterexamples as well."""
+
+
 class Compared(Strict):
     """Maps of several models side by side."""
 
@@ -249,6 +263,7 @@ class Plan(Strict):
     lines: dict[Key, Masked] = Field(default_factory=dict)
     amplify: dict[Key, Amplifying] = Field(default_factory=dict)
     explain: dict[Key, Explained] = Field(default_factory=dict)
+    knowledge: dict[Key, Prompting] = Field(default_factory=dict)
     compare: dict[Key, Compared] = Field(default_factory=dict)
     sweeps: dict[Key, Sweeping] = Field(default_factory=dict)
     downstream: dict[Key, Outside] = Field(default_factory=dict)
@@ -271,6 +286,7 @@ class Plan(Strict):
             ("model", models, [name for one in self.cells.values() for name in one.models]),
             ("model", models, [one.model for one in self.maps.values()]),
             ("model", models, [one.model for one in self.sweeps.values()]),
+            ("model", models, [one.model for one in self.knowledge.values()]),
             (
                 "classifier",
                 set(self.tuned),

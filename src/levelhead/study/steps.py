@@ -9,6 +9,7 @@ from levelhead.core.results import Measurement, Record
 from levelhead.data.published import any_lexicon
 from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
 from levelhead.explain.example import Example, example
+from levelhead.explain.knowledge import Knowledge, knowledge
 from levelhead.explain.pairs import attribute_first, drawn
 from levelhead.explain.sources import pairs_from, templated
 from levelhead.locate.compare import MapComparison, compare_maps
@@ -18,6 +19,7 @@ from levelhead.locate.find import locate, without_each
 from levelhead.locate.greedy import Greedy, confirmed, greedy
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated, repeated
+from levelhead.measure.cloze import Cloze
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.amplify import Amplified, amplify
 from levelhead.mitigate.children import Child, cda, dropout
@@ -72,6 +74,7 @@ def _with_maps(work: Work) -> Steps:
         ("lines", lines_of),
         ("amplify", amplified_of),
         ("explain", explained_of),
+        ("knowledge", knowledge_of),
         ("compare", compared_of),
     ):
         for name in getattr(work.plan, kind):
@@ -318,6 +321,25 @@ def explained_of(work: Work, name: str) -> CounterStereotype:
             placebo=None if row.placebo in (None, "none") else row.placebo,
             judge=work.judge,
         ),
+    )
+
+
+def knowledge_of(work: Work, name: str) -> Knowledge:
+    """The battery of Counteracts."""
+    row = work.plan.knowledge[name]
+    lm = work.model(row.model)
+    cloze = Cloze(
+        prompts=row.prompts,
+        backgrounds=row.backgrounds,
+        form=row.form,
+        separator=row.separator,
+        lexicon=row.lexicon,
+    )
+    told = {"model": model_key(lm), "measure": told_of(cloze), "parts": row.parts}
+    return work.kept(
+        Knowledge,
+        told,
+        lambda: knowledge(lm, cloze, parts=row.parts, judge=work.judge, **work.how),  # type: ignore[arg-type]
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
 from levelhead.explain.counterstereotype import CounterStereotype
 from levelhead.explain.example import Example
+from levelhead.explain.knowledge import Knowledge
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.controls import Control
 from levelhead.locate.describe import Description
@@ -27,8 +28,9 @@ from levelhead.study.projecting import Handful, Stable
 from levelhead.study.tuning import MaskedTask, Trained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from levelhead.explain.contrasts import Top
     from levelhead.mitigate.changes import Change
 
 
@@ -222,6 +224,37 @@ def _counterstereotype(one: CounterStereotype) -> Iterator[dict[str, Any]]:
             yield {"name": "biased - regular", "what": what, **told}
 
 
+def _knowledge(one: Knowledge) -> Iterator[dict[str, Any]]:
+    for estimate in (one.base, one.preference, one.mass):
+        yield _of("base", estimate)
+    if one.labour is not None:
+        for estimate in (one.labour.slope, one.labour.at_half, one.labour.correlation):
+            yield _of(f"labour: {one.labour.verdict}", estimate)
+    for own in one.contrasts:
+        for estimate in (own.margin, own.change, own.shift, own.flipped):
+            yield _of(f"{own.kind}: {own.verdict}", estimate)
+    for cell in one.factorial.cells if one.factorial else ():
+        yield _of(", ".join(cell.levels), cell.change)
+    for effect in one.factorial.effects if one.factorial else ():
+        yield _of("main effect", effect)
+    yield from _tops("base", one.tops)
+    for own in one.contrasts:
+        yield from _tops(own.kind, own.tops)
+    for found in one.findings:
+        yield _of(f"{found.holds}: {found.claim}", found.number)
+
+
+def _tops(kind: str, tops: Iterable[Top]) -> Iterator[dict[str, Any]]:
+    """The paper's numbers at its three k."""
+    for top in tops:
+        name = f"{kind}, top {top.k}"
+        for estimate in (top.first, top.second, top.margin, top.ratio):
+            if estimate is not None:
+                yield _of(name, estimate)
+        if top.words is not None:
+            yield {"name": name, "what": "words of Eq. 1", "value": top.words}
+
+
 def _compared(one: MapComparison) -> Iterator[dict[str, Any]]:
     for child in one.children:
         boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
@@ -351,6 +384,7 @@ ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     Lines: _lines,
     Amplified: _amplified,
     CounterStereotype: _counterstereotype,
+    Knowledge: _knowledge,
     MapComparison: _compared,
     Child: _child,
     Swept: _swept,
