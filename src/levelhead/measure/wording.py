@@ -81,7 +81,13 @@ def wording(lm: LM, form: Form, separator: Separator) -> Wording:
 
 def stem(prompt: Prompt) -> str:
     """A sentence that a causal model goes on with: "The person who works as a nurse is a"."""
-    return f"{prompt.base.replace(f'The {MASK}', 'The person who').rstrip('.')} is a"
+    who = f"The {MASK}"
+    if not prompt.base.startswith(who):
+        raise NotMeasurable(
+            f"{prompt.base!r:.60} does not begin with {who!r}",
+            mend="write own prompts so; or put them as 'paper', or as they are to a masked model",
+        )
+    return f"{prompt.base.replace(who, 'The person who', 1).rstrip('.')} is a"
 
 
 def _between(tokens: Tokens, separator: Separator) -> str:

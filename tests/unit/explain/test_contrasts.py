@@ -1,0 +1,130 @@
+import pytest
+from told import answers, asked, side
+
+from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expected, margin_of, said
+from levelhead.measure.aspects import Judge
+
+JUDGE = Judge(draws=299, permutations=99)
+PLANTED = {
+    "base": 1.0,
+    "target_syntactic_similar": 1.8,
+    "target_semantic_similar": 1.05,
+    "target_neutral": 0.5,
+    "target_counter_syntactic_similar": -0.9,
+    "target_counter_semantic_similar": 0.6,
+    "background_counter_syntactic_similar": -0.4,
+    "background_counter_semantic_similar": 0.98,
+    "target_neutral_background_counter": 1.0,
+    "unrelated": 1.02,
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    own = answers(lambda one: 0.7 + side(one) * PLANTED.get(one.kind, 1.0))
+    return own, {one.kind: one for one in contrasts(own, JUDGE)}
+
+
+def test_every_kind_of_the_paper_is_a_contrast(found):
+    assert set(found[1]) == set(EXPECTED)
+    assert {one.kind for one in asked()} - {"base"} >= set(EXPECTED)
+
+
+def test_the_base_is_half_the_difference_between_the_sides(found):
+    base = margin_of(found[0], "base", JUDGE)
+    assert base.value == pytest.approx(1.0, abs=0.03)
+    assert base.interval.low > 0.9
+
+
+@pytest.mark.parametrize("kind", list(EXPECTED))
+def test_changes_are_those_planted_and_a_preference_everywhere_is_none(found, kind):
+    one = found[1][kind]
+    assert one.change.value == pytest.approx(PLANTED[kind] - 1.0, abs=0.05)
+    assert one.margin.value == pytest.approx(PLANTED[kind], abs=0.05)
+    assert one.shift.value == pytest.approx(0, abs=0.05)
+    assert one.change.p.family == 9
+    assert one.change.p.adjusted >= one.change.p.value
+
+
+def test_verdicts(found):
+    said = {kind: one.verdict for kind, one in found[1].items()}
+    assert said == {
+        "target_syntactic_similar": "enhanced",
+        "target_semantic_similar": "unchanged",  # by 5% of the base: shown to be small
+        "target_neutral": "mitigated",
+        "target_counter_syntactic_similar": "overturned",
+        "target_counter_semantic_similar": "mitigated",
+        "background_counter_syntactic_similar": "overturned",
+        "background_counter_semantic_similar": "unchanged",
+        "target_neutral_background_counter": "unchanged",
+        "unrelated": "unchanged",
+    }
+    assert found[1]["unrelated"].as_expected == "yes"
+    assert found[1]["target_semantic_similar"].as_expected == "no"
+
+
+def test_occupations_flip_where_the_preferred_group_changes(found):
+    # The base prefers women by 1.7 where they dominate, men by 0.3 where those do.
+    # Overturned: 0.7 -/+ 0.9, so both turn.
+    assert found[1]["target_counter_syntactic_similar"].flipped.value == 1.0
+    assert found[1]["unrelated"].flipped.value == 0.0
+    # Mitigated to 0.6: 1.3 and 0.1: the men's turn.
+    assert found[1]["target_counter_semantic_similar"].flipped.value == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
+    own = answers(lambda one: side(one) + (one.kind == "unrelated"))
+    (unrelated,) = (one for one in contrasts(own, JUDGE) if one.kind == "unrelated")
+    assert unrelated.shift.value == pytest.approx(1, abs=0.05)
+    assert unrelated.verdict == "unchanged"
+
+
+def test_the_paper_s_numbers_and_equation_1():
+    own = answers(lambda one: side(one) * PLANTED.get(one.kind, 1.0), noise=0.02)
+    (one,) = (one for one in contrasts(own, JUDGE) if one.kind == "target_syntactic_similar")
+    top = next(top for top in one.tops if top.k == 3)
+    # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
+    assert top.first.value == pytest.approx(0.25, abs=0.01)
+    assert top.words == 2 * 40
+    assert top.margin.value > 0.2
+
+
+def test_two_kinds_are_compared_occupation_by_occupation(found):
+    own = between(
+        found[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", JUDGE
+    )
+    assert own.value == pytest.approx(-1.5, abs=0.05)
+    assert between(found[0], "target_neutral", "none such", JUDGE) is None
+
+
+def estimate(value, low, high, p=None):
+    return Estimate(
+        name="",
+        value=value,
+        interval=Interval(low=low, high=high, level=0.95, method="made up"),
+        p=None if p is None else PValue(value=p, method="", alternative="two-sided"),
+        n=40,
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "margin", "change", "same", "verdict"),
+    [
+        ((0.1, -0.1, 0.3), (1, 0.5, 1.5), (0.9, 0.4, 1.4, 0.001), False, "no base preference"),
+        ((1, 0.5, 1.5), (1.1, 0.6, 1.6), (0.1, -0.1, 0.3, 0.5), False, "undecided"),
+        ((1, 0.5, 1.5), (1.1, 0.6, 1.6), (0.1, 0.05, 0.15, 0.001), True, "unchanged"),
+        ((-1, -1.5, -0.5), (-2, -3, -1.5), (-1, -1.5, -0.5, 0.001), False, "enhanced"),
+        ((-1, -1.5, -0.5), (0.2, -0.1, 0.5), (1.2, 1, 1.4, 0.001), False, "mitigated"),
+        ((-1, -1.5, -0.5), (0.5, 0.1, 0.9), (1.5, 1, 2, 0.001), False, "overturned"),
+    ],
+)
+def test_what_is_said_of_a_contrast(base, margin, change, same, verdict):
+    assert said(estimate(*base), estimate(*margin), estimate(*change), same=same) == verdict
+
+
+def test_what_is_not_decided_neither_holds_nor_fails():
+    assert is_expected("undecided", ("enhanced",)) == "undecided"
+    assert is_expected("no base preference", ("unchanged",)) == "undecided"
+    assert is_expected("overturned", ("mitigated", "overturned")) == "yes"
+    assert is_expected("unchanged", ("enhanced",)) == "no"

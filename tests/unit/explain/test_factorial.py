@@ -1,0 +1,39 @@
+import pytest
+from told import answers, asked, side
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.explain.factorial import cells, factorial_effects
+from levelhead.measure.aspects import Judge
+
+JUDGE = Judge(draws=199, permutations=99)
+
+
+def planted(one):
+    """Nouns take 0.4 more than adjectives, group first 0.2 more, the verb nothing."""
+    if one.kind not in cells():
+        return side(one)
+    word, order, _ = cells()[one.kind]
+    less = 0.4 * (word == "noun") + 0.2 * (order == "group first")
+    return side(one) * (1 - less)
+
+
+def test_each_thing_by_itself():
+    found = factorial_effects(answers(planted), JUDGE)
+    word, order, verb = found.effects
+    assert word.name == "word: noun - adjective"
+    assert word.value == pytest.approx(-0.4, abs=0.03)
+    assert order.value == pytest.approx(-0.2, abs=0.03)
+    assert 0 in verb.interval
+    assert word.p.family == 3
+    assert len(found.cells) == 8
+    both = next(one for one in found.cells if one.levels == ("noun", "group first", "worked as"))
+    assert both.change.value == pytest.approx(-0.6, abs=0.05)
+
+
+def test_occupations_that_lack_a_cell_are_left_out_and_all_of_them_refused():
+    own = [one for one in asked() if (one.occupation, one.kind) != ("nurse", next(iter(cells())))]
+    found = factorial_effects(answers(planted, prompts=own), JUDGE)
+    assert found.effects[0].n == 39
+    some = [one for one in asked() if one.kind != next(iter(cells()))]
+    with pytest.raises(NotMeasurable, match="no occupation was asked in all eight cells"):
+        factorial_effects(answers(planted, prompts=some), JUDGE)

@@ -1,0 +1,59 @@
+"""What a model might have said to the battery of Counteracts, made up: margins by formula."""
+
+import numpy as np
+import torch
+
+from levelhead.core.frozen import Frozen
+from levelhead.data.prompts import counteracts, factorial, table
+from levelhead.measure.asked import Item
+from levelhead.measure.battery import BEST, Answers
+from levelhead.measure.readouts import Readouts
+
+SHARES = {name: row["percent_female"] / 100 for name, row in table()["occupations"].items()}
+
+
+def asked(backgrounds=3):
+    """Prompts of the 40 occupations, and the 2 x 2 x 2."""
+    more = [one for one in factorial() if one.kind != "base"]
+    found = [*counteracts(backgrounds=backgrounds), *more]
+    return sorted(found, key=lambda one: one.dominated != "female")
+
+
+def answers(margin, *, noise=0.05, seed=0, prompts=None):
+    """Answers whose female-male margin (log-odds) is `margin(prompt)` and noise."""
+    rng = np.random.default_rng(seed)
+    prompts = asked() if prompts is None else prompts
+    values = []
+    for one in prompts:
+        odds = margin(one) + noise * rng.normal()
+        p = 0.5 / (1 + np.exp(-odds))
+        words = [np.log(p), np.log(0.5 - p)]
+        # The two words, then tokens 2, 3 ... that belong to no group.
+        best = sorted([(words[0], 0), (words[1], 1)], reverse=True)
+        rest = [(np.log(0.01), 2 + i) for i in range(BEST - 2)]
+        values.append([*words, *(i for _, i in best + rest), *(p for p, _ in best + rest)])
+    items = tuple(
+        Item(
+            one.id, (("",),), (one.occupation, one.background or one.kind), one.dominated, one.kind
+        )
+        for one in prompts
+    )
+    return Answers(
+        Readouts(
+            items=items,
+            values=torch.tensor(values, dtype=torch.float64)[:, None],
+            factors=("occupations", "backgrounds"),
+            dropped=(),
+            answers=torch.empty(0),
+            owner=(),
+            asks=(),
+            facts=Frozen(
+                {"words": [["she"], ["he"]], "sides": ["female", "male"], "tokens": [[0], [1]]}
+            ),
+        )
+    )
+
+
+def side(prompt):
+    """+1 if women dominate the occupation, else -1."""
+    return 1 if prompt.dominated == "female" else -1
