@@ -7,7 +7,7 @@ its own (two one-sided tests at a fifth of the base margin); what neither shows 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import copysign, inf
+from math import copysign
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -17,8 +17,9 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.measure.aspects import Aspect, Judge, corrected
-from levelhead.measure.prompted import BASE, PAPER, half_difference
+from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.margins import MARGIN, changed, margin_of, mean_of
+from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import mean
 
 if TYPE_CHECKING:
@@ -45,18 +46,6 @@ EXPECTED: dict[str, tuple[Verdict, ...]] = {
     "unrelated": ("unchanged",),
 }
 """What the paper expects of each kind (Knowledge Construction)."""
-
-MARGIN = Aspect(
-    name="margin",
-    equation=f"{PAPER}, Evaluation Metrics; log-odds of exact masses",
-    per_item=lambda readouts: readouts.values,
-    over=half_difference,
-    unit="log-odds",
-    low=-inf,
-    high=inf,
-    direction="above 0: towards the group that dominates an occupation",
-    comparable="margin, same prompts and words",
-)
 
 
 class Top(Record):
@@ -103,20 +92,6 @@ def contrasts(answers: Answers, judge: Judge) -> tuple[Contrast, ...]:
     )
 
 
-def margin_of(answers: Answers, kind: str, judge: Judge) -> Estimate:
-    """Half the difference of the margin between occupations that either group dominates."""
-    where = answers.where(kind)
-    aspect = replace(MARGIN, name=f"margin: {kind}")
-    return judge.estimate(aspect, answers.margin[where], answers.design(kind))
-
-
-def changed(answers: Answers, kind: str, judge: Judge) -> Estimate:
-    """The same of the change against base."""
-    where = answers.where(kind)
-    aspect = replace(MARGIN, name=f"change: {kind}")
-    return judge.estimate(aspect, answers.change[where], answers.design(kind))
-
-
 def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate | None:
     """The change by one kind less that by another, occupation by occupation; kinds of one prompt.
 
@@ -134,15 +109,6 @@ def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate
     aspect = replace(MARGIN, name=f"change: {first} - {second}")
     design = clusters(names, name="occupations", within=sides)
     return judge.estimate(aspect, answers.change[one] - answers.change[other], design)
-
-
-def mean_of(
-    answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge, unit: str
-) -> Estimate:
-    """The mean of what each prompt of a kind contributes; not tested."""
-    aspect = replace(MARGIN, name=f"{name}: {kind}", over=mean, unit=unit, parity=None)
-    where = answers.where(kind)
-    return judge.estimate(aspect, values[where], answers.design(kind, grouped=False), tested=False)
 
 
 def tops_of(answers: Answers, kind: str, judge: Judge) -> tuple[Top, ...]:

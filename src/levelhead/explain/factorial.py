@@ -15,8 +15,8 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.core.statistics.designs import clusters
 from levelhead.data.prompts import table
-from levelhead.explain.contrasts import MARGIN
 from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.margins import MARGIN
 
 if TYPE_CHECKING:
     from levelhead.measure.battery import Answers

@@ -16,21 +16,14 @@ from pydantic import Field
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.data.prompts import counteracts, factorial
-from levelhead.explain.contrasts import (
-    Contrast,
-    Top,
-    between,
-    contrasts,
-    margin_of,
-    mean_of,
-    tops_of,
-)
+from levelhead.explain.contrasts import Contrast, Top, between, contrasts, tops_of
 from levelhead.explain.factorial import Factorial, factorial_effects
 from levelhead.explain.findings import Finding, findings
 from levelhead.explain.labour import Labour, labour
 from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Battery
 from levelhead.measure.cloze import Cloze
+from levelhead.measure.margins import margin_of, mean_of
 from levelhead.measure.prompted import BASE
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@ import pytest
 from told import answers, asked, side
 
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expected, margin_of, said
+from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expected, said
 from levelhead.measure.aspects import Judge
+from levelhead.measure.margins import margin_of
 
 JUDGE = Judge(draws=299, permutations=99)
 PLANTED = {

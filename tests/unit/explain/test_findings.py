@@ -1,10 +1,11 @@
 import pytest
 from told import answers, side
 
-from levelhead.explain.contrasts import between, contrasts, margin_of
+from levelhead.explain.contrasts import between, contrasts
 from levelhead.explain.findings import CLAIMS, findings
 from levelhead.explain.knowledge import COUNTERS
 from levelhead.measure.aspects import Judge
+from levelhead.measure.margins import margin_of
 
 JUDGE = Judge(draws=199, permutations=99)
 AS_PAPER = {
