@@ -9,6 +9,7 @@ import typer
 from levelhead.cli.options import AllowPickle, Model, Revision
 from levelhead.cli.progress import steps as steps_told
 from levelhead.cli.project import project
+from levelhead.cli.prompt import prompt
 
 if TYPE_CHECKING:
     from levelhead.mitigate.children import Child
@@ -19,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("project")(project)
+app.command("prompt")(prompt)
 
 Corpus = Annotated[
     list[str],
