@@ -33,6 +33,10 @@ def knowledge(
         list[str] | None,
         typer.Option(help="Kinds of its words: pronoun, person (both by default), kinship ..."),
     ] = None,
+    verbalizer: Annotated[
+        str,
+        typer.Option(help="lexicon; or prevalence: words of the model's own output as well."),
+    ] = "lexicon",
     form: Annotated[
         str, typer.Option(help="How prompts are put: auto, blank, paper, natural, chat.")
     ] = "auto",
@@ -90,7 +94,14 @@ def knowledge(
     )
     with progress("prompts") as on_event:
         found = explained(
-            lm, cloze, parts=parts, judge=judge, store=store, threads=threads, on_event=on_event
+            lm,
+            cloze,
+            verbalizer=verbalizer,  # type: ignore[arg-type]
+            parts=parts,
+            judge=judge,
+            store=store,
+            threads=threads,
+            on_event=on_event,
         )
     text = found.to_json() + "\n"
     if output is not None:

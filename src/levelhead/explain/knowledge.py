@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.data.prompts import counteracts, factorial
 from levelhead.explain.contrasts import Contrast, Top, between, contrasts, tops_of
 from levelhead.explain.factorial import Factorial, factorial_effects
 from levelhead.explain.findings import Finding, findings
 from levelhead.explain.labour import Labour, labour
+from levelhead.explain.prevalence import prevalence
 from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Battery
 from levelhead.measure.cloze import Cloze
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from levelhead.measure.battery import Answers
     from levelhead.models.lm import LM
 
+Verbalizer = Literal["lexicon", "prevalence"]
 COUNTERS = ("target_counter_syntactic_similar", "target_counter_semantic_similar")
 
 
@@ -78,6 +80,7 @@ def knowledge(
     lm: LM,
     cloze: Cloze | None = None,
     *,
+    verbalizer: Verbalizer = "lexicon",
     parts: bool = True,
     judge: Judge | None = None,
     store: Url | None = None,
@@ -89,6 +92,8 @@ def knowledge(
     Args:
         lm: a masked or causal model, edited or not.
         cloze: prompts, verbalizer, form and separator; by default the 2,680 prompts.
+        verbalizer: the lexicon's words, or with "prevalence" those of the model's own output as
+            well, read off half of the occupations, which are left out (`explain.prevalence`).
         parts: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only for the
             published prompts.
         judge: seed, resamples and level.
@@ -97,10 +102,17 @@ def knowledge(
         on_event: is told how far it is.
     """
     cloze, judge = cloze or Cloze(), judge or Judge()
+    if verbalizer not in get_args(Verbalizer):
+        raise UnknownName("verbalizer", verbalizer, get_args(Verbalizer))
+    notes: tuple[str, ...] = ()
+    if verbalizer == "prevalence":
+        cloze, told = prevalence(lm, cloze)
+        notes = (told,)
     answers = Battery(with_parts(cloze) if parts else cloze).read(
         lm, store=store, threads=threads, on_event=on_event
     )
-    return explained(lm, cloze, answers, judge=judge, threads=threads)
+    found = explained(lm, cloze, answers, judge=judge, threads=threads)
+    return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 
 def with_parts(cloze: Cloze) -> Cloze:

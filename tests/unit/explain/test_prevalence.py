@@ -1,0 +1,54 @@
+import math
+
+import pytest
+import zoo
+from rulers import made, prompts
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.data.prompts import Prompt
+from levelhead.explain.prevalence import NAMING, prevalence
+from levelhead.models.load import load
+
+
+def naming():
+    """Prompts whose knowledge names the dominating group, or the other one."""
+    own = []
+    for one in prompts("The"):
+        words = ("woman", "man") if one.dominated == "female" else ("man", "woman")
+        if one.kind == "base":
+            own.append(one)
+            for kind, word in zip(NAMING, words, strict=True):
+                told = f"the {word} was a {one.occupation}."
+                own.append(Prompt(f"{one.id}/{kind}", *one[1:3], kind, "", told, one.base))
+    return tuple(own)
+
+
+def test_words_are_sorted_by_where_they_are_likelier_and_occupations_left_out():
+    lm = load(zoo.folder("bert", "BertForMaskedLM"), dtype="float64")
+    cloze = made("cloze", prompts=naming())
+    found = prevalence(lm, cloze, k=5)
+    kept = {one.occupation for one in found.cloze.prompts}
+    off = [one for one in naming() if one.occupation not in kept]
+    assert off
+    assert {one.occupation for one in off} | kept == {one.occupation for one in naming()}
+    mass = {}
+    for one in off:
+        if one.kind == "base":
+            continue
+        text = f"{one.knowledge}[SEP]{one.base}"
+        side = 0 if "woman" in one.knowledge else 1
+        for word, value in lm.fill_top([text], 5)[0]:
+            mass.setdefault(word, [0, 0])[side] += math.exp(value)
+    plain = {"she", "woman", "he", "man"}
+    first, second = found.cloze.words
+    added = {word for word in mass if word.isalpha()} - plain
+    assert added
+    assert set(first) - plain == {word for word in added if mass[word][0] > mass[word][1]}
+    assert set(second) - plain == {word for word in added if mass[word][0] <= mass[word][1]}
+    assert f"{len(added)} words were read off this model's own answers" in found.told
+
+
+def test_prompts_that_name_no_group_are_refused():
+    lm = load(zoo.folder("bert", "BertForMaskedLM"))
+    with pytest.raises(NotMeasurable, match="no knowledge that names a group"):
+        prevalence(lm, made("cloze", prompts=prompts("The")))
