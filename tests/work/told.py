@@ -12,7 +12,7 @@ from levelhead.measure.readouts import Readouts
 SHARES = {name: row["percent_female"] / 100 for name, row in table()["occupations"].items()}
 
 
-def asked(backgrounds=3):
+def asked(backgrounds=2):
     """Prompts of the 40 occupations, and the 2 x 2 x 2."""
     more = [one for one in factorial() if one.kind != "base"]
     found = [*counteracts(backgrounds=backgrounds), *more]

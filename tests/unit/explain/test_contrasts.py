@@ -6,7 +6,7 @@ from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expecte
 from levelhead.measure.aspects import Judge
 from levelhead.measure.margins import margin_of
 
-JUDGE = Judge(draws=299, permutations=99)
+JUDGE = Judge(draws=99, permutations=99)
 PLANTED = {
     "base": 1.0,
     "target_syntactic_similar": 1.8,

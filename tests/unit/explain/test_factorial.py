@@ -5,7 +5,7 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.explain.factorial import cells, factorial_effects
 from levelhead.measure.aspects import Judge
 
-JUDGE = Judge(draws=199, permutations=99)
+JUDGE = Judge(draws=99, permutations=99)
 
 
 def planted(one):

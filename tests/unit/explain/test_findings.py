@@ -7,7 +7,7 @@ from levelhead.explain.knowledge import COUNTERS
 from levelhead.measure.aspects import Judge
 from levelhead.measure.margins import margin_of
 
-JUDGE = Judge(draws=199, permutations=99)
+JUDGE = Judge(draws=99, permutations=99)
 AS_PAPER = {
     "target_syntactic_similar": 1.8,
     "target_semantic_similar": 1.6,

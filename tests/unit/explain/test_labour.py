@@ -8,7 +8,7 @@ from levelhead.data.prompts import Prompt
 from levelhead.explain.labour import labour
 from levelhead.measure.aspects import Judge
 
-JUDGE = Judge(draws=299, permutations=99)
+JUDGE = Judge(draws=99, permutations=99)
 
 
 def odds(one):
