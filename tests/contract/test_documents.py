@@ -29,13 +29,13 @@ def blocks(page):
     return [t for t in MarkdownIt().parse(page.read_text()) if t.type == "fence"]
 
 
-CODE = [
-    pytest.param(
-        token.info.strip(), token.content, id=f"{page.relative_to(ROOT)}:{token.map[0] + 1}"
-    )
-    for page in PAGES
-    for token in blocks(page)
-]
+FOUND = {
+    (token.info.strip(), token.content): f"{page.relative_to(ROOT)}:{token.map[0] + 1}"
+    for page in reversed(PAGES)
+    for token in reversed(blocks(page))
+}
+"""What stands on several pages is run once, under its first name."""
+CODE = [pytest.param(*block, id=name) for block, name in reversed(FOUND.items())]
 
 
 @pytest.mark.parametrize(("language", "code"), CODE)

@@ -299,9 +299,23 @@ def alarms(lm, name, relabellings, own=None, store=None):
     return found
 
 
+LONG = ("contrast:part=dev", "crows:bias=gender", "cloze_relative:backgrounds=1")
+"""The longest to read or to resample: less often, unless there is time."""
+
+
 @pytest.mark.parametrize("name", RULERS)
 def test_relabelled_data_raise_few_alarms(minibert, name):
-    assert alarms(minibert, name, 200) <= 18  # 9%: five expected, and three deviations of that
+    # Five in a hundred are expected, and three deviations of that allowed.
+    if name in LONG:
+        assert alarms(minibert, name, 60) <= 8
+    else:
+        assert alarms(minibert, name, 200) <= 18
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_relabelled_data_raise_few_alarms_in_200(minibert, name):
+    assert alarms(minibert, name, 200) <= 18
 
 
 def test_relabelled_samples_raise_few_alarms(stories):
@@ -330,7 +344,7 @@ def test_relabelled_twins_raise_few_alarms(name):
 def command(store, output, *more):
     return (
         *("measure", str(asset("models", "minibert-en")), "-m", "strength:part=dev"),
-        *("-m", "crows_margin:bias=gender", "--store", str(store), "--output", str(output)),
+        *("-m", "lpbs", "--store", str(store), "--output", str(output)),
         *("--draws", "199", "--permutations", "999", *more),
     )
 

@@ -22,7 +22,13 @@ MODELS = {
 SHAPES = {"minibert-en": (6, 12, 12), "stories15m": (6, 6, 6), "SmolLM2-135M": (30, 9, 3)}
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("SmolLM2-135M",)
+"""270 heads, masked one after the other."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in MODELS]
+)
 def test_the_doctor_finds_nothing(name):
     result = levelhead("doctor", MODELS[name]())
     assert result.returncode == 0, result.stdout + result.stderr

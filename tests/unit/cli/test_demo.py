@@ -3,11 +3,13 @@
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from levelhead.cli import app
 
 
+@pytest.mark.slow  # the README's first block runs it, too
 def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none():
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
