@@ -1,0 +1,55 @@
+import pytest
+
+from levelhead.core.errors import LevelheadError
+from levelhead.data.prompts import counteracts
+from levelhead.mitigate.prefixes import after, candidates, halves, otherwise, unrelated
+
+CUT = halves("winobias40", seed=0)
+NAMED = [one.occupation for one in CUT.train]
+
+
+def test_occupations_are_cut_in_two_within_their_side():
+    train, held = ({one.occupation for one in part} for part in CUT)
+    assert not train & held
+    assert len(train) == len(held) == 20
+    for part in CUT:
+        assert sum(one.dominated == "female" for one in part) == 10
+    assert halves("winobias40", seed=0) == CUT != halves("winobias40", seed=1)
+
+
+def test_a_prefix_names_training_occupations_only_and_counters_both_sides():
+    told = {
+        one.knowledge: one
+        for one in counteracts(backgrounds=1)
+        if one.kind == "target_counter_syntactic_similar"
+    }
+    for prefix in candidates("winobias40", NAMED, frames=("syntactic",), sizes=(2, 4), seed=3):
+        sentences = [f"{part}." for part in prefix.text.rstrip(".").split(". ")]
+        assert len(sentences) == prefix.sentences
+        own = [told[sentence] for sentence in sentences]
+        assert {one.occupation for one in own} <= set(NAMED)
+        sides = [one.dominated for one in own]
+        assert sides.count("female") == sides.count("male")
+        for one in own:  # each with the group that does not dominate it
+            assert ("woman" in one.knowledge) == (one.dominated == "male")
+
+
+def test_frames_sizes_and_draws_are_all_there():
+    found = candidates("winobias40", NAMED, sizes=(2, 4), each=3, seed=0)
+    assert len(found) == 3 * 2 * 3
+    assert len({one.name for one in found}) == len(found)
+    assert found == candidates("winobias40", NAMED, sizes=(2, 4), each=3, seed=0)
+
+
+@pytest.mark.parametrize(("sizes", "each"), [((3,), 1), ((), 1), ((2,), 0)])
+def test_uneven_prefixes_are_refused(sizes, each):
+    with pytest.raises(LevelheadError, match="give even sizes"):
+        candidates("winobias40", NAMED, sizes=sizes, each=each, seed=0)
+
+
+def test_prompts_behind_a_prefix_and_in_other_words():
+    prefix = unrelated(2)
+    one = after(prefix, CUT.held)[0]
+    assert one.knowledge == "The dog is in a chair. The cup is on a shelf."
+    assert (one.kind, one.base) == (prefix.name, CUT.held[0].base)
+    assert "has just found a job as" in otherwise(CUT.held)[0].base

@@ -1,0 +1,73 @@
+"""The choice and the report, on the real model that has a margin: see tests/real/test_knowledge.py.
+
+Here what is decided of numbers.
+"""
+
+import pytest
+import torch
+from told import answers, side
+
+from levelhead.core.results import Estimate, Interval
+from levelhead.measure.aspects import Judge
+from levelhead.mitigate.prefixes import Prefix
+from levelhead.mitigate.prompt import Candidate, _best, _gain, _why, plain_sentences
+
+JUDGE = Judge(draws=99, permutations=99)
+
+
+def estimate(value, low, high):
+    ends = Interval(low=low, high=high, level=0.95, method="made up")
+    return Estimate(name="", value=value, interval=ends, n=20)
+
+
+def candidate(name, margin, damage, viable):
+    own = estimate(margin, margin - 1, margin + 1)
+    return Candidate(name=name, text="", margin=own, damage=damage, viable=viable)
+
+
+def test_the_nearest_to_parity_that_is_cheap_enough_is_chosen():
+    rows = [
+        candidate("far", 0.9, 0.0, True),
+        candidate("beyond", -0.2, 0.05, True),
+        candidate("near", 0.1, 0.5, False),
+    ]
+    assert _best(rows).name == "beyond"
+    assert _best([rows[2], candidate("dear", 0.0, 0.9, False)]).name == "near"  # the cheapest
+
+
+@pytest.mark.parametrize(("left", "gain"), [(0.4, 0.6), (-0.4, 0.6), (-1.5, -0.5)])
+def test_a_gain_is_towards_parity_whichever_side_it_ends_on(left, gain):
+    own = answers(lambda one: side(one) * (1.0 if one.kind == "base" else left))
+    found = _gain(own, Prefix("unrelated", "", 1), JUDGE, "gain")
+    assert found.value == pytest.approx(gain, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("base", "gain", "viable", "why"),
+    [
+        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), True, ""),
+        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), False, "every candidate takes more than 0.1"),
+        ((0.2, -0.1, 0.5), (0.1, 0.01, 0.2), True, "nothing to gain"),
+        ((1, 0.5, 1.5), (0.3, -0.1, 0.7), True, "holds no effect"),
+        ((1, 0.5, 1.5), (-0.3, -0.6, -0.1), True, "holds no effect"),
+    ],
+)
+def test_what_is_not_told_from_no_effect_is_not_recommended(base, gain, viable, why):
+    found = _why(estimate(*base), estimate(*gain), candidate("one", 0.1, 0.0, viable), 0.1)
+    assert (why in found) if why else not found
+
+
+def test_plain_sentences_speak_of_no_person():
+    from levelhead.data.published import any_lexicon
+    from levelhead.data.words import tokens
+
+    words = {
+        word.lower()
+        for term in any_lexicon("gender-en").terms
+        for group in ("female", "male")
+        if (word := term.word(group))
+    }
+    said = {token.text.lower() for one in plain_sentences() for token in tokens(one)}
+    assert len(plain_sentences()) == 24
+    assert not words & said
+    assert torch.tensor([len(one.split()) for one in plain_sentences()]).min() >= 6
