@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from levelhead.data.paired import swapped_pairs as swapped_pairs
     from levelhead.explain.counterstereotype import CounterStereotype as CounterStereotype
     from levelhead.explain.counterstereotype import counterstereotype as counterstereotype
+    from levelhead.explain.knowledge import Knowledge as Knowledge
+    from levelhead.explain.knowledge import knowledge as knowledge
     from levelhead.explain.sources import pairs_from as pairs_from
     from levelhead.locate import locate as locate
     from levelhead.locate.headmap import HeadMap as HeadMap
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     from levelhead.mitigate.levels import project as project
     from levelhead.mitigate.levels import subspaces as subspaces
     from levelhead.mitigate.own_task import own_task as own_task
+    from levelhead.mitigate.prompt import PromptChoice as PromptChoice
+    from levelhead.mitigate.prompt import prompt as prompt
     from levelhead.mitigate.removed import removed as removed
     from levelhead.mitigate.ruler import gain_by as gain_by
     from levelhead.mitigate.settings import Setting as Setting
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
     from levelhead.models.finetune import finetune as finetune
     from levelhead.models.lm import LM as LM
     from levelhead.models.load import load as load
+    from levelhead.models.remote import Remote as Remote
     from levelhead.models.sites import Site as Site
     from levelhead.models.tokens import TooLong as TooLong
     from levelhead.models.tokens import UnknownWord as UnknownWord
@@ -115,6 +120,11 @@ _HOME = {
     "HeadMap": "levelhead.locate.headmap",
     "counterstereotype": "levelhead.explain.counterstereotype",
     "CounterStereotype": "levelhead.explain.counterstereotype",
+    "knowledge": "levelhead.explain.knowledge",
+    "Knowledge": "levelhead.explain.knowledge",
+    "prompt": "levelhead.mitigate.prompt",
+    "PromptChoice": "levelhead.mitigate.prompt",
+    "Remote": "levelhead.models.remote",
     "Agreement": "levelhead.measure.agreement",
     "agreement": "levelhead.measure.agreement",
     "Coal": "levelhead.measure.coal",
@@ -195,6 +205,7 @@ __all__ = [
     "HeadScale",
     "Interval",
     "Judge",
+    "Knowledge",
     "LevelheadError",
     "Lpbs",
     "Measurement",
@@ -206,9 +217,11 @@ __all__ = [
     "PValue",
     "Perplexity",
     "Projection",
+    "PromptChoice",
     "PronounAgreement",
     "Provenance",
     "PseudoPerplexity",
+    "Remote",
     "Seat",
     "Setting",
     "Site",
@@ -233,6 +246,7 @@ __all__ = [
     "held_out",
     "held_out_texts",
     "inlp",
+    "knowledge",
     "leace",
     "lexicon",
     "load",
@@ -246,6 +260,7 @@ __all__ = [
     "pairs_from",
     "placebo_pairs",
     "project",
+    "prompt",
     "removed",
     "save_edits",
     "scale",

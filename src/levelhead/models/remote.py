@@ -1,0 +1,222 @@
+"""A model behind HTTP: an OpenAI-compatible completions endpoint that tells log-probabilities.
+
+Two verbs can be had of it, `fill` and `log_prob`; nothing inside it can be read or edited, and
+whatever else is asked is refused. Nothing is guessed: a token that the server does not report has
+no probability, not a small one.
+
+The server must also tell how it cuts texts into tokens (`/tokenize`), as llama.cpp's does.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, final
+from urllib.parse import urlsplit
+
+import torch
+
+from levelhead.core.canonical import content_hash
+from levelhead.core.errors import LevelheadError
+from levelhead.core.frozen import Frozen
+from levelhead.models.lm import Scores
+from levelhead.models.tokens import MASK, NotReadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from levelhead.models.edits import Edit
+
+FEW = 1000
+"""How many of the likeliest tokens are asked for at first; more cost megabytes a question."""
+ALL = 1 << 20
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+class NotOverHttp(LevelheadError):
+    """A verb that needs the model itself."""
+
+
+@final
+@dataclass(frozen=True)
+class Remote:
+    """A causal model that a server runs."""
+
+    url: str
+    """Of the server, such as http://127.0.0.1:8080: completions lie at /v1/completions."""
+    model: str = ""
+    """Which model, where a server has several."""
+    key: str | None = None
+    """Sent as a bearer token, never stored or shown."""
+    timeout: float = 120.0
+
+    edits: tuple[Edit, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise LevelheadError(
+                f"{self.url!r} is no address of a server",
+                mend="give one such as http://127.0.0.1:8080",
+            )
+        if self.key and parts.scheme == "http" and parts.hostname not in LOCAL:
+            raise LevelheadError(
+                "a key would be sent unencrypted", mend="use https, or a server on this machine"
+            )
+        if self.edits:
+            raise NotOverHttp(
+                "a model behind HTTP cannot be edited", mend="load its weights with `load`"
+            )
+
+    def __repr__(self) -> str:
+        return f"Remote({self.url!r}, {self.model!r})"
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """What it can answer."""
+        return frozenset({"causal"})
+
+    @property
+    def is_causal(self) -> bool:
+        """It goes on from what stands before."""
+        return True
+
+    @cached_property
+    def told(self) -> Frozen:
+        """What the server says of itself: its model's name, its build."""
+        answer = self._completed([self._cut("The")], 1)
+        return Frozen({name: str(answer.get(name, "")) for name in ("model", "system_fingerprint")})
+
+    @property
+    def settings(self) -> Frozen:
+        """For provenance: the server's own word is all there is."""
+        return Frozen({"server": self.url, **self.told})
+
+    @property
+    def content_hash(self) -> str:
+        """Of what the server says of itself; it may change its weights without a word."""
+        return content_hash({"server": self.url, "model": self.model, "told": dict(self.told)})
+
+    def fill(self, texts: Sequence[str], words: Sequence[str]) -> torch.Tensor:
+        """`[texts, words]` log-probabilities of words at the end of texts, at their [MASK]."""
+        if isinstance(texts, str) or isinstance(words, str) or not words:
+            raise LevelheadError("no list of texts and words", mend="give both in lists")
+        return torch.tensor([self._filled(str(text), words) for text in texts])
+
+    def log_prob(self, texts: Sequence[str]) -> Scores:
+        """Log-probability of each text, all tokens but the first, and of how many it is the sum."""
+        values, counts = [], []
+        for text in texts:
+            ids = self._cut(str(text))
+            if len(ids) < 2:
+                raise NotReadable(
+                    f"{text!r:.40} has one token, which nothing stands before",
+                    mend="give longer texts",
+                )
+            asked = [(tuple(ids[:i]), ids[i]) for i in range(1, len(ids))]
+            values.append(sum(self._next(before, (token,))[token] for before, token in asked))
+            counts.append(len(asked))
+        return Scores(torch.tensor(values), torch.tensor(counts))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotOverHttp(
+            f"{name} cannot be had of a model behind HTTP, only fill and log_prob",
+            mend="load its weights with `load` to read inside it or to edit it",
+        )
+
+    # -- words
+
+    def _filled(self, text: str, words: Sequence[str]) -> list[float]:
+        before, mark, after = text.partition(MASK)
+        if not mark or after.strip(" .") or not before.strip():
+            raise NotReadable(
+                f"{text!r:.60} does not end in its one {MASK}",
+                mend="a causal model goes on from what stands before: put the blank at the end",
+            )
+        stem = tuple(self._cut(before.rstrip()))
+        pieces = [self._of_word(before, word, stem) for word in words]
+        wanted: dict[tuple[int, ...], set[int]] = {}
+        for own in pieces:
+            for i, token in enumerate(own):
+                wanted.setdefault((*stem, *own[:i]), set()).add(token)
+        found = {row: self._next(row, tuple(sorted(tokens))) for row, tokens in wanted.items()}
+        return [
+            sum(found[(*stem, *own[:i])][token] for i, token in enumerate(own)) for own in pieces
+        ]
+
+    def _of_word(self, before: str, word: str, stem: tuple[int, ...]) -> tuple[int, ...]:
+        ids = tuple(self._cut(before + word))
+        if ids[: len(stem)] != stem or len(ids) == len(stem):
+            raise NotReadable(
+                f"{word!r} is not cut off from {before!r:.40} by the server's tokenizer",
+                mend="leave the text out and count it as dropped",
+            )
+        return ids[len(stem) :]
+
+    # -- the server
+
+    def _next(self, before: tuple[int, ...], wanted: tuple[int, ...]) -> dict[int, float]:
+        """Log-probabilities of some next tokens, each as the server reports it."""
+        for count in (FEW, ALL):
+            (own,) = self._best([list(before)], count)
+            if all(token in own for token in wanted):
+                return {token: own[token] for token in wanted}
+        raise NotReadable(
+            f"the server reports {len(own)} next tokens, and not the one that is asked about",
+            mend="use a server that tells all of them (llama.cpp does)",
+        )
+
+    def _best(self, prompts: list[list[int]], count: int) -> Iterator[dict[int, float]]:
+        answer = self._completed(prompts, count)
+        try:
+            for choice in answer["choices"]:
+                (first,) = choice["logprobs"]["content"]
+                yield {int(one["id"]): float(one["logprob"]) for one in first["top_logprobs"]}
+        except (KeyError, TypeError, ValueError):
+            raise LevelheadError(
+                f"{self.url} tells no log-probabilities by token",
+                mend="use a server that answers `logprobs` with ids, such as llama.cpp's",
+            ) from None
+
+    def _completed(self, prompts: Sequence[Sequence[int]], count: int) -> dict[str, Any]:
+        body = {"prompt": list(prompts), "max_tokens": 1, "temperature": 0, "logprobs": count}
+        return self._post("/v1/completions", body | ({"model": self.model} if self.model else {}))
+
+    def _cut(self, text: str) -> list[int]:
+        """A text's tokens, with what the server puts before every text."""
+        answer = self._post("/tokenize", {"content": text, "add_special": True})
+        tokens = answer.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens):
+            raise LevelheadError(
+                f"{self.url} does not tell how it cuts texts into tokens",
+                mend="use a server with /tokenize, such as llama.cpp's",
+            )
+        return tokens
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        head = {"Content-Type": "application/json"}
+        if self.key:
+            head["Authorization"] = f"Bearer {self.key}"
+        request = urllib.request.Request(  # noqa: S310  # http or https: checked above
+            self.url.rstrip("/").removesuffix("/v1") + path, json.dumps(body).encode(), head
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            told = error.read(300).decode(errors="replace")
+            raise LevelheadError(
+                f"{self.url}{path} answers {error.code}: {told}", mend="look at the server's log"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise LevelheadError(
+                f"{self.url} cannot be asked: {error}", mend="check that the server runs there"
+            ) from None
+        if not isinstance(found, dict):
+            raise LevelheadError(f"{self.url}{path} answers no object", mend="check the address")
+        return found

@@ -1,0 +1,112 @@
+"""A model behind HTTP, beside the same engine called directly and beside transformers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from assets import smollm2
+from scipy import stats
+
+from levelhead.core.errors import LevelheadError
+from levelhead.data.prompts import counteracts
+from levelhead.measure.wording import wording
+from levelhead.models.load import load
+from levelhead.models.remote import NotOverHttp, Remote
+from levelhead.models.tokens import NotReadable
+
+SERVE = Path(__file__).parents[1] / "work" / "serve.py"
+WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))
+TEXT = "The person who works as a nurse is a [MASK]"
+
+
+@pytest.fixture(scope="module")
+def served():
+    with subprocess.Popen(
+        [sys.executable, str(SERVE), str(smollm2())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), address
+
+        def directly(body):
+            process.stdin.write(json.dumps(body) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield Remote(address), directly
+        process.stdin.close()
+        process.wait(30)
+
+
+def test_words_are_those_of_the_same_engine_called_directly(served):
+    remote, directly = served
+    found = remote.fill([TEXT], ["woman", "man", "schoolgirl"])[0].tolist()
+    stem = remote._cut(TEXT.removesuffix(" [MASK]"))
+    for word, value in zip(["woman", "man", "schoolgirl"], found, strict=True):
+        ids, total = remote._cut(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
+        for i, token in enumerate(ids):
+            answer = directly({"prompt": [[*stem, *ids[:i]]], "max_tokens": 1, "logprobs": 60000})
+            choice = answer[0] if isinstance(answer, list) else answer["choices"][0]
+            (first,) = choice["logprobs"]["content"]
+            total += next(one["logprob"] for one in first["top_logprobs"] if one["id"] == token)
+        assert value == pytest.approx(total, abs=1e-3)
+    assert len(remote._cut("a schoolgirl")) > 2  # of several tokens
+
+
+def test_a_text_s_log_probability_is_the_sum_of_its_tokens(served):
+    remote, _ = served
+    value, count = remote.log_prob(["The nurse is here"])
+    ids = remote._cut("The nurse is here")
+    parts = [remote._next(tuple(ids[:i]), (ids[i],))[ids[i]] for i in range(1, len(ids))]
+    assert float(value[0]) == pytest.approx(sum(parts), abs=1e-3)
+    assert int(count[0]) == len(parts)
+
+
+def test_margins_rank_as_those_of_the_dequantised_weights(served):
+    remote, _ = served
+    lm = load(smollm2())
+    way = wording(lm, "natural", "native")
+    texts = [way.put(one) for one in counteracts(backgrounds=1) if one.kind == "base"]
+    words = [*WORDS[0], *WORDS[1]]
+    here, there = lm.fill(texts, words).double(), remote.fill(texts, words).double()
+    first = len(WORDS[0])
+    margins = [
+        found[:, :first].logsumexp(1) - found[:, first:].logsumexp(1) for found in (here, there)
+    ]
+    rho = stats.spearmanr(*margins).statistic
+    largest = float((margins[0] - margins[1]).abs().max())
+    assert rho >= 0.95, f"rank correlation {rho:.3f}, largest difference {largest:.3f}"
+    assert largest < 1.0
+    assert torch.isfinite(there).all()
+
+
+def test_whatever_needs_the_model_itself_is_refused(served):
+    remote, _ = served
+    for verb in ("embed", "edited", "run", "fill_top", "anatomy", "tokens", "save_pretrained"):
+        with pytest.raises(NotOverHttp, match=f"{verb} cannot be had of a model behind HTTP"):
+            getattr(remote, verb)
+    assert remote.heads == {"causal"}
+    assert "SmolLM2" in remote.told["model"]
+    assert remote.content_hash != Remote(remote.url, "other").content_hash
+    with pytest.raises(NotReadable, match="does not end in its one"):
+        remote.fill(["The [MASK] works as a nurse."], ["man"])
+
+
+def test_servers_that_cannot_be_asked_are_told():
+    for url, why in (
+        ("ftp://127.0.0.1", "is no address of a server"),
+        ("http://127.0.0.1:9", "cannot be asked"),
+    ):
+        with pytest.raises(LevelheadError, match=why):
+            Remote(url, timeout=5).fill([TEXT], ["man"])
+    with pytest.raises(LevelheadError, match="sent unencrypted"):
+        Remote("http://example.org", key="secret")
+    assert "secret" not in repr(Remote("https://example.org", key="secret"))
+    with pytest.raises(NotOverHttp, match="cannot be edited"):
+        Remote("http://127.0.0.1:9", edits=("any",))
