@@ -65,11 +65,6 @@ def wording(lm: LM, form: Form, separator: Separator) -> Wording:
     causal, tokenizer = bool(lm.anatomy.cls.causal), lm.tokens.tokenizer
     if form == "auto":
         form = "natural" if causal else "blank"
-    if causal and form == "blank":
-        raise NotMeasurable(
-            "a causal model cannot fill a blank inside a sentence",
-            mend="put the prompts as 'natural', 'paper' or 'chat'",
-        )
     if form == "chat" and not tokenizer.chat_template:
         raise NotMeasurable(
             f"{lm.identity.name} has no chat template", mend="put the prompts as 'natural'"

@@ -38,6 +38,7 @@ def test_a_causal_model_is_asked_as_in_the_paper_or_naturally():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     own = wording(lm, "auto", "native")
     assert own.put(TOLD) == "the house is here. The person who works as a nurse is a [MASK]"
+    assert wording(lm, "blank", "native").put(TOLD) == f"{TOLD.knowledge} {TOLD.base}"  # as it is
     paper = wording(lm, "paper", "as_paper").put(TOLD)
     assert paper == "<s>the house is here. The target works as a nurse. The target is [MASK]"
 
@@ -57,7 +58,6 @@ def test_a_chat_model_is_asked_in_its_template_and_its_answer_begun():
 @pytest.mark.parametrize(
     ("form", "told", "why"),
     [
-        ("blank", TOLD, "cannot fill a blank inside"),
         ("chat", TOLD, "has no chat template"),
         ("natural", TOLD._replace(base="a [MASK] works."), "does not begin with 'The"),
     ],

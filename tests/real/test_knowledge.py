@@ -1,0 +1,125 @@
+"""The battery on real weights: exact, calibrated, and right where the truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from assets import asset, smollm2
+
+from levelhead.calibrate.organisms import organism
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.data.prompts import counteracts
+from levelhead.explain.contrasts import EXPECTED
+from levelhead.explain.knowledge import knowledge
+from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.battery import BEST, Answers, Battery
+from levelhead.measure.cloze import Cloze
+from levelhead.measure.margins import changed, margin_of
+from levelhead.mitigate.prompt import prompt
+from levelhead.models.load import load
+
+WORDS = (("woman", "girl", "schoolgirl"), ("man", "boy", "gentleman"))
+FEW = Cloze(backgrounds=1, words=WORDS)
+
+
+def some(which=("nurse", "carpenter", "teacher", "guard")):
+    return tuple(one for one in counteracts(backgrounds=1) if one.occupation in which)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("auto", "minibert-en"), ("auto", "stories15m"), ("paper", "stories15m"),
+     ("auto", "SmolLM2"), ("chat", "SmolLM2")],
+)  # fmt: skip
+def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
+    folder = smollm2() if name == "SmolLM2" else asset("models", name)
+    lm = load(folder, dtype="float64")
+    battery = Battery(replace(FEW, prompts=some(), backgrounds=None, form=form))
+    found = battery.read(lm)
+    words = battery.asked(lm).settings["words"]
+    for i, item in list(enumerate(found.items))[::5]:
+        text = item.asks[0][0]
+        for j, word in enumerate(words):
+            single = float(lm.fill([text], [word])[0, 0])
+            assert float(found.readouts.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
+        ranked = [value for _, value in lm.fill_top([text], BEST)[0]]
+        assert found._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What minibert says to the prompts of all 40 occupations, five backgrounds each."""
+    lm = load(asset("models", "minibert-en"))
+    return Battery(replace(FEW, backgrounds=5)).read(lm)
+
+
+def relabelled(answers, rng):
+    """The same answers with kinds (and backgrounds) dealt anew within every occupation."""
+    order = np.arange(len(answers.items))
+    for name in answers.base:
+        own = np.array([i for i, item in enumerate(answers.items) if item.units[0] == name])
+        order[own] = rng.permutation(own)
+    values = answers.readouts.values[torch.from_numpy(order)]
+    return Answers(replace(answers.readouts, values=values))
+
+
+def any_contrast(answers, seed):
+    """Whether a kind is called different from the base after correction."""
+    judge = Judge(seed=seed, draws=199)
+    dealt = relabelled(answers, np.random.default_rng(seed))
+    found = corrected([changed(dealt, kind, judge) for kind in EXPECTED])
+    return min(one.p.adjusted for one in found) <= 0.05
+
+
+def test_kinds_dealt_anew_are_seldom_significant(said):
+    hits = sum(any_contrast(said, seed) for seed in range(25))
+    assert proportion_interval(hits, 25).low < 0.07, f"{hits} of 25"
+
+
+@pytest.mark.slow
+def test_kinds_dealt_anew_are_seldom_significant_in_500(said):
+    hits = sum(any_contrast(said, seed) for seed in range(500))
+    assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"
+
+
+@pytest.mark.parametrize(("rho", "found"), [(1.0, True), (0.0, False)])
+def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found):
+    one = organism("bert", rho)
+    lm = one.lm()
+    answers = Battery(one.rulers().cloze(lm)).read(lm)
+    margin = margin_of(answers, "base", Judge(draws=199))
+    assert (0 not in margin.interval) == found, str(margin)
+
+
+def test_the_whole_of_it_on_minibert():
+    lm = load(asset("models", "minibert-en"))
+    result = knowledge(lm, FEW, judge=Judge(draws=99))
+    assert {one.kind for one in result.contrasts} == set(EXPECTED)
+    assert result.base.interval.low > 0
+    assert result.contrast("target_counter_syntactic_similar").verdict == "overturned"
+    assert result.factorial is not None
+    assert result.labour is not None
+    assert not result.dropped
+    assert type(result).from_json(result.to_json()) == result
+
+
+def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other():
+    lm = load(asset("models", "minibert-en"))
+    found = prompt(lm, cloze=replace(FEW, backgrounds=None), each=1, judge=Judge(draws=99))
+    assert found.train == found.held == 20
+    assert len(found.candidates) == 6
+    assert found.recommended == (
+        found.gain.interval.low > 0
+        and 0 not in found.base.interval
+        and any(one.viable for one in found.candidates)
+    )
+    assert found.sampled is None  # a masked model writes nothing
+    assert type(found).from_json(found.to_json()) == found
+
+
+def test_a_masked_model_has_no_chat():
+    lm = load(asset("models", "minibert-en"))
+    with pytest.raises(NotMeasurable, match="has no chat template"):
+        knowledge(lm, replace(FEW, form="chat"))

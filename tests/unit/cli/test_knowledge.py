@@ -1,0 +1,73 @@
+"""`levelhead explain knowledge` and `levelhead mitigate prompt`, by real weights."""
+
+import json
+
+import pytest
+from assets import asset
+from typer.testing import CliRunner
+
+from levelhead.cli import app
+from levelhead.explain.knowledge import Knowledge
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(one) for one in args])
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("knowledge")
+    output, picture = folder / "found.json", folder / "found.svg"
+    result = run(
+        *("explain", "knowledge", asset("models", "minibert-en"), "--backgrounds", "1"),
+        *("--kinds", "pronoun", "--draws", "99", "-o", output, "--chart", picture),
+    )
+    assert result.exit_code == 0, result.output
+    return result.stdout, output, picture
+
+
+def test_tables_file_and_picture(told):
+    shown, output, picture = told
+    for title in ("without knowledge", "change of the margin by knowledge", "what the paper says"):
+        assert title in shown
+    assert "what a counterexample owes to" in shown
+    found = Knowledge.from_json(output.read_bytes())
+    assert f"{found.n} prompts of 40 occupations, 0 dropped" in shown
+    drawn = picture.read_text()
+    assert drawn.startswith("<svg")
+    assert "target counter syntactic similar" in drawn
+
+
+def test_every_contrast_is_a_row_with_its_verdict(told):
+    shown, output, _ = told
+    for one in Knowledge.from_json(output.read_bytes()).contrasts:
+        assert f"{one.kind}: {one.verdict}" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("--prompts", "table9"), "no set of prompts named 'table9'"),
+        (("--form", "sung"), "no form named 'sung'"),
+        (("--separator", "comma"), "no separator named 'comma'"),
+        (("--verbalizer", "oracle"), "no verbalizer named 'oracle'"),
+        (("--form", "chat"), "has no chat template"),
+    ],
+)
+def test_what_is_refused(args, why):
+    result = run("explain", "knowledge", asset("models", "minibert-en"), *args)
+    assert result.exit_code != 0
+    assert why in f"{result.output} {result.exception}"
+
+
+def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tmp_path):
+    output = tmp_path / "prompt.json"
+    result = run(
+        *("mitigate", "prompt", asset("models", "stories15m"), "--each", "1", "--sizes", "2"),
+        *("--draws", "99", "--samples", "0", "-o", output),
+    )
+    found = json.loads(output.read_text())
+    assert result.exit_code == (0 if found["recommended"] else 2)
+    assert found["prefix"] in result.stdout
+    assert "plain sentences, log-probability a token" in result.stdout
+    assert found["why"] in result.stdout
