@@ -204,7 +204,7 @@ def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
 def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
     both = answers.top(k)
     first, second = (
-        _or_none(answers, f"top {k}, {group}", kind, both[:, i], judge)
+        _mass(answers, f"top {k}, {group}", kind, both[:, i], judge)
         for i, group in enumerate(answers.groups)
     )
     where = answers.where(kind)
@@ -221,10 +221,12 @@ def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
     return Top(k=k, first=first, second=second, margin=margin, words=words, ratio=ratio)
 
 
-def _or_none(
-    answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge
-) -> Estimate:
-    """The mean of probabilities; where all are equal (no group word is among them) it has none."""
+def _mass(answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge) -> Estimate:
+    """The mean probability of a group's words among the likeliest.
+
+    Where there are none at all, no resample differs: then it lies below the largest share of
+    prompts that could have had one.
+    """
     own = values[answers.where(kind)]
     try:
         return mean_of(answers, name, kind, values, judge, "probability")

@@ -108,10 +108,9 @@ def knowledge(
     if verbalizer == "prevalence":
         cloze, told = prevalence(lm, cloze)
         notes = (told,)
-    answers = Battery(with_parts(cloze) if parts else cloze).read(
-        lm, store=store, threads=threads, on_event=on_event
-    )
-    found = explained(lm, cloze, answers, judge=judge, threads=threads)
+    asked = with_parts(cloze) if parts else cloze
+    answers = Battery(asked).read(lm, store=store, threads=threads, on_event=on_event)
+    found = explained(lm, asked, answers, judge=judge, threads=threads)
     return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 

@@ -45,13 +45,11 @@ def known(found: Knowledge) -> ChartType:
         alt.vconcat(forest, bars, spacing=36),
         f"What knowledge before a prompt does: {model_name(found.provenance)}",
         [
-            f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped; "
-            f"margin: log-odds of {first} over {second} words, occupations of one side less those "
-            "of the other, halved",
-            "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth of the "
-            "base margin; lines: intervals over occupations (and backgrounds)",
-            "below, as the paper draws it: probability of either group's words among the k "
-            "likeliest tokens",
+            f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped",
+            f"margin: log-odds of {first} over {second} words, between occupations of the two sides",
+            "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth of base",
+            "lines: intervals over occupations, and backgrounds where there are any",
+            "bars, as the paper's: probability of either group's words among the likeliest tokens",
         ],
         width=760,
     )
