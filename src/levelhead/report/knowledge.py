@@ -46,8 +46,8 @@ def known(found: Knowledge) -> ChartType:
         f"What knowledge before a prompt does: {model_name(found.provenance)}",
         [
             f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped",
-            f"margin: log-odds of {first} over {second} words, between occupations of the two sides",
-            "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth of base",
+            f"margin: log-odds of {first} over {second} words, between occupations of two sides",
+            "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth",
             "lines: intervals over occupations, and backgrounds where there are any",
             "bars, as the paper's: probability of either group's words among the likeliest tokens",
         ],
