@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.options import Json, Level, Output
+
 if TYPE_CHECKING:
     from levelhead.measure.agreement import Agreement
 
@@ -22,11 +24,9 @@ def correlate(
     column: Annotated[
         list[str] | None, typer.Option(help="A column of the table; by default all of numbers.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    level: Level = 0.95,
+    output: Output = None,
+    json: Json = False,
 ) -> None:
     """Rank correlations between measures, over models or edits, with intervals and n.
 

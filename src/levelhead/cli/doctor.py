@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import Annotated
 
 import typer
 
 from levelhead.cli.exits import ERROR, ExitWith
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
 
 MARKS = {True: "\u2713", False: "\u2717", None: "\u2013"}
 PLAIN = {True: "ok", False: "FAILS", None: "-"}
@@ -30,7 +29,7 @@ def doctor(
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
 ) -> None:
     """Check a model: masks act, gradients are right, edits bake, nothing is left behind.
 

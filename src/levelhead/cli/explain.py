@@ -10,8 +10,9 @@ import typer
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.knowledge import knowledge
 from levelhead.cli.measure import cells
-from levelhead.cli.options import AllowPickle, Device, Dtype
+from levelhead.cli.options import AllowPickle, BatchSize, Device, Draws, Dtype, Json, Level, Output
 from levelhead.cli.progress import steps
+from levelhead.cli.told import told
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,18 +65,16 @@ def counterstereotype(
         typer.Option(help="A lexicon whose words of one group stand for each other, or none."),
     ] = "gender-en",
     seed: Annotated[int, typer.Option(help="Of the draw, resamples and permutations.")] = 0,
-    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
+    draws: Draws = 1999,
     permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
+    level: Level = 0.95,
+    output: Output = None,
     chart: Annotated[
         str | None, typer.Option(help="Draw it (Figure 4): a .svg, .png or .html file.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
@@ -84,7 +83,6 @@ def counterstereotype(
 
     Yang et al. 2025, section 5.2. Exit 2 if the map's sign is undetermined: it then has neither.
     """
-    from levelhead.core.files import write_atomic
     from levelhead.data.published import any_lexicon
     from levelhead.explain.counterstereotype import counterstereotype as compare
     from levelhead.explain.sources import pairs_from, templated
@@ -117,18 +115,7 @@ def counterstereotype(
             judge=judge,
             progress=lambda done, total: tell("texts", done, total),
         )
-    text = result.to_json() + "\n"
-    if output is not None:
-        write_atomic(output, text.encode())
-    if chart is not None:
-        from levelhead.report.charts import chart as drawn
-        from levelhead.report.charts import save
-
-        save(drawn(result), chart)
-    if json:
-        typer.echo(text, nl=False)
-    else:
-        _show(result, details=details)
+    told(result, lambda: _show(result, details=details), output=output, json=json, chart=chart)
 
 
 def head_map(path: str) -> HeadMap:

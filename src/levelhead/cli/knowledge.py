@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.measure import cells
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Draws,
+    Dtype,
+    Json,
+    Level,
+    Model,
+    Output,
+    Revision,
+)
 from levelhead.cli.progress import progress
+from levelhead.cli.told import told
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,18 +58,16 @@ def knowledge(
     parts: Annotated[bool, typer.Option(help="Ask the 2 x 2 x 2 counterexamples as well.")] = True,
     edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
     seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
-    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
+    draws: Draws = 1999,
+    level: Level = 0.95,
+    output: Output = None,
     chart: Annotated[str | None, typer.Option(help="Draw it: a .svg, .png or .html file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Json = False,
     store: Annotated[
         str | None, typer.Option(help="A folder that keeps what the model said.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Of torch.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -67,7 +77,6 @@ def knowledge(
 
     Zhang 2023: a base and nine kinds of knowledge, each with interval, corrected p and verdict.
     """
-    from levelhead.core.files import write_atomic
     from levelhead.explain.knowledge import knowledge as explained
     from levelhead.measure.aspects import Judge
     from levelhead.measure.cloze import Cloze
@@ -103,18 +112,7 @@ def knowledge(
             threads=threads,
             on_event=on_event,
         )
-    text = found.to_json() + "\n"
-    if output is not None:
-        write_atomic(output, text.encode())
-    if chart is not None:
-        from levelhead.report.charts import chart as drawn
-        from levelhead.report.charts import save
-
-        save(drawn(found), chart)
-    if json:
-        typer.echo(text, nl=False)
-    else:
-        _show(found)
+    told(found, lambda: _show(found), output=output, json=json, chart=chart)
 
 
 def _show(found: Knowledge) -> None:

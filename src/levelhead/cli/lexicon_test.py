@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Dtype,
+    Json,
+    Level,
+    Model,
+    Output,
+    Revision,
+)
 from levelhead.cli.progress import steps
+from levelhead.cli.told import told
 
 if TYPE_CHECKING:
     from levelhead.explain.lexicon_test import LexiconTest
@@ -30,12 +41,10 @@ def lexicon_test(
         str, typer.Option(help="What the targets are: any, thing, bare, adjective.")
     ] = "any",
     frames: Annotated[int, typer.Option(help="How many frames each is put into, 1 to 4.")] = 2,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    level: Level = 0.95,
+    output: Output = None,
+    json: Json = False,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -43,7 +52,6 @@ def lexicon_test(
 ) -> None:
     """Try every pair and every target of a word list on a model; list those that do nothing."""
     from levelhead.cli.explain import head_map, signs
-    from levelhead.core.files import write_atomic
     from levelhead.data.published import any_lexicon
     from levelhead.explain.lexicon_test import lexicon_test as tried
     from levelhead.measure.aspects import Judge
@@ -75,13 +83,7 @@ def lexicon_test(
             judge=Judge(level=level),
             progress=lambda done, total: tell("texts", done, total),
         )
-    text = found.to_json() + "\n"
-    if output is not None:
-        write_atomic(output, text.encode())
-    if json:
-        typer.echo(text, nl=False)
-    else:
-        _show(found)
+    told(found, lambda: _show(found), output=output, json=json)
 
 
 def _show(found: LexiconTest) -> None:

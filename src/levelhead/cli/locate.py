@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Draws,
+    Dtype,
+    Json,
+    Level,
+    Model,
+    Revision,
+)
 from levelhead.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -47,18 +57,18 @@ def locate(
     clip_negative: Annotated[
         bool, typer.Option("--clip-negative", help="Draw negative heads white, as the paper does.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
     seed: Annotated[int, typer.Option(help="Of halves and resamples.")] = 0,
-    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
+    draws: Draws = 1999,
     permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    level: Level = 0.95,
     store: Annotated[
         str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
     edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Draws,
+    Dtype,
+    Json,
+    Level,
+    Model,
+    Output,
+    Revision,
+)
 from levelhead.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -47,10 +58,8 @@ def measure(
         str | None,
         typer.Option(help="Another model, paired item by item; `base`: this one without the edit."),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    output: Output = None,
+    json: Json = False,
     details: Annotated[
         bool, typer.Option("--details", help="Show what stands beside each number.")
     ] = False,
@@ -63,14 +72,14 @@ def measure(
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List the measures and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Of resamples and permutations.")] = 0,
-    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
+    draws: Draws = 1999,
     permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    level: Level = 0.95,
     store: Annotated[
         str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     bos: Annotated[
         str, typer.Option(help="A beginning token before every text: auto, always, tokenizer.")
     ] = "auto",

@@ -16,3 +16,8 @@ AllowPickle = Annotated[
     bool,
     typer.Option("--allow-pickle", help="Read pickled weights. Only if you trust them."),
 ]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="Write JSON to this file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Draws = Annotated[int, typer.Option(help="Resamples for an interval.")]
+Level = Annotated[float, typer.Option(help="Confidence level.")]
+BatchSize = Annotated[int, typer.Option(help="Texts read at a time.")]

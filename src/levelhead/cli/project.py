@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
 from levelhead.cli.progress import steps
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def project(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="A new folder for the edit.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",

@@ -9,8 +9,20 @@ import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.measure import cells
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Draws,
+    Dtype,
+    Json,
+    Level,
+    Model,
+    Output,
+    Revision,
+)
 from levelhead.cli.progress import progress
+from levelhead.cli.told import told
 
 if TYPE_CHECKING:
     from levelhead.mitigate.prompt import PromptChoice
@@ -18,9 +30,7 @@ if TYPE_CHECKING:
 
 def prompt(
     model: Model,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
+    output: Output = None,
     prompts: Annotated[
         str, typer.Option(help="Whose occupations: winobias40 or table1.")
     ] = "winobias40",
@@ -42,14 +52,14 @@ def prompt(
         int, typer.Option(help="Continuations of each held-out occupation; 0: none.")
     ] = 10,
     seed: Annotated[int, typer.Option(help="Of the halves, candidates and resamples.")] = 0,
-    draws: Annotated[int, typer.Option(help="Resamples for an interval.")] = 1999,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    draws: Draws = 1999,
+    level: Level = 0.95,
+    json: Json = False,
     store: Annotated[
         str | None, typer.Option(help="A folder that keeps what the model said.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Of torch.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -60,7 +70,6 @@ def prompt(
     Chosen on half of the occupations, reported once on the others. Exit 2 if nothing is
     recommended.
     """
-    from levelhead.core.files import write_atomic
     from levelhead.measure.aspects import Judge
     from levelhead.measure.cloze import Cloze
     from levelhead.mitigate.prompt import prompt as choose
@@ -89,13 +98,7 @@ def prompt(
             threads=threads,
             on_event=on_event,
         )
-    text = found.to_json() + "\n"
-    if output is not None:
-        write_atomic(output, text.encode())
-    if json:
-        typer.echo(text, nl=False)
-    else:
-        _show(found)
+    told(found, lambda: _show(found), output=output, json=json)
     if not found.recommended:
         raise ExitWith(INCONCLUSIVE)
 

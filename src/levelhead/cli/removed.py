@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.exits import FAIL, INCONCLUSIVE, ExitWith
-from levelhead.cli.options import AllowPickle, Device, Dtype, Model, Revision
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Output,
+    Revision,
+)
 from levelhead.cli.progress import progress, steps
+from levelhead.cli.told import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,11 +75,9 @@ def removed(
     draws: Annotated[int, typer.Option(help="Resamples of the words.")] = 499,
     level: Annotated[float, typer.Option(help="Of the intervals, whose ends are bounds.")] = 0.9,
     seed: Annotated[int, typer.Option(help="Of folds, deals and resamples.")] = 0,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write JSON to this file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Texts read at a time.")] = 32,
+    output: Output = None,
+    json: Json = False,
+    batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -79,7 +87,6 @@ def removed(
 
     Exit 0 if it was removed as far as the probes can tell, 1 if it is hidden, 2 if it is unclear.
     """
-    from levelhead.core.files import write_atomic
     from levelhead.mitigate.removed import removed as judged
     from levelhead.mitigate.ruler import gain_by
     from levelhead.models.edit_files import load_edits
@@ -119,13 +126,7 @@ def removed(
             seed=seed,
             on_step=tell,
         )
-    text = found.to_json() + "\n"
-    if output is not None:
-        write_atomic(output, text.encode())
-    if json:
-        typer.echo(text, nl=False)
-    else:
-        _show(found, asked)
+    told(found, lambda: _show(found, asked), output=output, json=json)
     if found.verdict != "removed":
         raise ExitWith(FAIL if found.verdict == "hidden" else INCONCLUSIVE)
 
