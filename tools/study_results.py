@@ -17,6 +17,8 @@ from levelhead.core.files import write_atomic
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.table import Inconclusive
 
+ROUGH = ", top "
+"""Of knowledge: numbers at the paper's three k, which its picture shows."""
 MARK = "<!-- tools/study_results.py writes below this line -->\n"
 
 
@@ -82,7 +84,7 @@ def run_text(folder: Path) -> str:
         if step.startswith("map."):
             parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
             continue
-        own = [row for row in rows if row["step"] == step]
+        own = [row for row in rows if row["step"] == step and ROUGH not in row["name"]]
         if not own:  # a picture
             continue
         parts.append(f"### {step}\n\n{table(own)}")

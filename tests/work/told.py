@@ -48,7 +48,12 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
             owner=(),
             asks=(),
             facts=Frozen(
-                {"words": [["she"], ["he"]], "sides": ["female", "male"], "tokens": [[0], [1]]}
+                {
+                    "words": [["she"], ["he"]],
+                    "sides": ["female", "male"],
+                    "tokens": [[0], [1]],
+                    "counted": [0, 1],
+                }
             ),
         )
     )

@@ -46,7 +46,10 @@ def prompt(
     each: Annotated[int, typer.Option(help="Candidates of each kind and size.")] = 3,
     limit: Annotated[
         float,
-        typer.Option(help="What a candidate may cost plain sentences, log-probability a token."),
+        typer.Option(
+            help="What a candidate may take off plain sentences beyond as many unrelated ones, in "
+            "log-probability a token."
+        ),
     ] = 0.1,
     samples: Annotated[
         int, typer.Option(help="Continuations of each held-out occupation; 0: none.")
@@ -122,10 +125,11 @@ def _show(found: PromptChoice) -> None:
         ("margin with it", found.margin),
         ("gain towards parity", found.gain),
         ("gain by as many unrelated sentences", found.control),
+        ("gain beyond that", found.net),
         ("gain in another sentence", found.elsewhere),
         ("gain in continuations", found.sampled),
-        ("plain sentences, log-probability a token", found.damage),
-        ("the same beyond unrelated sentences", found.beyond),
+        ("loss of plain sentences, log-probability a token", found.loss),
+        ("loss beyond that by unrelated sentences", found.loss_beyond),
     ]
     for name, one in rows:
         if one is not None:

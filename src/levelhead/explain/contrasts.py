@@ -17,13 +17,16 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.explain.factorial import cells
 from levelhead.measure.aspects import Judge, corrected
 from levelhead.measure.margins import MARGIN, changed, margin_of, mean_of
 from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import mean
 
 if TYPE_CHECKING:
-    from levelhead.measure.battery import Answers
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.measure.battery import Answers, Shared
 
 Verdict = Literal[
     "enhanced", "mitigated", "overturned", "unchanged", "undecided", "no base preference"
@@ -60,7 +63,9 @@ class Top(Record):
     words: Annotated[int, Field(ge=0)] | None = None
     """Words that are among the k likeliest with knowledge and without; None for the base."""
     ratio: Estimate | None = None
-    """The mean of log p(w | knowledge) / p(w | base) over them."""
+    """The mean of log p(w | knowledge) / p(w | base) over those of the dominating group."""
+    other_ratio: Estimate | None = None
+    """And over those of the other one."""
 
 
 class Contrast(Record):
@@ -82,10 +87,12 @@ class Contrast(Record):
 
 
 def contrasts(answers: Answers, judge: Judge) -> tuple[Contrast, ...]:
-    """All kinds of knowledge that were asked and that the paper names."""
-    kinds = [kind for kind in EXPECTED if any(item.kind == kind for item in answers.items)]
+    """All kinds of knowledge that were asked, but the factorial's; the paper's first."""
+    asked = dict.fromkeys(item.kind for item in answers.items)
+    kinds = [kind for kind in EXPECTED if kind in asked]
+    kinds += [kind for kind in asked if kind not in (BASE, *EXPECTED, *cells())]
     changes = [changed(answers, kind, judge) for kind in kinds]
-    base = margin_of(answers, BASE, judge)
+    base = margin_of(answers, BASE, _at_95(judge))
     return tuple(
         _contrast(answers, kind, change, base, judge)
         for kind, change in zip(kinds, corrected(changes), strict=True)
@@ -93,22 +100,20 @@ def contrasts(answers: Answers, judge: Judge) -> tuple[Contrast, ...]:
 
 
 def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate | None:
-    """The change by one kind less that by another, occupation by occupation; kinds of one prompt.
+    """The change by one kind less that by another, occupation by occupation.
 
     None where one of them was not asked.
     """
-    rows = {
-        kind: {answers.items[i].units[0]: i for i in answers.where(kind).tolist()}
-        for kind in (first, second)
-    }
-    names = [name for name in rows[first] if name in rows[second]]
+    one, other = (_by_occupation(answers, kind) for kind in (first, second))
+    names = [name for name in one if name in other]
     if not names:
         return None
-    one, other = (torch.tensor([rows[kind][name] for name in names]) for kind in (first, second))
-    sides = [answers.items[int(i)].group for i in one]
+    means = [[float(answers.change[own[name]].mean()) for name in names] for own in (one, other)]
+    sides = [answers.items[one[name][0]].group for name in names]
     aspect = replace(MARGIN, name=f"change: {first} - {second}")
     design = clusters(names, name="occupations", within=sides)
-    return judge.estimate(aspect, answers.change[one] - answers.change[other], design)
+    both = torch.tensor(means, dtype=torch.float64)
+    return judge.estimate(aspect, both[0] - both[1], design)
 
 
 def tops_of(answers: Answers, kind: str, judge: Judge) -> tuple[Top, ...]:
@@ -140,9 +145,13 @@ def said(base: Estimate, margin: Estimate, change: Estimate, *, same: bool) -> V
     return "overturned" if over else "mitigated"
 
 
-def is_expected(verdict: Verdict, expected: tuple[Verdict, ...]) -> Answer:
-    """Whether a verdict is one of those expected."""
-    if verdict in ("undecided", "no base preference"):
+def is_expected(verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate) -> Answer:
+    """Whether a verdict is one of those expected.
+
+    The paper expects something of a stereotype: where the model prefers the other group than the
+    one that dominates an occupation, there is none to enhance or to mitigate.
+    """
+    if verdict in ("undecided", "no base preference") or not expected or base.value < 0:
         return "undecided"
     return "yes" if verdict in expected else "no"
 
@@ -151,17 +160,19 @@ def _contrast(
     answers: Answers, kind: str, change: Estimate, base: Estimate, judge: Judge
 ) -> Contrast:
     margin = margin_of(answers, kind, judge)
-    verdict = said(base, margin, change, same=_same(answers, kind, base, judge))
+    sure = margin_of(answers, kind, _at_95(judge))
+    verdict = said(base, sure, change, same=_same(answers, kind, base, judge))
+    expected = EXPECTED.get(kind, ())
     return Contrast(
         kind=kind,
-        expected=EXPECTED[kind],
+        expected=expected,
         margin=margin,
         change=change,
         shift=mean_of(answers, "shift", kind, answers.change, judge, "log-odds"),
         flipped=_flipped(answers, kind, judge),
         tops=tops_of(answers, kind, judge),
         verdict=verdict,
-        as_expected=is_expected(verdict, EXPECTED[kind]),
+        as_expected=is_expected(verdict, expected, base),
     )
 
 
@@ -184,13 +195,23 @@ def _same(answers: Answers, kind: str, base: Estimate, judge: Judge) -> bool:
     return above > 0 > below
 
 
-def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
+def _at_95(judge: Judge) -> Judge:
+    """Verdicts are at one level, whatever level intervals are shown at."""
+    return replace(judge, level=1 - LEVEL)
+
+
+def _by_occupation(answers: Answers, kind: str) -> dict[str, list[int]]:
+    """The prompts of a kind by occupation."""
     own: dict[str, list[int]] = {}
     for i in answers.where(kind).tolist():
         own.setdefault(answers.items[i].units[0], []).append(i)
+    return own
+
+
+def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
     turned = [
         bool(answers.margin[rows].mean() * answers.margin[answers.base[name]] < 0)
-        for name, rows in own.items()
+        for name, rows in _by_occupation(answers, kind).items()
     ]
     return Estimate(
         name=f"flipped: {kind}",
@@ -217,8 +238,16 @@ def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
         margin = None
     if kind == BASE:
         return Top(k=k, first=first, second=second, margin=margin)
-    words, ratio = _shared(answers, kind, k, judge)
-    return Top(k=k, first=first, second=second, margin=margin, words=words, ratio=ratio)
+    found = answers.shared(k, kind)
+    return Top(
+        k=k,
+        first=first,
+        second=second,
+        margin=margin,
+        words=sum(map(len, found.values())),
+        ratio=_ratio(found, kind, k, judge, dominating=True),
+        other_ratio=_ratio(found, kind, k, judge, dominating=False),
+    )
 
 
 def _mass(answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge) -> Estimate:
@@ -228,27 +257,34 @@ def _mass(answers: Answers, name: str, kind: str, values: torch.Tensor, judge: J
     prompts that could have had one.
     """
     own = values[answers.where(kind)]
-    try:
+    if own.any():
         return mean_of(answers, name, kind, values, judge, "probability")
-    except NotMeasurable:
-        share = proportion_interval(int((own > 0).sum()), len(own), level=judge.level)
-        return Estimate(
-            name=f"{name}: {kind}",
-            value=float(own.mean()),
-            interval=share,
-            n=len(own),
-            unit="probability",
-        )
+    return Estimate(
+        name=f"{name}: {kind}",
+        value=0.0,
+        interval=proportion_interval(0, len(_by_occupation(answers, kind)), level=judge.level),
+        n=len(own),
+        unit="probability",
+    )
 
 
-def _shared(answers: Answers, kind: str, k: int, judge: Judge) -> tuple[int, Estimate | None]:
-    """Eq. 1 of words that are among the k likeliest twice: how many, and their mean log ratio."""
-    found = answers.shared(k, kind)
-    names = [name for name, own in found.items() for _ in own]
-    ratios = torch.tensor([one.log_ratio for own in found.values() for one in own]).double()
-    aspect = replace(MARGIN, name=f"Eq. 1, top {k}: {kind}", over=mean, unit="log ratio")
+def _ratio(
+    found: Mapping[str, Sequence[Shared]], kind: str, k: int, judge: Judge, *, dominating: bool
+) -> Estimate | None:
+    """Eq. 1: the mean log ratio of one group's words that are among the k likeliest twice."""
+    own = {
+        name: [one.log_ratio for one in shared if one.dominating == dominating]
+        for name, shared in found.items()
+    }
+    names = [name for name, ratios in own.items() for _ in ratios]
+    ratios = torch.tensor([ratio for each in own.values() for ratio in each]).double()
+    whose = "dominating" if dominating else "other"
+    name = f"Eq. 1, top {k}, {whose} group: {kind}"
     try:
-        design = clusters(names, name="occupations")
-        return len(names), judge.estimate(aspect, ratios, design)
+        return judge.estimate(
+            replace(MARGIN, name=name, over=mean, unit="log ratio"),
+            ratios,
+            clusters(names, name="occupations"),
+        )
     except NotMeasurable:
-        return len(names), None
+        return None

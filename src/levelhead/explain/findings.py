@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Of = Literal["masked", "causal", "any"]
+Side = Literal["turned", "same"]
+"""Of the margin with knowledge: beyond 0, or where it is without."""
 
 
 class Finding(Record):
@@ -31,12 +33,12 @@ class Claim(NamedTuple):
 
     text: str
     kind: str
-    verdicts: tuple[Verdict, ...]
-    """Those with which it is true."""
+    holds: tuple[Verdict, ...] | Side
+    """The verdicts with which it is true; or the side of 0 that the margin must then lie on."""
     of: Of = "any"
 
 
-OVER: tuple[Verdict, ...] = ("overturned",)
+OVER: Side = "turned"
 LESS: tuple[Verdict, ...] = ("mitigated", "overturned")
 CLAIMS = (
     Claim("similar syntax enhances the stereotype", "target_syntactic_similar", ("enhanced",)),
@@ -53,7 +55,7 @@ CLAIMS = (
     Claim(
         "a counterexample of similar meaning does not overturn",
         "target_counter_semantic_similar",
-        ("enhanced", "mitigated", "unchanged"),
+        "same",
     ),
     Claim(
         "a counterexample of another occupation, similar syntax, overturns",
@@ -100,13 +102,27 @@ def findings(
     for claim in CLAIMS:
         own = kinds.get(claim.kind)
         if own is not None and claim.of in ("any", of):
-            holds = is_expected(own.verdict, claim.verdicts)
-            found.append(
-                Finding(claim=claim.text, number=own.change, verdict=own.verdict, holds=holds)
-            )
+            found.append(_claimed(claim, own, base))
     if syntax is not None:
         found.append(_syntax(base, syntax))
     return tuple(found)
+
+
+def _claimed(claim: Claim, own: Contrast, base: Estimate) -> Finding:
+    if not isinstance(claim.holds, str):
+        holds = is_expected(own.verdict, claim.holds, base)
+        return Finding(claim=claim.text, number=own.change, verdict=own.verdict, holds=holds)
+    side = _side(base, own.margin)
+    holds = "undecided" if side is None else "yes" if side == claim.holds else "no"
+    told = f"{own.verdict}; {_told(own.margin)}"
+    return Finding(claim=claim.text, number=own.margin, verdict=told, holds=holds)
+
+
+def _side(base: Estimate, margin: Estimate) -> Side | None:
+    """On which side of 0 a stereotype has come to lie; None where that, or itself, is not told."""
+    if base.interval.low <= 0 or 0 in margin.interval:
+        return None
+    return "same" if margin.value > 0 else "turned"
 
 
 def _robust(base: Estimate, unrelated: Contrast) -> Finding:
@@ -126,10 +142,10 @@ def _robust(base: Estimate, unrelated: Contrast) -> Finding:
 
 def _syntax(base: Estimate, syntax: Estimate) -> Finding:
     """Counterexamples work by syntax: those of similar syntax take more."""
-    if 0 in base.interval or 0 in syntax.interval:
+    if base.interval.low <= 0 or 0 in syntax.interval:
         holds: Answer = "undecided"
     else:
-        holds = "yes" if syntax.value * base.value < 0 else "no"
+        holds = "yes" if syntax.value < 0 else "no"
     return Finding(
         claim="similar syntax counters more than similar meaning",
         number=syntax,

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
-from levelhead.data.prompts import counteracts, factorial
+from levelhead.data.prompts import factorial
 from levelhead.explain.contrasts import Contrast, Top, between, contrasts, tops_of
 from levelhead.explain.factorial import Factorial, factorial_effects
 from levelhead.explain.findings import Finding, findings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from levelhead.core.files import Url
+    from levelhead.data.prompts import Set
     from levelhead.engine.events import Event
     from levelhead.measure.battery import Answers
     from levelhead.models.lm import LM
@@ -105,21 +106,21 @@ def knowledge(
     if verbalizer not in get_args(Verbalizer):
         raise UnknownName("verbalizer", verbalizer, get_args(Verbalizer))
     notes: tuple[str, ...] = ()
+    which = cloze.prompts if isinstance(cloze.prompts, str) else None
     if verbalizer == "prevalence":
         cloze, told = prevalence(lm, cloze)
         notes = (told,)
-    asked = with_parts(cloze) if parts else cloze
+    asked = with_parts(cloze, which) if parts and which else cloze
     answers = Battery(asked).read(lm, store=store, threads=threads, on_event=on_event)
     found = explained(lm, asked, answers, judge=judge, threads=threads)
     return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 
-def with_parts(cloze: Cloze) -> Cloze:
-    """The same with the factorial's prompts behind its own."""
-    if not isinstance(cloze.prompts, str):
-        return cloze
-    own = tuple(counteracts(cloze.prompts, backgrounds=cloze.backgrounds))
-    more = tuple(one for one in factorial(cloze.prompts) if one.kind != BASE)
+def with_parts(cloze: Cloze, which: Set) -> Cloze:
+    """The same with the factorial's prompts, of the same occupations, behind its own."""
+    own = cloze.items
+    named = {one.occupation for one in own}
+    more = tuple(one for one in factorial(which) if one.kind != BASE and one.occupation in named)
     return replace(cloze, prompts=(*own, *more), backgrounds=None)
 
 
@@ -137,14 +138,13 @@ def explained(
         shares = labour(answers, judge)
     except NotMeasurable as error:
         notes.append(f"labour: {error.what}")
-    covered = answers.masses.exp().sum(1)
     base, own = margin_of(answers, BASE, judge), contrasts(answers, judge)
     syntax = between(answers, *COUNTERS, judge)
     model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return Knowledge(
         base=base,
         preference=mean_of(answers, "preference", BASE, answers.margin, judge, "log-odds"),
-        mass=mean_of(answers, "mass", BASE, covered, judge, "probability"),
+        mass=mean_of(answers, "mass", BASE, answers.mass, judge, "probability"),
         tops=tops_of(answers, BASE, judge),
         contrasts=own,
         factorial=effects,

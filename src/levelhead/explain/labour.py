@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Draw
     from levelhead.measure.battery import Answers
 
-Tracks = Literal["exaggerates", "tracks", "understates", "not related", "undecided"]
+Tracks = Literal["exaggerates", "tracks", "understates", "not related", "reversed", "undecided"]
+NEAR = 0.25
+"""How near to 1 or 0 all of the slope's interval must be to be called so."""
 
 
 class Labour(Record):
@@ -95,10 +97,13 @@ def _correlation(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 def _said(slope: Estimate) -> Tracks:
     low, high = slope.interval.low, slope.interval.high
-    if low <= 0 <= high:
-        return "not related" if high < 1 else "undecided"
     if low > 1:
         return "exaggerates"
-    if high < 1:
+    if high < 0:
+        return "reversed"
+    if low > 0 and high < 1:
         return "understates"
-    return "tracks"
+    for told, value in (("tracks", 1.0), ("not related", 0.0)):
+        if value - NEAR <= low <= value <= high <= value + NEAR:
+            return told  # type: ignore[return-value]
+    return "undecided"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NAMING = ("target_syntactic_similar", "target_counter_syntactic_similar")
 """Knowledge that names a group: the dominating one, and the other."""
 RATIO = 0.5
+LEAST = 3
+"""Occupations that must agree: a word of any kind falls on one side of a half by chance."""
 BEST = 10
 
 
@@ -40,7 +42,8 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
     """The lexicon's words, and those among the model's k likeliest, sorted by prevalence.
 
     A word's prevalence is its mean probability where knowledge names the first group, as a share
-    of that and the one where it names the second. Read off every other occupation of each side.
+    of that and the one where it names the second; most occupations must agree on its side. Read off
+    every other occupation of each side, which are then neither asked about nor named.
 
     Args:
         lm: the model.
@@ -55,7 +58,7 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
     )
     read_off = _every_other(prompts)
     own = [one for one in prompts if one.kind in NAMING and one.occupation in read_off]
-    rest = tuple(one for one in prompts if one.occupation not in read_off)
+    rest = tuple(one for one in prompts if not {one.occupation, one.background} & read_off)
     if not own or not rest:
         raise NotMeasurable(
             "there is no knowledge that names a group, or no occupation to leave out",
@@ -63,16 +66,18 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
         )
     first, second, _ = cloze.verbalizer(lm)
     way = wording(lm, cloze.form, cloze.separator)
-    mass: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    mass: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for one, found in zip(own, lm.fill_top([way.put(one) for one in own], k), strict=True):
         named = cloze.compared.index(one.dominated)
         side = named if one.kind == NAMING[0] else 1 - named
         for word, value in found:
-            mass[word.strip()][side] += exp(value)
+            mass[word.strip()][one.occupation][side] += exp(value)
     sorted_in: tuple[list[str], list[str]] = (list(first), list(second))
-    for word, (hers, his) in mass.items():
-        if word.isalpha() and word not in (*first, *second) and len(pieces_of(lm, word)) == 1:
-            sorted_in[0 if hers / (hers + his) > ratio else 1].append(word)
+    for word, own_mass in mass.items():
+        likelier = _side(list(own_mass.values()), ratio)
+        known = word.isalpha() and word not in (*first, *second) and len(pieces_of(lm, word)) == 1
+        if known and likelier is not None:
+            sorted_in[likelier].append(word)
     added = sum(map(len, sorted_in)) - len(first) - len(second)
     told = (
         f"verbalizer: {added} words were read off this model's own answers about "
@@ -81,6 +86,15 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
     )
     words = (tuple(sorted_in[0]), tuple(sorted_in[1]))
     return Prevalent(replace(cloze, prompts=rest, backgrounds=None, words=words), told)
+
+
+def _side(masses: list[list[float]], ratio: float) -> int | None:
+    """The group a word is likelier with, if enough occupations agree (two of three, and three)."""
+    sides = [0 if hers / (hers + his) > ratio else 1 for hers, his in masses]
+    whole = [sum(column) for column in zip(*masses, strict=True)]
+    own = 0 if whole[0] / sum(whole) > ratio else 1
+    agreeing = sides.count(own)
+    return own if agreeing >= LEAST and agreeing * 3 >= len(sides) * 2 else None
 
 
 def _every_other(prompts: tuple[Prompt, ...]) -> set[str]:

@@ -16,7 +16,7 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped
 from levelhead.measure.cloze import Cloze, masses
-from levelhead.measure.prompted import BASE, pieces_of
+from levelhead.measure.prompted import BASE, crossed_factors, pieces_of
 from levelhead.measure.readouts import read
 
 if TYPE_CHECKING:
@@ -44,13 +44,12 @@ class Battery:
         """Every prompt, with all words and the likeliest tokens."""
         (asked,) = self.cloze.asked(lm)
         first, second, _ = self.cloze.verbalizer(lm)
-        tokens = [
-            sorted({pieces[0] for word in side if len(pieces := pieces_of(lm, word)) == 1})
-            for side in (first, second)
-        ]
+        pieces = [pieces_of(lm, word) for word in (*first, *second)]
+        sides = (pieces[: len(first)], pieces[len(first) :])
+        tokens = [sorted({own[0] for own in side if len(own) == 1}) for side in sides]
         return asked._replace(
             settings=Frozen({**asked.settings, "best": BEST}),
-            facts=Frozen({**asked.facts, "tokens": tokens}),
+            facts=Frozen({**asked.facts, "tokens": tokens, "counted": counted(lm, pieces)}),
         )
 
     def read(
@@ -65,6 +64,21 @@ class Battery:
         self.cloze.check(lm)
         (found,) = read(lm, [self.asked(lm)], store=store, threads=threads, on_event=on_event)
         return Answers(found)
+
+
+def counted(lm: LM, pieces: Sequence[tuple[int, ...]]) -> list[int]:
+    """Words whose probabilities may be added up to a share of the whole.
+
+    A causal model's "woman" holds "womanhood" already; a masked model is asked for words of several
+    tokens in blanks of another length, which is another distribution.
+    """
+    if not lm.anatomy.cls.causal:
+        return [i for i, own in enumerate(pieces) if len(own) == 1]
+    return [
+        i
+        for i, own in enumerate(pieces)
+        if not any(own[: len(other)] == other for other in pieces if len(other) < len(own))
+    ]
 
 
 class Shared(NamedTuple):
@@ -84,6 +98,12 @@ class Answers:
     readouts: Readouts
 
     def __post_init__(self) -> None:
+        bases = [item.units[0] for item in self.readouts.items if item.kind == BASE]
+        if len(set(bases)) < len(bases):
+            raise NotMeasurable(
+                "an occupation has several base prompts: what is its knowledge compared with?",
+                mend="give one base prompt an occupation",
+            )
         if missing := {item.units[0] for item in self.readouts.items} - set(self.base):
             raise NotMeasurable(
                 f"the base prompt of {sorted(missing)[0]!r} could not be read",
@@ -109,6 +129,12 @@ class Answers:
     def masses(self) -> torch.Tensor:
         """`[n, 2]` log of the summed probabilities of the two groups' words."""
         return masses(self.readouts)
+
+    @property
+    def mass(self) -> torch.Tensor:
+        """`[n]` how much of the probability the words hold, none of it counted twice."""
+        own = cast("Sequence[int]", self.readouts.facts["counted"])
+        return self.readouts.values[:, 0, torch.tensor(own)].exp().sum(1)
 
     @cached_property
     def margin(self) -> torch.Tensor:
@@ -137,8 +163,7 @@ class Answers:
     def design(self, kind: str, *, grouped: bool = True) -> Design:
         """What was sampled: occupations, crossed with backgrounds where a kind has them."""
         part = self.readouts.some(lambda item: item.kind == kind)
-        many = len({item.units[1] for item in part.items}) > 1
-        return part.design(None if many else ["occupations"], grouped=grouped)
+        return part.design(crossed_factors(part), grouped=grouped)
 
     def top(self, k: int) -> torch.Tensor:
         """`[n, 2]` probability of each group's words among the k likeliest tokens."""

@@ -23,6 +23,7 @@ from levelhead.measure.prompted import (
     PAPER,
     Prompted,
     base_only,
+    crossed_factors,
     half_difference,
 )
 from levelhead.measure.reductions import drawn, mean
@@ -168,10 +169,7 @@ class Cloze(Prompted):
         for kind in dict.fromkeys(item.kind for item in items if item.kind != BASE):
             keep = torch.tensor([item.kind == kind for item in items])
             part = readouts.some(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
-            many = len({item.units[1] for item in part.items}) > 1
-            design = part.design(
-                None if many else ["occupations"], grouped=head.name != "cloze_relative"
-            )
+            design = part.design(crossed_factors(part), grouped=head.name != "cloze_relative")
             try:
                 found.append(judge.estimate(aspect, values[keep], design, name=f"kind: {kind}"))
             except NotMeasurable as error:

@@ -168,6 +168,14 @@ class Prompted(Measure):
         return self.sampled(readouts).design(["occupations"], grouped=True)
 
 
+def crossed_factors(part: Readouts) -> list[str] | None:
+    """What was sampled for one kind of knowledge: occupations; all factors where these cross.
+
+    With one background an occupation they do not, and redrawing both would leave nothing at times.
+    """
+    return None if len(part) > len({item.units[0] for item in part.items}) else ["occupations"]
+
+
 def base_only(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
     """The values of base prompts."""
     return values[torch.tensor([item.kind == BASE for item in readouts.items])]

@@ -69,7 +69,8 @@ def wording(lm: LM, form: Form, separator: Separator) -> Wording:
         raise NotMeasurable(
             f"{lm.identity.name} has no chat template", mend="put the prompts as 'natural'"
         )
-    front = BEGIN if causal and separator == "as_paper" and form != "chat" else ""
+    own = tokenizer.bos_token == BEGIN  # it stands before every text already
+    front = BEGIN if causal and separator == "as_paper" and form != "chat" and not own else ""
     between = " " if causal or not tokenizer.sep_token else _between(lm.tokens, separator)
     return Wording(form, between, front, lm.tokens)
 

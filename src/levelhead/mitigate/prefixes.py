@@ -90,6 +90,12 @@ def candidates(
             [one for one in own if one.dominated == group]
             for group in dict.fromkeys(one.dominated for one in own)
         ]
+        most = 2 * min(map(len, sides))
+        if max(sizes) > most:
+            raise LevelheadError(
+                f"a prefix of {max(sizes)} sentences, and occupations for {most}",
+                mend=f"give sizes of at most {most}",
+            )
         for size in sizes:
             for draw in range(each):
                 picked = [rng.sample(side, size // 2) for side in sides]

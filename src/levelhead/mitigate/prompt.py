@@ -17,7 +17,7 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
-from levelhead.core.statistics.designs import groups
+from levelhead.core.statistics.designs import clusters, groups
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Answers, Battery
@@ -27,6 +27,7 @@ from levelhead.measure.margins import MARGIN, margin_of
 from levelhead.measure.prompted import BASE, PAPER, half_difference
 from levelhead.measure.readouts import read
 from levelhead.measure.reductions import mean
+from levelhead.measure.wording import wording
 from levelhead.mitigate.prefixes import (
     Prefix,
     after,
@@ -53,7 +54,7 @@ class Candidate(Record):
     name: str
     text: str
     margin: Estimate
-    damage: float
+    loss: float
     """What it takes off plain sentences beyond as many unrelated ones; log-probability a token."""
     viable: bool
 
@@ -73,14 +74,16 @@ class PromptChoice(Record):
     """|base| - |with it|: towards parity."""
     control: Estimate
     """The gain by as many unrelated sentences."""
+    net: Estimate
+    """The gain beyond that: what is recommended must be more than any sentences do."""
     elsewhere: Estimate
     """The gain in another sentence."""
     sampled: Estimate | None = None
     """The gain in what a causal model writes about held-out occupations."""
-    damage: Estimate
-    """Change of the log-probability a token of plain sentences; below 0: they get unlikelier."""
-    beyond: Estimate
-    """The same beyond that of as many unrelated sentences."""
+    loss: Estimate
+    """Of the log-probability a token of plain sentences."""
+    loss_beyond: Estimate
+    """The same beyond that by as many unrelated sentences."""
     candidates: tuple[Candidate, ...]
     train: Annotated[int, Field(ge=2)]
     held: Annotated[int, Field(ge=2)]
@@ -170,8 +173,9 @@ class _How:
         Without its first word, which some models cannot score where nothing stands before it.
         """
         sentences = plain_sentences()
+        way = wording(self.lm, self.cloze.form, self.cloze.separator)
         items = []
-        for name, text in [(BASE, ""), *((one.name, f"{one.text} ") for one in prefixes)]:
+        for name, text in [(BASE, ""), *((one.name, one.text + way.separator) for one in prefixes)]:
             for i, sentence in enumerate(sentences):
                 start, end = len(text) + sentence.index(" "), len(text) + len(sentence)
                 ask = (f"{text}{sentence}", ((start, end),))
@@ -205,13 +209,13 @@ def _candidate(
     limit: float,
     judge: Judge,
 ) -> Candidate:
-    damage = float((costs[control.name] - costs[one.name]).mean())
+    loss = float((costs[control.name] - costs[one.name]).mean())
     return Candidate(
         name=one.name,
         text=one.text,
         margin=margin_of(train, one.name, judge),
-        damage=damage,
-        viable=damage <= limit,
+        loss=loss,
+        viable=loss <= limit,
     )
 
 
@@ -219,7 +223,7 @@ def _best(rows: Sequence[Candidate]) -> Candidate:
     """Nearest to parity among those that do not cost too much; the cheapest if all do."""
     viable = [one for one in rows if one.viable]
     if not viable:
-        return min(rows, key=lambda one: one.damage)
+        return min(rows, key=lambda one: one.loss)
     return min(viable, key=lambda one: abs(one.margin.value))
 
 
@@ -229,6 +233,20 @@ def _gain(answers: Answers, prefix: Prefix, judge: Judge, name: str) -> Estimate
     aspect = replace(MARGIN, name=name, over=_nearer)
     both = torch.stack([answers.before[where], answers.margin[where]], dim=1)
     return judge.estimate(aspect, both, answers.design(prefix.name))
+
+
+def _net(answers: Answers, prefix: Prefix, control: Prefix, judge: Judge) -> Estimate:
+    """|margin behind unrelated sentences| - |with it|, both redrawn together."""
+    one, other = (
+        {answers.items[i].units[0]: i for i in answers.where(own.name).tolist()}
+        for own in (control, prefix)
+    )
+    names = [name for name in one if name in other]
+    rows = torch.tensor([[one[name], other[name]] for name in names])
+    sides = [answers.items[other[name]].group for name in names]
+    design = clusters(names, name="occupations", within=sides)
+    aspect = replace(MARGIN, name="gain beyond unrelated sentences", over=_nearer)
+    return judge.estimate(aspect, answers.margin[rows], design)
 
 
 def _nearer(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -256,7 +274,8 @@ def _reported(
     gain = _gain(answers, chosen, judge, "gain")
     base = margin_of(answers, BASE, judge)
     best = next(one for one in rows if one.name == chosen.name)
-    why = _why(base, gain, best, limit)
+    net = _net(answers, chosen, control, judge)
+    why = _why(base, gain, net, best, limit)
     sampled, notes = _sampled(how, held, chosen, samples)
     return PromptChoice(
         prefix=chosen.text,
@@ -267,10 +286,11 @@ def _reported(
         margin=margin_of(answers, chosen.name, judge),
         gain=gain,
         control=_gain(answers, control, judge, "gain by unrelated sentences"),
+        net=net,
         elsewhere=_gain(elsewhere, chosen, judge, "gain in another sentence"),
         sampled=sampled,
-        damage=how.priced("damage", costs[chosen.name] - costs[BASE]),
-        beyond=how.priced("damage beyond", costs[chosen.name] - costs[control.name]),
+        loss=how.priced("loss", costs[BASE] - costs[chosen.name]),
+        loss_beyond=how.priced("loss beyond", costs[control.name] - costs[chosen.name]),
         candidates=rows,
         train=train,
         held=len(held),
@@ -302,7 +322,7 @@ def _reported(
     )
 
 
-def _why(base: Estimate, gain: Estimate, best: Candidate, limit: float) -> str:
+def _why(base: Estimate, gain: Estimate, net: Estimate, best: Candidate, limit: float) -> str:
     """Why a prefix is not recommended; empty if it is."""
     if not best.viable:
         return f"every candidate takes more than {limit:g} a token off plain sentences"
@@ -310,6 +330,8 @@ def _why(base: Estimate, gain: Estimate, best: Candidate, limit: float) -> str:
         return "without a prefix the margin is not told from 0: there is nothing to gain"
     if gain.interval.low <= 0:
         return "the interval of the gain holds no effect"
+    if net.interval.low <= 0:
+        return "the gain is not told from that by as many unrelated sentences"
     return ""
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FEW = 1000
 """How many of the likeliest tokens are asked for at first; more cost megabytes a question."""
 ALL = 1 << 20
+NOTHING = -1e30
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -176,7 +177,9 @@ class Remote:
         try:
             for choice in answer["choices"]:
                 (first,) = choice["logprobs"]["content"]
-                yield {int(one["id"]): float(one["logprob"]) for one in first["top_logprobs"]}
+                found = {int(one["id"]): float(one["logprob"]) for one in first["top_logprobs"]}
+                # What llama.cpp writes for a probability that has become 0.
+                yield {token: value for token, value in found.items() if value > NOTHING}
         except (KeyError, TypeError, ValueError):
             raise LevelheadError(
                 f"{self.url} tells no log-probabilities by token",

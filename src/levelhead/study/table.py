@@ -248,7 +248,7 @@ def _tops(kind: str, tops: Iterable[Top]) -> Iterator[dict[str, Any]]:
     """The paper's numbers at its three k."""
     for top in tops:
         name = f"{kind}, top {top.k}"
-        for estimate in (top.first, top.second, top.margin, top.ratio):
+        for estimate in (top.first, top.second, top.margin, top.ratio, top.other_ratio):
             if estimate is not None:
                 yield _of(name, estimate)
         if top.words is not None:

@@ -88,6 +88,7 @@ def test_the_paper_s_numbers_and_equation_1():
     # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
     assert top.first.value == pytest.approx(0.25, abs=0.01)
     assert top.words == 2 * 40
+    assert top.ratio.value > 0 > top.other_ratio.value  # they would cancel in one mean
     assert top.margin.value > 0.2
 
 
@@ -125,7 +126,20 @@ def test_what_is_said_of_a_contrast(base, margin, change, same, verdict):
 
 
 def test_what_is_not_decided_neither_holds_nor_fails():
-    assert is_expected("undecided", ("enhanced",)) == "undecided"
-    assert is_expected("no base preference", ("unchanged",)) == "undecided"
-    assert is_expected("overturned", ("mitigated", "overturned")) == "yes"
-    assert is_expected("unchanged", ("enhanced",)) == "no"
+    base = estimate(1, 0.5, 1.5)
+    assert is_expected("undecided", ("enhanced",), base) == "undecided"
+    assert is_expected("no base preference", ("unchanged",), base) == "undecided"
+    assert is_expected("overturned", ("mitigated", "overturned"), base) == "yes"
+    assert is_expected("unchanged", ("enhanced",), base) == "no"
+    assert is_expected("enhanced", (), base) == "undecided"  # a kind of your own
+    # Of a preference against the statistics the paper expects nothing.
+    assert is_expected("enhanced", ("enhanced",), estimate(-1, -1.5, -0.5)) == "undecided"
+
+
+def test_kinds_of_one_s_own_are_contrasts_too():
+    own = [one._replace(kind="mine", id=f"{one.id}/mine") if one.kind == "unrelated" else one
+           for one in asked()]  # fmt: skip
+    found = answers(lambda one: side(one) * (0.5 if one.kind == "mine" else 1.0), prompts=own)
+    (mine,) = (one for one in contrasts(found, JUDGE) if one.kind == "mine")
+    assert mine.verdict == "mitigated"
+    assert mine.as_expected == "undecided"

@@ -57,6 +57,23 @@ def test_without_a_base_preference_hardly_anything_is_decided():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_preference_against_the_statistics_is_said_to_be_one(sign):
-    own = found(AS_PAPER, causal=False, sign=sign)
-    assert own[0].holds == ("yes" if sign == 1 else "no")
-    assert own[-1].holds == "yes"
+    first, robust, *others = found(AS_PAPER, causal=False, sign=sign)
+    assert first.holds == ("yes" if sign == 1 else "no")
+    assert robust.holds == "yes"
+    # There is no stereotype that knowledge could enhance or turn round.
+    assert {one.holds for one in others} == {"yes" if sign == 1 else "undecided"}
+
+
+def test_a_side_that_is_not_told_is_not_claimed():
+    """A margin around 0: neither overturned, nor shown not to be."""
+    near = AS_PAPER | {
+        "target_counter_semantic_similar": 0.0,
+        "background_counter_syntactic_similar": 0.0,
+    }
+    own = {one.claim: one for one in found(near, causal=False)}
+    for claim in (
+        "a counterexample of similar meaning does not overturn",
+        "a counterexample of another occupation, similar syntax, overturns",
+    ):
+        assert own[claim].holds == "undecided"
+        assert 0 in own[claim].number.interval

@@ -4,8 +4,9 @@ import pytest
 from told import SHARES, answers
 
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Estimate, Interval
 from levelhead.data.prompts import Prompt
-from levelhead.explain.labour import labour
+from levelhead.explain.labour import _said, labour
 from levelhead.measure.aspects import Judge
 
 JUDGE = Judge(draws=99, permutations=99)
@@ -18,7 +19,13 @@ def odds(one):
 
 @pytest.mark.parametrize(
     ("slope", "verdict"),
-    [(1.0, "tracks"), (1.6, "exaggerates"), (0.3, "understates"), (0.0, "not related")],
+    [
+        (1.0, "tracks"),
+        (1.6, "exaggerates"),
+        (0.3, "understates"),
+        (0.0, "not related"),
+        (-0.5, "reversed"),
+    ],
 )
 def test_the_slope_on_shares_is_found(slope, verdict):
     found = labour(answers(lambda one: 0.5 + slope * odds(one), noise=0.1), JUDGE)
@@ -26,7 +33,13 @@ def test_the_slope_on_shares_is_found(slope, verdict):
     assert found.at_half.value == pytest.approx(0.5, abs=0.08)
     assert found.verdict == verdict
     assert found.slope.parity == 1.0
-    assert (found.correlation.value > 0.9) == (slope > 0)
+    assert (abs(found.correlation.value) > 0.9) == (slope != 0)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 3.0), (-0.5, 0.9), (-0.5, 1.5), (0.6, 1.1)])
+def test_an_interval_that_is_too_wide_decides_nothing(low, high):
+    ends = Interval(low=low, high=high, level=0.95, method="made up")
+    assert _said(Estimate(name="slope", value=0.7, interval=ends, n=40)) == "undecided"
 
 
 def test_occupations_without_a_share_are_refused():

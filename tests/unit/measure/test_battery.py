@@ -7,7 +7,7 @@ import zoo
 from rulers import made, prompts
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.measure.battery import BEST, Answers, Battery
+from levelhead.measure.battery import BEST, Answers, Battery, counted
 from levelhead.models.load import load
 
 MODELS = [("bert", "BertForMaskedLM"), ("albert", "AlbertForMaskedLM")]
@@ -87,6 +87,38 @@ def test_without_its_base_prompt_knowledge_is_not_compared():
     gone = found.items[0].units[0]
     with pytest.raises(NotMeasurable, match=f"the base prompt of '{gone}' could not be read"):
         Answers(found.readouts.some(lambda item: item.units[0] != gone or item.kind != "base"))
+
+
+def test_several_base_prompts_of_an_occupation_are_refused():
+    own = prompts("The")
+    again = own[0]._replace(id="again", base=own[0].base.replace("works", "is here"))
+    with pytest.raises(NotMeasurable, match="an occupation has several base prompts"):
+        Battery(made("cloze", prompts=(*own, again))).read(
+            load(zoo.folder("bert", "BertForMaskedLM"))
+        )
+
+
+def test_the_mass_counts_nothing_twice():
+    lm = load(zoo.folder("bert", "BertForMaskedLM"))
+    found = battery(words=(("she", "quick lazy"), ("he",))).read(lm)
+    # Two tokens: another blank, another distribution.
+    assert found.mass.tolist() == found.readouts.values[:, 0, [0, 2]].exp().sum(1).tolist()
+    causal = load(zoo.folder("llama", "LlamaForCausalLM"))
+    assert counted(causal, [(1,), (1, 2), (3,), (4, 5)]) == [0, 2, 3]  # 1 2 begins with 1
+
+
+def test_one_background_an_occupation_is_not_crossed():
+    own = list(prompts("The"))
+    seen, kept = set(), []
+    for one in own:
+        if one.kind != "background" or one.occupation not in seen:
+            kept.append(one)
+        if one.kind == "background":
+            seen.add(one.occupation)
+    found = Battery(made("cloze", prompts=tuple(kept))).read(
+        load(zoo.folder("bert", "BertForMaskedLM"))
+    )
+    assert [factor.name for factor in found.design("background").factors] == ["occupations"]
 
 
 def test_backgrounds_are_crossed_with_occupations():

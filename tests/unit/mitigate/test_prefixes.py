@@ -47,6 +47,11 @@ def test_uneven_prefixes_are_refused(sizes, each):
         candidates("winobias40", NAMED, sizes=sizes, each=each, seed=0)
 
 
+def test_more_sentences_than_occupations_are_refused():
+    with pytest.raises(LevelheadError, match="give sizes of at most 20"):
+        candidates("winobias40", NAMED, sizes=(22,), seed=0)
+
+
 def test_prompts_behind_a_prefix_and_in_other_words():
     prefix = unrelated(2)
     one = after(prefix, CUT.held)[0]

@@ -10,7 +10,7 @@ from told import answers, side
 from levelhead.core.results import Estimate, Interval
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.prefixes import Prefix
-from levelhead.mitigate.prompt import Candidate, _best, _gain, _why, plain_sentences
+from levelhead.mitigate.prompt import Candidate, _best, _gain, _net, _why, plain_sentences
 
 JUDGE = Judge(draws=99, permutations=99)
 
@@ -22,7 +22,7 @@ def estimate(value, low, high):
 
 def candidate(name, margin, damage, viable):
     own = estimate(margin, margin - 1, margin + 1)
-    return Candidate(name=name, text="", margin=own, damage=damage, viable=viable)
+    return Candidate(name=name, text="", margin=own, loss=damage, viable=viable)
 
 
 def test_the_nearest_to_parity_that_is_cheap_enough_is_chosen():
@@ -43,18 +43,28 @@ def test_a_gain_is_towards_parity_whichever_side_it_ends_on(left, gain):
 
 
 @pytest.mark.parametrize(
-    ("base", "gain", "viable", "why"),
+    ("base", "gain", "net", "viable", "why"),
     [
-        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), True, ""),
-        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), False, "every candidate takes more than 0.1"),
-        ((0.2, -0.1, 0.5), (0.1, 0.01, 0.2), True, "nothing to gain"),
-        ((1, 0.5, 1.5), (0.3, -0.1, 0.7), True, "holds no effect"),
-        ((1, 0.5, 1.5), (-0.3, -0.6, -0.1), True, "holds no effect"),
+        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), 0.2, True, ""),
+        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), 0.2, False, "every candidate takes more than 0.1"),
+        ((0.2, -0.1, 0.5), (0.1, 0.01, 0.2), 0.2, True, "nothing to gain"),
+        ((1, 0.5, 1.5), (0.3, -0.1, 0.7), 0.2, True, "holds no effect"),
+        ((1, 0.5, 1.5), (-0.3, -0.6, -0.1), 0.2, True, "holds no effect"),
+        ((1, 0.5, 1.5), (0.5, 0.1, 0.9), 0.05, True, "by as many unrelated sentences"),
     ],
 )
-def test_what_is_not_told_from_no_effect_is_not_recommended(base, gain, viable, why):
-    found = _why(estimate(*base), estimate(*gain), candidate("one", 0.1, 0.0, viable), 0.1)
+def test_what_is_not_told_from_no_effect_is_not_recommended(base, gain, net, viable, why):
+    own = candidate("one", 0.1, 0.0, viable)
+    beyond = estimate(net, net - 0.1, net + 0.1)
+    found = _why(estimate(*base), estimate(*gain), beyond, own, 0.1)
     assert (why in found) if why else not found
+
+
+def test_what_unrelated_sentences_do_is_taken_off_the_gain():
+    left = {"base": 1.0, "unrelated": 0.7, "target_neutral": 0.2}
+    own = answers(lambda one: side(one) * left.get(one.kind, 1.0))
+    found = _net(own, Prefix("target_neutral", "", 1), Prefix("unrelated", "", 1), JUDGE)
+    assert found.value == pytest.approx(0.5, abs=0.05)
 
 
 def test_plain_sentences_speak_of_no_person():
