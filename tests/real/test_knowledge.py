@@ -112,6 +112,7 @@ def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other():
     assert len(found.candidates) == 6
     assert found.recommended == (
         found.gain.interval.low > 0
+        and found.net.interval.low > 0
         and 0 not in found.base.interval
         and any(one.viable for one in found.candidates)
     )

@@ -38,13 +38,20 @@ def test_words_are_sorted_by_where_they_are_likelier_and_occupations_left_out():
         text = f"{one.knowledge}[SEP]{one.base}"
         side = 0 if "woman" in one.knowledge else 1
         for word, value in lm.fill_top([text], 5)[0]:
-            mass.setdefault(word, [0, 0])[side] += math.exp(value)
+            own = mass.setdefault(word, {}).setdefault(one.occupation, [0, 0])
+            own[side] += math.exp(value)
     plain = {"she", "woman", "he", "man"}
     first, second = found.cloze.words
-    added = {word for word in mass if word.isalpha()} - plain
+    added = {word for word in (*first, *second) if word not in plain}
     assert added
-    assert set(first) - plain == {word for word in added if mass[word][0] > mass[word][1]}
-    assert set(second) - plain == {word for word in added if mass[word][0] <= mass[word][1]}
+    for word in {word for word in mass if word.isalpha()} - plain:
+        hers = sum(a > b for a, b in mass[word].values())
+        his = len(mass[word]) - hers
+        whole = sum(a - b for a, b in mass[word].values()) > 0
+        agreeing = hers if whole else his
+        sure = agreeing >= 3 and agreeing >= 2 / 3 * (hers + his)
+        assert (word in added) == sure, word
+        assert (word in first) == (sure and whole), word
     assert f"{len(added)} words were read off this model's own answers" in found.told
 
 
