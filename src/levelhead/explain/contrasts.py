@@ -1,8 +1,8 @@
 """One contrast for every kind of knowledge (Zhang 2023, Table 2), and what is said of it.
 
 A change is called one if its corrected p says so; "unchanged" is no lack of evidence but a test of
-its own (two one-sided tests at a fifth of the base margin, each kind by itself); what neither shows is
-undecided. Verdicts are of the model's own preference, whichever group that is for.
+its own (two one-sided tests at a fifth of the base margin, each kind by itself); what neither
+shows is undecided. Verdicts are of the model's own preference, whichever group that is for.
 """
 
 from __future__ import annotations
