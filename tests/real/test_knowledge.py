@@ -24,7 +24,7 @@ WORDS = (("woman", "girl", "schoolgirl"), ("man", "boy", "gentleman"))
 FEW = Cloze(backgrounds=1, words=WORDS)
 
 
-def some(which=("nurse", "carpenter", "teacher", "guard")):
+def some(which=("nurse", "carpenter")):
     return tuple(one for one in counteracts(backgrounds=1) if one.occupation in which)
 
 
@@ -39,7 +39,7 @@ def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     battery = Battery(replace(FEW, prompts=some(), backgrounds=None, form=form))
     found = battery.read(lm)
     words = battery.asked(lm).settings["words"]
-    for i, item in list(enumerate(found.items))[::5]:
+    for i, item in list(enumerate(found.items))[::7]:
         text = item.asks[0][0]
         for j, word in enumerate(words):
             single = float(lm.fill([text], [word])[0, 0])

@@ -87,15 +87,23 @@ class Contrast(Record):
     as_expected: Answer
 
 
-def contrasts(answers: Answers, judge: Judge) -> tuple[Contrast, ...]:
-    """All kinds of knowledge that were asked, but the factorial's; the paper's first."""
+def contrasts(
+    answers: Answers, judge: Judge, *, tops: Sequence[int] = TOPS
+) -> tuple[Contrast, ...]:
+    """All kinds of knowledge that were asked, but the factorial's; the paper's first.
+
+    Args:
+        answers: what a model said.
+        judge: seed, resamples and level.
+        tops: the k of the paper's own numbers.
+    """
     asked = dict.fromkeys(item.kind for item in answers.items)
     kinds = [kind for kind in EXPECTED if kind in asked]
     kinds += [kind for kind in asked if kind not in (BASE, *EXPECTED, *cells())]
     changes = [changed(answers, kind, judge) for kind in kinds]
     base = margin_of(answers, BASE, _at_95(judge))
     return tuple(
-        _contrast(answers, kind, change, base, judge)
+        _contrast(answers, kind, change, base, judge, tops)
         for kind, change in zip(kinds, corrected(changes), strict=True)
     )
 
@@ -117,9 +125,11 @@ def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate
     return judge.estimate(aspect, both[0] - both[1], design)
 
 
-def tops_of(answers: Answers, kind: str, judge: Judge) -> tuple[Top, ...]:
-    """The paper's three k."""
-    return tuple(_top(answers, kind, k, judge) for k in TOPS)
+def tops_of(
+    answers: Answers, kind: str, judge: Judge, tops: Sequence[int] = TOPS
+) -> tuple[Top, ...]:
+    """The paper's numbers at its three k."""
+    return tuple(_top(answers, kind, k, judge) for k in tops)
 
 
 def said(base: Estimate, margin: Estimate, change: Estimate, *, same: bool) -> Verdict:
@@ -158,7 +168,12 @@ def is_expected(verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate)
 
 
 def _contrast(
-    answers: Answers, kind: str, change: Estimate, base: Estimate, judge: Judge
+    answers: Answers,
+    kind: str,
+    change: Estimate,
+    base: Estimate,
+    judge: Judge,
+    tops: Sequence[int],
 ) -> Contrast:
     margin = margin_of(answers, kind, judge)
     sure = margin_of(answers, kind, _at_95(judge))
@@ -171,7 +186,7 @@ def _contrast(
         change=change,
         shift=mean_of(answers, "shift", kind, answers.change, judge, "log-odds"),
         flipped=_flipped(answers, kind, judge),
-        tops=tops_of(answers, kind, judge),
+        tops=tops_of(answers, kind, judge, tops),
         verdict=verdict,
         as_expected=is_expected(verdict, expected, base),
     )

@@ -24,7 +24,7 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def found():
     own = answers(lambda one: 0.7 + side(one) * PLANTED.get(one.kind, 1.0))
-    return own, {one.kind: one for one in contrasts(own, JUDGE)}
+    return own, {one.kind: one for one in contrasts(own, JUDGE, tops=())}
 
 
 def test_every_kind_of_the_paper_is_a_contrast(found):
@@ -76,14 +76,16 @@ def test_occupations_flip_where_the_preferred_group_changes(found):
 
 def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
     own = answers(lambda one: side(one) + (one.kind == "unrelated"))
-    (unrelated,) = (one for one in contrasts(own, JUDGE) if one.kind == "unrelated")
+    (unrelated,) = (one for one in contrasts(own, JUDGE, tops=()) if one.kind == "unrelated")
     assert unrelated.shift.value == pytest.approx(1, abs=0.05)
     assert unrelated.verdict == "unchanged"
 
 
 def test_the_paper_s_numbers_and_equation_1():
     own = answers(lambda one: side(one) * PLANTED.get(one.kind, 1.0), noise=0.02)
-    (one,) = (one for one in contrasts(own, JUDGE) if one.kind == "target_syntactic_similar")
+    (one,) = (
+        one for one in contrasts(own, JUDGE, tops=(3,)) if one.kind == "target_syntactic_similar"
+    )
     top = next(top for top in one.tops if top.k == 3)
     # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
     assert top.first.value == pytest.approx(0.25, abs=0.01)
@@ -140,6 +142,6 @@ def test_kinds_of_one_s_own_are_contrasts_too():
     own = [one._replace(kind="mine", id=f"{one.id}/mine") if one.kind == "unrelated" else one
            for one in asked()]  # fmt: skip
     found = answers(lambda one: side(one) * (0.5 if one.kind == "mine" else 1.0), prompts=own)
-    (mine,) = (one for one in contrasts(found, JUDGE) if one.kind == "mine")
+    (mine,) = (one for one in contrasts(found, JUDGE, tops=()) if one.kind == "mine")
     assert mine.verdict == "mitigated"
     assert mine.as_expected == "undecided"

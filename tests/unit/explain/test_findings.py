@@ -22,7 +22,7 @@ AS_PAPER = {
 
 def found(planted, *, causal, sign=1):
     own = answers(lambda one: sign * side(one) * planted.get(one.kind, 1.0))
-    made = contrasts(own, JUDGE)
+    made = contrasts(own, JUDGE, tops=())
     return findings(
         margin_of(own, "base", JUDGE),
         made,
