@@ -86,7 +86,34 @@ WITHIN = f"{MITIGATE}/test_placebo.py::test_shuffled_pairs_have_nothing_of_the_g
 ALONE = "tests/contract/test_sweep.py::test_the_last_layer_is_run_for_the_first_token_alone[bert]"
 ONCE = "tests/contract/test_sweep.py::test_each_layer_input_is_computed_once"
 
+EXPLAIN = "tests/unit/explain"
+AGAINST = f"{UNIT}/test_battery.py::test_changes_are_against_the_same_occupation_s_base"
+VERDICTS = f"{EXPLAIN}/test_contrasts.py::test_verdicts"
+FLIPS = f"{EXPLAIN}/test_contrasts.py::test_occupations_flip_where_the_preferred_group_changes"
+EACH = f"{EXPLAIN}/test_factorial.py::test_each_thing_by_itself"
+SLOPE = f"{EXPLAIN}/test_labour.py::test_the_slope_on_shares_is_found"
+SIDES = f"{EXPLAIN}/test_findings.py::test_a_side_that_is_not_told_is_not_claimed"
+NET = f"{MITIGATE}/test_prompt.py::test_what_unrelated_sentences_do_is_taken_off_the_gain"
+NEARER = f"{MITIGATE}/test_prompt.py::test_a_gain_is_towards_parity_whichever_side_it_ends_on"
+
 MUTANTS = (
+    # Counterexamples
+    Mutant("measure/battery.py", "return self.margin - self.before",
+           "return self.before - self.margin", VERDICTS),
+    Mutant("measure/battery.py", "[self.base[item.units[0]] for item in self.items]",
+           "[0 for item in self.items]", AGAINST, True),
+    Mutant("explain/contrasts.py", "change + SAME * before", "change + 2 * before", VERDICTS),
+    Mutant("explain/contrasts.py", "answers.margin[answers.base[name]] < 0",
+           "answers.margin[answers.base[name]] > 0", FLIPS),
+    Mutant("explain/factorial.py", "changes[:, one].mean(1) - changes[:, ~one]",
+           "changes[:, ~one].mean(1) - changes[:, one]", EACH),
+    Mutant("explain/labour.py", "(spread**2).sum()", "(spread**2).mean()", SLOPE),
+    Mutant("explain/findings.py", "base.interval.low <= 0 or 0 in margin.interval",
+           "base.interval.low <= 0", SIDES),
+    Mutant("mitigate/prompt.py", "for own in (control, prefix)", "for own in (prefix, control)",
+           NET),
+    Mutant("mitigate/prompt.py", "return before.abs() - now.abs()\n\n\ndef _reported",
+           "return before - now\n\n\ndef _reported", NEARER),
     # Projections
     Mutant("mitigate/subspace.py", "    if centered:\n", "    if not centered:\n",
            PLANTED_DIRECTION, True),
