@@ -4,9 +4,17 @@ import numpy as np
 import torch
 
 from levelhead.core.frozen import Frozen
+from levelhead.core.results import Provenance
 from levelhead.data.prompts import counteracts, factorial, table
+from levelhead.explain.contrasts import between, contrasts, tops_of
+from levelhead.explain.factorial import factorial_effects
+from levelhead.explain.findings import findings
+from levelhead.explain.knowledge import COUNTERS, Knowledge
+from levelhead.explain.labour import labour
 from levelhead.measure.asked import Item
+from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import BEST, Answers
+from levelhead.measure.margins import margin_of, mean_of
 from levelhead.measure.readouts import Readouts
 
 SHARES = {name: row["percent_female"] / 100 for name, row in table()["occupations"].items()}
@@ -62,3 +70,26 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
 def side(prompt):
     """+1 if women dominate the occupation, else -1."""
     return 1 if prompt.dominated == "female" else -1
+
+
+def known():
+    """All numbers of one such model."""
+    judge = Judge(draws=99, permutations=99)
+    own = answers(lambda one: side(one) * (0.4 if "counter" in one.kind else 1.0))
+    base, made = margin_of(own, "base", judge), contrasts(own, judge)
+    return Knowledge(
+        base=base,
+        preference=mean_of(own, "preference", "base", own.margin, judge, "log-odds"),
+        mass=mean_of(own, "mass", "base", own.mass + torch.linspace(0, 0.1, len(own.items)), judge,
+                     "probability"),
+        tops=tops_of(own, "base", judge),
+        contrasts=made,
+        factorial=factorial_effects(own, judge),
+        labour=labour(own, judge),
+        findings=findings(base, made, syntax=between(own, *COUNTERS, judge), causal=False),
+        groups=own.groups,
+        n=len(own.items),
+        occupations=len(own.base),
+        dropped=(),
+        provenance=Provenance.of("made-up", "0" * 64, data={}, equation="none", settings={}),
+    )  # fmt: skip

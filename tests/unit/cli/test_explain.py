@@ -175,7 +175,7 @@ def test_options_are_named_as_in_python():
     shared |= {"allow_pickle", "help"}
     judged = {"seed", "draws", "permutations", "level"}
     load = {"model", "edit", "revision"}
-    (command,) = typer.main.get_command(app).commands.values()
+    command = typer.main.get_command(app).commands["counterstereotype"]
     keywords = set(inspect.signature(counterstereotype).parameters)
     # `heads` is what biased and regular are read from; `frames` makes pairs of a lexicon.
     own = {option.name for option in command.params} - shared - judged - load

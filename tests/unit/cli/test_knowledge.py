@@ -1,13 +1,18 @@
 """`levelhead explain knowledge` and `levelhead mitigate prompt`, by real weights."""
 
+import inspect
 import json
+from dataclasses import fields
 
 import pytest
+import typer
 from assets import asset
 from typer.testing import CliRunner
 
-from levelhead.cli import app
-from levelhead.explain.knowledge import Knowledge
+from levelhead.cli import app, explain, mitigate
+from levelhead.explain.knowledge import Knowledge, knowledge
+from levelhead.measure.cloze import Cloze
+from levelhead.mitigate.prompt import prompt
 
 
 def run(*args):
@@ -72,3 +77,13 @@ def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tm
     assert found["prefix"] in result.stdout
     assert "loss of plain sentences, log-probability a token" in result.stdout
     assert found["why"] in result.stdout
+
+
+@pytest.mark.parametrize(("room", "verb"), [(explain, knowledge), (mitigate, prompt)])
+def test_options_are_named_as_in_python(room, verb):
+    shared = {"output", "chart", "json", "batch_size", "device", "dtype", "allow_pickle", "help"}
+    load = {"model", "edit", "revision", "seed", "draws", "level"}
+    command = typer.main.get_command(room.app).commands[verb.__name__]
+    own = {option.name for option in command.params} - shared - load
+    keywords = set(inspect.signature(verb).parameters)
+    assert own <= keywords | {one.name for one in fields(Cloze)}

@@ -26,6 +26,7 @@ from sweeps import (
     swept_settings,
     tuned_edit,
 )
+from told import known
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts import CHARTS, MAPS, chart, save
@@ -50,6 +51,7 @@ RESULTS = [
     downstream_of(),
     masked_task(),
     removed_or_hidden(),
+    known(),
     tuned_edit(),
 ]
 
@@ -84,6 +86,6 @@ def test_what_has_no_chart():
     assert str(error.value) == (
         "there is no chart of a Estimate\n  mend: charts are drawn of: Choice, Control, "
         "CounterStereotype, Description, Downstream, Example, Findings, Front, Handful, HeadMap, "
-        "Lines, MapComparison, MaskedTask, Placeboed, Removed, Repeated, Stable, Swept, Targeted, "
-        "Tuned"
+        "Knowledge, Lines, MapComparison, MaskedTask, Placeboed, Removed, Repeated, Stable, Swept, "
+        "Targeted, Tuned"
     )
