@@ -267,10 +267,10 @@ def test_the_command_reads_the_users_file(tmp_path):
     rows = [f'"{one.text}",{one.label}' for one in labelled()]
     path.write_text("said,y\n" + "\n".join(rows) + "\n", "utf-8")
     folder = zoo.folder("bert", "BertForSequenceClassification", num_labels=3, seed=3)
-    options = ("--data", str(path), "--text", "said", "--label", "y", "--draws", "199")
+    options = ("--data", str(path), "--text", "said", "--label", "y", "--draws", "99")
     told = levelhead(
         *("measure", str(folder), "-m", f"counterfactual:labels={'+'.join(NLI)}", *options),
-        *("--permutations", "199", "--store", str(tmp_path / "store")),
+        *("--permutations", "99", "--store", str(tmp_path / "store")),
     )
     assert told.returncode == 0, told.stderr
     assert "counterfactual (female, male)" in told.stdout
