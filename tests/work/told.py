@@ -61,6 +61,7 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
                     "sides": ["female", "male"],
                     "tokens": [[0], [1]],
                     "counted": [0, 1],
+                    "best": BEST,
                 }
             ),
         )

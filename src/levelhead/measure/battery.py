@@ -47,9 +47,10 @@ class Battery:
         pieces = [pieces_of(lm, word) for word in (*first, *second)]
         sides = (pieces[: len(first)], pieces[len(first) :])
         tokens = [sorted({own[0] for own in side if len(own) == 1}) for side in sides]
+        own = {"best": BEST, "tokens": tokens, "counted": counted(lm, pieces)}
         return asked._replace(
             settings=Frozen({**asked.settings, "best": BEST}),
-            facts=Frozen({**asked.facts, "tokens": tokens, "counted": counted(lm, pieces)}),
+            facts=Frozen({**asked.facts, **own}),
         )
 
     def read(
@@ -134,7 +135,7 @@ class Answers:
     def mass(self) -> torch.Tensor:
         """`[n]` how much of the probability the words hold, none of it counted twice."""
         own = cast("Sequence[int]", self.readouts.facts["counted"])
-        return self.readouts.values[:, 0, torch.tensor(own)].exp().sum(1)
+        return self.readouts.values[:, 0, torch.tensor(own, dtype=torch.long)].exp().sum(1)
 
     @cached_property
     def margin(self) -> torch.Tensor:

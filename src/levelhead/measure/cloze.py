@@ -181,8 +181,9 @@ def masses(readouts: Readouts) -> torch.Tensor:
     """`[n, 2]` log of the summed probabilities of the two groups' words."""
     lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
     first, both = len(lists[0]), sum(map(len, lists))
+    best = cast("int", readouts.facts.get("best", 0))  # tokens and scores that follow the words
     words = readouts.values[:, 0, :both]
-    if words.shape[1] != both or bool((words > 1e-4).any()):
+    if readouts.values.shape[-1] != both + 2 * best or bool((words > 1e-4).any()):
         raise NotMeasurable(
             "the readouts are not probabilities of these words",
             mend="report this; meanwhile use another store",

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 
 from levelhead.core.canonical import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.core.statistics.designs import clusters, groups
@@ -351,13 +351,18 @@ def _sampled(
     ]
     try:
         return _written(plainly, found, how.judge), ()
-    except (NotMeasurable, LevelheadError) as error:
+    except NotMeasurable as error:
         return None, (f"sampled: {error.what}",)
 
 
 def _written(ruler: Continuation, found: Sequence[Readouts], judge: Judge) -> Estimate:
     """The gain in continuations, occupations redrawn together."""
     head = ruler.headline
+    if len({tuple(item.id for item in one.items) for one in found}) > 1:
+        raise NotMeasurable(
+            "some occupations were continued with the prefix only, or without it only",
+            mend="see why they were dropped",
+        )
     values = [head.per_item(one) for one in found]
     design = ruler.design(found[0], head)
     width = values[0].shape[1]
