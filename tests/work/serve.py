@@ -10,14 +10,20 @@ import sys
 
 import xllamacpp
 
-params = xllamacpp.CommonParams()
-params.model.path = sys.argv[1]
-params.n_ctx, params.n_parallel, params.port, params.verbosity = 512, 1, 0, 0
-params.cpuparams.n_threads = 1
-server = xllamacpp.Server(params)
-sys.stdout.write(f"{server.listening_address}\n")
-sys.stdout.flush()
-for line in sys.stdin:
-    sys.stdout.write(json.dumps(server.handle_completions(json.loads(line))) + "\n")
+
+def serve(path: str) -> None:
+    params = xllamacpp.CommonParams()
+    params.model.path = path
+    params.n_ctx, params.n_parallel, params.port, params.verbosity = 512, 1, 0, 0
+    params.cpuparams.n_threads = 1
+    server = xllamacpp.Server(params)
+    sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
-os._exit(0)  # its threads do not end by themselves
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(server.handle_completions(json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
+    os._exit(0)  # the server's threads do not end by themselves
