@@ -28,6 +28,10 @@ def finetune(
     ] = None,
     rate: Annotated[float, typer.Option(help="The highest rate of learning.")] = 1e-4,
     batch: Annotated[int, typer.Option(help="Texts in a step.")] = 32,
+    dropout: Annotated[
+        bool,
+        typer.Option(help="The model's own dropout while training; without it: a quarter faster."),
+    ] = True,
     longest: Annotated[int, typer.Option(help="Tokens of a text; what is longer is cut.")] = 128,
     train: Annotated[
         str | None,
@@ -64,6 +68,7 @@ def finetune(
         batch=batch,
         rate=rate,
         longest=longest,
+        dropout=dropout,
         seed=seed,
         threads=threads,
     )
@@ -95,6 +100,7 @@ def _say(output: str, found: Measurement, metric: str, known: int) -> None:
     typer.echo(
         f"  {told['rows']:,} texts{cut}; {tuning['epochs']:g} epochs, {tuning['batch']} a step, "
         f"rate {tuning['rate']:g}, seed {tuning['seed']}"
+        f"{'' if tuning['dropout'] else ', no dropout'}"
     )
     if told["masked"]:
         typer.echo(f"  masked while training: {', '.join(told['masked'])}")

@@ -58,6 +58,7 @@ def trained(
             data_collator=batches.collated,
             callbacks=[Marked(), *([Told(progress)] if progress else [])],
         )
+        trainer.dropout = tuning.dropout
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train(resume_from_checkpoint=last_whole(unfinished))
     return model
@@ -99,6 +100,8 @@ def _hold(anatomy: Anatomy, edits: Sequence[Edit]) -> None:
 class _Trainer(transformers.Trainer):
     """Takes the loss over one batch as it stands, whatever kind of head it is."""
 
+    dropout: bool
+
     def compute_loss(
         self,
         model: Any,
@@ -108,6 +111,7 @@ class _Trainer(transformers.Trainer):
     ) -> Any:
         """The mean negative log-probability (natural) of the labels, or squared error of scores."""
         labels = inputs.pop("labels")
+        model.train(self.dropout)  # in all families, dropout is all that training mode is
         said = model(**inputs).logits.float()
         if labels.is_floating_point():
             return torch.nn.functional.mse_loss(said[:, 0], labels)

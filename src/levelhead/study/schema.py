@@ -84,6 +84,8 @@ class Tuned(Strict):
     """The task's own by default."""
     rate: Annotated[float, Field(gt=0)] = 1e-4
     batch: Count = 32
+    dropout: bool = True
+    """Whether the base's own acts while it is trained."""
 
 
 class Located(Strict):
@@ -238,6 +240,8 @@ class Masks(Strict):
     epochs: Annotated[float, Field(gt=0)] | None = None
     rate: Annotated[float, Field(gt=0)] = 1e-4
     batch: Count = 32
+    dropout: bool = True
+    """Whether the base's own acts while it is trained."""
 
 
 class Plan(Strict):

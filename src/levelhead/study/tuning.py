@@ -68,6 +68,7 @@ class How(NamedTuple):
     epochs: float | None
     rate: float
     batch: int
+    dropout: bool
 
 
 def tuned_of(work: Work, name: str) -> Trained:
@@ -84,6 +85,7 @@ def trained(work: Work, base: LM, how: How, folder: Path, *, edits: Sequence[Edi
         epochs=how.epochs or task(how.task).epochs,
         rate=how.rate,
         batch=how.batch,
+        dropout=how.dropout,
         seed=how.seed,
         threads=work.plan.threads,
     )
@@ -111,7 +113,7 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
     def make() -> MaskedTask:
         head, apart, found = measure.headline, [], []
         for seed in row.seeds:
-            how = How(of, seed, row.epochs, row.rate, row.batch)
+            how = How(of, seed, row.epochs, row.rate, row.batch, row.dropout)
             said = _said(work, base, how, masks, row)
             readouts, _ = shared([said.base, *said.settings.values()])
             found.append(redrawn(measure, readouts, head.over, aspect=head, judge=work.judge))
@@ -160,4 +162,4 @@ def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetti
 
 
 def _how(row: Tuned) -> How:
-    return How(row.task, row.seed, row.epochs, row.rate, row.batch)
+    return How(row.task, row.seed, row.epochs, row.rate, row.batch, row.dropout)

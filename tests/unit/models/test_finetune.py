@@ -153,6 +153,21 @@ def test_one_step_is_adam_on_the_mean_loss(labels, tmp_path):
         )
 
 
+def test_without_dropout_nothing_is_dropped(tmp_path):
+    """The weights are those of a base that never drops, and the config keeps the base's shares."""
+    never = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    drops, keeps = (
+        zoo.folder("bert", "BertForMaskedLM"),
+        zoo.folder("bert", "BertForMaskedLM", **never),
+    )
+    off = replace(TUNING, dropout=False)
+    for name, path, tuning in (("a", drops, off), ("b", keeps, TUNING), ("c", drops, TUNING)):
+        finetune(path, ROWS, LABELS, tmp_path / name, tuning=tuning)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+    assert load(tmp_path / "a").anatomy.model.config.hidden_dropout_prob > 0
+    assert finetuned(tmp_path / "a")["tuning"]["dropout"] is False
+
+
 def test_masked_heads_stay_masked_while_all_else_is_trained(base, tmp_path):
     finetune(base, ROWS, LABELS, tmp_path / "masked", tuning=TUNING, edits=[MASK])
     finetune(load(base).edited(MASK), ROWS, LABELS, tmp_path / "edited", tuning=TUNING)
@@ -183,7 +198,8 @@ def test_the_record_says_what_the_weights_depend_on(base, tmp_path):
     assert told["base_sha256"] == Checkpoint.inspect(base).hash
     assert (told["rows"], told["cut"], told["labels"]) == (37, 1, ["other", "same"])
     assert told["tuning"] == {
-        "epochs": 2, "batch": 8, "rate": 1e-3, "longest": 20, "seed": 0, "threads": 1,
+        "epochs": 2, "batch": 8, "rate": 1e-3, "longest": 20, "dropout": True, "seed": 0,
+        "threads": 1,
     }  # fmt: skip
     assert told["told"] == {"task": "twins"}
     assert told["class"] == "BertForSequenceClassification"
