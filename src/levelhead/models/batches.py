@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 
 from levelhead.core.errors import LevelheadError
+from levelhead.models.branches import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,6 +108,9 @@ def padded(rows: Sequence[Row], indices: Sequence[int], *, pad: int, device: tor
 
     inputs = {"input_ids": filled([rows[i].ids for i in indices], pad)}
     inputs["attention_mask"] = filled([(1,) * length for length in lengths], 0)
+    if any(rows[i].after for i in indices):
+        mask, places = seen([rows[i] for i in indices], longest)
+        inputs |= {"attention_mask": mask.to(device), "position_ids": places.to(device)}
     types = [rows[i].types for i in indices]
     if types[0] is not None:
         inputs["token_type_ids"] = filled([own or () for own in types], 0)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from levelhead.core.errors import LevelheadError
+from levelhead.models.branches import longest, tree
 from levelhead.models.readings import LogProbs, Probs, Reading, Target, TopWords, WordsAndBest
 from levelhead.models.tokens import MASK, NotReadable, Row, TooLong, listed
 
@@ -109,14 +110,21 @@ def _blank_rows(
     """
     reading = likeliest(lm, texts, best)
     readout = cast("TopWords", reading.readout)
+    causal = lm.anatomy.cls.causal
+
+    def shown(row: Row, place: int) -> object:
+        """What the model sees of a row at a place that no branch comes before."""
+        return row.ids[: place + 1] if causal else row
+
     own = {
-        (item, row, target.position): i
+        (item, shown(row, target.position), target.position): i
         for i, (item, row) in enumerate(zip(items, rows, strict=True))
         for target in targets[i]
+        if row.after[: target.position + 1] in ((), tuple(range(-1, target.position)))
     }
     found: dict[int, int] = {}
     for item, (row, place) in enumerate(zip(reading.rows, readout.positions, strict=True)):
-        at = own.get((item, row, place))
+        at = own.get((item, shown(row, place), place))
         if at is None:
             at = len(rows)
             rows.append(row)
@@ -215,7 +223,7 @@ def _whole(tokens: Tokens, pairs: Sequence[tuple[str, str]]) -> list[Placed]:
 
 def _put(tokens: Tokens, frame: Placed, piece: tuple[int, ...]) -> Placed:
     """Another word's tokens in the place of the frame's."""
-    (ids, types), begin, end = frame.row, frame.places[0], frame.places[-1] + 1
+    (ids, types, _), begin, end = frame.row, frame.places[0], frame.places[-1] + 1
     whole = ids[:begin] + piece + ids[end:]
     if len(whole) > tokens.limit:
         raise TooLong(
@@ -268,13 +276,12 @@ def _masked(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ..
 
 
 def _causal(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ...]]]:
-    """First tokens are read where the text before the blank ends; the others from rows of theirs.
+    """First tokens are read where the text before the blank ends; the others behind it.
 
     A causal model's scores at a token do not depend on what follows, so all first tokens share one
-    row.
+    row; all others do, too, where rows may have branches.
     """
-    firsts: dict[Row, list[tuple[int, int]]] = {}
-    found: list[tuple[Row, tuple[Target, ...]]] = []
+    stems: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
     for column, (row, places) in enumerate(words):
         begin = places[0]
         if begin == 0:
@@ -282,15 +289,43 @@ def _causal(lm: LM, words: Sequence[Placed]) -> list[tuple[Row, tuple[Target, ..
                 "nothing stands before the blank of a text",
                 mend="write a text before [MASK], or load the model with bos='always'",
             )
-        stem = Row(row.ids[:begin], row.types and row.types[:begin])
-        firsts.setdefault(stem, []).append((row.ids[begin], column))
-        if len(places) > 1:
-            short = Row(row.ids[: places[-1]], row.types and row.types[: places[-1]])
-            targets = tuple(Target(i - 1, (row.ids[i],), (column,)) for i in places[1:])
-            found.append((short, targets))
-    for stem, pairs in firsts.items():
-        found.append((stem, (Target(len(stem.ids) - 1, *zip(*pairs, strict=True)),)))
+        stems.setdefault(row.ids[:begin], []).append((column, row.ids[begin : places[-1] + 1]))
+    most, found = longest(lm), []
+    for stem, own in stems.items():
+        columns, pieces = zip(*own, strict=True)
+        shared, at = tree(stem, pieces)
+        if len(shared.ids) == len(stem) or len(shared.ids) <= most:
+            found.append((shared, _targets(columns, pieces, at)))
+        else:
+            found += _rows_apart(stem, columns, pieces)
     return found
+
+
+def _rows_apart(
+    stem: tuple[int, ...], columns: Sequence[int], pieces: Sequence[tuple[int, ...]]
+) -> list[tuple[Row, tuple[Target, ...]]]:
+    """The same where rows have no branches: every word of several tokens has one of its own."""
+    end = len(stem) - 1
+    firsts = _targets(columns, [own[:1] for own in pieces], [(end,)] * len(pieces))
+    found = [(Row(stem, None), firsts)]
+    for column, piece in zip(columns, pieces, strict=True):
+        if len(piece) > 1:
+            later = tuple(Target(end + n, (piece[n],), (column,)) for n in range(1, len(piece)))
+            found.append((Row((*stem, *piece[:-1]), None), later))
+    return found
+
+
+def _targets(
+    columns: Sequence[int],
+    pieces: Sequence[tuple[int, ...]],
+    places: Sequence[tuple[int, ...]],
+) -> tuple[Target, ...]:
+    """What is read at each place of a row."""
+    asked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for column, piece, at in zip(columns, pieces, places, strict=True):
+        for place, token in zip(at, piece, strict=True):
+            asked[place].append((token, column))
+    return tuple(Target(place, *zip(*pairs, strict=True)) for place, pairs in asked.items())
 
 
 def _with_mask(lm: LM, row: Row, places: range) -> Row:

@@ -68,6 +68,8 @@ class Family:
     keys_of_input: bool = False
     """Whether keys and values are linear in the layer's input: no norm stands before them, and no
     rotation behind. Then the last layer can be run for the tokens alone that are read."""
+    branches: bool = False
+    """Whether which tokens see which, and their places, can be given: one row for many words."""
     position_offset: int = 0
     """Position embeddings that no token may use (RoBERTa counts from its padding index)."""
 
@@ -151,6 +153,7 @@ _LLAMA = Family(
     out="self_attn.o_proj",
     qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     mlp="mlp.down_proj",
+    branches=True,
     classes=_decoder("Llama"),
 )
 
@@ -269,6 +272,7 @@ FAMILIES: dict[str, Family] = {
         qkv=("attn.c_attn",),
         fused="stacked",
         mlp="mlp.c_proj",
+        branches=True,
         classes=_decoder("GPT2", head="LMHeadModel"),
     ),
     "gpt_neo": Family(
@@ -285,6 +289,7 @@ FAMILIES: dict[str, Family] = {
         qkv=("attention.query_key_value",),
         fused="by head",
         mlp="mlp.dense_4h_to_h",
+        branches=True,
         classes=_decoder("GPTNeoX"),
     ),
     "opt": Family(
@@ -292,6 +297,7 @@ FAMILIES: dict[str, Family] = {
         out="self_attn.out_proj",
         qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         mlp="fc2",
+        branches=True,
         classes=_decoder("OPT"),
     ),
     "bloom": Family(
@@ -307,7 +313,9 @@ FAMILIES: dict[str, Family] = {
     "mistral": replace(_LLAMA, classes=_decoder("Mistral")),
     "qwen2": replace(_LLAMA, classes=_decoder("Qwen2")),
     "qwen3": replace(_LLAMA, classes=_decoder("Qwen3")),
-    "gemma2": replace(_LLAMA, classes=_decoder("Gemma2"), eager_row="self_attn", mlp=_NORMED),
+    "gemma2": replace(
+        _LLAMA, classes=_decoder("Gemma2"), eager_row="self_attn", branches=False, mlp=_NORMED
+    ),
     "gemma3_text": replace(
         _LLAMA,
         mlp=_NORMED,

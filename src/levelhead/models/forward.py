@@ -42,6 +42,7 @@ class Origin(NamedTuple):
     """Which model in memory."""
     rows: tuple[tuple[int, ...], ...]
     types: tuple[tuple[int, ...] | None, ...]
+    after: tuple[tuple[int, ...], ...]
     edits: tuple[str, ...]
     """Hashes of the edits that acted below, in order."""
     alone: bool
@@ -74,6 +75,8 @@ class Passage:
     """The token ids of the batch, without padding."""
     types: tuple[tuple[int, ...] | None, ...] = ()
     """Their token types, where the model has any."""
+    after: tuple[tuple[int, ...], ...] = ()
+    """Which token each goes on from, where rows have branches."""
     edits: tuple[Edit, ...] = ()
     gates: Mapping[Stream, torch.Tensor] = field(default_factory=dict)
     """Factors `[layers, heads]`, or `[batch, layers, heads]`, for a stream; after the edits."""
@@ -105,6 +108,7 @@ class Passage:
             id(self.anatomy.model),
             self.rows,
             self.types,
+            self.after,
             acting_below(self.edits, layer),
             self.memory is not None and layer >= self.anatomy.layers,
         )

@@ -386,6 +386,7 @@ class LM:
             self.anatomy,
             rows=tuple(reading.rows[i].ids for i in indices),
             types=tuple(reading.rows[i].types for i in indices),
+            after=tuple(reading.rows[i].after for i in indices),
             edits=self.edits,
             gates=gates or {},
             watch=reading.readout.watch,

@@ -94,7 +94,9 @@ class Reading:
         """SHA-256 of everything that is asked: the same question has the same hash."""
         return content_hash(
             {
-                "rows": [[row.ids, row.types] for row in self.rows],
+                "rows": [
+                    [row.ids, row.types, *([row.after] if row.after else [])] for row in self.rows
+                ],
                 "readout": type(self.readout).__name__,
                 "asks": {
                     each.name: getattr(self.readout, each.name) for each in fields(self.readout)

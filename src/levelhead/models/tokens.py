@@ -47,6 +47,8 @@ class Row(NamedTuple):
     ids: tuple[int, ...]
     types: tuple[int, ...] | None
     """Which of two sentences a token belongs to, for models that are told."""
+    after: tuple[int, ...] = ()
+    """Of every token the one it goes on from, -1: none; empty: its neighbour (`branches`)."""
 
 
 class Encoded(NamedTuple):

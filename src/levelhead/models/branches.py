@@ -1,0 +1,80 @@
+"""Words that go on from one text share its tokens: a tree of tokens in one row.
+
+What a causal model makes of a token depends on its place and on the tokens it sees. Where a family
+takes both from its caller (`Family.branches`), every token sees its own forerunners alone, at their
+distance, and all words of several tokens cost a few tokens more instead of a row each.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from levelhead.models.known_head import KnownHead
+from levelhead.models.tokens import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.models.lm import LM
+
+Ids = tuple[int, ...]
+
+
+def longest(lm: LM) -> int:
+    """The most tokens that a row with branches may have; 0 if there can be none."""
+    config = lm.anatomy.model.config
+    if (
+        not lm.anatomy.family.branches
+        or config._attn_implementation != "sdpa"  # eager attention wants another kind of mask
+        or KnownHead.of(config) is not None  # it makes masks of its own
+    ):
+        return 0
+    # A model's own window is not in a mask that is given: no row may be longer than it.
+    return min(lm.tokens.limit, getattr(config, "sliding_window", None) or lm.tokens.limit)
+
+
+def tree(stem: Ids, words: Sequence[Ids]) -> tuple[Row, list[Ids]]:
+    """A row of what all words show behind a stem; for every word, where its tokens are foretold.
+
+    Without words of several tokens it is a plain row.
+
+    >>> tree((7, 8), [(1,), (2, 3), (2, 4, 5)])
+    (Row(ids=(7, 8, 2, 4), types=None, after=(-1, 0, 1, 2)), [(1,), (1, 2), (1, 2, 3)])
+    """
+    end = len(stem) - 1
+    ids, after = [*stem], [*range(-1, end)]
+    at: dict[Ids, int] = {(): end}
+    for word in words:
+        for n in range(1, len(word)):
+            if word[:n] not in at:
+                at[word[:n]] = len(ids)
+                ids.append(word[n - 1])
+                after.append(at[word[: n - 1]])
+    places = [tuple(at[word[:n]] for n in range(len(word))) for word in words]
+    return Row(tuple(ids), None, tuple(after) if len(ids) > len(stem) else ()), places
+
+
+def seen(rows: Sequence[Row], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which tokens each sees, `[batch, 1, width, width]`, and at which place each stands.
+
+    Padding sees itself: a token that sees nothing would be NaN.
+    """
+    mask = torch.eye(width, dtype=torch.bool).repeat(len(rows), 1, 1)
+    places = torch.zeros(len(rows), width, dtype=torch.long)
+    for i, row in enumerate(rows):
+        own, depth = _forerunners(row.after or tuple(range(-1, len(row.ids) - 1)))
+        mask[i, : len(depth), : len(depth)], places[i, : len(depth)] = own, depth
+    return mask[:, None], places
+
+
+@lru_cache(maxsize=256)
+def _forerunners(after: Ids) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[n, n]` the tokens on the way to each, itself included; `[n]` how many come before it."""
+    found = torch.eye(len(after), dtype=torch.bool)
+    for i, before in enumerate(after):
+        if before >= 0:
+            found[i] |= found[before]
+    return found, found.sum(1) - 1

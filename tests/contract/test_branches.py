@@ -1,0 +1,91 @@
+"""Words of several tokens in one row with branches, beside a row for each of them."""
+
+import pytest
+import torch
+import zoo
+
+from levelhead.models import blanks, branches
+from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.families import FAMILIES
+from levelhead.models.load import load
+from levelhead.models.readings import LogProbs, Reading
+from levelhead.models.sites import Site
+
+STEMS = ((5, 6, 7, 8), (9, 6, 11, 12, 13, 14))
+WORDS = ((10,), (20, 21), (20, 22, 23), (24, 21, 20), (25, 26, 27, 28))
+CAUSAL = [name for name, family in FAMILIES.items() if family.is_causal]
+MEASURED = ["gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3"]
+WINDOWED, WIDE = ("mistral", "gemma3_text", "phi3"), {"sliding_window": 64}
+"""Families whose layers may see a few tokens only; here: all of these."""
+
+
+def asked(lm, stem, *, apart):
+    """Rows, targets level."""
+    placed = [
+        blanks.Placed(blanks.Row((*stem, *word), None), range(len(stem), len(stem) + len(word)))
+        for word in WORDS
+    ]
+    if apart:
+        return blanks._rows_apart(stem, range(len(WORDS)), WORDS)
+    return blanks._causal(lm, placed)
+
+
+def values(lm, *, apart):
+    pairs = [(i, *one) for i, stem in enumerate(STEMS) for one in asked(lm, stem, apart=apart)]
+    most = max(len(target.ids) for _, _, own in pairs for target in own)
+    level = tuple(
+        tuple(
+            blanks.Target(
+                one.position,
+                one.ids + one.ids[-1:] * (most - len(one.ids)),
+                one.columns + (len(WORDS),) * (most - len(one.ids)),
+            )
+            for one in own
+        )
+        for _, _, own in pairs
+    )
+    rows, items = tuple(row for _, row, _ in pairs), tuple(item for item, _, _ in pairs)
+    found = lm.run(Reading(rows, LogProbs(level, len(WORDS) + 1), items))
+    return rows, found[:, : len(WORDS)]
+
+
+def model(name, **config):
+    head = next(row.name for row in FAMILIES[name].classes if row.causal)
+    return load(zoo.folder(name, head, **config), dtype="float64")
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [*((name, {}) for name in CAUSAL), *((name, WIDE) for name in WINDOWED)]
+)
+def test_one_row_for_all_words_says_what_a_row_for_each_says(name, config):
+    lm = model(name, **config)
+    if config:
+        assert len(values(lm, apart=False)[0]) == len(STEMS)
+    basis = torch.linalg.qr(torch.randn(lm.anatomy.size(Site("block_out", 0)), 1).double()).Q.T
+    edits = (
+        HeadScale([Site("head_out", 0, 1)], 0.0),
+        Projection(Site("block_out", 0), basis, tokens="first"),
+        Projection(Site("block_out", 1), basis),
+    )
+    for one in (lm, lm.edited(*edits)):
+        _, slow = values(one, apart=True)
+        _, fast = values(one, apart=False)
+        torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+    assert not torch.allclose(values(lm.edited(*edits), apart=False)[1], values(lm, apart=False)[1])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_which_families_have_branches(name):
+    """All but those that take no such mask; windows that are shorter than a row prevent it, too."""
+    lm = model(name)
+    window = getattr(lm.anatomy.model.config, "sliding_window", None) or 99
+    rows, _ = values(lm, apart=False)
+    few = name in MEASURED and window >= len(STEMS[1]) + 6
+    assert len(rows) == (2 if few else 2 * len(WORDS))
+    assert bool(branches.longest(lm)) == (name in MEASURED)
+
+
+def test_no_branches_where_the_mask_would_be_another():
+    lm = model("llama")
+    lm.anatomy.model.config._attn_implementation = "eager"
+    assert branches.longest(lm) == 0
