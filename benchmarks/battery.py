@@ -3,13 +3,14 @@
     python benchmarks/battery.py [--quick] [--model DIR]
 
 prompts   words of one token: items to margins and likeliest tokens / the bare forwards of the
-          distinct prompts: transformers' encoder, and its head at the blank
-rows      all words of the lexicon / the bare forwards of all rows that they need (a word of several
-          tokens has rows of its own)
+          distinct prompts: transformers' own layers, and its head at the blank
+all       all words of the lexicon / the bare forwards of the distinct prompts
+rows      all words of the lexicon / the bare forwards of all rows they need: of a masked model,
+          words of several tokens have rows of their own; of a causal model, branches
 each      rows a prompt with all words
 
-One thread, 32 rows in a batch. The two sides take turns over pieces of the same prompts, so that
-what else the machine does hits both alike. The last line is one JSON object.
+One thread, 32 rows in a batch. The sides take turns over pieces of the same prompts, so that what
+else the machine does hits all alike. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -34,41 +35,57 @@ SINGLE = (("woman", "girl", "lady", "she", "her"), ("man", "boy", "gentleman", "
 PIECE = 256
 
 
-def bare(lm, reading) -> None:
-    """Encoder and head at the blank, in plain transformers."""
+def bare(lm, rows, places) -> None:
+    """The layers, and the head at one place of each row, in plain transformers."""
     model = lm.anatomy.model
-    for indices, _ in lm.batching.over(reading.rows, lambda own: own):
-        batch = padded(reading.rows, indices, pad=lm.tokens.pad, device=lm.device)
-        hidden = model.bert(**batch.inputs).last_hidden_state
-        at = torch.tensor([reading.readout.reads[i][0] for i in indices])
-        model.cls.predictions(hidden[torch.arange(len(at)), at]).log_softmax(-1)
+    head = model.cls.predictions if hasattr(model, "cls") else model.lm_head
+    for indices, _ in lm.batching.over(rows, lambda own: own):
+        batch = padded(rows, indices, pad=lm.tokens.pad, device=lm.device)
+        hidden = model.base_model(**batch.inputs).last_hidden_state
+        at = torch.tensor([places[i] for i in indices])
+        head(hidden[torch.arange(len(at)), at]).log_softmax(-1)
 
 
-def ratio(lm, words, prompts, pieces: int) -> tuple[float, float]:
-    """CPU time of the battery over that of the bare forwards; and rows a prompt."""
-    ours = plain = 0.0
+def seconds(work) -> float:
+    """CPU time."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def told(lm, battery) -> None:
+    """Everything that is told of a battery's prompts."""
+    found = battery.read(lm, store=f"memory://{secrets.token_hex(8)}")
+    _ = found.change, found.top(10)
+
+
+def ratios(lm, words, prompts, pieces: int) -> tuple[float, float, float]:
+    """CPU time of the battery over that of its prompts, and of its rows; rows a prompt."""
+    ours = by_prompt = by_row = 0.0
     rows = asked_prompts = 0
+    bases = {one.occupation: one for one in prompts if one.kind == "base"}
     for turn in range(pieces + 1):
         own = prompts[turn % max(1, len(prompts) // PIECE) * PIECE :][:PIECE]
         # Every occupation's base prompt is asked with it.
-        bases = {one.occupation: one for one in prompts if one.kind == "base"}
         needed = {one.id: one for one in [*own, *(bases[one.occupation] for one in own)]}
         battery = Battery(Cloze(prompts=tuple(needed.values()), words=words))
         asked = battery.asked(lm)
         texts = [item.asks[0][0] for item in asked.items]
-        reading = blanks.filling(lm, texts, list(asked.settings["words"]))
-        marks = [time.process_time()]
-        found = battery.read(lm, store=f"memory://{secrets.token_hex(8)}")
-        _ = found.change, found.top(10)
-        marks.append(time.process_time())
-        bare(lm, reading)
-        marks.append(time.process_time())
+        whole = blanks.filling(lm, texts, list(asked.settings["words"]))
+        plain = blanks.likeliest(lm, texts, 1)
+        distinct = dict(zip(plain.rows, plain.readout.positions, strict=True))
+        spent = [
+            seconds(lambda battery=battery: told(lm, battery)),
+            seconds(lambda own=distinct: bare(lm, [*own], [*own.values()])),
+            seconds(lambda own=whole: bare(lm, own.rows, [r[0] for r in own.readout.reads])),
+        ]
         if turn:  # the first is for warming up
-            ours += marks[1] - marks[0]
-            plain += marks[2] - marks[1]
-            rows += len(reading.rows)
+            ours, by_prompt, by_row = (
+                total + one for total, one in zip((ours, by_prompt, by_row), spent, strict=True)
+            )
+            rows += len(whole.rows)
             asked_prompts += len(texts)
-    return ours / plain, rows / asked_prompts
+    return ours / by_prompt, ours / by_row, rows / asked_prompts
 
 
 @torch.no_grad()
@@ -81,11 +98,10 @@ def main() -> None:
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=32)
     prompts = list(counteracts())
-    single, _ = ratio(lm, SINGLE, prompts, 1 if given.quick else 10)
-    whole, each = ratio(lm, None, prompts, 1 if given.quick else 4)
-    print(
-        json.dumps({"prompts": round(single, 3), "rows": round(whole, 3), "each": round(each, 2)})
-    )
+    single, _, _ = ratios(lm, SINGLE, prompts, 1 if given.quick else 10)
+    whole, rows, each = ratios(lm, None, prompts, 1 if given.quick else 4)
+    told = {"prompts": single, "all": whole, "rows": rows, "each": each}
+    print(json.dumps({name: round(value, 3) for name, value in told.items()}))
 
 
 if __name__ == "__main__":

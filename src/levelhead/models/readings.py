@@ -20,6 +20,8 @@ from levelhead.models.sites import BY_HEAD, Site
 from levelhead.models.vocabulary import log_probs, log_probs_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.batches import Batch
     from levelhead.models.forward import Where
@@ -154,6 +156,10 @@ class Target(NamedTuple):
     columns: tuple[int, ...]
 
 
+Wanted = tuple[int, Target]
+"""A row of a batch, and what is read of it."""
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class LogProbs(Readout):
@@ -170,18 +176,30 @@ class LogProbs(Readout):
 
     def __call__(self, result: Result) -> torch.Tensor:
         """One column for each word or text."""
-        assert result.hidden is not None  # noqa: S101
-        hidden, device = result.hidden, result.hidden.device
-        wanted = [
+        return self.added(result, self.wanted(result.batch), log_probs_of)
+
+    def wanted(self, batch: Batch) -> list[Wanted]:
+        """What is read of a batch: in which of its rows, and what."""
+        return [
             (row, target)
-            for row, index in enumerate(result.batch.indices)
+            for row, index in enumerate(batch.indices)
             for target in self.targets[index]
         ]
+
+    def added(
+        self,
+        result: Result,
+        wanted: Sequence[Wanted],
+        of: Callable[[Anatomy, torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """`[batch, columns]` sums of what `of` makes of hidden states `[n, width]` and ids."""
+        assert result.hidden is not None  # noqa: S101
+        hidden, device = result.hidden, result.hidden.device
         rows = torch.tensor([row for row, _ in wanted], device=device)
         positions = torch.tensor([target.position for _, target in wanted], device=device)
         ids = torch.tensor([target.ids for _, target in wanted], device=device)
         columns = torch.tensor([target.columns for _, target in wanted], device=device)
-        found = log_probs_of(result.anatomy, hidden[rows, positions], ids)
+        found = of(result.anatomy, hidden[rows, positions], ids)
         total = torch.zeros(len(hidden), self.columns, dtype=found.dtype, device=device)
         return total.index_put((rows[:, None].expand_as(columns), columns), found, accumulate=True)
 
@@ -242,20 +260,28 @@ class WordsAndBest(Readout):
         return self.words.reads
 
     def __call__(self, result: Result) -> torch.Tensor:
-        """Words, then the k best."""
-        values = self.words(result)
-        best = values.new_zeros(len(values), 2 * self.k)
-        own = [
-            (row, position)
-            for row, index in enumerate(result.batch.indices)
-            if (position := self.blank[index]) is not None
+        """Words, then the k best: at the blank, both of the same scores."""
+        indices, wanted = result.batch.indices, self.words.wanted(result.batch)
+        here = [(row, one) for row, one in wanted if one.position == self.blank[indices[row]]]
+        others = [(row, one) for row, one in wanted if one.position != self.blank[indices[row]]]
+        best: list[torch.Tensor] = []
+
+        def at_blank(anatomy: Anatomy, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            found = log_probs(anatomy, hidden)
+            likeliest = found.topk(self.k)
+            best.append(torch.cat([likeliest.indices.to(found), likeliest.values], dim=1))
+            return found.gather(1, ids)
+
+        parts = [
+            self.words.added(result, asked, of)
+            for asked, of in ((here, at_blank), (others, log_probs_of))
+            if asked
         ]
-        if own:
-            assert result.hidden is not None  # noqa: S101
-            rows, places = torch.tensor(own, device=values.device).T
-            found = log_probs(result.anatomy, result.hidden[rows, places]).topk(self.k)
-            best[rows] = torch.cat([found.indices.to(found.values), found.values], dim=1)
-        return torch.cat([values[:, :-1], best, values[:, -1:]], dim=1)
+        values = torch.stack(parts).sum(0)
+        beside = values.new_zeros(len(values), 2 * self.k)
+        if best:
+            beside[torch.tensor([row for row, _ in here], device=values.device)] = best[0]
+        return torch.cat([values[:, :-1], beside, values[:, -1:]], dim=1)
 
 
 @final
