@@ -20,9 +20,11 @@ from levelhead.core.versions import installed_versions
 from levelhead.models import asks
 from levelhead.models.anatomy import is_linear, is_transposed
 from levelhead.models.batches import padded
+from levelhead.models.branches import longest, tree
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.readings import AttentionRows, Classes, Reading, States
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.tokens import Row
 from levelhead.models.vocabulary import scores
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from levelhead.models.edits import Edit
     from levelhead.models.lm import LM
     from levelhead.models.readings import Part
-    from levelhead.models.tokens import Encoded, Row
+    from levelhead.models.tokens import Encoded
 
 TEXTS = (
     "The river was high and the bridge was closed.",
@@ -288,14 +290,29 @@ def resuming(patient: Patient) -> str:
 
 
 def batches(patient: Patient) -> str:
-    """A text says the same alone and in a batch beside longer ones."""
+    """A text says the same alone, beside longer ones, and where others share its tokens."""
     lm = patient.lm
     alone, together = lm.batched(1), lm.batched(len(TEXTS))
     worst = _distance(patient.values(alone), patient.values(together))
     if lm.anatomy.cls.classifier:
         ask = Reading(patient.rows, Classes("classifier"))
         worst = max(worst, _distance(alone.run(ask), together.run(ask)))
+    if longest(lm):
+        worst = max(worst, _branched(patient))
     return _within(patient, worst, "batches of 1 and of 4 differ by {:.1e}")
+
+
+def _branched(patient: Patient) -> float:
+    """How far what goes on from one text in one row is from a row for each."""
+    (stem, *others), run = (row.ids for row in patient.rows), patient.lm.run
+    words = [own[-4:] for own in others]
+    shared, places = tree(stem, words)
+    apart = tuple(Row((*stem, *word[:-1]), None) for word in words)
+    ends = tuple((len(row.ids) - 1,) for row in apart)
+    branched = States(tuple((own[-1],) for own in places))
+    return _distance(
+        run(Reading((shared,) * len(words), branched)), run(Reading(apart, States(ends)))
+    )
 
 
 def sites(patient: Patient) -> str:

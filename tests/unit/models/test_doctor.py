@@ -4,7 +4,7 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models import attention, bake, doctor, forward
+from levelhead.models import attention, bake, batches, branches, doctor, forward
 from levelhead.models.doctor import CHECKS, examine
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
@@ -124,6 +124,19 @@ def test_the_line_fails_and_no_other(lm, monkeypatch, check):
     found = lines(lm)
     assert [name for name, finding in found.items() if not finding.holds] == [check], found
     assert "transformers" in found[check].mend
+
+
+def test_branches_that_see_each_other_are_seen(monkeypatch):
+    causal = load(zoo.folder("llama", "LlamaForCausalLM"))
+    assert lines(causal)["batches"].holds
+
+    def seen(rows, width):
+        mask, places = branches.seen(rows, width)
+        return torch.ones_like(mask).tril(), places
+
+    monkeypatch.setattr(batches, "seen", seen)
+    found = lines(causal)
+    assert [name for name, finding in found.items() if finding.holds is False] == ["batches"]
 
 
 def test_a_hook_left_behind_is_seen(lm, monkeypatch):
