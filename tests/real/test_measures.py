@@ -25,7 +25,6 @@ from levelhead.measure.crows import Crows
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.lpbs import Lpbs, scores
 from levelhead.measure.nli import Nli
-from levelhead.measure.prompted import pieces_of
 from levelhead.measure.snli import Snli
 from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.measure.strength import Contrast, Strength
@@ -205,7 +204,7 @@ def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
     found = ruler(stories, judge=QUICK)
     texts = [ruler.template.replace("{occupation}", name) + " [MASK]" for name in ruler.occupations]
     for name, group in (("first group's words", "female"), ("second group's words", "male")):
-        words = [word for word in ruler._words(group) if len(pieces_of(stories, word)) == 1]
+        words = [word for word in ruler._words(group) if len(stories.pieces(word)) == 1]
         exact = 100 * float(stories.fill(texts, words).exp().sum(1).mean())
         told = found.aside(name)
         assert told.interval.low <= exact <= told.interval.high

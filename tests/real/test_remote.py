@@ -3,15 +3,23 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from assets import smollm2
 from scipy import stats
+from typer.testing import CliRunner
 
-from levelhead.core.errors import LevelheadError
+from levelhead.cli import app
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.data.prompts import counteracts
+from levelhead.measure.aspects import Judge
+from levelhead.measure.battery import Battery
+from levelhead.measure.cloze import Cloze
+from levelhead.measure.fluency import Perplexity
+from levelhead.measure.verbs import VERBS
 from levelhead.measure.wording import wording
 from levelhead.models.load import load
 from levelhead.models.remote import NotOverHttp, Remote
@@ -19,6 +27,7 @@ from levelhead.models.tokens import NotReadable
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
 WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))
+OCCUPATIONS = ("nurse", "secretary", "cleaner", "farmer", "driver", "guard")
 TEXT = "The person who works as a nurse is a [MASK]"
 
 
@@ -63,7 +72,9 @@ def test_a_text_s_log_probability_is_the_sum_of_its_tokens(served):
     remote, _ = served
     value, count = remote.log_prob(["The nurse is here"])
     ids = remote._cut("The nurse is here")
-    parts = [remote._next(tuple(ids[:i]), (ids[i],))[ids[i]] for i in range(1, len(ids))]
+    parts = [
+        remote._next({tuple(ids[:i]): {ids[i]}})[tuple(ids[:i])][ids[i]] for i in range(1, len(ids))
+    ]
     assert float(value[0]) == pytest.approx(sum(parts), abs=1e-3)
     assert int(count[0]) == len(parts)
 
@@ -81,9 +92,52 @@ def test_margins_rank_as_those_of_the_dequantised_weights(served):
     ]
     rho = stats.spearmanr(*margins).statistic
     largest = float((margins[0] - margins[1]).abs().max())
+    sys.stdout.write(f"rank correlation {rho:.4f}, largest difference {largest:.4f}\n")
     assert rho >= 0.95, f"rank correlation {rho:.3f}, largest difference {largest:.3f}"
     assert largest < 1.0
     assert torch.isfinite(there).all()
+
+
+def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
+    """The whole way: prompts, likeliest tokens, resampling, provenance; and a price."""
+    remote, _ = served
+    lm = load(smollm2())
+    prompts = tuple(
+        one
+        for one in counteracts(backgrounds=1)
+        if one.kind in ("base", "neutral") and one.occupation in OCCUPATIONS
+    )
+    cloze, judge = Cloze(prompts=prompts, words=WORDS), Judge(draws=199, permutations=199)
+    here, there = cloze(lm, judge=judge), cloze(remote, judge=judge)
+    assert there.value == pytest.approx(here.value, abs=0.3)
+    assert (there.n, len(there.dropped)) == (here.n, 0)
+    assert there.provenance.settings["model"]["server"] == remote.url
+    answers = Battery(cloze).read(remote)
+    same = (answers._best[0] == Battery(cloze).read(lm)._best[0])[:, 0].double().mean()
+    assert same >= 0.8  # the likeliest token of all, by 4-bit arithmetic and by float32
+    price = Perplexity(texts=("The river was high and the bridge was closed.", "He waited here."))
+    own = [price(one, judge=judge).value for one in (lm, remote)]
+    assert own[1] == pytest.approx(own[0], rel=0.1)
+    with pytest.raises(NotMeasurable, match="chat template of a model behind HTTP"):
+        replace(cloze, form="chat")(remote)
+    with pytest.raises(NotOverHttp, match="parts of a text cannot be scored"):
+        VERBS["score"](remote, [("The river was high.", [(4, 9)])], {})
+
+
+def test_the_command_line_asks_a_server(served, tmp_path):
+    remote, _ = served
+    texts = tmp_path / "texts.txt"
+    texts.write_text("The river was high and the bridge was closed.\nHe waited here.\n")
+    run = CliRunner().invoke
+    result = run(app, ["measure", remote.url, "-m", f"ppl:texts={texts}", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "SmolLM2" in result.stdout
+    refused = run(app, ["measure", remote.url, "-m", "strength"])
+    assert refused.exit_code != 0
+    assert "reads a head that" in f"{refused.exception}{refused.output}"
+    edited = run(app, ["explain", "knowledge", remote.url, "--edit", "any"])
+    assert isinstance(edited.exception, LevelheadError)
+    assert "cannot be edited" in str(edited.exception)
 
 
 def test_whatever_needs_the_model_itself_is_refused(served):

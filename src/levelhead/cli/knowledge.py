@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.measure import cells
+from levelhead.cli.opened import opened
 from levelhead.cli.options import (
     AllowPickle,
+    Asked,
     BatchSize,
     Device,
     Draws,
     Dtype,
     Json,
     Level,
-    Model,
     Output,
     Revision,
 )
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def knowledge(
-    model: Model,
+    model: Asked,
     prompts: Annotated[
         str, typer.Option(help="winobias40 (2,680 prompts) or table1 (5,452).")
     ] = "winobias40",
@@ -81,7 +82,6 @@ def knowledge(
     from levelhead.measure.aspects import Judge
     from levelhead.measure.cloze import Cloze
     from levelhead.measure.prompted import KINDS
-    from levelhead.models.load import load
 
     cloze = Cloze(
         prompts=prompts,  # type: ignore[arg-type]  # Cloze checks these
@@ -92,7 +92,7 @@ def knowledge(
         separator=separator,  # type: ignore[arg-type]
     )
     judge = Judge(seed=seed, draws=draws, level=level)
-    lm = load(
+    lm = opened(
         model,
         revision=revision,
         edit=edit,

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.opened import is_served, opened
 from levelhead.cli.options import (
     AllowPickle,
+    Asked,
     BatchSize,
     Device,
     Draws,
     Dtype,
     Json,
     Level,
-    Model,
     Output,
     Revision,
 )
@@ -33,7 +34,7 @@ BASE = "base"
 
 
 def measure(
-    model: Model = "",
+    model: Asked = "",
     measures: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,6 +95,7 @@ def measure(
     anything could not be measured; nothing stands in for a missing number.
     """
     from levelhead.measure.aspects import Judge
+    from levelhead.measure.readouts import MEMORY
     from levelhead.measure.run import run
     from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
@@ -110,13 +112,13 @@ def measure(
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
     if output is not None:
         _writable(output)
-    lm = load(
+    lm = opened(
         model,
         revision=revision,
         device=device,
         dtype=dtype,
         edit=edit,
-        bos=bos,  # type: ignore[arg-type]  # load() checks it
+        bos=bos,
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
@@ -134,7 +136,8 @@ def measure(
             allow_pickle=allow_pickle,
             batch_size=batch_size,
         )
-    kept = store or str(cache_folder().parent / "readouts")
+    # A server may change its weights without a word: nothing it said is kept unasked.
+    kept = store or (MEMORY if is_served(model) else str(cache_folder().parent / "readouts"))
     with progress("questions") as on_event:
         found = run(
             lm,

@@ -9,6 +9,10 @@ import typer
 Model = Annotated[
     str, typer.Argument(help="A Hub id, a folder written by save_pretrained, or a .gguf file.")
 ]
+Asked = Annotated[
+    str,
+    typer.Argument(help="As for other commands, or a server: http://127.0.0.1:8080."),
+]
 Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of the Hub.")]
 Device = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda:0.")]
 Dtype = Annotated[str, typer.Option(help="Precision: float32, float64, bfloat16, float16.")]

@@ -149,7 +149,7 @@ def explained(
         contrasts=own,
         factorial=effects,
         labour=shares,
-        findings=findings(base, own, syntax=syntax, causal=bool(lm.anatomy.cls.causal)),
+        findings=findings(base, own, syntax=syntax, causal=lm.is_causal),
         groups=answers.groups,
         n=len(answers.items),
         occupations=len(answers.base),

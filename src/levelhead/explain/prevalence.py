@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.data.prompts import counteracts
-from levelhead.measure.prompted import pieces_of
 from levelhead.measure.wording import wording
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
     sorted_in: tuple[list[str], list[str]] = (list(first), list(second))
     for word, own_mass in mass.items():
         likelier = _side(list(own_mass.values()), ratio)
-        known = word.isalpha() and word not in (*first, *second) and len(pieces_of(lm, word)) == 1
+        known = word.isalpha() and word not in (*first, *second) and len(lm.pieces(word)) == 1
         if known and likelier is not None:
             sorted_in[likelier].append(word)
     added = sum(map(len, sorted_in)) - len(first) - len(second)

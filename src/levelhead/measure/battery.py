@@ -16,7 +16,7 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped
 from levelhead.measure.cloze import Cloze, masses
-from levelhead.measure.prompted import BASE, crossed_factors, pieces_of
+from levelhead.measure.prompted import BASE, crossed_factors
 from levelhead.measure.readouts import read
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Battery:
         """Every prompt, with all words and the likeliest tokens."""
         (asked,) = self.cloze.asked(lm)
         first, second, _ = self.cloze.verbalizer(lm)
-        pieces = [pieces_of(lm, word) for word in (*first, *second)]
+        pieces = [lm.pieces(word) for word in (*first, *second)]
         sides = (pieces[: len(first)], pieces[len(first) :])
         tokens = [sorted({own[0] for own in side if len(own) == 1}) for side in sides]
         own = {"best": BEST, "tokens": tokens, "counted": counted(lm, pieces)}
@@ -73,7 +73,7 @@ def counted(lm: LM, pieces: Sequence[tuple[int, ...]]) -> list[int]:
     A causal model's "woman" holds "womanhood" already; a masked model is asked for words of several
     tokens in blanks of another length, which is another distribution.
     """
-    if not lm.anatomy.cls.causal:
+    if not lm.is_causal:
         return [i for i, own in enumerate(pieces) if len(own) == 1]
     return [
         i

@@ -18,7 +18,6 @@ from levelhead.measure.prompted import (
     Prompted,
     base_only,
     half_difference,
-    pieces_of,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class ClozeTop(Prompted):
         first, second, _ = self.verbalizer(lm)
         items, told = self.texts(lm)
         tokens = [
-            sorted({pieces[0] for word in side if len(pieces := pieces_of(lm, word)) == 1})
+            sorted({pieces[0] for word in side if len(pieces := lm.pieces(word)) == 1})
             for side in (first, second)
         ]
         if not all(tokens):

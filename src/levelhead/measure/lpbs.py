@@ -20,7 +20,6 @@ from levelhead.data.published import GroupTemplate, kurita
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, short_lists
 from levelhead.measure.measure import Measure, Need, chosen, items_hash
-from levelhead.measure.prompted import pieces_of
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
 from levelhead.models.tokens import MASK
 
@@ -166,7 +165,7 @@ class Lpbs(Measure):
             of = dict(template.groups)
             own = []
             for group in self.compared:
-                known = [word for word in of.get(group, ()) if pieces_of(lm, word)]
+                known = [word for word in of.get(group, ()) if lm.pieces(word)]
                 lost += [word for word in of.get(group, ()) if word not in known]
                 if not known:
                     raise NotMeasurable(
@@ -178,7 +177,7 @@ class Lpbs(Measure):
         return tuple(number), tuple(columns), tuple(dict.fromkeys(lost))
 
     def _cannot(self, lm: LM, word: str) -> str:
-        pieces = len(pieces_of(lm, word))
+        pieces = len(lm.pieces(word))
         if not pieces:
             return "the model does not know it"
         if self.kurita_compat and pieces > 1:

@@ -20,7 +20,6 @@ from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import sides
 from levelhead.measure.wording import Form, Separator, wording
-from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,7 +112,7 @@ class Prompted(Measure):
 
     def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
         """The sentence, and the words that stand for the groups."""
-        forms: tuple[str, ...] = ("natural", "paper") if lm.anatomy.cls.causal else ("blank",)
+        forms: tuple[str, ...] = ("natural", "paper") if lm.is_causal else ("blank",)
         if self.form == "chat":
             forms = ("chat", *forms)
         alone = tuple((kind,) for kind in self.kinds)
@@ -127,7 +126,7 @@ class Prompted(Measure):
             found = self.words[number] if self.words else self._of_lexicon(group)
             kept: list[str] = []
             for word in dict.fromkeys(word for word in found if word is not None):
-                (kept if pieces_of(lm, word) else lost).append(word)
+                (kept if lm.pieces(word) else lost).append(word)
             if not kept:
                 raise NotMeasurable(
                     f"the model knows no word of {group!r}",
@@ -185,14 +184,3 @@ def half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Half the difference of the means of the occupations the first and second group dominate."""
     first, second = sides(values, draw)
     return (first.mean() - second.mean()) / 2
-
-
-def pieces_of(lm: LM, word: str) -> tuple[int, ...]:
-    """The tokens of a word inside a sentence; none if the model does not know it."""
-    text = f"The {word}"
-    try:
-        (encoded,) = lm.tokens.encode([text])
-        places = lm.tokens.at(encoded, (4, len(text)), text)
-    except NotReadable:
-        return ()
-    return tuple(encoded.row.ids[i] for i in places)

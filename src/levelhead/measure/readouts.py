@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from levelhead.engine.events import Event
     from levelhead.engine.store import Store
     from levelhead.measure.asked import Ask, Asked, Item, Verb
-    from levelhead.measure.verbs import Question, Writing
+    from levelhead.measure.verbs import Question, Told, Writing
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measure.readouts:answers"
@@ -265,7 +265,7 @@ def planned(lm: LM, asked: Asked, threads: int, *, work: str = WORK) -> Plan:
 
 def questioned(
     lm: LM, verb: Verb, rows: Sequence[Ask], settings: Mapping[str, object]
-) -> tuple[Question | Writing | None, dict[int, str]]:
+) -> tuple[Question | Told | Writing | None, dict[int, str]]:
     """The question, without the rows that the model cannot be asked, and why it cannot."""
     ask = VERBS[verb]
     try:

@@ -8,6 +8,7 @@ import torch
 
 from levelhead.data.words import folded, tokens, without_clitic
 from levelhead.models import asks, blanks, sampling
+from levelhead.models.remote import NotOverHttp, Remote
 from levelhead.models.sampling import Sampling
 from levelhead.models.sites import Site
 from levelhead.models.tokens import UnknownWord
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from levelhead.models.tokens import Row
 
     Settings = Mapping[str, Any]
+
+
+class Told(NamedTuple):
+    """What a model behind HTTP has answered: it is asked at once, text by text."""
+
+    values: torch.Tensor
+
+    def answered(self, lm: LM) -> torch.Tensor:
+        """`[n, r]` what it said."""
+        return self.values
 
 
 class Question(NamedTuple):
@@ -72,7 +83,7 @@ def rate(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, asks.numbers(lm, texts))
 
 
-def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
+def fill(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Told:
     """(text,): log-probabilities of the settings' words in its blank.
 
     (text, span or null): the same, with the characters of the span hidden. With the setting "best",
@@ -83,6 +94,8 @@ def fill(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     early = settings.get("prior") == "before hidden"
     texts = [str(row[0]) for row in rows]
     best = settings.get("best", 0)
+    if isinstance(lm, Remote):
+        return Told(lm.fill(texts, words, best=best))
     reading = blanks.filling(lm, texts, words, hidden, before_hidden=early, best=best)
     return _known(lm, reading)._replace(width=len(words) + 2 * best)
 
@@ -99,11 +112,17 @@ def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, blanks.likeliest(lm, [str(text) for (text,) in rows], settings["k"]))
 
 
-def score(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
+def score(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Told:
     """(text, spans or null): their log-probability, and of how many tokens it is the sum.
 
     Spans are of characters, or, if the settings say so, positions of tokens.
     """
+    if isinstance(lm, Remote):
+        if any(row[1] is not None for row in rows):
+            raise NotOverHttp(
+                "parts of a text cannot be scored behind HTTP", mend="load the model's weights"
+            )
+        return Told(torch.stack(lm.log_prob([str(row[0]) for row in rows]), dim=1))
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
     ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
     by_token = settings.get("by") == "token"
@@ -176,7 +195,7 @@ def _first_place(said: Sequence[str], words: Sequence[str]) -> int:
     return whole.count(" ", 0, min(places)) if places else -1
 
 
-VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Writing]] = {
+VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Told | Writing]] = {
     "embed": embed,
     "follows": follows,
     "classify": classify,
@@ -205,4 +224,4 @@ ROWS = 8
 
 def shard_size(lm: LM, verb: Verb) -> int:
     """How many questions a shard has: of more, batches are of texts of like length."""
-    return SHARD[verb] * (ROWS if verb == "score" and lm.anatomy.cls.causal else 1)
+    return SHARD[verb] * (ROWS if verb == "score" and lm.is_causal else 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.errors import NotMeasurable
+from levelhead.models.remote import Remote
 from levelhead.models.tokens import MASK
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Wording(NamedTuple):
     separator: str
     """Between knowledge and base."""
     front: str
-    tokens: Tokens
+    tokens: Tokens | None = None
+    """Of a chat model: its template."""
 
     def __str__(self) -> str:
         before = f"; {self.front!r} before all" if self.front else ""
@@ -51,6 +53,7 @@ class Wording(NamedTuple):
 
     def _asked(self, prompt: Prompt) -> str:
         """A user's turn, and the beginning of the answer."""
+        assert self.tokens is not None  # noqa: S101  # `wording` refuses chat without them
         sentence = stem(prompt)
         request = f"{REQUEST} {sentence}"
         said = f"{prompt.knowledge}{self.separator}{request}" if prompt.knowledge else request
@@ -60,11 +63,19 @@ class Wording(NamedTuple):
         return f"{_once(self.tokens, str(text))}{sentence} {MASK}"
 
 
-def wording(lm: LM, form: Form, separator: Separator) -> Wording:
+def wording(lm: LM | Remote, form: Form, separator: Separator) -> Wording:
     """The way to put prompts to a model; "auto" is "blank" or, for causal models, "natural"."""
-    causal, tokenizer = bool(lm.anatomy.cls.causal), lm.tokens.tokenizer
+    causal = lm.is_causal
     if form == "auto":
         form = "natural" if causal else "blank"
+    if isinstance(lm, Remote):
+        if form == "chat":
+            raise NotMeasurable(
+                "the chat template of a model behind HTTP is not known here",
+                mend="put the prompts as 'natural', or load the model's weights",
+            )
+        return Wording(form, " ", BEGIN if separator == "as_paper" else "")
+    tokenizer = lm.tokens.tokenizer
     if form == "chat" and not tokenizer.chat_template:
         raise NotMeasurable(
             f"{lm.identity.name} has no chat template", mend="put the prompts as 'natural'"

@@ -23,6 +23,7 @@ from levelhead.models.forward import Passage, Prefix, instrumented
 from levelhead.models.reach import acting, behind
 from levelhead.models.readings import Reading, Result
 from levelhead.models.take_away import save_edited
+from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     import os
@@ -109,6 +110,16 @@ class LM:
     def is_causal(self) -> bool:
         """Whether its tokens see only what stands before them."""
         return self.anatomy.family.is_causal
+
+    def pieces(self, word: str) -> tuple[int, ...]:
+        """The tokens of a word inside a sentence; none if the model does not know it."""
+        text = f"The {word}"
+        try:
+            (encoded,) = self.tokens.encode([text])
+            places = self.tokens.at(encoded, (4, len(text)), text)
+        except NotReadable:
+            return ()
+        return tuple(encoded.row.ids[i] for i in places)
 
     @property
     def device(self) -> torch.device:

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 from urllib.parse import urlsplit
 
 import torch
@@ -22,11 +22,13 @@ import torch
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
+from levelhead.models.batches import Batching
 from levelhead.models.lm import Scores
 from levelhead.models.tokens import MASK, NotReadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from levelhead.models.edits import Edit
 
@@ -34,11 +36,19 @@ FEW = 1000
 """How many of the likeliest tokens are asked for at first; more cost megabytes a question."""
 ALL = 1 << 20
 NOTHING = -1e30
+Ids = tuple[int, ...]
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class NotOverHttp(LevelheadError):
     """A verb that needs the model itself."""
+
+
+class Named(NamedTuple):
+    """Which model a server runs, by its own word."""
+
+    name: str
+    revision: str | None = None
 
 
 @final
@@ -101,11 +111,34 @@ class Remote:
         """Of what the server says of itself; it may change its weights without a word."""
         return content_hash({"server": self.url, "model": self.model, "told": dict(self.told)})
 
-    def fill(self, texts: Sequence[str], words: Sequence[str]) -> torch.Tensor:
-        """`[texts, words]` log-probabilities of words at the end of texts, at their [MASK]."""
+    @property
+    def identity(self) -> Named:
+        """What it is called."""
+        return Named(self.model or str(self.told["model"]) or self.url)
+
+    @cached_property
+    def batching(self) -> Batching:
+        """A text at a time: what a server does with several is its own business."""
+        return Batching(1)
+
+    def pieces(self, word: str) -> tuple[int, ...]:
+        """The tokens of a word inside a sentence."""
+        return self._of_word("The ", word, tuple(self._cut("The")))
+
+    def fill(self, texts: Sequence[str], words: Sequence[str], *, best: int = 0) -> torch.Tensor:
+        """`[texts, words + 2 best]` log-probabilities of words at the [MASK] that ends each text.
+
+        Args:
+            texts: each ends with its blank.
+            words: what may stand there.
+            best: of how many of the likeliest tokens the ids and log-probabilities follow.
+        """
         if isinstance(texts, str) or isinstance(words, str) or not words:
             raise LevelheadError("no list of texts and words", mend="give both in lists")
-        return torch.tensor([self._filled(str(text), words) for text in texts])
+        # Ids need more digits than float32 has for large vocabularies.
+        return torch.tensor(
+            [self._filled(str(text), words, best) for text in texts], dtype=torch.float64
+        )
 
     def log_prob(self, texts: Sequence[str]) -> Scores:
         """Log-probability of each text, all tokens but the first, and of how many it is the sum."""
@@ -117,10 +150,11 @@ class Remote:
                     f"{text!r:.40} has one token, which nothing stands before",
                     mend="give longer texts",
                 )
-            asked = [(tuple(ids[:i]), ids[i]) for i in range(1, len(ids))]
-            values.append(sum(self._next(before, (token,))[token] for before, token in asked))
+            asked = {tuple(ids[:i]): {ids[i]} for i in range(1, len(ids))}
+            found = self._next(asked)
+            values.append(sum(found[before][token] for before, (token,) in asked.items()))
             counts.append(len(asked))
-        return Scores(torch.tensor(values), torch.tensor(counts))
+        return Scores(torch.tensor(values, dtype=torch.float64), torch.tensor(counts))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -132,7 +166,7 @@ class Remote:
 
     # -- words
 
-    def _filled(self, text: str, words: Sequence[str]) -> list[float]:
+    def _filled(self, text: str, words: Sequence[str], best: int) -> list[float]:
         before, mark, after = text.partition(MASK)
         if not mark or after.strip(" .") or not before.strip():
             raise NotReadable(
@@ -141,13 +175,24 @@ class Remote:
             )
         stem = tuple(self._cut(before.rstrip()))
         pieces = [self._of_word(before, word, stem) for word in words]
-        wanted: dict[tuple[int, ...], set[int]] = {}
+        wanted: dict[Ids, set[int]] = {stem: set()}
         for own in pieces:
             for i, token in enumerate(own):
                 wanted.setdefault((*stem, *own[:i]), set()).add(token)
-        found = {row: self._next(row, tuple(sorted(tokens))) for row, tokens in wanted.items()}
+        found = self._next(wanted)
+        likeliest = sorted(found[stem].items(), key=lambda one: -one[1])[:best]
+        if len(likeliest) < best:
+            raise NotReadable(
+                f"the server reports {len(likeliest)} likeliest tokens, not {best}",
+                mend="use a server that tells more of them (llama.cpp does)",
+            )
         return [
-            sum(found[(*stem, *own[:i])][token] for i, token in enumerate(own)) for own in pieces
+            *(
+                sum(found[(*stem, *own[:i])][token] for i, token in enumerate(own))
+                for own in pieces
+            ),
+            *(token for token, _ in likeliest),
+            *(value for _, value in likeliest),
         ]
 
     def _of_word(self, before: str, word: str, stem: tuple[int, ...]) -> tuple[int, ...]:
@@ -161,21 +206,37 @@ class Remote:
 
     # -- the server
 
-    def _next(self, before: tuple[int, ...], wanted: tuple[int, ...]) -> dict[int, float]:
-        """Log-probabilities of some next tokens, each as the server reports it."""
-        for count in (FEW, ALL):
-            (own,) = self._best([list(before)], count)
-            if all(token in own for token in wanted):
-                return {token: own[token] for token in wanted}
-        raise NotReadable(
-            f"the server reports {len(own)} next tokens, and not the one that is asked about",
-            mend="use a server that tells all of them (llama.cpp does)",
-        )
+    def _next(self, wanted: Mapping[Ids, AbstractSet[int]]) -> dict[Ids, dict[int, float]]:
+        """Log-probabilities of next tokens as the server reports them, the wanted ones among them.
 
-    def _best(self, prompts: list[list[int]], count: int) -> Iterator[dict[int, float]]:
-        answer = self._completed(prompts, count)
+        Args:
+            wanted: after which tokens, which.
+        """
+        found: dict[Ids, dict[int, float]] = {}
+        for count in (FEW, ALL):
+            rows = [
+                row
+                for row, tokens in wanted.items()
+                if row not in found or not tokens <= found[row].keys()
+            ]
+            if rows:
+                found |= dict(zip(rows, self._best(rows, count), strict=True))
+        for row, tokens in wanted.items():
+            if not tokens <= found[row].keys():
+                raise NotReadable(
+                    f"the server reports {len(found[row])} next tokens, and not the one that is "
+                    "asked about",
+                    mend="use a server that tells all of them (llama.cpp does)",
+                )
+        return found
+
+    def _best(self, rows: Sequence[Ids], count: int) -> Iterator[dict[int, float]]:
+        answer = self._completed(rows, count)
         try:
-            for choice in answer["choices"]:
+            choices = sorted(answer["choices"], key=lambda one: int(one["index"]))
+            if len(choices) != len(rows):
+                raise ValueError
+            for choice in choices:
                 (first,) = choice["logprobs"]["content"]
                 found = {int(one["id"]): float(one["logprob"]) for one in first["top_logprobs"]}
                 # What llama.cpp writes for a probability that has become 0.
@@ -187,7 +248,12 @@ class Remote:
             ) from None
 
     def _completed(self, prompts: Sequence[Sequence[int]], count: int) -> dict[str, Any]:
-        body = {"prompt": list(prompts), "max_tokens": 1, "temperature": 0, "logprobs": count}
+        body = {
+            "prompt": [list(own) for own in prompts],
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": count,
+        }
         return self._post("/v1/completions", body | ({"model": self.model} if self.model else {}))
 
     def _cut(self, text: str) -> list[int]:
