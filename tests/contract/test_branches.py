@@ -8,7 +8,7 @@ from levelhead.models import blanks, branches
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.families import FAMILIES
 from levelhead.models.load import load
-from levelhead.models.readings import LogProbs, Reading
+from levelhead.models.readings import LogProbs, Reading, States
 from levelhead.models.sites import Site
 
 STEMS = ((5, 6, 7, 8), (9, 6, 11, 12, 13, 14))
@@ -83,6 +83,25 @@ def test_which_families_have_branches(name):
     few = name in MEASURED and window >= len(STEMS[1]) + 6
     assert len(rows) == (2 if few else 2 * len(WORDS))
     assert bool(branches.longest(lm)) == (name in MEASURED)
+
+
+def test_rows_with_branches_share_a_batch_with_plain_and_shorter_ones():
+    """In float32, where rows of several lengths share a batch: padding is not seen."""
+    lm = load(model("llama").identity.checkpoint.folder, batch_size=8)
+    shared = [branches.tree(stem, WORDS)[0] for stem in STEMS]
+    rows = (shared[1], shared[0], blanks.Row(STEMS[1][:2], None), blanks.Row(STEMS[0] * 3, None))
+    ends = States(tuple((len(row.ids) - 1,) for row in rows))
+    assert len(list(lm.batches(Reading(rows, ends)))) == 1
+    alone = torch.cat(
+        [
+            lm.run(Reading((row,), States((own,))))
+            for row, own in zip(rows, ends.tokens, strict=True)
+        ]
+    )
+    torch.testing.assert_close(lm.run(Reading(rows, ends)), alone, rtol=0, atol=1e-5)
+    mask, places = branches.seen(rows, 13)
+    assert mask.any(-1).all()
+    assert places[2].tolist() == list(range(13))
 
 
 def test_no_branches_where_the_mask_would_be_another():

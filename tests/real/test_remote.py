@@ -137,7 +137,7 @@ def test_the_command_line_asks_a_server(served, tmp_path):
     assert "reads a head that" in f"{refused.exception}{refused.output}"
     edited = run(app, ["explain", "knowledge", remote.url, "--edit", "any"])
     assert isinstance(edited.exception, LevelheadError)
-    assert "cannot be edited" in str(edited.exception)
+    assert "--edit says nothing to a model behind HTTP" in str(edited.exception)
 
 
 def test_whatever_needs_the_model_itself_is_refused(served):

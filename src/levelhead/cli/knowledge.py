@@ -11,13 +11,13 @@ from levelhead.cli.measure import cells
 from levelhead.cli.opened import opened
 from levelhead.cli.options import (
     AllowPickle,
-    Asked,
     BatchSize,
     Device,
     Draws,
     Dtype,
     Json,
     Level,
+    ModelOrServer,
     Output,
     Revision,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def knowledge(
-    model: Asked,
+    model: ModelOrServer,
     prompts: Annotated[
         str, typer.Option(help="winobias40 (2,680 prompts) or table1 (5,452).")
     ] = "winobias40",

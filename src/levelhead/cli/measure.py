@@ -10,13 +10,13 @@ import typer
 from levelhead.cli.opened import is_served, opened
 from levelhead.cli.options import (
     AllowPickle,
-    Asked,
     BatchSize,
     Device,
     Draws,
     Dtype,
     Json,
     Level,
+    ModelOrServer,
     Output,
     Revision,
 )
@@ -34,7 +34,7 @@ BASE = "base"
 
 
 def measure(
-    model: Asked = "",
+    model: ModelOrServer = "",
     measures: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,7 +77,8 @@ def measure(
     permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
     level: Level = 0.95,
     store: Annotated[
-        str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
+        str | None,
+        typer.Option(help="Where readouts are kept; by default in the cache, a server's nowhere."),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
     batch_size: BatchSize = 32,
@@ -95,7 +96,6 @@ def measure(
     anything could not be measured; nothing stands in for a missing number.
     """
     from levelhead.measure.aspects import Judge
-    from levelhead.measure.readouts import MEMORY
     from levelhead.measure.run import run
     from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
@@ -137,7 +137,7 @@ def measure(
             batch_size=batch_size,
         )
     # A server may change its weights without a word: nothing it said is kept unasked.
-    kept = store or (MEMORY if is_served(model) else str(cache_folder().parent / "readouts"))
+    kept = store or (None if is_served(model) else str(cache_folder().parent / "readouts"))
     with progress("questions") as on_event:
         found = run(
             lm,

@@ -25,7 +25,7 @@ def opened(model: str, *, edit: str | None = None, **how: Any) -> LM:
     Args:
         model: a Hub id, a folder, a .gguf file, or a server's address.
         edit: a folder that save_edits wrote.
-        how: what else `load` is told; of no use to a server.
+        how: what else `load` is told; refused for a server, but for the size of batches.
     """
     if not is_served(model):
         from levelhead.models.load import load
@@ -33,8 +33,10 @@ def opened(model: str, *, edit: str | None = None, **how: Any) -> LM:
         return load(model, edit=edit, **how)
     from levelhead.models.remote import Remote
 
-    if edit is not None:
-        raise LevelheadError(
-            "a model behind HTTP cannot be edited", mend="name its weights, or leave --edit out"
-        )
+    for name, value in {"edit": edit, **how}.items():
+        if name != "batch_size" and value not in (None, False, "float32", "auto"):
+            raise LevelheadError(
+                f"--{name} says nothing to a model behind HTTP",
+                mend="name the model's weights, or leave the option out",
+            )
     return cast("LM", Remote(model, key=os.environ.get(KEY)))

@@ -9,7 +9,7 @@ import typer
 Model = Annotated[
     str, typer.Argument(help="A Hub id, a folder written by save_pretrained, or a .gguf file.")
 ]
-Asked = Annotated[
+ModelOrServer = Annotated[
     str,
     typer.Argument(help="As for other commands, or a server: http://127.0.0.1:8080."),
 ]

@@ -33,7 +33,7 @@ from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
 from levelhead.locate.uses import Uses, uses
 from levelhead.measure.aspects import refuse_step
-from levelhead.measure.readouts import MEMORY, borrowed, lent, model_key, questioned
+from levelhead.measure.readouts import borrowed, lent, model_key, questioned
 from levelhead.measure.verbs import Question, shard_size
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def pushed_back(
 
     All cotangents share every forward, and are made for one shard at a time.
     """
-    kept = open_store(MEMORY if store is None else store)
+    kept = open_store(lm.memory if store is None else store)
     units, places, handed = _planned(lm, asked, wanted, tuple(parts), threads)
     with lent(lm), _handed(handed):
         complete(units, kept, on_event=on_event, cancel=cancel)

@@ -51,7 +51,10 @@ class TokenSums(Readout):
 def means(
     lm: LM, measure: Measure, readouts: Readouts, sites: Sequence[Site]
 ) -> dict[Site, torch.Tensor]:
-    """The mean activation at some sites, in one forward of what the measure asks."""
+    """The mean activation at some sites, in one forward of what the measure asks.
+
+    Over all tokens of the rows that are run: what words share of a text counts once.
+    """
     asked = uses(lm, measure, readouts)
     question, _ = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
     if not isinstance(question, Question):

@@ -25,7 +25,7 @@ from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
 from levelhead.locate.ablated import Variant
 from levelhead.locate.uses import uses
-from levelhead.measure.readouts import MEMORY, borrowed, lent, model_key, questioned
+from levelhead.measure.readouts import borrowed, lent, model_key, questioned
 from levelhead.measure.verbs import Question, shard_size
 from levelhead.models.sweep import sweep
 
@@ -124,7 +124,7 @@ def vary(
     for variant in variants:
         lm.edited(variant.edit(means or {}))  # refuses sites that the model has not
     cells = _cells(lm, measure, readouts, blocks)
-    kept = open_store(MEMORY if store is None else store)
+    kept = open_store(lm.memory if store is None else store)
     groups = [variants[i : i + TOGETHER] for i in range(0, len(variants), TOGETHER)]
     planned = [_planned(lm, measure, readouts, cells, group, means, threads) for group in groups]
     every = [unit for units, _ in planned for unit in units]

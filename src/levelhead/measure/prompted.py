@@ -46,8 +46,8 @@ class Prompted(Measure):
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
     kinds: tuple[str, ...] = KINDS
-    """Which kinds of the lexicon's words the verbalizer holds. Words of several tokens cost a
-    forward for each: with "kinship" added, twenty times as many."""
+    """Which kinds of the lexicon's words the verbalizer holds. To a masked model, words of several
+    tokens cost rows of their own: with "kinship" added, twenty times as many."""
     words: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     """The verbalizer's words of the two groups, instead of the lexicon's."""
     form: Form = "auto"

@@ -38,15 +38,13 @@ if TYPE_CHECKING:
     from levelhead.engine.events import Event
     from levelhead.engine.store import Store
     from levelhead.measure.asked import Ask, Asked, Item, Verb
-    from levelhead.measure.verbs import Question, Told, Writing
+    from levelhead.measure.verbs import Distant, Question, Writing
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measure.readouts:answers"
-REVISION = 3
+REVISION = 4
 """Raised when the numbers of a shard change, so that stored ones are not taken for new."""
 NO_FACTS = Frozen({})
-MEMORY = "memory://levelhead-readouts"
-"""Where readouts are kept if no folder is named: until the process ends."""
 
 
 @final
@@ -146,7 +144,7 @@ def read(
     if threads < 1:
         raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
     plans = [planned(lm, one, threads) for one in asked]
-    kept = open_store(MEMORY if store is None else store)
+    kept = open_store(lm.memory if store is None else store)
     units = [unit for plan in plans for unit in plan.units]
     with lent(lm):
         complete(units, kept, on_event=on_event, cancel=cancel)
@@ -265,7 +263,7 @@ def planned(lm: LM, asked: Asked, threads: int, *, work: str = WORK) -> Plan:
 
 def questioned(
     lm: LM, verb: Verb, rows: Sequence[Ask], settings: Mapping[str, object]
-) -> tuple[Question | Told | Writing | None, dict[int, str]]:
+) -> tuple[Question | Distant | Writing | None, dict[int, str]]:
     """The question, without the rows that the model cannot be asked, and why it cannot."""
     ask = VERBS[verb]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     Settings = Mapping[str, Any]
 
 
-class Told(NamedTuple):
-    """What a model behind HTTP has answered: it is asked at once, text by text."""
+class Distant(NamedTuple):
+    """A question to a model behind HTTP, which has no Readings."""
 
-    values: torch.Tensor
+    ask: Callable[[], torch.Tensor]
 
     def answered(self, lm: LM) -> torch.Tensor:
-        """`[n, r]` what it said."""
-        return self.values
+        """`[n, r]` what it says."""
+        return self.ask()
 
 
 class Question(NamedTuple):
@@ -83,7 +84,7 @@ def rate(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, asks.numbers(lm, texts))
 
 
-def fill(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Told:
+def fill(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Distant:
     """(text,): log-probabilities of the settings' words in its blank.
 
     (text, span or null): the same, with the characters of the span hidden. With the setting "best",
@@ -95,7 +96,9 @@ def fill(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question |
     texts = [str(row[0]) for row in rows]
     best = settings.get("best", 0)
     if isinstance(lm, Remote):
-        return Told(lm.fill(texts, words, best=best))
+        for text in texts:
+            lm.cut(text, words)  # what cannot be asked is told before anything is
+        return Distant(partial(lm.fill, texts, words, best=best))
     reading = blanks.filling(lm, texts, words, hidden, before_hidden=early, best=best)
     return _known(lm, reading)._replace(width=len(words) + 2 * best)
 
@@ -112,7 +115,7 @@ def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
     return _known(lm, blanks.likeliest(lm, [str(text) for (text,) in rows], settings["k"]))
 
 
-def score(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Told:
+def score(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Distant:
     """(text, spans or null): their log-probability, and of how many tokens it is the sum.
 
     Spans are of characters, or, if the settings say so, positions of tokens.
@@ -122,7 +125,10 @@ def score(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question 
             raise NotOverHttp(
                 "parts of a text cannot be scored behind HTTP", mend="load the model's weights"
             )
-        return Told(torch.stack(lm.log_prob([str(row[0]) for row in rows]), dim=1))
+        texts = [str(row[0]) for row in rows]
+        for text in texts:
+            lm.whole(text)
+        return Distant(lambda: torch.stack(lm.log_prob(texts), dim=1))
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
     ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
     by_token = settings.get("by") == "token"
@@ -195,7 +201,7 @@ def _first_place(said: Sequence[str], words: Sequence[str]) -> int:
     return whole.count(" ", 0, min(places)) if places else -1
 
 
-VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Told | Writing]] = {
+VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Distant | Writing]] = {
     "embed": embed,
     "follows": follows,
     "classify": classify,

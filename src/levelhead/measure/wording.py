@@ -74,7 +74,12 @@ def wording(lm: LM | Remote, form: Form, separator: Separator) -> Wording:
                 "the chat template of a model behind HTTP is not known here",
                 mend="put the prompts as 'natural', or load the model's weights",
             )
-        return Wording(form, " ", BEGIN if separator == "as_paper" else "")
+        if separator == "as_paper":
+            raise NotMeasurable(
+                f"whether a server takes {BEGIN} for a word is not known here",
+                mend="leave separator out, or load the model's weights",
+            )
+        return Wording(form, " ", "")
     tokenizer = lm.tokens.tokenizer
     if form == "chat" and not tokenizer.chat_template:
         raise NotMeasurable(

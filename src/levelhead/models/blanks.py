@@ -1,7 +1,8 @@
 """Words in the blank of a text: which rows are run, and which tokens of them are read.
 
 A word is put into the text, so that its tokens are those it has there (capital letters, the space
-before it); then they are masked again. Words of one token share a row.
+before it); then they are masked again. Words of one token share a row; those of several do, too, in
+causal models whose rows may branch.
 """
 
 from __future__ import annotations

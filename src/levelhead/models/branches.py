@@ -7,7 +7,6 @@ distance, and all words of several tokens cost a few tokens more instead of a ro
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,10 +38,10 @@ def longest(lm: LM) -> int:
 def tree(stem: Ids, words: Sequence[Ids]) -> tuple[Row, list[Ids]]:
     """A row of what all words show behind a stem; for every word, where its tokens are foretold.
 
-    Without words of several tokens it is a plain row.
+    Where nothing branches off it is a plain row.
 
-    >>> tree((7, 8), [(1,), (2, 3), (2, 4, 5)])
-    (Row(ids=(7, 8, 2, 4), types=None, after=(-1, 0, 1, 2)), [(1,), (1, 2), (1, 2, 3)])
+    >>> tree((7, 8), [(1,), (2, 3), (6, 4, 5)])
+    (Row(ids=(7, 8, 2, 6, 4), types=None, after=(-1, 0, 1, 1, 3)), [(1,), (1, 2), (1, 3, 4)])
     """
     end = len(stem) - 1
     ids, after = [*stem], [*range(-1, end)]
@@ -54,27 +53,23 @@ def tree(stem: Ids, words: Sequence[Ids]) -> tuple[Row, list[Ids]]:
                 ids.append(word[n - 1])
                 after.append(at[word[: n - 1]])
     places = [tuple(at[word[:n]] for n in range(len(word))) for word in words]
-    return Row(tuple(ids), None, tuple(after) if len(ids) > len(stem) else ()), places
+    plain = after == [*range(-1, len(ids) - 1)]
+    return Row(tuple(ids), None, () if plain else tuple(after)), places
 
 
 def seen(rows: Sequence[Row], width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Which tokens each sees, `[batch, 1, width, width]`, and at which place each stands.
 
-    Padding sees itself: a token that sees nothing would be NaN.
+    Padding sees all before it: a token that sees nothing would be NaN.
     """
-    mask = torch.eye(width, dtype=torch.bool).repeat(len(rows), 1, 1)
-    places = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.ones(width, width, dtype=torch.bool).tril().repeat(len(rows), 1, 1)
+    places = torch.arange(width).repeat(len(rows), 1)
     for i, row in enumerate(rows):
-        own, depth = _forerunners(row.after or tuple(range(-1, len(row.ids) - 1)))
-        mask[i, : len(depth), : len(depth)], places[i, : len(depth)] = own, depth
+        depth: list[int] = []
+        for token, before in enumerate(row.after):
+            depth.append(depth[before] + 1 if before >= 0 else 0)
+            if depth[-1] < token:  # in a branch: it sees what its forerunner sees, and itself
+                mask[i, token] = mask[i, before]
+                mask[i, token, token] = True
+        places[i, : len(depth)] = torch.tensor(depth, dtype=torch.long)
     return mask[:, None], places
-
-
-@lru_cache(maxsize=256)
-def _forerunners(after: Ids) -> tuple[torch.Tensor, torch.Tensor]:
-    """`[n, n]` the tokens on the way to each, itself included; `[n]` how many come before it."""
-    found = torch.eye(len(after), dtype=torch.bool)
-    for i, before in enumerate(after):
-        if before >= 0:
-            found[i] |= found[before]
-    return found, found.sum(1) - 1

@@ -297,8 +297,7 @@ def batches(patient: Patient) -> str:
     if lm.anatomy.cls.classifier:
         ask = Reading(patient.rows, Classes("classifier"))
         worst = max(worst, _distance(alone.run(ask), together.run(ask)))
-    if longest(lm):
-        worst = max(worst, _branched(patient))
+    worst = max(worst, _branched(patient))
     return _within(patient, worst, "batches of 1 and of 4 differ by {:.1e}")
 
 
@@ -307,6 +306,8 @@ def _branched(patient: Patient) -> float:
     (stem, *others), run = (row.ids for row in patient.rows), patient.lm.run
     words = [own[-4:] for own in others]
     shared, places = tree(stem, words)
+    if len(shared.ids) > longest(patient.lm):
+        return 0.0  # nothing branches in this model
     apart = tuple(Row((*stem, *word[:-1]), None) for word in words)
     ends = tuple((len(row.ids) - 1,) for row in apart)
     branched = States(tuple((own[-1],) for own in places))

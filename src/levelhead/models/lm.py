@@ -111,6 +111,11 @@ class LM:
         """Whether its tokens see only what stands before them."""
         return self.anatomy.family.is_causal
 
+    @property
+    def memory(self) -> str:
+        """Where readouts of it are kept if no folder is named: until the process ends."""
+        return "memory://levelhead-readouts"
+
     def pieces(self, word: str) -> tuple[int, ...]:
         """The tokens of a word inside a sentence; none if the model does not know it."""
         text = f"The {word}"

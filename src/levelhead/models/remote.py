@@ -10,6 +10,7 @@ The server must also tell how it cuts texts into tokens (`/tokenize`), as llama.
 from __future__ import annotations
 
 import json
+import secrets
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -32,16 +33,35 @@ if TYPE_CHECKING:
 
     from levelhead.models.edits import Edit
 
-FEW = 1000
-"""How many of the likeliest tokens are asked for at first; more cost megabytes a question."""
-ALL = 1 << 20
+FEW, ALL = (1000, 16), (1 << 20, 1)
+"""How many of the likeliest tokens are asked for, and of how many texts in one request: few at
+first, since all of a vocabulary are megabytes."""
 NOTHING = -1e30
 Ids = tuple[int, ...]
 LOCAL = ("127.0.0.1", "localhost", "::1")
+KEPT = 10_000
+"""Texts whose tokens are remembered."""
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows nobody elsewhere: the key would go along."""
+
+    def redirect_request(self, *args: object, **kwargs: object) -> None:
+        """No."""
+
+
+OPENER = urllib.request.build_opener(_Stays)
 
 
 class NotOverHttp(LevelheadError):
     """A verb that needs the model itself."""
+
+
+class NotReported(LevelheadError):
+    """A probability that the server does not tell.
+
+    No reason to drop a text: which tokens a server leaves out depends on how likely they are.
+    """
 
 
 class Named(NamedTuple):
@@ -97,9 +117,33 @@ class Remote:
 
     @cached_property
     def told(self) -> Frozen:
-        """What the server says of itself: its model's name, its build."""
+        """What the server says of itself: its model's name and size, its build, its specials."""
         answer = self._completed([self._cut("The")], 1)
-        return Frozen({name: str(answer.get(name, "")) for name in ("model", "system_fingerprint")})
+        names = ("model", "system_fingerprint")
+        try:
+            (meta,) = (one.get("meta") for one in self._asked("/v1/models")["data"][:1])
+        except (LevelheadError, KeyError, TypeError, ValueError, AttributeError):
+            meta = None  # not every server tells
+        return Frozen(
+            {name: str(answer.get(name, "")) for name in names}
+            | {"meta": json.dumps(meta, sort_keys=True), "begins": self._begins}
+        )
+
+    @cached_property
+    def memory(self) -> str:
+        """Where what was said is kept until the process ends, of this server by this object."""
+        return f"memory://levelhead-{secrets.token_hex(8)}"
+
+    @cached_property
+    def _begins(self) -> tuple[int, ...]:
+        """What the server puts before every text; an error if it puts something behind it."""
+        around, text = self._cut(""), self._cut("The")
+        if text[: len(around)] != around:
+            raise LevelheadError(
+                f"{self.url} puts tokens behind every text, which would be scored",
+                mend="start the server without an end token (add_eos_token)",
+            )
+        return tuple(around)
 
     @property
     def settings(self) -> Frozen:
@@ -122,8 +166,11 @@ class Remote:
         return Batching(1)
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """The tokens of a word inside a sentence."""
-        return self._of_word("The ", word, tuple(self._cut("The")))
+        """The tokens of a word inside a sentence; none if they are not cut off from it."""
+        try:
+            return self._of_word("The ", word, tuple(self._cut("The")))
+        except NotReadable:
+            return ()
 
     def fill(self, texts: Sequence[str], words: Sequence[str], *, best: int = 0) -> torch.Tensor:
         """`[texts, words + 2 best]` log-probabilities of words at the [MASK] that ends each text.
@@ -135,21 +182,15 @@ class Remote:
         """
         if isinstance(texts, str) or isinstance(words, str) or not words:
             raise LevelheadError("no list of texts and words", mend="give both in lists")
+        cut = [self.cut(str(text), words) for text in texts]
         # Ids need more digits than float32 has for large vocabularies.
-        return torch.tensor(
-            [self._filled(str(text), words, best) for text in texts], dtype=torch.float64
-        )
+        return torch.tensor([self._filled(*one, best) for one in cut], dtype=torch.float64)
 
     def log_prob(self, texts: Sequence[str]) -> Scores:
         """Log-probability of each text, all tokens but the first, and of how many it is the sum."""
         values, counts = [], []
         for text in texts:
-            ids = self._cut(str(text))
-            if len(ids) < 2:
-                raise NotReadable(
-                    f"{text!r:.40} has one token, which nothing stands before",
-                    mend="give longer texts",
-                )
+            ids = self.whole(str(text))
             asked = {tuple(ids[:i]): {ids[i]} for i in range(1, len(ids))}
             found = self._next(asked)
             values.append(sum(found[before][token] for before, (token,) in asked.items()))
@@ -166,7 +207,17 @@ class Remote:
 
     # -- words
 
-    def _filled(self, text: str, words: Sequence[str], best: int) -> list[float]:
+    def whole(self, text: str) -> Ids:
+        """The tokens of a text that can be scored."""
+        ids = tuple(self._cut(text))
+        if len(ids) < 2 or len(ids) == len(self._begins):
+            raise NotReadable(
+                f"{text!r:.40} has one token, which nothing stands before", mend="give longer texts"
+            )
+        return ids
+
+    def cut(self, text: str, words: Sequence[str]) -> tuple[Ids, list[Ids]]:
+        """The tokens before a text's blank, and those of every word in it."""
         before, mark, after = text.partition(MASK)
         if not mark or after.strip(" .") or not before.strip():
             raise NotReadable(
@@ -174,7 +225,9 @@ class Remote:
                 mend="a causal model goes on from what stands before: put the blank at the end",
             )
         stem = tuple(self._cut(before.rstrip()))
-        pieces = [self._of_word(before, word, stem) for word in words]
+        return stem, [self._of_word(before, word, stem) for word in words]
+
+    def _filled(self, stem: Ids, pieces: Sequence[Ids], best: int) -> list[float]:
         wanted: dict[Ids, set[int]] = {stem: set()}
         for own in pieces:
             for i, token in enumerate(own):
@@ -182,7 +235,7 @@ class Remote:
         found = self._next(wanted)
         likeliest = sorted(found[stem].items(), key=lambda one: -one[1])[:best]
         if len(likeliest) < best:
-            raise NotReadable(
+            raise NotReported(
                 f"the server reports {len(likeliest)} likeliest tokens, not {best}",
                 mend="use a server that tells more of them (llama.cpp does)",
             )
@@ -213,17 +266,18 @@ class Remote:
             wanted: after which tokens, which.
         """
         found: dict[Ids, dict[int, float]] = {}
-        for count in (FEW, ALL):
+        for count, at_once in (FEW, ALL):
             rows = [
                 row
                 for row, tokens in wanted.items()
                 if row not in found or not tokens <= found[row].keys()
             ]
-            if rows:
-                found |= dict(zip(rows, self._best(rows, count), strict=True))
+            for begin in range(0, len(rows), at_once):
+                part = rows[begin : begin + at_once]
+                found |= dict(zip(part, self._best(part, count), strict=True))
         for row, tokens in wanted.items():
             if not tokens <= found[row].keys():
-                raise NotReadable(
+                raise NotReported(
                     f"the server reports {len(found[row])} next tokens, and not the one that is "
                     "asked about",
                     mend="use a server that tells all of them (llama.cpp does)",
@@ -234,8 +288,8 @@ class Remote:
         answer = self._completed(rows, count)
         try:
             choices = sorted(answer["choices"], key=lambda one: int(one["index"]))
-            if len(choices) != len(rows):
-                raise ValueError
+            if [int(one["index"]) for one in choices] != list(range(len(rows))):
+                raise ValueError("which answer is whose?")
             for choice in choices:
                 (first,) = choice["logprobs"]["content"]
                 found = {int(one["id"]): float(one["logprob"]) for one in first["top_logprobs"]}
@@ -254,31 +308,45 @@ class Remote:
             "temperature": 0,
             "logprobs": count,
         }
-        return self._post("/v1/completions", body | ({"model": self.model} if self.model else {}))
+        return self._asked("/v1/completions", body | ({"model": self.model} if self.model else {}))
 
     def _cut(self, text: str) -> list[int]:
         """A text's tokens, with what the server puts before every text."""
-        answer = self._post("/tokenize", {"content": text, "add_special": True})
+        if text in self._known:
+            return self._known[text]
+        answer = self._asked("/tokenize", {"content": text, "add_special": True})
         tokens = answer.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens):
             raise LevelheadError(
                 f"{self.url} does not tell how it cuts texts into tokens",
                 mend="use a server with /tokenize, such as llama.cpp's",
             )
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known[text] = tokens
         return tokens
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    @cached_property
+    def _known(self) -> dict[str, list[int]]:
+        """Texts that were cut before."""
+        return {}
+
+    def _asked(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         head = {"Content-Type": "application/json"}
         if self.key:
             head["Authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(  # noqa: S310  # http or https: checked above
-            self.url.rstrip("/").removesuffix("/v1") + path, json.dumps(body).encode(), head
+            self.url.rstrip("/").removesuffix("/v1") + path,
+            None if body is None else json.dumps(body).encode(),
+            head,
         )
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
+            with OPENER.open(request, timeout=self.timeout) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
-            told = error.read(300).decode(errors="replace")
+            with error:
+                told = error.read(300).decode(errors="replace")
+            told = told.replace(self.key, "...") if self.key else told
             raise LevelheadError(
                 f"{self.url}{path} answers {error.code}: {told}", mend="look at the server's log"
             ) from None

@@ -1,0 +1,155 @@
+"""Servers that answer wrongly: real HTTP on this machine, by the standard library."""
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from levelhead.core.errors import LevelheadError
+from levelhead.data.prompts import counteracts
+from levelhead.engine.jobs import UnitsFailed
+from levelhead.measure.cloze import Cloze
+from levelhead.models.remote import FEW, Remote
+from levelhead.models.tokens import NotReadable
+
+VOCABULARY = 2000
+TEXT = "a b c [MASK]"
+
+
+def tokens(text):
+    """A word is a token, by its letters; "ab-cd" is two."""
+    words = text.replace("-", " -").split()
+    return [
+        sum(ord(letter) * 31**i for i, letter in enumerate(word)) % VOCABULARY for word in words
+    ]
+
+
+def logprob(row, token):
+    return -1.0 - (sum(row) * 7 + token * 13) % VOCABULARY / 100
+
+
+def choice(index, row, count):
+    """The `count` likeliest tokens after a row."""
+    found = sorted(((logprob(row, i), i) for i in range(VOCABULARY)), reverse=True)[:count]
+    best = [{"id": i, "logprob": value} for value, i in found]
+    return {"index": index, "logprobs": {"content": [{"top_logprobs": best}]}}
+
+
+@contextmanager
+def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status=200, to=None):
+    """A server with faults, until the block ends; what it was asked."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self.send_error(404)
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path, body, self.headers.get("Authorization")))
+            if to is not None:
+                self.send_response(302)
+                self.send_header("Location", to)
+                self.end_headers()
+                return
+            if self.path == "/tokenize":
+                answer = {"tokens": [*tokens(body["content"]), *behind]}
+            else:
+                count = min(body["logprobs"], cap)
+                rows = enumerate(body["prompt"])
+                answer = {"choices": changed([choice(i, row, count) for i, row in rows])}
+            if status != 200:
+                answer = {"error": self.headers.get("Authorization")}
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+    own = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=own.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{own.server_port}", asked
+    finally:
+        own.shutdown()
+        thread.join(10)
+        own.server_close()
+
+
+def test_answers_are_put_in_order_and_few_requests_are_made():
+    with server(changed=lambda choices: choices[::-1]) as (url, asked):
+        found = Remote(url).fill([TEXT], ["dd", "x-y", "x-z"], best=3)[0].tolist()
+    stem, x = tokens("a b c"), tokens("x")
+    for value, word in zip(found, ("dd", "x-y", "x-z"), strict=False):
+        first, *second = tokens(word)
+        rest = sum(logprob([*stem, *x], token) for token in second)
+        assert value == pytest.approx(logprob(stem, first) + rest)
+    assert found[6:] == sorted(found[6:], reverse=True)
+    assert [logprob(stem, int(token)) for token in found[3:6]] == pytest.approx(found[6:])
+    sent = [len(body["prompt"]) for path, body, _ in asked if path != "/tokenize"]
+    assert sent in ([2], [2, 1], [2, 1, 1])  # both places at once; all tokens one by one if need be
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda choices: [one | {"index": 0} for one in choices[::-1]],
+        lambda choices: choices[:1],
+        lambda choices: [{name: one[name] for name in one if name != "index"} for one in choices],
+        lambda choices: [one | {"logprobs": None} for one in choices],
+    ],
+)
+def test_answers_of_which_it_is_not_known_whose_they_are(changed):
+    with server(changed=changed) as (url, _), pytest.raises(LevelheadError, match="tells no log"):
+        Remote(url).fill([TEXT], ["dd", "x-y"])
+
+
+def test_what_is_not_reported_is_an_error_and_drops_no_prompt():
+    """A measure of the prompts whose words happen to be likely would be one of the outcome."""
+    prompts = tuple(one for one in counteracts(backgrounds=1) if one.kind == "base")
+    words = (("woman", "girl"), ("man", "boy"))
+    with server() as (url, _):
+        assert not Cloze(prompts=prompts, words=words)(Remote(url)).dropped
+    with server(cap=FEW[0] // 2) as (url, _), pytest.raises(UnitsFailed, match="reports 500 next"):
+        Cloze(prompts=prompts, words=words)(Remote(url))
+
+
+def test_nothing_is_kept_from_one_object_to_the_next():
+    prompts = tuple(one for one in counteracts(backgrounds=1) if one.kind == "base")
+    cloze = Cloze(prompts=prompts, words=(("woman",), ("man",)))
+    with server() as (url, asked):
+        first, second = Remote(url), Remote(url)
+        cloze(first)
+        before = len(asked)
+        cloze(first)
+        assert len(asked) == before
+        cloze(second)
+        assert len(asked) > before + len(prompts)
+
+
+def test_a_key_goes_nowhere_else():
+    with server() as (other, seen), server(to=f"{other}/v1/completions") as (url, _):
+        with pytest.raises(LevelheadError, match="answers 302"):
+            Remote(url, key="secret").fill([TEXT], ["dd"])
+        assert not seen
+    with server(status=401) as (url, asked):
+        with pytest.raises(LevelheadError, match="answers 401") as told:
+            Remote(url, key="secret").fill([TEXT], ["dd"])
+        assert asked[0][2] == "Bearer secret"
+        assert "secret" not in str(told.value)
+
+
+def test_tokens_behind_every_text_are_refused():
+    with server(behind=(7,)) as (url, _), pytest.raises(LevelheadError, match="behind every text"):
+        Remote(url).log_prob(["a b c"])
+
+
+def test_texts_without_anything_before_them_cannot_be_scored():
+    with server() as (url, _):
+        assert Remote(url).log_prob(["a b"]).tokens.tolist() == [1]
+        with pytest.raises(NotReadable, match="has one token"):
+            Remote(url).log_prob(["a"])
