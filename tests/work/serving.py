@@ -32,11 +32,18 @@ def serving(folder, *, fault=None):
             self.end_headers()
             self.wfile.write(data if fault is None else fault(path, data))
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with running(Handler) as address:
+        yield address, asked
+
+
+@contextlib.contextmanager
+def running(handler):
+    """The address of a server on this machine, until the block ends."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,11 +1,11 @@
 """Servers that answer wrongly: real HTTP on this machine, by the standard library."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from serving import running
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.prompts import counteracts
@@ -69,15 +69,8 @@ def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
 
-    own = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=own.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{own.server_port}", asked
-    finally:
-        own.shutdown()
-        thread.join(10)
-        own.server_close()
+    with running(Handler) as address:
+        yield address, asked
 
 
 def test_answers_are_put_in_order_and_few_requests_are_made():
