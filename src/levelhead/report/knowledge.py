@@ -46,6 +46,7 @@ def known(found: Knowledge) -> ChartType:
         f"What knowledge before a prompt does: {model_name(found.provenance)}",
         [
             f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped",
+            *(note for note in found.notes if note.startswith("prompts put as")),
             f"margin: log-odds of {first} over {second} words, between occupations of two sides",
             "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth",
             "lines: intervals over occupations, and backgrounds where there are any",
