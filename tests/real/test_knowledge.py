@@ -79,6 +79,7 @@ def test_kinds_dealt_anew_are_seldom_significant(said):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_kinds_dealt_anew_are_seldom_significant_in_500(said):
     hits = sum(any_contrast(said, seed) for seed in range(500))
     assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"

@@ -120,6 +120,7 @@ def test_relabelled_heads_are_seldom_significant(ablated):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_relabelled_heads_are_seldom_significant_in_200(ablated):
     hits, interval = rate(ablated, 200, 299)
     assert hits <= 16, f"{hits} of 200, {interval}"
