@@ -1,5 +1,6 @@
 """The battery on real weights: exact, calibrated, and right where the truth is known."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -82,6 +83,7 @@ def test_kinds_dealt_anew_are_seldom_significant(said):
 @pytest.mark.timeout(3600)
 def test_kinds_dealt_anew_are_seldom_significant_in_500(said):
     hits = sum(any_contrast(said, seed) for seed in range(500))
+    sys.stdout.write(f"{hits} of 500, {proportion_interval(hits, 500)}\n")
     assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"
 
 
