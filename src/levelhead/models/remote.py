@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from levelhead.models.edits import Edit
 
-FEW, ALL = (1000, 16), (1 << 20, 1)
+FEW, ALL = (4000, 16), (1 << 20, 1)
 """How many of the likeliest tokens are asked for, and of how many texts in one request: few at
 first, since all of a vocabulary are megabytes."""
 NOTHING = -1e30

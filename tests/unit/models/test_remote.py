@@ -11,7 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.data.prompts import counteracts
 from levelhead.engine.jobs import UnitsFailed
 from levelhead.measure.cloze import Cloze
-from levelhead.models.remote import FEW, Remote
+from levelhead.models.remote import Remote
 from levelhead.models.tokens import NotReadable
 
 VOCABULARY = 2000
@@ -107,7 +107,7 @@ def test_what_is_not_reported_is_an_error_and_drops_no_prompt():
     words = (("woman", "girl"), ("man", "boy"))
     with server() as (url, _):
         assert not Cloze(prompts=prompts, words=words)(Remote(url)).dropped
-    with server(cap=FEW[0] // 2) as (url, _), pytest.raises(UnitsFailed, match="reports 500 next"):
+    with server(cap=500) as (url, _), pytest.raises(UnitsFailed, match="reports 500 next"):
         Cloze(prompts=prompts, words=words)(Remote(url))
 
 
