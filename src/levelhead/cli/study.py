@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +38,11 @@ def study(
 
         paper = read_printed(Path(file).parent / plan.printed)
 
+    began = time.monotonic()
+
     def step(name: str, done: int, of: int) -> None:
-        typer.echo(f"[{done}/{of}] {name}", err=True)
+        minutes, seconds = divmod(round(time.monotonic() - began), 60)
+        typer.echo(f"[{done}/{of}] {name} (after {minutes}:{seconds:02})", err=True)
 
     with progress("units") as on_event:
         results = run(plan, output, on_step=step, on_event=on_event)
