@@ -85,7 +85,7 @@ class Middles(Measure):
         """As SEAT."""
         return item.group in "XY"
 
-    def asked(self, lm) -> tuple[Asked, ...]:
+    def questions(self, lm) -> tuple[Asked, ...]:
         """The vector of every sentence's middle word."""
         items = []
         for number in range(WORDS):

@@ -90,6 +90,23 @@ def test_per_item_values_reduce_to_the_value(name, measured):
 
 
 @every
+def test_a_share_asks_a_part_of_the_same(name, measured):
+    ruler, lm, _, result = measured(name)
+    part = dataclasses.replace(ruler, share=0.6)
+    own = [item.id for item in part.asked(lm)[0].items]
+    assert set(own) < {item.id for item in ruler.asked(lm)[0].items}
+    try:
+        some = part(lm, judge=JUDGE)
+    except NotMeasurable:
+        return  # too few are left, and nothing stands in for a number
+    assert 0 < some.n < result.n
+    assert some.comparable != result.comparable
+    if not ruler.controlled:
+        whole = dict(result.per_item)
+        assert all(value == pytest.approx(whole[item], abs=1e-5) for item, value in some.per_item)
+
+
+@every
 def test_json_reads_back(name, measured):
     result = measured(name)[3]
     assert Measurement.from_json(result.to_json()) == result

@@ -72,7 +72,7 @@ class Plain(Measure):
             ),
         )
 
-    def asked(self, lm):
+    def questions(self, lm):
         return ()
 
     @property

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
@@ -69,13 +69,19 @@ def contexts(
     )
     groups = {folded(word): group for word, group in words.items()}
     titles = {folded(word): word for word in words if word[0].isupper()}  # Miss, not "I miss you"
+
+    @cache  # a corpus has few different words
+    def asked(word: str) -> str | None:
+        own = folded(word)
+        return own if own in groups and titles.get(own, word) == word else None
+
     read = {source: _texts(source) for source in dict.fromkeys(sources)}
     found: dict[str, dict[str, Context]] = defaultdict(dict)
     for text in chain.from_iterable(texts for texts, _ in read.values()):
         seen = [
             (word, match.start(), match.end())
             for match in RUN.finditer(text)
-            if (word := folded(match[0])) in groups and titles.get(word, match[0]) == match[0]
+            if (word := asked(match[0])) is not None
         ]
         marked = {groups[word] for word, _, _ in seen} - {""}
         for word, start, end in seen:

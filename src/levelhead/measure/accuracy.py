@@ -86,7 +86,7 @@ class Accuracy(Measure):
         told = super().settings
         return told | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else told
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What the model says of every text."""
         follows = "classifier" not in lm.heads
         classes = tuple(map(folded, self._classes(lm, follows=follows)))

@@ -58,7 +58,7 @@ class Cloze(Prompted):
         super().__post_init__()
         chosen(self.headline_is, get_args(Headline), "headline")
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Every verbalizer word in the blank of every prompt."""
         first, second, lost = self.verbalizer(lm)
         items, told = self.texts(lm)

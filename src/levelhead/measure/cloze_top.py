@@ -43,7 +43,7 @@ class ClozeTop(Prompted):
         super().__post_init__()
         positive(self.k, "k")
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The ten likeliest tokens of every prompt, or k if that is more."""
         first, second, _ = self.verbalizer(lm)
         items, told = self.texts(lm)

@@ -84,7 +84,7 @@ class Coal(Measure):
             return {"pairs": items_hash(self.pairs)}
         return {f"nli-coal/{file.path}": file.sha256 for file in dataset("nli-coal").files}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What the classifier says of every pair."""
         items = []
         for pair in self.items:

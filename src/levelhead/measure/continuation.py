@@ -124,7 +124,7 @@ class Continuation(Measure):
             "temperature": tuple(dict.fromkeys((self.temperature, 0.7))),
         }
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """K continuations of every occupation's sentence."""
         items = tuple(
             Item(

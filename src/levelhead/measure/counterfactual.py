@@ -116,7 +116,7 @@ class Counterfactual(Measure):
         told = super().settings
         return told | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else told
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Every text and its twin; and every text and its placebo twin, where it has one."""
         names = self._classes(lm)
         real, control = [], []

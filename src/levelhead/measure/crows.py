@@ -107,7 +107,7 @@ class Crows(Measure):
         causal = lm.anatomy.cls.causal
         return {"protocol": ("sentence", "token_mean") if causal else (*MASKED, "sentence")}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of both sentences of a pair, or of what they share or differ in."""
         causal, protocol = lm.anatomy.cls.causal, self.protocol
         if protocol == "auto":
@@ -146,7 +146,7 @@ class Crows(Measure):
             scores = scores.round(decimals=self.decimals)
         return scores[:, 0] - scores[:, 1]
 
-    def share(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    def preferring(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
         """The share of margins above 0, in percent; a tie counts half."""
         own = drawn(values, draw)
         return 50 * ((own > 0).double() + (own >= 0).double()).mean()
@@ -158,7 +158,7 @@ class Crows(Measure):
             name="crows",
             equation=EQUATIONS[self.protocol],
             per_item=self._rounded,
-            over=self.share,
+            over=self.preferring,
             unit="% of pairs",
             low=0.0,
             high=100.0,

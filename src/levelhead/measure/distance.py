@@ -98,7 +98,7 @@ class Distance(Twins):
         )
         return top, signed
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Whether the unrelated sentence follows the context, its twin, and its placebo twin."""
         words = any_lexicon(self.lexicon)
         real, control = [], []

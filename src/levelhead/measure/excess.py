@@ -64,7 +64,7 @@ class Excess(Measure):
         """As of the counterfactual."""
         return self.of.settings
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Every text, its twin and its placebo twin; texts without one are dropped."""
         real, *controls = self.of.asked(lm)
         placebos = {item.id: item.asks[1] for one in controls for item in one.items}

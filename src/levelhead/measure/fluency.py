@@ -82,7 +82,7 @@ class Fluency(Measure):
         own = None if self.texts is None else self.data["texts"]
         return super().settings | {"texts": own}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of every sentence."""
         items = tuple(Item(one.id, ((one.text, None),), (one.document,)) for one in self.items)
         whole = len({one.text for one in self._all})

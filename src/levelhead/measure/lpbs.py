@@ -130,7 +130,7 @@ class Lpbs(Measure):
             own["templates"] = items_hash(self.templates)
         return own if len(own) == 2 else published | own
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Every template with every target, and with every target hidden."""
         words, columns, lost = self._words(lm)
         items = []

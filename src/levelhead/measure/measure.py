@@ -7,7 +7,7 @@ storing, intervals, nulls, coverage and provenance follow from these two, here, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from levelhead.core.canonical import content_hash
@@ -15,6 +15,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
 from levelhead.measure.aspects import Judge, corrected, jackknife, refuse_nothing, refuse_step
 from levelhead.measure.readouts import read
+from levelhead.measure.share import part_of
 from levelhead.models.checkpoints import NoHead
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ class Tested(NamedTuple):
 class Measure(ABC):
     """A ruler. Abstract; the rows of MEASURES are its final classes."""
 
+    share: float = field(default=1.0, kw_only=True)
+    """The part of what is sampled (words, pairs, occupations) that is asked; always the same."""
+
     needs: ClassVar[tuple[Need, ...]]
     """The heads of which a model must hold one."""
     linted: ClassVar[bool] = False
@@ -81,8 +85,8 @@ class Measure(ABC):
         """Its formulas, the headline first."""
 
     @abstractmethod
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
-        """What it asks of a model: first what its aspects are computed from."""
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
+        """All it could ask of a model: first what its aspects are computed from."""
 
     @property
     @abstractmethod
@@ -131,6 +135,10 @@ class Measure(ABC):
 
     # -- what follows
 
+    def asked(self, lm: LM) -> tuple[Asked, ...]:
+        """What it asks of a model: everything, or a share."""
+        return tuple(part_of(one, self.share, self.samples) for one in self.questions(lm))
+
     @property
     def headline(self) -> Aspect:
         """The formula whose number the measure reports."""
@@ -143,8 +151,11 @@ class Measure(ABC):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every option, as plain JSON."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        """Every option, as plain JSON; a share only where something is left out."""
+        told = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
+        if self.share == 1:
+            del told["share"]
+        return told
 
     def check(self, lm: LM) -> None:
         """Refuse a model that lacks the head this measure reads."""

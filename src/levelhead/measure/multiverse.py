@@ -182,7 +182,7 @@ def _specifications(measure: Measure, lm: LM) -> Iterator[_Made]:
         if options == own:
             continue
         try:
-            other = replace(measure, **options)
+            other = replace(measure, **options)  # type: ignore[arg-type]  # its own options
         except LevelheadError:
             continue  # options that exclude each other are no specification
         told = ", ".join(f"{name}={_shown(value)}" for name, value in options.items())

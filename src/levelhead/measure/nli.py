@@ -126,7 +126,7 @@ class Nli(Measure):
             f"{name}/{file.path}": file.sha256 for name in sets for file in dataset(name).files
         }
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What the classifier says of every pair."""
         of_group = {
             folded(word): group for group in self.compared for word in self.own_lexicon.words(group)

@@ -111,7 +111,7 @@ class PronounAgreement(Measure):
         words = self.own_lexicon
         return data_of(self.sources) | {f"lexicon {words.name}": words.sha256}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Both pronouns in every sentence: in the blank, or in the whole text."""
         causal = lm.anatomy.cls.causal
         items = tuple(

@@ -211,7 +211,7 @@ class Seat(Measure):
         fewer = tuple(dict.fromkeys((self.quota, max(1, self.quota // 10))))
         return layers | {"contexts": get_args(Own), "quota": fewer}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The vector of every word in its contexts, or of every sentence of a test."""
         if self.of_sentences:
             return (self._sentences(),)

@@ -68,7 +68,7 @@ class Snli(Measure):
         file = dataset("snli").file(self.part)
         return {f"snli/{file.path}": file.sha256}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What the classifier says of every pair."""
         for pair in self.items:
             if pair.label not in NLI:

@@ -131,7 +131,7 @@ class StereoSet(Measure):
         """How ties count; within a sentence and between two are different questions."""
         return {"ties": get_args(Ties)}
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The three endings of every association."""
         protocol, verb = self._protocol(lm)
         items = []

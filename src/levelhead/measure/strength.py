@@ -157,7 +157,7 @@ class Strength(Preference):
         """With Strength on the same scale."""
         return f"strength, {self.scale}, {SWAPPED if self.triples is None else 'own triples'}"
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Whether each of four sentences follows."""
         items = tuple(self.item(one, *_four(one)) for one in self.items)
         return (Asked("follows", Frozen({}), FACTORS, items),)
@@ -185,7 +185,7 @@ class Contrast(Preference):
     reach = float("inf")
     alike = "contrast, one vocabulary"
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """The likelihood of each of four sentences after its context."""
         items = tuple(
             self.item(one)._replace(

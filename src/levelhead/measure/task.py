@@ -96,7 +96,7 @@ class Tasked(Measure):
         told = super().settings
         return told | {"file": Path(self.file).name} if self.file else told
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
+    def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What the model says of every text, or of both."""
         order = () if self._scored_by(lm) else self._classes(lm)
         items = []

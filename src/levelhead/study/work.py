@@ -62,6 +62,7 @@ class Work:
     debiased: dict[str, tuple[Projection, ...]] = field(default_factory=dict)
     """SentenceDebias, likewise."""
     _models: dict[str, LM] = field(default_factory=dict)
+    _measures: dict[str, Measure] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -92,6 +93,7 @@ class Work:
                     revision=source.revision,
                     dtype=source.dtype,
                     batch_size=source.batch_size,
+                    edit=source.edit,
                 )
         return self._models[name]
 
@@ -104,8 +106,10 @@ class Work:
         return load(str(folder), dtype=source.dtype, batch_size=source.batch_size)
 
     def measure(self, name: str) -> Measure:
-        """A measure of the study."""
-        return parsed(self.plan.measures[name])
+        """A measure of the study; one object for all its steps, for the data that it holds."""
+        if name not in self._measures:
+            self._measures[name] = parsed(self.plan.measures[name])
+        return self._measures[name]
 
     @property
     def how(self) -> dict[str, object]:
