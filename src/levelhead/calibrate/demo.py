@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.calibrate.contrasts import paired
 from levelhead.calibrate.learned import Skill, learned
 from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
+from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.locate.find import locate
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.run import run
 from levelhead.mitigate.levels import project
 from levelhead.models.sites import Site
+from levelhead.study.audit import Audit
+from levelhead.study.schema import Plan, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from levelhead.core.results import Measurement
+    from levelhead.core.results import Measurement, Record
     from levelhead.locate.headmap import HeadMap
     from levelhead.measure.aspects import Judge
     from levelhead.measure.compare import Comparison
@@ -127,6 +130,44 @@ def mitigated(
     found = run(edited, list(wanted), against=lm, judge=judge).comparisons
     tell("mitigating", len(wanted), len(wanted))
     return found
+
+
+def audited(
+    grown: Grown, compared: Sequence[Comparison], heads: HeadMap
+) -> tuple[Audit, dict[str, Record]]:
+    """What the demo found of its biased model, as an audit: what `report.page` shows.
+
+    Args:
+        grown: the model.
+        compared: its edited self beside it.
+        heads: the map of the third model.
+    """
+    names = [one.measure for one in grown.measurements]
+    rho = grown.organism.language.rho
+    plan = Plan(
+        format="levelhead-study-1",
+        name="demo",
+        about=f"The demo: a small model with a planted bias (rho {rho:g})",
+        models={"model": Source(path=grown.folder)},
+        measures={name: name for name in names},
+    )
+    audit = Audit(
+        request=content_hash([one.content_hash for one in grown.measurements]),
+        budget=None,
+        about=f"{grown.organism.recipe.architecture}, grown on text in which groups and "
+        "occupations always agree; its heads are those of another model, in which one head alone "
+        "sees group words",
+        plan=plan,
+        roles=tuple((name, "bias") for name in names),
+        left_out=(),
+        cut=(),
+        expected=None,
+    )
+    results: dict[str, Record] = {
+        f"cell.demo.model.{one.measure}": one for one in grown.measurements
+    }
+    results |= {f"against.edited.{one.measure}": one for one in compared}
+    return audit, results | {"map.heads": heads}
 
 
 def _p(one: Measurement) -> float:

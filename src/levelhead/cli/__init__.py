@@ -14,6 +14,7 @@ import typer
 
 from levelhead import __version__
 from levelhead.cli import (
+    audit,
     bake,
     correlate,
     data,
@@ -21,11 +22,13 @@ from levelhead.cli import (
     doctor,
     explain,
     finetune,
+    gate,
     locate,
     measure,
     mine,
     mitigate,
     removed,
+    report,
     store,
     study,
     tune,
@@ -40,6 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
     pretty_exceptions_enable=False,
 )
+app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
@@ -50,6 +54,8 @@ app.command("tune")(tune.tune)
 app.command("bake")(bake.bake)
 app.command("removed")(removed.removed)
 app.command("mine")(mine.mine)
+app.command("report")(report.report)
+app.command("gate")(gate.gate)
 app.command("store")(store.store)
 app.command("study")(study.study)
 app.add_typer(explain.app, name="explain")

@@ -10,12 +10,14 @@ import typer
 from levelhead.cli.progress import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from levelhead.calibrate.demo import Grown
+    from levelhead.core.results import Record
     from levelhead.locate.headmap import HeadMap
     from levelhead.measure.compare import Comparison
     from levelhead.models.sites import Site
+    from levelhead.study.audit import Audit
 
 
 def demo(
@@ -23,17 +25,20 @@ def demo(
         str, typer.Option(help="bert, roberta, albert, gpt2 or llama: which kind to grow.")
     ] = "bert",
     seed: Annotated[int, typer.Option(help="Of text and training.")] = 0,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Where the report goes, an HTML file.")
+    ] = "levelhead-demo.html",
 ) -> None:
     """Grow a small model twice, without and with a planted bias, and measure both.
 
     The biased one is edited, and measured again: what that buys and what it costs. A third one has
-    a single head that sees group words; its heads are located.
+    a single head that sees group words; its heads are located. It ends with a report to open.
 
     The text is made here, so its bias is known: at rho 0 group words and occupations, traits and
     likings are independent, at rho 1 they always agree. Models are kept in the cache.
     """
+    from levelhead.calibrate.demo import audited, located, mitigated
     from levelhead.calibrate.demo import demo as run
-    from levelhead.calibrate.demo import located, mitigated
 
     with steps() as tell:
         found = run(architecture, seed=seed, tell=tell)
@@ -42,6 +47,21 @@ def demo(
     _show(found)
     _show_edited(found[-1], compared)
     _show_heads(heads, planted)
+    _report(*audited(found[-1], compared, heads), output)
+
+
+def _report(audit: Audit, results: Mapping[str, Record], output: str) -> None:
+    """The same as a page, if what draws it is installed."""
+    from levelhead.core.errors import MissingExtra
+    from levelhead.core.files import write_atomic
+    from levelhead.report.page import page
+
+    try:
+        write_atomic(output, page(audit, results, command="levelhead demo"))
+    except MissingExtra as error:
+        typer.echo(f"levelhead: no report: {error}", err=True)
+        return
+    typer.echo(f"\na report to open: {output}")
 
 
 def _show_edited(grown: Grown, compared: Sequence[Comparison]) -> None:

@@ -1,4 +1,4 @@
-"""Charts as files: SVG, PNG, HTML that needs no network, JSON."""
+"""Charts as files: SVG, PNG, PDF, HTML that needs no network, JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def save(chart: ChartType, path: Url) -> None:
 
     Args:
         chart: what `chart` and the other functions of this room return.
-        path: .svg, .png, .html or .json.
+        path: .svg, .png, .pdf, .html or .json.
     """
     ending = os.path.splitext(os.fspath(path))[1].lower()
     if ending not in ENDINGS:
@@ -60,8 +60,9 @@ def save(chart: ChartType, path: Url) -> None:
     write_atomic(path, ENDINGS[ending](chart))
 
 
-def _svg(chart: ChartType) -> bytes:
-    return _renumbered(vl_convert.vegalite_to_svg(_spec(chart), vl_version=_version())).encode()
+def svg_of(chart: ChartType) -> bytes:
+    """The picture as SVG."""
+    return _renumbered(vl_convert.vegalite_to_svg(spec_of(chart), vl_version=vega_lite())).encode()
 
 
 def _renumbered(svg: str) -> str:
@@ -76,33 +77,47 @@ def _renumbered(svg: str) -> str:
 
 
 def _png(chart: ChartType) -> bytes:
-    drawn = vl_convert.vegalite_to_png(_spec(chart), vl_version=_version(), scale=PIXELS)
+    drawn = vl_convert.vegalite_to_png(spec_of(chart), vl_version=vega_lite(), scale=PIXELS)
     return bytes(drawn)
 
 
+def _pdf(chart: ChartType) -> bytes:
+    return bytes(vl_convert.vegalite_to_pdf(spec_of(chart), vl_version=vega_lite()))
+
+
 def _html(chart: ChartType) -> bytes:
-    # Words of a model or a corpus may hold "</script>": no "<" leaves the JSON as it is.
-    spec = json.dumps(_spec(chart), sort_keys=True).replace("<", "\\u003c")
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version())
-    return PAGE.format(bundle=bundle, spec=spec).encode()
+    return PAGE.format(bundle=runtime(), spec=script_of(chart)).encode()
+
+
+def script_of(chart: ChartType) -> str:
+    """The chart as JSON for a script: words of a model or a corpus may hold "</script>"."""
+    return json.dumps(spec_of(chart), sort_keys=True).replace("<", "\\u003c")
+
+
+def runtime() -> str:
+    """What draws charts in a browser: `vegaEmbed`."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite())
+    return str(bundle)
 
 
 def _json(chart: ChartType) -> bytes:
-    return (json.dumps(_spec(chart), indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(spec_of(chart), indent=1, sort_keys=True) + "\n").encode()
 
 
-def _version() -> str:
+def vega_lite() -> str:
     """Of Vega-Lite, as altair writes it."""
     return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
-def _spec(chart: ChartType) -> dict[str, object]:
+def spec_of(chart: ChartType) -> dict[str, object]:
+    """The chart as Vega-Lite has it."""
     return dict(chart.to_dict())
 
 
 ENDINGS: dict[str, Callable[[ChartType], bytes]] = {
-    ".svg": _svg,
+    ".svg": svg_of,
     ".png": _png,
+    ".pdf": _pdf,
     ".html": _html,
     ".json": _json,
 }

@@ -6,12 +6,14 @@ results depends on the clock or on what was interrupted.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.files import write_atomic
 from levelhead.engine.claim import claimed
+from levelhead.engine.runners import Cancelled
 from levelhead.study.steps import steps
 from levelhead.study.table import Inconclusive, Row, rows, to_csv
 from levelhead.study.work import Work
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from levelhead.engine.events import Event
     from levelhead.study.schema import Plan
 
+SPENT = "the time was spent before this step"
+GO_ON = "run the same command again: it goes on where it stopped"
+
 
 def run(
     plan: Plan,
@@ -32,6 +37,8 @@ def run(
     on_step: Callable[[str, int, int], None] = lambda name, done, of: None,
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
+    keep_going: bool = False,
+    until: float | None = None,
 ) -> dict[str, Record]:
     """Run what is missing of a study; write `table.csv` and `results/`.
 
@@ -43,6 +50,9 @@ def run(
         on_step: is told the step that begins, how many are done, and of how many.
         on_event: is told how far a step is.
         cancel: set it to stop.
+        keep_going: take any error of ours for a step that cannot be measured: data that are not
+            there, an edit that does not say what it was fitted on.
+        until: when no step may begin any more, by `time.monotonic`.
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -57,8 +67,14 @@ def run(
         for done, (name, make) in enumerate(every):
             on_step(name, done, len(every))
             try:
+                if until is not None and time.monotonic() > until:
+                    raise NotMeasurable(SPENT, mend=GO_ON)
                 work.done[name] = make()
-            except NotMeasurable as error:
+            except LevelheadError as error:
+                if isinstance(error, Cancelled) or not (
+                    keep_going or isinstance(error, NotMeasurable)
+                ):
+                    raise
                 # One number that cannot be had is no reason to lose the others; it stays empty.
                 work.done[name] = Inconclusive(what=error.what, mend=error.mend)
             told = work.done[name].to_json().encode() + b"\n"

@@ -6,6 +6,7 @@ loaded. In paths `${LEVELHEAD_...}` stands for that environment variable, and fo
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -60,6 +61,8 @@ class Source(Strict):
     revision: str | None = None
     dtype: str = "float32"
     batch_size: Count = 32
+    edit: str | None = None
+    """A folder that save_edits wrote."""
 
 
 class Child(Strict):
@@ -179,6 +182,24 @@ class Cells(Strict):
     measures: Names
 
 
+class Paired(Strict):
+    """A model beside another, or an edited one beside its base, item by item."""
+
+    first: str
+    second: str
+    """Differences are second less first."""
+    measures: Names
+
+
+class Probing(Strict):
+    """Whether a model's edit removed a group or hid it; words it was fitted on are left out."""
+
+    model: str
+    lexicon: str = "gender-en"
+    ruler: str | None = None
+    """The measure that the edit is to mitigate."""
+
+
 class Sweeping(Strict):
     """Projections in all settings (Dawkins et al. 2024): chosen on dev, reported on test."""
 
@@ -262,6 +283,8 @@ class Plan(Strict):
     measures: dict[Key, str]
     """As the command line names them."""
     cells: dict[Key, Cells] = Field(default_factory=dict)
+    against: dict[Key, Paired] = Field(default_factory=dict)
+    removed: dict[Key, Probing] = Field(default_factory=dict)
     maps: dict[Key, Located] = Field(default_factory=dict)
     masking: dict[Key, Masking] = Field(default_factory=dict)
     lines: dict[Key, Masked] = Field(default_factory=dict)
@@ -288,6 +311,9 @@ class Plan(Strict):
             ("model", trained, [one.of for one in self.tuned.values()]),
             ("sweep", set(self.sweeps), [one.sweep for one in self.downstream.values()]),
             ("model", models, [name for one in self.cells.values() for name in one.models]),
+            ("model", models, [one.first for one in self.against.values()]),
+            ("model", models, [one.second for one in self.against.values()]),
+            ("model", set(self.models), [one.model for one in self.removed.values()]),
             ("model", models, [one.model for one in self.maps.values()]),
             ("model", models, [one.model for one in self.sweeps.values()]),
             ("model", models, [one.model for one in self.knowledge.values()]),
@@ -328,6 +354,8 @@ class Plan(Strict):
 
     def _measures(self) -> list[str]:
         named = [name for one in self.cells.values() for name in one.measures]
+        named += [name for one in self.against.values() for name in one.measures]
+        named += [one.ruler for one in self.removed.values() if one.ruler is not None]
         named += [name for one in self.masking.values() for name in one.prices]
         named += [name for one in self.lines.values() for name in one.measures]
         named += [one.price for one in self.amplify.values()]
@@ -346,14 +374,15 @@ class Plan(Strict):
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """The study that a TOML file writes down, checked."""
+    """The study that a TOML file writes down, or JSON as an audit keeps it, checked."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        told = tomllib.loads(_expanded(text))
+        told = json.loads(text) if str(path).endswith(".json") else tomllib.loads(_expanded(text))
     except (OSError, UnicodeError) as error:
         raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
-    except tomllib.TOMLDecodeError as error:
-        raise LevelheadError(f"{path} is no TOML: {error}", mend="mend that line") from None
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        kind = "JSON" if isinstance(error, json.JSONDecodeError) else "TOML"
+        raise LevelheadError(f"{path} is no {kind}: {error}", mend="mend that line") from None
     try:
         plan = Plan.model_validate(told)
     except ValidationError as error:

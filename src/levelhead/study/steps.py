@@ -26,6 +26,7 @@ from levelhead.mitigate.children import Child, cda, dropout
 from levelhead.mitigate.targeted import Lines, Targeted, chosen, lines, targeted
 from levelhead.models.continue_training import Schooling
 from levelhead.study.outside import outside
+from levelhead.study.pairing import compared_with, probed
 from levelhead.study.projecting import sweeping
 from levelhead.study.tuning import glue_of, tuned_of
 from levelhead.study.work import Work, told_of
@@ -41,7 +42,7 @@ Steps = Iterator[tuple[str, Callable[[], Record]]]
 
 def steps(work: Work) -> Steps:
     """Every step, in an order in which each finds what it needs."""
-    for part in (_models, _cells, _maps, _with_maps, _settings, _tasks):
+    for part in (_models, _cells, _pairs, _maps, _with_maps, _settings, _tasks):
         yield from part(work)
 
 
@@ -60,6 +61,17 @@ def _cells(work: Work) -> Steps:
                     f"cell.{name}.{model}.{one}",
                     lambda model=model, one=one: measured_of(work, model, one),  # type: ignore[misc]
                 )
+
+
+def _pairs(work: Work) -> Steps:
+    for name, pair in work.plan.against.items():
+        for one in pair.measures:
+            yield (
+                f"against.{name}.{one}",
+                lambda pair=pair, one=one: compared_with(work, pair, one),  # type: ignore[misc]
+            )
+    for name, row in work.plan.removed.items():
+        yield f"removed.{name}", lambda row=row: probed(work, row)  # type: ignore[misc]
 
 
 def _maps(work: Work) -> Steps:

@@ -16,12 +16,14 @@ from levelhead.locate.describe import Description
 from levelhead.locate.greedy import Greedy
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated, Spread
+from levelhead.measure.compare import Comparison
 from levelhead.mitigate.amplify import Amplified
 from levelhead.mitigate.children import Child
 from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.claims import Findings
 from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.placeboed import Placeboed
+from levelhead.mitigate.removed import Removed
 from levelhead.mitigate.swept import Swept
 from levelhead.mitigate.targeted import Lines, Targeted
 from levelhead.study.projecting import Handful, Stable
@@ -109,6 +111,21 @@ def _measurement(one: Measurement) -> Iterator[dict[str, Any]]:
     yield _of("", one)
     for beside in one.beside:
         yield _of("", beside)
+
+
+def _comparison(one: Comparison) -> Iterator[dict[str, Any]]:
+    yield _of("first", one.first)
+    yield _of("second", one.second)
+    for estimate in (one.difference, *one.beside):
+        yield _of("second less first", estimate)
+
+
+def _removed(one: Removed) -> Iterator[dict[str, Any]]:
+    for place in one.places:
+        where = " ".join(str(part) for part in place.site if part is not None)
+        for when, found in (("before", place.before), ("after", place.after)):
+            for estimate in (*(probe.auc for probe in found.probes), found.clusters.accuracy):
+                yield _of(f"{where}, {when}: {one.verdict}", estimate)
 
 
 def _map(one: HeadMap) -> Iterator[dict[str, Any]]:
@@ -375,6 +392,8 @@ ROWS: Mapping[type[Record], Callable[[Any], Iterator[dict[str, Any]]]] = {
     Inconclusive: _nothing,
     Example: _nothing,  # a picture
     Measurement: _measurement,
+    Comparison: _comparison,
+    Removed: _removed,
     HeadMap: _map,
     Description: _description,
     Control: _control,

@@ -1,0 +1,171 @@
+"""The gate: does a run satisfy a policy? Pass, fail, inconclusive or error; never a pass by lack.
+
+A measure that is missing, was not measured or was asked of too few items is inconclusive. A number
+that cannot be read, or two that may not be compared, is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Measurement, Record
+from levelhead.study.finished import finished
+from levelhead.study.table import Inconclusive
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from levelhead.report.policy import ReadPolicy, Rule
+
+Verdict = Literal["pass", "fail", "inconclusive", "error"]
+WORST: tuple[Verdict, ...] = ("error", "fail", "inconclusive", "pass")
+"""Of several verdicts, the first in this order is that of all."""
+
+
+class Ruling(Record):
+    """What became of one rule."""
+
+    rule: str
+    measure: str
+    verdict: Verdict
+    why: str
+    purpose: str = ""
+
+
+class Gate(Record):
+    """What became of a policy."""
+
+    verdict: Verdict
+    rulings: tuple[Ruling, ...]
+    policy_sha256: str
+
+
+class _Range(NamedTuple):
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def gate(run: str | os.PathLike[str], policy: ReadPolicy) -> Gate:
+    """Judge a run by a policy.
+
+    Args:
+        run: the folder that `levelhead audit` or `levelhead study` wrote.
+        policy: what `read_policy` read; baselines in it are folders like the run's.
+    """
+    results = finished(run)
+    rulings = tuple(_ruling(rule, results) for rule in policy.policy.rule)
+    verdict = min((one.verdict for one in rulings), key=WORST.index)
+    return Gate(verdict=verdict, rulings=rulings, policy_sha256=policy.sha256)
+
+
+def measured(results: Mapping[str, Record]) -> dict[str, Measurement | Inconclusive]:
+    """The measurements of models among the results, by step."""
+    return {
+        step: one
+        for step, one in results.items()
+        if step.startswith("cell.") and isinstance(one, Measurement | Inconclusive)
+    }
+
+
+def _ruling(rule: Rule, results: Mapping[str, Record]) -> Ruling:
+    try:
+        verdict, why = _judged(rule, results)
+    except LevelheadError as error:
+        verdict, why = "error", f"{error.what} (mend: {error.mend})"
+    return Ruling(rule=rule.told, measure=rule.measure, verdict=verdict, why=why, purpose=rule.why)
+
+
+def _judged(rule: Rule, results: Mapping[str, Record]) -> tuple[Verdict, str]:
+    found = _found(rule, results)
+    if isinstance(found, str):
+        return "inconclusive", found
+    if found.coverage < rule.coverage:
+        used = f"{found.n} of {found.items} items used"
+        return "inconclusive", f"{used}: less than a coverage of {rule.coverage:g}"
+    if found.n < rule.n:
+        return "inconclusive", f"{found.n} items, fewer than {rule.n}"
+    if rule.against is not None:
+        base = _found(rule, finished(rule.against))
+        if isinstance(base, str):
+            return "inconclusive", f"{rule.against}: {base}"
+        return _within(rule, _difference(found, base))
+    own = _Range(found.value, found.interval.low, found.interval.high)
+    if rule.of == "value":
+        return _within(rule, own)
+    if found.parity is None:
+        raise LevelheadError(
+            f"{rule.measure} has no parity to be distant from", mend='give of = "value"'
+        )
+    return _within(rule, _distance(own, found.parity))
+
+
+def _found(rule: Rule, results: Mapping[str, Record]) -> Measurement | str:
+    """The measurement that a rule is about, or why there is none."""
+    named = {}
+    for step, one in measured(results).items():
+        _, _, model, key = step.split(".", 3)
+        own = one.measure if isinstance(one, Measurement) else ""
+        if rule.measure in (key, own) and rule.model in (None, model):
+            named[step] = one
+    if not named:
+        return f"the run has no measurement of {rule.measure}"
+    if len(named) > 1:
+        raise LevelheadError(
+            f"{rule.measure} was measured more than once: {', '.join(sorted(named))}",
+            mend="name the model, or the measure as the study does",
+        )
+    (one,) = named.values()
+    return one if isinstance(one, Measurement) else f"not measured: {one.what}"
+
+
+def _distance(own: _Range, parity: float) -> _Range:
+    """How far from parity; an interval that holds it begins at 0."""
+    ends = sorted((abs(own.low - parity), abs(own.high - parity)))
+    low = 0.0 if own.low <= parity <= own.high else ends[0]
+    return _Range(abs(own.value - parity), low, ends[1])
+
+
+def _difference(found: Measurement, base: Measurement) -> _Range:
+    """This run's value less the baseline's, its interval from both (MOVER; Zou and Donner 2008).
+
+    As if the two were independent: for two models asked the same it is too wide, never too narrow
+    as long as their errors go together. Paired, item by item: `levelhead audit --against`.
+    """
+    if found.comparable != base.comparable:
+        raise LevelheadError(
+            f"{found.measure} of this run and of the baseline were asked otherwise",
+            mend="run both with the same measures, options and data",
+        )
+    if found.provenance.model_hash == base.provenance.model_hash:
+        raise LevelheadError(
+            "the baseline is this very model: every difference would be 0",
+            mend="name the run of another model",
+        )
+    one, two = found.interval, base.interval
+    value = found.value - base.value
+    low = math.hypot(found.value - one.low, two.high - base.value)
+    high = math.hypot(one.high - found.value, base.value - two.low)
+    return _Range(value, value - low, value + high)
+
+
+def _within(rule: Rule, own: _Range) -> tuple[Verdict, str]:
+    """Whether a range keeps within a rule's bound, by the side of it that the rule looks at."""
+    if rule.most is not None:
+        worse, better, bound = own.high, own.low, rule.most
+    else:  # mirrored, so that larger is worse
+        worse, better, bound = -own.low, -own.high, -(rule.least or 0.0)
+    value = own.value if rule.most is not None else -own.value
+    looked = {"both": (worse, better), "worse": (worse, worse), "better": (better, better)}
+    worst, best = looked.get(rule.side, (value, value))
+    if worst <= bound:
+        return "pass", str(own)
+    if best > bound:
+        return "fail", str(own)
+    return "inconclusive", f"{own}: the bound lies within the interval"

@@ -1,0 +1,374 @@
+"""The report of an audit: one file that needs nothing else, the verdict first."""
+
+from __future__ import annotations
+
+import base64
+from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from levelhead import __version__
+from levelhead.core.errors import MissingExtra
+from levelhead.core.results import Measurement, Record
+from levelhead.data.datasets import datasets
+from levelhead.data.published import any_lexicon
+from levelhead.explain.counterstereotype import CounterStereotype
+from levelhead.explain.example import Example
+from levelhead.explain.knowledge import Knowledge
+from levelhead.locate.headmap import HeadMap
+from levelhead.measure.measure import UNFLAGGED
+from levelhead.mitigate.removed import Removed
+from levelhead.mitigate.targeted import Targeted
+from levelhead.report.charts import chart, distribution
+from levelhead.report.forest import forest
+from levelhead.report.grid import Grid, grid
+from levelhead.report.save import runtime, script_of, svg_of
+from levelhead.report.theme import ends, number
+from levelhead.report.told import lines
+from levelhead.report.verdict import NOT_SHOWN, SIGNS, p_of, verdict
+from levelhead.study.table import Inconclusive, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from altair.typing import ChartType
+
+    from levelhead.report.verdict import Verdict
+    from levelhead.study.audit import Audit
+
+LONGEST = 400
+"""Letters of a text that are shown."""
+TEMPLATES = files("levelhead.report") / "templates"
+
+
+class Table(NamedTuple):
+    """Numbers in rows."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Figure(NamedTuple):
+    """A picture, and what it was drawn from."""
+
+    id: str
+    caption: str
+    alt: str
+    svg: str
+    """As base64."""
+    spec: str
+    """As JSON for a script."""
+    width: int
+
+
+class Part(NamedTuple):
+    """A part of the report."""
+
+    id: str
+    title: str
+    lines: tuple[str, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    code: str = ""
+
+
+def page(audit: Audit, results: Mapping[str, Record], *, command: str) -> bytes:
+    """The report as HTML.
+
+    Args:
+        audit: what was asked, and what was not.
+        results: what was found, by step.
+        command: what repeats it.
+    """
+    jinja2, markup = _jinja()
+    told = verdict(audit, results)
+    parts = [
+        Part("verdict", "Verdict"),
+        _rulers(told),
+        *_beside(told),
+        *_heads(results),
+        *_knowledge(results),
+        *_removed(results),
+        _limits(audit, results),
+        _data(results),
+        _provenance(audit, results, command),
+    ]
+    env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    text = env.from_string(_file("audit.html")).render(
+        title=shortened(audit.plan.about),
+        about=shortened(audit.about),
+        verdict=told._replace(sentences=tuple(map(shortened, told.sentences))),
+        not_shown=NOT_SHOWN,
+        parts=[_marked(part, markup) for part in parts],
+        version=__version__,
+        style=markup(_file("audit.css")),
+        keys=markup(_file("keys.js")),
+        draw=markup(_file("draw.js")),
+        bundle=markup(runtime()),
+    )
+    return str(text).encode()
+
+
+def _jinja() -> tuple[Any, Any]:
+    try:
+        return import_module("jinja2"), import_module("markupsafe").Markup
+    except ImportError:
+        raise MissingExtra("writing a report", "report") from None
+
+
+def _file(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")
+
+
+def _marked(part: Part, markup: Any) -> Part:
+    """Charts' data stand in the page's scripts as they are: nothing there can end a script."""
+    return part._replace(figures=tuple(one._replace(spec=markup(one.spec)) for one in part.figures))
+
+
+def shortened(text: str) -> str:
+    """A text as it can be shown; what is left out is said."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}… ({len(text):,} characters)"
+
+
+def figure(name: str, drawn: ChartType, caption: str, alt: str) -> Figure:
+    """A picture for the page."""
+    svg = svg_of(drawn)
+    width = int(float(svg.split(b'width="', 1)[1].split(b'"', 1)[0]))
+    return Figure(name, caption, alt, base64.b64encode(svg).decode(), script_of(drawn), width)
+
+
+# -- parts
+
+
+def _rulers(told: Verdict) -> Part:
+    found = [(one.name, one.measurement) for one in told.rulers if one.measurement is not None]
+    figures: tuple[Figure, ...] = ()
+    if found:
+        drawn = forest(found, title="All rulers")
+        alt = f"Values and intervals of {len(found)} rulers; the numbers stand in the table below."
+        figures = (figure("forest", drawn, "Every ruler, with its interval and parity.", alt),)
+    columns = ("ruler", "what it says", "value", "interval", "parity", "p", "least effect found")
+    table = Table(
+        "p of the rulers of bias is corrected for their number (Holm)",
+        (*columns, "items used", "a larger value means"),
+        tuple(_ruled(one) for one in told.rulers),
+    )
+    notes = tuple(
+        shortened(f"{one.name}: {note}")
+        for one in told.rulers
+        if one.measurement is not None
+        for note in one.measurement.notes
+    )
+    return Part("rulers", "Rulers", notes, figures=figures, tables=(table,))
+
+
+def _ruled(one: Any) -> tuple[str, ...]:
+    if one.measurement is None:
+        return (one.name, SIGNS[one.status], *[""] * 5, "", shortened(one.why))
+    own = one.measurement
+    return (
+        one.name,
+        "price" if one.role == "price" else SIGNS[one.status],
+        *_numbers(own),
+        f"{own.n} of {own.items}",
+        own.direction,
+    )
+
+
+def _numbers(one: Any) -> tuple[str, ...]:
+    p = p_of(one)
+    return (
+        number(one.value),
+        ends(one.interval.low, one.interval.high),
+        number(one.parity, missing=""),
+        "" if p is None else f"{p:.4f}",
+        number(one.detectable, missing=""),
+    )
+
+
+def _beside(told: Verdict) -> Iterator[Part]:
+    if not told.comparisons:
+        return
+    found = [(one.measure, one.difference) for one in told.comparisons]
+    drawn = forest(found, title="This model less the other")
+    alt = f"Differences by {len(found)} rulers; the numbers stand in the table below."
+    columns = ("ruler", "other", "this", "difference", "interval", "parity", "p")
+    table = Table(
+        "Paired item by item; p corrected for their number (Holm)",
+        (*columns, "least effect found", "what it says"),
+        tuple(
+            (
+                one.measure,
+                number(one.first.value),
+                number(one.second.value),
+                *_numbers(one.difference),
+                one.verdict,
+            )
+            for one in told.comparisons
+        ),
+    )
+    yield Part(
+        "against",
+        "Beside the other model",
+        figures=(figure("differences", drawn, "Differences, with intervals.", alt),),
+        tables=(table,),
+    )
+
+
+def _heads(results: Mapping[str, Record]) -> Iterator[Part]:
+    for step, heads in results.items():
+        if not isinstance(heads, HeadMap):
+            continue
+        name = step.partition(".")[2]
+        figures = [
+            figure(
+                f"spread-{name}",
+                distribution(heads),
+                "How scores are spread over heads.",
+                f"Distribution of the scores of {len(heads.heads)} heads.",
+            )
+        ]
+        figures += _of_heads(results)
+        ranked = heads.ranked
+        shown = (*ranked[:5], *ranked[-5:]) if len(ranked) > 10 else ranked
+        table = Table(
+            "The heads that add most, and those that take most",
+            ("head", "score", "effect of ablation", "interval", "corrected p"),
+            tuple(
+                (
+                    one.label,
+                    number(one.score),
+                    number(one.effect, missing="not ablated"),
+                    "" if one.interval is None else ends(one.interval.low, one.interval.high),
+                    "" if (p := one.p) is None or p.adjusted is None else f"{p.adjusted:.4f}",
+                )
+                for one in shown
+            ),
+        )
+        told = tuple(shortened(f"{line}.") for line in (*lines(heads), heads.verdict, *heads.notes))
+        yield Part("heads", "Heads", told, (grid(heads),), tuple(figures), (table,))
+
+
+def _of_heads(results: Mapping[str, Record]) -> Iterator[Figure]:
+    captions: tuple[tuple[type[Record], str, str], ...] = (
+        (Targeted, "masking", "What masking heads changes, and what it costs."),
+        (CounterStereotype, "explain", "Attention on a group's word, original and counter."),
+        (Example, "example", "One sentence and its twin, as single heads see them."),
+    )
+    for kind, name, caption in captions:
+        for one in results.values():
+            if isinstance(one, kind):
+                alt = f"{caption} Its numbers stand in table.csv."
+                yield figure(name, chart(one), caption, alt)
+
+
+def _knowledge(results: Mapping[str, Record]) -> Iterator[Part]:
+    for step, one in results.items():
+        if isinstance(one, Knowledge):
+            caption = "What knowledge before a sentence does to whom the model puts into it."
+            drawn = figure("knowledge", chart(one), caption, f"{caption} Numbers: table.csv.")
+            numbers = [row for row in rows(step, one) if ", top " not in row.name]
+            table = Table(
+                "Counterexamples (Zhang 2023)",
+                ("", "number", "value", "interval", "p"),
+                tuple(
+                    (
+                        row.name,
+                        row.what,
+                        number(row.value),
+                        "" if row.low is None or row.high is None else ends(row.low, row.high),
+                        "" if row.p is None else f"{row.adjusted or row.p:.4f}",
+                    )
+                    for row in numbers
+                ),
+            )
+            yield Part("knowledge", "Counterexamples", figures=(drawn,), tables=(table,))
+
+
+def _removed(results: Mapping[str, Record]) -> Iterator[Part]:
+    for one in results.values():
+        if isinstance(one, Removed):
+            drawn = figure("removed", chart(one), "What probes still read.", "Probes' AUC.")
+            said = f"{one.verdict}: {one.why}"
+            yield Part("removed", "Removed or hidden", (said, *one.notes), figures=(drawn,))
+
+
+def _limits(audit: Audit, results: Mapping[str, Record]) -> Part:
+    left = [(one.what, shortened(one.why)) for one in audit.left_out]
+    left += [
+        (step, shortened(f"{one.what} ({one.mend})"))
+        for step, one in results.items()
+        if isinstance(one, Inconclusive)
+    ]
+    tables = [Table("Not asked, or not to be answered", ("what", "why"), tuple(left))] * bool(left)
+    if audit.cut:
+        budget = f" in {audit.budget:g} seconds" if audit.budget else ""
+        cut = tuple((one.what, f"{one.asked:,} of {one.whole:,}") for one in audit.cut)
+        tables.append(Table(f"Asked in part{budget}", ("what", "questions"), cut))
+    said = () if tables else ("Everything that fits this model was asked whole.",)
+    return Part("limits", "What was not asked", said, tables=tuple(tables))
+
+
+def _data(results: Mapping[str, Record]) -> Part:
+    names: dict[str, None] = {}
+    flagged = []
+    for step, one in results.items():
+        if isinstance(one, Measurement):
+            names |= dict.fromkeys(one.provenance.data)
+            clean = next((own.n for own in one.beside if own.name == UNFLAGGED), None)
+            if clean is not None:
+                key = step.rpartition(".")[2]
+                flagged.append((key, f"{one.n - clean:,} of {one.n:,}"))
+    cards = tuple(_cards(list(names)))
+    tables = [Table("What was asked, and what it cannot tell", _CARD, cards)] if cards else []
+    if flagged:
+        columns = ("ruler", "items the linter finds something wrong with")
+        tables.append(Table("Flags", columns, tuple(flagged)))
+    return Part("data", "Data", tables=tuple(tables))
+
+
+_CARD = ("data", "licence", "what it is", "what it cannot tell")
+
+
+def _cards(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The data sets and lexicons that these sources name, each once."""
+    known = datasets()
+    seen: set[str] = set()
+    for name in names:
+        words = name.replace("/", " ").replace(":", " ").split()
+        for word in words:
+            if word in known and word not in seen:
+                one = known[word]
+                yield one.name, one.licence, one.about, one.cannot
+                seen.add(word)
+        if name.startswith("lexicon ") and (own := name.removeprefix("lexicon ")) not in seen:
+            seen.add(own)
+            try:
+                lexicon = any_lexicon(own)
+            except Exception:  # a lexicon of the user's, which is not here any more
+                yield shortened(own), "", "a lexicon", "it is not here any more"
+                continue
+            yield lexicon.name, lexicon.licence, "a lexicon", lexicon.limits
+
+
+def _provenance(audit: Audit, results: Mapping[str, Record], command: str) -> Part:
+    found = next((one for one in results.values() if isinstance(one, Measurement)), None)
+    told: list[tuple[str, str]] = [("what was asked", audit.request)]
+    if found is not None:
+        own = found.provenance
+        told += [
+            ("model", shortened(own.model)),
+            ("SHA-256 of its files and edits", own.model_hash),
+            ("revision", own.revision or "none"),
+            *((f"edit {i}", one) for i, one in enumerate(own.edits, 1)),
+            *((f"version of {name}", str(one)) for name, one in own.versions.items()),
+        ]
+    plan = audit.plan
+    told += [(key, str(getattr(plan, key))) for key in ("seed", "threads", "draws", "permutations")]
+    told += [(f"measure {name}", shortened(text)) for name, text in plan.measures.items()]
+    table = Table("Everything the numbers depend on", ("what", "which"), tuple(told))
+    return Part("provenance", "Provenance", ("To repeat it:",), tables=(table,), code=command)

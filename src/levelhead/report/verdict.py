@@ -1,0 +1,141 @@
+"""An audit in plain words: what the rulers tell, what they do not, and what was not asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from levelhead.core.results import Measurement, Record
+from levelhead.measure.aspects import corrected
+from levelhead.measure.compare import Comparison
+from levelhead.report.theme import ends, number
+from levelhead.study.table import Inconclusive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.results import Estimate
+    from levelhead.study.audit import Audit, Role
+
+LEVEL = 0.05
+Status = Literal["differs", "not shown", "no test", "not measured"]
+SIGNS: dict[Status, str] = {
+    "differs": "differs from parity",
+    "not shown": "no difference shown",
+    "no test": "no parity to test against",
+    "not measured": "not measured",
+}
+NOT_SHOWN = (
+    "What no ruler here asks: other groups, languages, domains and tasks.",
+    "That groups are treated alike. Where no difference is shown, one smaller than the least "
+    "effect beside it may still be there.",
+    "How the model behaves in your application: intrinsic scores often do not predict it "
+    "(Dawkins et al. 2024). Measure that, too: levelhead measure -m counterfactual.",
+)
+
+
+class Ruled(NamedTuple):
+    """What one ruler says."""
+
+    name: str
+    role: Role
+    status: Status
+    measurement: Measurement | None
+    why: str
+    """In words."""
+
+
+class Verdict(NamedTuple):
+    """What all say together."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    rulers: tuple[Ruled, ...]
+    comparisons: tuple[Comparison, ...]
+    """With p corrected together."""
+
+
+def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
+    """The rulers' p-values are corrected together (Holm); so are those of the differences."""
+    roles = dict(audit.roles)
+    cells = {
+        step.rpartition(".")[2]: one for step, one in results.items() if step.startswith("cell.")
+    }
+    found = {name: one for name, one in cells.items() if isinstance(one, Measurement)}
+    biases = [name for name in found if roles.get(name) == "bias"]
+    adjusted = dict(zip(biases, corrected([found[name] for name in biases]), strict=True))
+    rulers = [
+        _ruled(name, roles[name], adjusted.get(name, one))
+        for name, one in cells.items()
+        if name in roles
+    ]
+    compared = _compared(results)
+    return Verdict(
+        _headline(rulers), _sentences(rulers, compared, results), tuple(rulers), compared
+    )
+
+
+def _ruled(name: str, role: Role, one: Record) -> Ruled:
+    if isinstance(one, Inconclusive):
+        return Ruled(name, role, "not measured", None, one.what)
+    if not isinstance(one, Measurement):
+        raise TypeError(f"{name} is no measurement")  # `finished` reads by kind
+    p = p_of(one)
+    told = f"{number(one.value)} {ends(one.interval.low, one.interval.high)}"
+    if role == "price" or one.parity is None or p is None:
+        return Ruled(name, role, "no test", one, told)
+    told += f", parity {number(one.parity)}"
+    if p <= LEVEL:
+        return Ruled(name, role, "differs", one, told)
+    least = "" if one.detectable is None else f"; {number(one.detectable)} would have been found"
+    return Ruled(name, role, "not shown", one, told + least)
+
+
+def p_of(one: Measurement | Estimate) -> float | None:
+    """The p-value, corrected if it is one of a family."""
+    if one.p is None:
+        return None
+    return one.p.value if one.p.adjusted is None else one.p.adjusted
+
+
+def _compared(results: Mapping[str, Record]) -> tuple[Comparison, ...]:
+    found = [one for one in results.values() if isinstance(one, Comparison)]
+    differences = corrected([one.difference for one in found])
+    return tuple(
+        one.model_copy(update={"difference": difference})
+        for one, difference in zip(found, differences, strict=True)
+    )
+
+
+def _headline(rulers: Sequence[Ruled]) -> str:
+    bias = [one for one in rulers if one.role == "bias"]
+    differs = sum(one.status == "differs" for one in bias)
+    if not any(one.measurement for one in bias):
+        return "No ruler of bias could be read: this audit says nothing about bias."
+    several = len(bias) != 1
+    rulers_of = f"{len(bias)} ruler{'s' * several} of bias"
+    verb = "tell" if differs != 1 else "tells"
+    return f"{differs} of {rulers_of} {verb} this model from parity."
+
+
+def _sentences(
+    rulers: Sequence[Ruled], compared: Sequence[Comparison], results: Mapping[str, Record]
+) -> tuple[str, ...]:
+    told = []
+    by: dict[Status, list[Ruled]] = {status: [] for status in SIGNS}
+    for one in rulers:
+        if one.role == "bias":
+            by[one.status].append(one)
+    for status, own in by.items():
+        if own:
+            listed = "; ".join(f"{one.name} ({one.why})" for one in own)
+            told.append(f"{SIGNS[status].capitalize()}: {listed}.")
+    price = [f"{one.name} {one.why}" for one in rulers if one.role == "price" and one.measurement]
+    if price:
+        told.append(f"What it can do otherwise: {'; '.join(price)}.")
+    told += [f"Beside the other model, {one}." for one in compared]
+    told += [
+        f"The edit, {step.partition('.')[2]}: {one.verdict} ({one.why})."  # type: ignore[attr-defined]
+        for step, one in results.items()
+        if step.startswith("removed.") and not isinstance(one, Inconclusive)
+    ]
+    return tuple(told)

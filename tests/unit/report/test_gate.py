@@ -1,0 +1,231 @@
+"""The gate: every verdict, and that nothing passes by lack."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+import xmlschema
+from assets import junit_schema
+from command import levelhead
+from maps import measurement
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Dropped, Interval
+from levelhead.report.gate import gate
+from levelhead.report.gate_files import junit, summary
+from levelhead.report.policy import read_policy
+from levelhead.study.table import Inconclusive
+
+
+def run(folder, name="run", model="tiny", **measured):
+    """A run's folder with these results of one model."""
+    place = folder / name / "results"
+    place.mkdir(parents=True, exist_ok=True)
+    for key, one in measured.items():
+        (place / f"cell.all.{model}.{key}.json").write_text(one.to_json())
+    return folder / name
+
+
+def policy(folder, *rules, name="policy.toml"):
+    path = folder / name
+    lines = ['format = "levelhead-gate-1"', *(f"[[rule]]\n{rule}" for rule in rules)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def seat(value=1.0, reach=0.2, **changes):
+    ends = Interval(low=value - reach, high=value + reach, level=0.95, method="made up")
+    return measurement(value).model_copy(update={"interval": ends, **changes})
+
+
+def judged(folder, rule, **measured):
+    found = gate(run(folder, **measured), read_policy(policy(folder, rule)))
+    (ruling,) = found.rulings
+    assert found.verdict == ruling.verdict
+    return ruling
+
+
+NOT_MEASURED = Inconclusive(what="no item could be read", mend="other data")
+FEW = {"dropped": tuple(Dropped(f"word {i}", "unknown") for i in range(40))}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found", "verdict", "why"),
+    [
+        ('measure = "seat"\nmost = 1.3', seat(), "pass", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nmost = 0.7', seat(), "fail", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nmost = 1.1', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nmost = 0.9', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nmost = 1.1\nside = "worse"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nmost = 1.1\nside = "better"', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nmost = 0.7\nside = "better"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nmost = 1.1\nside = "value"', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nmost = 0.9\nside = "value"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nleast = 0.7', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nleast = 1.3', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nleast = 1.1', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nleast = 0.9\nside = "worse"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nleast = 1.1\nside = "better"', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nof = "distance"\nmost = 1.3', seat(-1.0), "pass", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nof = "distance"\nmost = 0.7', seat(-1.0), "fail", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nof = "distance"\nmost = 0.31', seat(0.1), "pass", "0.1 [0, 0.3]"),
+        ('measure = "seat"\nof = "distance"\nmost = 0.2', seat(0.1), "inconclusive", "[0, 0.3]"),
+        (
+            'measure = "seat"\nof = "distance"\nmost = 1.0',
+            seat(parity=None),
+            "error",
+            "no parity",
+        ),
+        ('measure = "crows"\nmost = 1.0', seat(), "inconclusive", "no measurement of crows"),
+        ('measure = "seat"\nmost = 9.0', NOT_MEASURED, "inconclusive", "no item could be read"),
+        ('measure = "seat"\nmost = 9.0', seat(**FEW), "inconclusive", "40 of 80 items used"),
+        ('measure = "seat"\nmost = 9.0\ncoverage = 0.5', seat(**FEW), "pass", "1 [0.8"),
+        ('measure = "seat"\nmost = 9.0\nn = 41', seat(), "inconclusive", "40 items, fewer than 41"),
+        ('measure = "seat"\nmodel = "other"\nmost = 9.0', seat(), "inconclusive", "no measurement"),
+    ],
+)
+def test_every_verdict(tmp_path, rule, found, verdict, why):
+    ruling = judged(tmp_path, rule, seat=found)
+    assert ruling.verdict == verdict
+    assert why in ruling.why
+
+
+def test_the_worst_ruling_is_the_gates(tmp_path):
+    place = run(tmp_path, seat=seat(), crows=NOT_MEASURED)
+    good, bad = 'measure = "seat"\nmost = 9.0', 'measure = "seat"\nmost = 0.1'
+    unsure, wrong = 'measure = "crows"\nmost = 60.0', 'measure = "seat"\nagainst = "no"\nmost = 1.0'
+    for rules, verdict in (
+        ((good,), "pass"),
+        ((good, unsure), "inconclusive"),
+        ((unsure, bad, good), "fail"),
+        ((bad, wrong, unsure), "error"),
+    ):
+        assert gate(place, read_policy(policy(tmp_path, *rules))).verdict == verdict
+
+
+def test_a_run_without_results_is_an_error(tmp_path):
+    (tmp_path / "empty" / "results").mkdir(parents=True)
+    rules = read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0'))
+    for place in (tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(LevelheadError, match="no results"):
+            gate(place, rules)
+
+
+def test_a_number_that_is_none_is_an_error(tmp_path):
+    place = run(tmp_path, seat=seat())
+    path = next((place / "results").iterdir())
+    told = json.loads(path.read_text())
+    for broken in (json.dumps(told | {"value": float("nan")}), "{}", "not json"):
+        path.write_text(broken)
+        with pytest.raises(LevelheadError, match="cannot be read"):
+            gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+
+
+def test_a_measure_of_two_models_must_be_told_apart(tmp_path):
+    run(tmp_path, seat=seat())
+    run(tmp_path, model="other", seat=seat(2.0))
+    both, one = 'measure = "seat"\nmost = 1.3', 'measure = "seat"\nmodel = "tiny"\nmost = 1.3'
+    assert judged(tmp_path, both).verdict == "error"
+    assert judged(tmp_path, one).verdict == "pass"
+
+
+def other_model(one):
+    told = one.provenance.model_copy(update={"model_hash": "ef" * 32})
+    return one.model_copy(update={"provenance": told})
+
+
+def test_not_inferior_to_a_baseline(tmp_path):
+    base = run(tmp_path, "base", seat=other_model(seat(0.9)))
+    # 1 less 0.9, and the square root of 0.2 squared twice to either side: [-0.183, 0.383].
+    for most, verdict in ((0.4, "pass"), (0.2, "inconclusive"), (-0.3, "fail")):
+        ruling = judged(
+            tmp_path, f'measure = "seat"\nagainst = "{base}"\nmost = {most}', seat=seat()
+        )
+        assert ruling.verdict == verdict
+        assert "0.1 [-0.1828, 0.3828]" in ruling.why
+
+
+@pytest.mark.parametrize(
+    ("base", "verdict", "why"),
+    [
+        (seat(0.9), "error", "this very model"),
+        (other_model(seat(0.9, comparable="other words")), "error", "asked otherwise"),
+        (NOT_MEASURED, "inconclusive", "no item could be read"),
+    ],
+)
+def test_a_baseline_that_says_nothing_passes_nothing(tmp_path, base, verdict, why):
+    place = run(tmp_path, "base", seat=base)
+    ruling = judged(tmp_path, f'measure = "seat"\nagainst = "{place}"\nmost = 9.0', seat=seat())
+    assert ruling.verdict == verdict
+    assert why in ruling.why
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('measure = "seat"', "one bound"),
+        ('measure = "seat"\nmost = 1.0\nleast = 0.0', "one bound"),
+        ('measure = "seat"\nof = "distance"\nleast = 1.0', "bounded by most"),
+        ('measure = "seat"\nmoost = 1.0', "did you mean most"),
+        ('measure = "seat"\nmost = nan', "rule.0.most"),
+        ('measure = "seat"\nmost = 1.0\ncoverage = 0.0', "coverage"),
+        ("measure =", "no TOML"),
+    ],
+)
+def test_a_policy_is_read_strictly(tmp_path, text, why):
+    with pytest.raises(LevelheadError, match=why):
+        read_policy(policy(tmp_path, text))
+
+
+def test_a_policy_without_rules_is_none(tmp_path):
+    with pytest.raises(LevelheadError, match="rule"):
+        read_policy(policy(tmp_path))
+
+
+HOSTILE = '</testcase><script>|`[x](y)\x00\u202e&"'
+
+
+def test_files_for_continuous_integration_hold_any_text(tmp_path):
+    place = run(tmp_path, seat=seat(), crows=Inconclusive(what=HOSTILE, mend="none"))
+    rules = ('measure = "seat"\nmost = 0.1', 'measure = "crows"\nmost = 1.0')
+    found = gate(place, read_policy(policy(tmp_path, *rules)))
+    root = ElementTree.fromstring(junit(found))  # noqa: S314  # our own
+    assert root.attrib == {"tests": "2", "failures": "1", "errors": "1"}
+    assert [case.get("classname") for case in root.iter("testcase")] == ["seat", "crows"]
+    assert next(root.iter("failure")).get("type") == "fail"
+    told = next(root.iter("error")).get("message")
+    assert "</testcase><script>" in told
+    assert "\x00" not in told
+    text = summary(found)
+    assert "<script" not in text
+    assert len([line for line in text.splitlines() if line.startswith("| ❔")]) == 1
+
+
+def test_jenkins_accepts_the_junit_file(tmp_path):
+    place = run(tmp_path, seat=seat(), crows=NOT_MEASURED)
+    rules = [f'measure = "seat"\nmost = {most}' for most in (9.0, 1.1, 0.1)]
+    rules.append('measure = "seat"\nagainst = "no"\nmost = 1.0')
+    found = gate(place, read_policy(policy(tmp_path, *rules)))
+    assert {one.verdict for one in found.rulings} == {"pass", "inconclusive", "fail", "error"}
+    schema = xmlschema.XMLSchema(str(junit_schema()))
+    schema.validate(junit(found).decode())
+    assert not schema.is_valid(junit(found).decode().replace("testcase", "case"))
+
+
+def test_the_command_exits_by_the_verdict(tmp_path):
+    place = run(tmp_path, seat=seat())
+    first = policy(tmp_path, 'measure = "seat"\nmost = 9.0\nwhy = "release"')
+    env_free = levelhead("gate", place, "--policy", first, "--junit", tmp_path / "j.xml", "--json")
+    assert env_free.returncode == 0
+    assert json.loads(env_free.stdout)["verdict"] == "pass"
+    written = ElementTree.parse(tmp_path / "j.xml")  # noqa: S314  # our own
+    assert written.getroot().get("tests") == "1"
+    second = policy(tmp_path, 'measure = "seat"\nmost = 0.1', name="second.toml")
+    found = levelhead("gate", place, "-p", second, "--summary", tmp_path / "summary.md")
+    assert found.returncode == 1
+    assert "fail" in found.stdout
+    assert "the policy has changed" in found.stderr
+    assert "levelhead gate: fail" in (tmp_path / "summary.md").read_text()
+    third = policy(tmp_path, 'measure = "crows"\nmost = 0.1', name="third.toml")
+    assert levelhead("gate", place, "-p", third).returncode == 2
+    assert levelhead("gate", tmp_path / "nowhere", "-p", third).returncode == 3

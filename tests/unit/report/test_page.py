@@ -1,0 +1,150 @@
+"""The report of an audit: whole in one file, the verdict first, and every text only text."""
+
+import re
+from html.parser import HTMLParser
+
+import audits
+import pytest
+from maps import example_of, measurement
+
+from levelhead.report.page import LONGEST, page, shortened
+from levelhead.report.save import runtime
+from levelhead.report.verdict import NOT_SHOWN, verdict
+
+COMMAND = "levelhead study audit/study.json -o again"
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u2066{{ 7 * 7 }}'
+
+
+class Seen(HTMLParser):
+    """Elements, attributes and text of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.ids = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def seen(audit=None, results=None):
+    parser = Seen()
+    text = page(audit or audits.audit(), results or audits.results(), command=COMMAND).decode()
+    parser.feed(text)
+    return text, parser
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return seen()
+
+
+def test_the_verdict_comes_first_with_what_it_does_not_show(plain):
+    text, parser = plain
+    words = " ".join(parser.texts)
+    assert "1 of 3 rulers of bias tells this model from parity." in words
+    assert words.index("rulers of bias tells") < words.index("Every ruler, with its interval")
+    for line in NOT_SHOWN:
+        assert line in words
+    assert text.index('id="verdict"') < text.index('id="rulers"')
+
+
+def test_everything_asked_and_not_asked_is_told(plain):
+    words = " ".join(plain[1].texts)
+    for told in ("1.2 [1, 1.4]", "no item could be read", "it is no causal model", "377 of 1,508"):
+        assert told in words
+    assert "Not measured: strength (no item could be read)" in words
+    assert COMMAND in words
+    assert "ab" * 32 in words
+
+
+def test_nothing_is_loaded_and_nothing_may_be(plain):
+    text, parser = plain
+    assert not [
+        one
+        for one in parser.attributes
+        if one[1] in ("href", "src", "action")
+        and not str(one[2]).startswith(("#", "data:image/svg+xml;base64,"))
+    ]
+    assert "default-src 'none'" in text
+    assert len(text.encode()) < 4e6
+    assert text.count(runtime()) == 1
+
+
+def test_every_id_stands_once_and_every_link_finds_one(plain):
+    _, parser = plain
+    assert len(parser.ids) == len(set(parser.ids))
+    targets = [value[1:] for tag, name, value in parser.attributes if name == "href"]
+    assert set(targets) <= set(parser.ids)
+
+
+def test_every_head_can_be_reached_and_read(plain):
+    _, parser = plain
+    told = [
+        value for tag, name, value in parser.attributes if tag == "button" and name == "aria-label"
+    ]
+    assert len(told) == 72
+    assert re.fullmatch(
+        r"head 1-1: score \S+, effect of ablation \S+, interval \[.*\], 95%, corrected p \S+",
+        told[0],
+    )
+
+
+def test_texts_of_others_make_no_element(plain):
+    words = (HOSTILE, "w" * 100_000, "is", "here", "women", "there")
+    own = audits.results(
+        HOSTILE,
+        **{
+            "example.heads": example_of(words=words),
+            "cell.audit.model.seat": measurement(1.0, model=HOSTILE).model_copy(
+                update={"notes": (HOSTILE,), "direction": HOSTILE}
+            ),
+        },
+    )
+    text, parser = seen(audits.audit(HOSTILE), own)
+    _, before = plain
+    assert set(parser.tags) == set(before.tags)
+    assert parser.tags.count("script") == before.tags.count("script")
+    assert {name for _, name, _ in parser.attributes} == {name for _, name, _ in before.attributes}
+    assert "alert(1)" in " ".join(parser.texts)
+    assert "49" not in re.findall(r"alert\(2\)>\W*(\d+)", " ".join(parser.texts))
+    assert "w" * 10_000 not in re.sub(r'<script type="application/json".*?</script>', "", text)
+
+
+def test_long_texts_are_cut_and_say_so():
+    assert shortened("x" * LONGEST) == "x" * LONGEST
+    assert shortened("x" * 100_000).endswith("… (100,000 characters)")
+
+
+def test_the_same_audit_gives_the_same_bytes(plain):
+    assert seen()[0] == plain[0]
+
+
+def test_another_model_stands_beside():
+    own = audits.results(**{"against.other.seat": audits.comparison()})
+    text, parser = seen(results=own)
+    words = " ".join(parser.texts)
+    assert "Beside the other model" in words
+    assert "seat: 1.2 -> 0.8, difference -0.4 [-0.5, -0.3]: lower" in words
+    assert text.count('id="differences"') == 1
+
+
+def test_p_is_corrected_over_the_rulers():
+    own = audits.results(
+        **{
+            "cell.audit.model.seat": audits.judged("seat", 1.2, 0.03),
+            "cell.audit.model.crows": audits.judged("crows", 0.9, 0.04),
+        }
+    )
+    found = verdict(audits.audit(), own)
+    assert found.headline == "0 of 3 rulers of bias tell this model from parity."
+    assert [one.measurement.p.adjusted for one in found.rulers[:2]] == [0.06, 0.06]
+
+
+def test_nothing_measured_says_nothing():
+    none = {step: one for step, one in audits.results().items() if "strength" in step}
+    assert "says nothing about bias" in verdict(audits.audit(), none).headline

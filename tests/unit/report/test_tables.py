@@ -1,0 +1,54 @@
+"""The tidy table as files."""
+
+import csv
+import io
+
+import audits
+import polars
+from hypothesis import given
+from hypothesis import strategies as st
+
+from levelhead.report import tables
+from levelhead.study.table import Row
+
+
+def test_parquet_holds_what_csv_holds():
+    found = tables.table_of(audits.results())
+    plain = list(csv.DictReader(io.StringIO(tables.csv(found).decode())))
+    typed = polars.read_parquet(io.BytesIO(tables.parquet(found)))
+    assert typed.columns == list(plain[0])
+    assert typed.height == len(plain) == len(found)
+    assert typed["value"].dtype == polars.Float64
+    assert typed["value"].to_list() == [float(row["value"]) for row in plain]
+    assert typed["p"].null_count() == sum(not row["p"] for row in plain)
+
+
+def test_latex_has_intervals_and_marks():
+    rows = [
+        Row(step="cell", name="a_b", what="50%", value=1.5, low=1.0, high=2.0, p=0.04),
+        Row(step="cell", name="", what="x", value=-2.0, p=0.001, adjusted=0.2),
+        Row(step="cell", name="", what="x", value=3.0, p=0.0005),
+    ]
+    text = tables.latex(rows).decode()
+    assert r"cell & a\_b & 50\% & $1.5$* & $[1, 2]$ \\" in text
+    assert r"$-2$ &" in text  # the corrected p decides
+    assert "$3$***" in text
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
+
+
+@given(st.text())
+def test_no_text_leaves_latex_open(text):
+    shown = tables.escaped(text)
+    plain = shown
+    for sign in (
+        "textbackslash{}",
+        "textasciitilde{}",
+        "textasciicircum{}",
+        "textless{}",
+        "textgreater{}",
+        "textbar{}",
+    ):
+        plain = plain.replace("\\" + sign, "")
+    for sign in "&%$#_{}":
+        plain = plain.replace("\\" + sign, "")
+    assert not set(plain) & set("\\&%$#_{}~^\n\r")
