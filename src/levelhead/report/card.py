@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- levelhead audit: begin -->", "<!-- levelhead audit: end -->"
 SOURCE = "levelhead"
-"""Who says so: by this our own results are known again."""
+"""Whose questions they are: by this our own results are known again."""
 _FRONT = re.compile(
     r"\A---[ \t]*\r?\n(.*?)(^---[ \t]*\r?\n|^---[ \t]*\Z)", re.DOTALL | re.MULTILINE
 )
@@ -106,7 +106,7 @@ def _indexed(front: str, ours: list[EvalResult], name: str) -> str:
     if found := _INDEX.search(front):
         try:
             data: Any = ModelCard(f"---\n{found[0]}---\n").data
-            others = [one for one in data.eval_results or () if one.source_name != SOURCE]
+            others = [one for one in data.eval_results or () if one.dataset_type != SOURCE]
             name = data.model_name or name
         except Exception as error:
             raise LevelheadError(
@@ -124,7 +124,7 @@ def _result(audit: Audit, name: str, one: Measurement) -> EvalResult:
     return EvalResult(
         task_type="other",
         task_name="stereotype bias" if dict(audit.roles)[name] == "bias" else "ability",
-        dataset_type="levelhead",
+        dataset_type=SOURCE,
         dataset_name=audit.plan.measures[name],
         metric_type=one.measure,
         metric_name=name,
@@ -136,8 +136,6 @@ def _result(audit: Audit, name: str, one: Measurement) -> EvalResult:
             "n": one.n,
             "asked": one.items,
         },
-        source_name=SOURCE,
-        source_url="https://pypi.org/project/levelhead/",
     )
 
 

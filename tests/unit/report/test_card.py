@@ -66,7 +66,7 @@ def test_text_behind_the_section_stays():
 @pytest.mark.parametrize("readme", ["", "no metadata at all", OWN, INDEXED, "---\n---\nx"])
 def test_the_hubs_classes_read_it(readme):
     data = ModelCard(card(readme)).data
-    ours = [one for one in data.eval_results if one.source_name == SOURCE]
+    ours = [one for one in data.eval_results if one.dataset_type == SOURCE]
     assert [one.metric_name for one in ours] == ["seat", "crows", "pppl"]
     assert ours[0].metric_value == 1.2
     assert ours[0].metric_args["interval"] == [1.0, 1.4]
@@ -77,7 +77,7 @@ def test_results_of_others_are_kept():
     data = ModelCard(text).data
     assert data.model_name == "theirs"
     assert data.license == "mit"
-    (other,) = [one for one in data.eval_results if one.source_name != SOURCE]
+    (other,) = [one for one in data.eval_results if one.dataset_type != SOURCE]
     assert (other.dataset_type, other.metric_value) == ("glue", 0.9)
     assert card(text) == text
 
