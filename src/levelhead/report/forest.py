@@ -41,7 +41,9 @@ def _row(name: str, one: Measurement | Estimate) -> ChartType:
     span = [low, high, *([] if parity is None else [parity])]
     margin = (max(span) - min(span)) * 0.08 or 1.0
     scale = alt.Scale(domain=[min(span) - margin, max(span) + margin], nice=False)
-    axis = alt.Axis(title=None, tickCount=5, grid=False, format="~g", labelOverlap=True)
+    plain = max(map(abs, span)) >= 0.01
+    shown = ".3~f" if plain else ".1~e"
+    axis = alt.Axis(title=None, tickCount=5, grid=False, format=shown, labelOverlap=True)
     told = {
         "name": name,
         "value": one.value,

@@ -68,6 +68,8 @@ class Part(NamedTuple):
     id: str
     title: str
     lines: tuple[str, ...] = ()
+    folded: tuple[Table, ...] = ()
+    """Tables that are opened by whoever wants them."""
     grids: tuple[Grid, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -158,12 +160,27 @@ def _rulers(told: Verdict) -> Part:
         tuple(_ruled(one) for one in told.rulers),
     )
     notes = tuple(
-        shortened(f"{one.name}: {note}")
+        (one.name, shortened(note))
         for one in told.rulers
         if one.measurement is not None
         for note in one.measurement.notes
     )
-    return Part("rulers", "Rulers", notes, figures=figures, tables=(table,))
+    known = Table("What to know of each ruler", ("ruler", "note"), notes)
+    folded = (known, *_beside_numbers(told))
+    return Part("rulers", "Rulers", folded=folded, figures=figures, tables=(table,))
+
+
+def _beside_numbers(told: Verdict) -> Iterator[Table]:
+    """What numbers can be misread without."""
+    found = tuple(
+        (one.name, shortened(beside.name), *_numbers(beside), str(beside.n))
+        for one in told.rulers
+        if one.measurement is not None
+        for beside in one.measurement.beside
+    )
+    columns = ("ruler", "number", "value", "interval", "parity", "p", "least effect found", "n")
+    if found:
+        yield Table("What stands beside each number", columns, found)
 
 
 def _ruled(one: Any) -> tuple[str, ...]:
@@ -183,11 +200,22 @@ def _numbers(one: Any) -> tuple[str, ...]:
     p = p_of(one)
     return (
         number(one.value),
-        ends(one.interval.low, one.interval.high),
+        _interval(one.interval.low, one.interval.high),
         number(one.parity, missing=""),
-        "" if p is None else f"{p:.4f}",
+        _p(p),
         number(one.detectable, missing=""),
     )
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """An interval that no line breaks."""
+    return "" if low is None or high is None else ends(low, high).replace(" ", "\u00a0")
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
 def _beside(told: Verdict) -> Iterator[Part]:
@@ -243,14 +271,15 @@ def _heads(results: Mapping[str, Record]) -> Iterator[Part]:
                     one.label,
                     number(one.score),
                     number(one.effect, missing="not ablated"),
-                    "" if one.interval is None else ends(one.interval.low, one.interval.high),
-                    "" if (p := one.p) is None or p.adjusted is None else f"{p.adjusted:.4f}",
+                    "" if one.interval is None else _interval(one.interval.low, one.interval.high),
+                    "" if one.p is None else _p(one.p.adjusted),
                 )
                 for one in shown
             ),
         )
         told = tuple(shortened(f"{line}.") for line in (*lines(heads), heads.verdict, *heads.notes))
-        yield Part("heads", "Heads", told, (grid(heads),), tuple(figures), (table,))
+        grids = (grid(heads),)
+        yield Part("heads", "Heads", told, (), grids, tuple(figures), (table,))
 
 
 def _of_heads(results: Mapping[str, Record]) -> Iterator[Figure]:
@@ -280,13 +309,13 @@ def _knowledge(results: Mapping[str, Record]) -> Iterator[Part]:
                         row.name,
                         row.what,
                         number(row.value),
-                        "" if row.low is None or row.high is None else ends(row.low, row.high),
-                        "" if row.p is None else f"{row.adjusted or row.p:.4f}",
+                        _interval(row.low, row.high),
+                        _p(row.p if row.adjusted is None else row.adjusted),
                     )
                     for row in numbers
                 ),
             )
-            yield Part("knowledge", "Counterexamples", figures=(drawn,), tables=(table,))
+            yield Part("knowledge", "Counterexamples", figures=(drawn,), folded=(table,))
 
 
 def _removed(results: Mapping[str, Record]) -> Iterator[Part]:

@@ -60,7 +60,12 @@ def distribution(found: HeadMap) -> ChartType:
         alt.Chart(data([row(one) for one in found.heads]))
         .mark_tick(thickness=1.5, size=16, opacity=0.7)
         .encode(
-            x=alt.X("score:Q", scale=domain, title=score_title(found), axis=alt.Axis(grid=False)),
+            x=alt.X(
+                "score:Q",
+                scale=domain,
+                title=score_title(found),
+                axis=alt.Axis(grid=False, tickCount=8, labelOverlap="greedy"),
+            ),
             color=alt.condition("datum.score > 0", alt.value(POSITIVE), alt.value(NEGATIVE)),
             tooltip=tips(),
         )

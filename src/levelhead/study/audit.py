@@ -56,10 +56,11 @@ class Ruler(NamedTuple):
 
 
 SHARES = tuple(Thrift("share", 0.5**i) for i in range(1, 7))
-QUOTAS = tuple(Thrift("quota", n) for n in (10, 3, 2, 1))
+QUOTAS = tuple(Thrift("quota", n) for n in (5, 3, 2, 1))
 LIMITS = tuple(Thrift("limit", n) for n in (100, 50, 20))
 RULERS: tuple[Ruler, ...] = (
-    Ruler("seat", "seat:quota=30", "bias", QUOTAS),
+    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", "bias", QUOTAS),
+    Ruler("seat-occupations", "seat:quota=30", "bias", QUOTAS),
     Ruler("strength", "strength", "bias", SHARES),
     Ruler("distance", "distance", "bias", SHARES),
     Ruler("contrast", "contrast", "bias", SHARES),
@@ -75,8 +76,8 @@ RULERS: tuple[Ruler, ...] = (
     Ruler("snli", "snli", "price", SHARES),
 )
 """One row a ruler, in the order in which they are asked."""
-MAPPED = "seat"
-"""The ruler whose heads are located."""
+MAPPED = ("seat", "seat-occupations")
+"""The rulers whose heads are located: the first that is asked."""
 PRICES = ("pppl", "ppl")
 DEALT = {"rulers": 0.45, "heads": 0.25, "masking": 0.1, "explain": 0.05, "knowledge": 0.15}
 """Of the time for questions, the share of each part; what one leaves goes to the next."""
@@ -138,8 +139,21 @@ class _Asked(NamedTuple):
     pace: float
     """Seconds a question; 0 if time does not matter."""
 
-    def units(self, thrift: Thrift) -> int:
-        return units(self.asked[0], self.measure, thrift)
+    @property
+    def ways(self) -> list[Thrift | None]:
+        """Whole, and in parts that are not too small."""
+        return [
+            way
+            for way in (None, *self.ruler.thrifts)
+            if way is None
+            or way.option != "share"
+            or units(self.asked[0], self.measure, way) >= FEWEST
+        ]
+
+    @property
+    def least(self) -> Thrift | None:
+        """The smallest part of it that is asked."""
+        return self.ways[-1]
 
     def seconds(self, thrift: Thrift | None = None) -> float:
         return self.pace * questions(self.asked, self.measure, thrift)
@@ -210,7 +224,7 @@ def planned(
     if sources.against is not None:
         plan["against"] = {OTHER: Paired(first=OTHER, second=MODEL, measures=tuple(measures))}
     if sources.model.edit is not None:
-        ruler = MAPPED if MAPPED in measures else None
+        ruler = next((name for name in MAPPED if name in measures), None)
         plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}
     plan |= dealt.heads(lm, {one.ruler.name: one for one in fitting}, measures)
     plan |= dealt.knowledge(lm, {one.ruler.name: one for one in fitting})
@@ -326,16 +340,16 @@ class _Time:
     def rulers(self, fitting: Sequence[_Asked]) -> dict[str, str]:
         """Every ruler as it is asked; empty if there is no time for it."""
         ways = self._ways(fitting, self.part("rulers"))
-        if not any(own for own in ways.values()) and self.total is not None:
+        if not any(ways.values()) and self.total is not None:
             ways = self._ways(fitting, self.total)  # before anything else is
         texts = {}
         for one in fitting:
             name = one.ruler.name
-            if not ways[name]:
+            if name not in ways:
                 self.left_out.append(LeftOut(what=name, why="there is no time for it"))
                 texts[name] = ""
                 continue
-            way = ways[name][0]
+            way = ways[name]
             self.used += one.seconds(way) * self.models
             texts[name] = one.ruler.text if way is None else _with(one.ruler.text, way)
             if way is not None:
@@ -343,28 +357,33 @@ class _Time:
                 self.cut.append(Cut(what=name, whole=one.whole, asked=asked))
         return texts
 
-    def _ways(self, fitting: Sequence[_Asked], time: float) -> dict[str, list[Thrift | None]]:
-        """For every ruler, how it can be asked in its part of some time, the most first."""
-        costs = {one.ruler.name: one.seconds() * self.models for one in fitting}
-        given = shared_out(costs, time)
-        return {
-            one.ruler.name: [
-                way
-                for way in (None, *one.ruler.thrifts)
-                if one.seconds(way) * self.models <= given[one.ruler.name] * 1.001
-                and not (way and way.option == "share" and one.units(way) < FEWEST)
-            ]
-            for one in fitting
-        }
+    def _ways(self, fitting: Sequence[_Asked], limit: float) -> dict[str, Thrift | None]:
+        """How each ruler is asked in its part of some time; the dearest is given up first."""
+        left = list(fitting)
+        while left:
+            given = shared_out({one.ruler.name: one.seconds() * self.models for one in left}, limit)
+            ways = {one.ruler.name: self._fits(one, given[one.ruler.name]) for one in left}
+            if all(ways.values()):
+                return {name: own[0] for name, own in ways.items()}
+            without = [one for one in left if not ways[one.ruler.name]]
+            left.remove(max(without, key=lambda one: one.seconds(one.least)))
+        return {}
+
+    def _fits(self, one: _Asked, limit: float) -> list[Thrift | None]:
+        """How a ruler can be asked in some time, the most first."""
+        return [way for way in one.ways if one.seconds(way) * self.models <= limit * 1.001]
 
     def heads(
         self, lm: LM, fitting: dict[str, _Asked], measures: dict[str, str]
     ) -> dict[str, object]:
         """The map of heads, and what is made of it."""
-        one, price = fitting.get(MAPPED), next((p for p in PRICES if p in measures), None)
-        if one is None or MAPPED not in measures:
-            self.left_out.append(LeftOut(what="heads", why=f"{MAPPED} is not asked"))
+        mapped, price = (
+            next((p for p in names if p in measures), None) for names in (MAPPED, PRICES)
+        )
+        if mapped is None:
+            self.left_out.append(LeftOut(what="heads", why="no ruler of embeddings is asked"))
             return {}
+        one = fitting[mapped]
         every = lm.anatomy.layers * lm.anatomy.heads
         limit = self.part("heads")
         ways: list[tuple[Thrift, int | Literal["all"]]] = [(way, "all") for way in QUOTAS]

@@ -17,7 +17,9 @@ def drawn():
     return heat_map(head_map(3, 4))
 
 
-def test_svg_and_png(drawn, tmp_path):
+def test_svg_png_and_pdf(drawn, tmp_path):
+    save(drawn, tmp_path / "a.pdf")
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     save(drawn, tmp_path / "a.svg")
     save(drawn, tmp_path / "a.PNG")
     svg = (tmp_path / "a.svg").read_text()
@@ -58,8 +60,8 @@ def test_words_are_never_html(tmp_path):
 
 def test_other_endings_are_refused(drawn, tmp_path):
     with pytest.raises(UnknownName) as error:
-        save(drawn, tmp_path / "a.pdf")
+        save(drawn, tmp_path / "a.eps")
     assert str(error.value) == (
-        "there is no kind of picture named '.pdf'\n  mend: known: .html, .json, .png, .svg"
+        "there is no kind of picture named '.eps'\n  mend: known: .html, .json, .pdf, .png, .svg"
     )
     assert not list(tmp_path.iterdir())
