@@ -1,0 +1,106 @@
+"""Steps of two models, steps that fail alone, and time that is spent."""
+
+import time
+
+import pytest
+import studies
+import zoo
+
+from levelhead.core.errors import LevelheadError
+from levelhead.measure.compare import Comparison
+from levelhead.measure.run import compare
+from levelhead.measure.table import parsed
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+from levelhead.study.finished import finished
+from levelhead.study.run import GO_ON, SPENT, run
+from levelhead.study.schema import read_plan
+from levelhead.study.table import Inconclusive, rows
+
+PAIRED = """
+format = "levelhead-study-1"
+name = "paired"
+draws = 99
+permutations = 99
+
+[models.tiny]
+path = "{model}"
+
+[models.edited]
+path = "{model}"
+edit = "{edit}"
+
+[measures]
+seat = "seat:lexicon={lexicon},targets=things,corpus={corpus}"
+
+[cells.both]
+models = ["tiny", "edited"]
+measures = ["seat"]
+
+[against.base]
+first = "tiny"
+second = "edited"
+measures = ["seat"]
+"""
+PROBED = '\n[removed.edit]\nmodel = "{name}"\nlexicon = "{lexicon}"\n'
+
+
+@pytest.fixture
+def edit(tmp_path):
+    folder = tmp_path / "edit"
+    save_edits([HeadScale([Site("head_out", 1, 1)], 0)], folder)
+    return folder
+
+
+def paired(folder, edit, more=""):
+    return read_plan(studies.study(folder, (PAIRED + more).replace("{edit}", str(edit))))
+
+
+def test_an_edited_model_stands_beside_its_base(tmp_path, edit):
+    plan = paired(tmp_path, edit)
+    results = run(plan, tmp_path / "out")
+    found = results["against.base.seat"]
+    assert isinstance(found, Comparison)
+    base = load(zoo.folder("bert", "BertForPreTraining"))
+    other = base.edited(HeadScale([Site("head_out", 1, 1)], 0))
+    measure = parsed(plan.measures["seat"])
+    assert found.difference.value == pytest.approx(
+        compare(measure, base, other).difference.value, abs=1e-9
+    )
+    assert found.second.value == results["cell.both.edited.seat"].value
+    told = rows("against.base.seat", found)
+    assert [row.name for row in told][:3] == ["first", "second", "second less first"]
+    assert finished(tmp_path / "out") == results
+
+
+def test_one_step_that_fails_need_not_end_the_others(tmp_path, edit):
+    lexicon = studies.lexicon(tmp_path)
+    more = PROBED.replace("{name}", "edited").replace("{lexicon}", str(lexicon))
+    plan = paired(tmp_path, edit, more)
+    with pytest.raises(LevelheadError, match="does not say which words"):
+        run(plan, tmp_path / "out")
+    results = run(plan, tmp_path / "out", keep_going=True)
+    assert isinstance(results["removed.edit"], Inconclusive)
+    assert isinstance(results["against.base.seat"], Comparison)
+    unedited = PROBED.replace("{name}", "tiny").replace("{lexicon}", str(lexicon))
+    with pytest.raises(LevelheadError, match="has no edit"):
+        run(paired(tmp_path, edit, unedited), tmp_path / "other")
+
+
+def test_spent_time_leaves_steps_for_the_next_call(tmp_path, edit):
+    plan = paired(tmp_path, edit)
+    results = run(plan, tmp_path / "out", until=time.monotonic() - 1)
+    assert set(results.values()) == {Inconclusive(what=SPENT, mend=GO_ON)}
+    assert all(not isinstance(one, Inconclusive) for one in run(plan, tmp_path / "out").values())
+
+
+def test_results_that_are_none_are_refused(tmp_path, edit):
+    with pytest.raises(LevelheadError, match="no results"):
+        finished(tmp_path)
+    run(paired(tmp_path, edit), tmp_path / "out")
+    path = tmp_path / "out" / "results" / "against.base.seat.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(LevelheadError, match="cannot be read"):
+        finished(tmp_path / "out")
