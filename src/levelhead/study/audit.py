@@ -340,8 +340,8 @@ class _Time:
     def rulers(self, fitting: Sequence[_Asked]) -> dict[str, str]:
         """Every ruler as it is asked; empty if there is no time for it."""
         ways = self._ways(fitting, self.part("rulers"))
-        if not any(ways.values()) and self.total is not None:
-            ways = self._ways(fitting, self.total)  # before anything else is
+        if not ways and self.total is not None:
+            ways = self._ways(fitting, self.total / OVERHEAD)  # rather than anything else
         texts = {}
         for one in fitting:
             name = one.ruler.name
