@@ -22,7 +22,13 @@ STANDS_FOR = {  # in documents; no download in tests, another real model instead
     "bert-base-uncased": lambda: asset("models", "minibert-en"),
     "my-classifier": lambda: cola_classifier(320, tuning=Tuning(threads=1)),
 }
-SHOWN = {"console", "text", "toml", "json"}  # console: what cannot run in a test, as installing
+SHOWN = {
+    "console",
+    "text",
+    "toml",
+    "json",
+    "yaml",
+}  # console: what cannot run in a test, as installing
 
 
 def blocks(page):

@@ -1,10 +1,13 @@
 """The gate: every verdict, and that nothing passes by lack."""
 
 import json
+import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+import yaml
 from assets import junit_schema
 from command import levelhead
 from maps import measurement
@@ -229,3 +232,13 @@ def test_the_command_exits_by_the_verdict(tmp_path):
     third = policy(tmp_path, 'measure = "crows"\nmost = 0.1', name="third.toml")
     assert levelhead("gate", place, "-p", third).returncode == 2
     assert levelhead("gate", tmp_path / "nowhere", "-p", third).returncode == 3
+
+
+def test_the_policy_of_the_documents_is_one(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    (tmp_path / "policy.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    found = read_policy(tmp_path / "policy.toml").policy
+    assert [one.measure for one in found.rule] == ["seat", "pppl"]
+    workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    ran = [step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step]
+    assert "levelhead gate audit --policy policy.toml --junit gate.xml" in ran
