@@ -205,8 +205,6 @@ def planned(
     dealt = _Time(left, models, left_out)
     texts = dealt.rulers(fitting)
     measures = {name: text for name, text in texts.items() if text}
-    if not measures:
-        raise LevelheadError("there is no time to ask anything", mend="give a larger budget")
     roles = tuple((one.ruler.name, one.ruler.role) for one in fitting if one.ruler.name in measures)
     plan = {
         "format": "levelhead-study-1",
@@ -307,7 +305,7 @@ def _fitting(
         try:
             measure = parsed(ruler.text)
             measure.check(lm)
-            if until is not None and time.monotonic() > until:
+            if found and until is not None and time.monotonic() > until:
                 raise LevelheadError("there is no time to try it", mend="give a larger budget")
             asked = measure.asked(lm)
             each = 0.0 if until is None else pace(lm, asked, threads=threads)
@@ -342,6 +340,9 @@ class _Time:
         ways = self._ways(fitting, self.part("rulers"))
         if not ways and self.total is not None:
             ways = self._ways(fitting, self.total / OVERHEAD)  # rather than anything else
+        if not ways:  # one is asked even if it takes longer: nothing would be no audit
+            cheapest = min(fitting, key=lambda one: one.seconds(one.least))
+            ways = {cheapest.ruler.name: cheapest.least}
         texts = {}
         for one in fitting:
             name = one.ruler.name

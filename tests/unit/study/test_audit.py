@@ -84,9 +84,10 @@ def test_less_time_asks_less_and_says_so(bert, tiny):
     assert all(half.get(one.what, 0) <= one.asked for one in found.cut)
 
 
-def test_no_time_at_all_is_an_error(bert, tiny):
-    with pytest.raises(LevelheadError, match="no time"):
-        planned(bert, sources(), budget=1e-6)
+def test_without_time_the_cheapest_ruler_is_asked_all_the_same(bert, tiny):
+    found = planned(bert, sources(), budget=1e-3)
+    assert list(found.plan.measures) == ["seat"]
+    assert {one.what for one in found.left_out} >= {"half", "pppl", "heads"}
 
 
 def test_a_model_that_nothing_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
