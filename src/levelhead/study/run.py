@@ -52,7 +52,7 @@ def run(
         cancel: set it to stop.
         keep_going: take any error of ours for a step that cannot be measured: data that are not
             there, an edit that does not say what it was fitted on.
-        until: when no step may begin any more, by `time.monotonic`.
+        until: when no step but the first may begin any more, by `time.monotonic`.
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def run(
         for done, (name, make) in enumerate(every):
             on_step(name, done, len(every))
             try:
-                if until is not None and time.monotonic() > until:
+                if done and until is not None and time.monotonic() > until:
                     raise NotMeasurable(SPENT, mend=GO_ON)
                 work.done[name] = make()
             except LevelheadError as error:
