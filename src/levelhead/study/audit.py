@@ -299,7 +299,8 @@ def _fitting(
     lm: LM, until: float | None, *, threads: int, on_step: Callable[[str, int, int], None]
 ) -> tuple[list[_Asked], list[LeftOut]]:
     """The rulers that a model can be asked by, and why it cannot by others."""
-    found, left_out = [], []
+    found: list[_Asked] = []
+    left_out: list[LeftOut] = []
     for number, ruler in enumerate(RULERS):
         on_step(f"trying {ruler.name}", number, len(RULERS))
         try:
