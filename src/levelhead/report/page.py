@@ -89,7 +89,7 @@ def page(audit: Audit, results: Mapping[str, Record], *, command: str) -> bytes:
     parts = [
         Part("verdict", "Verdict"),
         _rulers(told),
-        *_beside(told),
+        *_beside(told, audit),
         *_heads(results),
         *_knowledge(results),
         *_removed(results),
@@ -218,13 +218,14 @@ def _p(p: float | None) -> str:
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
-def _beside(told: Verdict) -> Iterator[Part]:
+def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
     if not told.comparisons:
         return
+    which = ("the other model", "this one") if audit.plan.against else ("this model", "it, edited")
     found = [(one.measure, one.difference) for one in told.comparisons]
-    drawn = forest(found, title="This model less the other")
+    drawn = forest(found, title=f"Second less first: {which[1]} less {which[0]}")
     alt = f"Differences by {len(found)} rulers; the numbers stand in the table below."
-    columns = ("ruler", "other", "this", "difference", "interval", "parity", "p")
+    columns = ("ruler", "first", "second", "difference", "interval", "parity", "p")
     table = Table(
         "Paired item by item; p corrected for their number (Holm)",
         (*columns, "least effect found", "what it says"),
@@ -241,7 +242,8 @@ def _beside(told: Verdict) -> Iterator[Part]:
     )
     yield Part(
         "against",
-        "Beside the other model",
+        "Item by item",
+        (f"First: {which[0]}. Second: {which[1]}.",),
         figures=(figure("differences", drawn, "Differences, with intervals.", alt),),
         tables=(table,),
     )

@@ -132,7 +132,7 @@ def _sentences(
     price = [f"{one.name} {one.why}" for one in rulers if one.role == "price" and one.measurement]
     if price:
         told.append(f"What it can do otherwise: {'; '.join(price)}.")
-    told += [f"Beside the other model, {one}." for one in compared]
+    told += [f"Item by item, second less first: {one}." for one in compared]
     told += [
         f"The edit, {step.partition('.')[2]}: {one.verdict} ({one.why})."  # type: ignore[attr-defined]
         for step, one in results.items()

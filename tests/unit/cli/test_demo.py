@@ -10,8 +10,8 @@ from levelhead.cli import app
 
 
 @pytest.mark.slow  # the README's first block runs it, too
-def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none():
-    result = CliRunner().invoke(app, ["demo"])
+def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo.html")])
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split()[:4] == ["ruler", "planted", "value", "interval"]
@@ -27,6 +27,8 @@ def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none():
     edited = told[told.index("rho 1, edited") :].splitlines()[2:5]
     assert [line.split(":")[0].strip() for line in edited] == ["strength", "seat", "pppl"]
     assert all(": lower" in line for line in edited[:2])
+    page = (tmp_path / "demo.html").read_text()
+    assert "4 of 4 rulers of bias tell this model from parity." in page
 
 
 def test_an_unknown_architecture_is_exit_3():

@@ -128,7 +128,7 @@ def test_another_model_stands_beside():
     own = audits.results(**{"against.other.seat": audits.comparison()})
     text, parser = seen(results=own)
     words = " ".join(parser.texts)
-    assert "Beside the other model" in words
+    assert "First: this model. Second: it, edited." in words
     assert "seat: 1.2 -> 0.8, difference -0.4 [-0.5, -0.3]: lower" in words
     assert text.count('id="differences"') == 1
 
