@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead import __version__
-from levelhead.core.errors import MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.results import Measurement, Record
 from levelhead.data.datasets import datasets
 from levelhead.data.published import any_lexicon
@@ -380,7 +380,7 @@ def _cards(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
             seen.add(own)
             try:
                 lexicon = any_lexicon(own)
-            except Exception:  # a lexicon of the user's, which is not here any more
+            except LevelheadError:  # a lexicon of the user's, which is not here any more
                 yield shortened(own), "", "a lexicon", "it is not here any more"
                 continue
             yield lexicon.name, lexicon.licence, "a lexicon", lexicon.limits

@@ -114,7 +114,9 @@ def _headline(rulers: Sequence[Ruled]) -> str:
     several = len(bias) != 1
     rulers_of = f"{len(bias)} ruler{'s' * several} of bias"
     verb = "tell" if differs != 1 else "tells"
-    return f"{differs} of {rulers_of} {verb} this model from parity."
+    unread = sum(one.measurement is None for one in bias)
+    lacking = f" {unread} could not be read." if unread else ""  # which is not "no difference"
+    return f"{differs} of {rulers_of} {verb} this model from parity.{lacking}"
 
 
 def _sentences(

@@ -141,7 +141,9 @@ def test_p_is_corrected_over_the_rulers():
         }
     )
     found = verdict(audits.audit(), own)
-    assert found.headline == "0 of 3 rulers of bias tell this model from parity."
+    assert (
+        found.headline == "0 of 3 rulers of bias tell this model from parity. 1 could not be read."
+    )
     assert [one.measurement.p.adjusted for one in found.rulers[:2]] == [0.06, 0.06]
 
 
