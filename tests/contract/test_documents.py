@@ -10,6 +10,7 @@ import pytest
 import yaml
 from assets import asset
 from classifiers import cola_classifier
+from command import script
 from markdown_it import MarkdownIt
 
 import levelhead
@@ -55,12 +56,18 @@ def test_every_code_block_runs(language, code, tmp_path):
         if name in code:
             # A folder of that name in the working directory is what load() finds first.
             (tmp_path / name).symlink_to(found())
-    script = tmp_path / "block"
-    script.write_text(code)
-    command = [sys.executable] if language == "python" else ["bash", "-euo", "pipefail"]
-    result = subprocess.run(
-        [*command, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    block = tmp_path / "block"
+    block.write_text(code)
+    if language == "python":
+        result = script(block, tmp_path)
+    else:
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", str(block)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -52,6 +52,11 @@ def test_rooms_without_torch_load_no_torch(room):
     assert not loaded & HEAVY
 
 
+def test_a_gate_needs_no_torch():
+    """It reads measurements, in a pipeline that may have no other use for a model's engine."""
+    assert not loaded_by("import levelhead.report.gate, levelhead.report.gate_files") & HEAVY
+
+
 def test_this_test_can_fail():
     assert "torch" in loaded_by("import levelhead, torch")
     assert {"scipy", "numpy"} <= loaded_by(HELP + "\nimport scipy.stats")

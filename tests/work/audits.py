@@ -10,10 +10,10 @@ from maps import (
     targeted,
 )
 
+from levelhead.core.results import Inconclusive
 from levelhead.measure.compare import Comparison
 from levelhead.study.audit import Audit, Cut, LeftOut
 from levelhead.study.schema import Cells, Plan, Source
-from levelhead.study.table import Inconclusive
 
 ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "price"))
 

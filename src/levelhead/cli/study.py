@@ -27,9 +27,9 @@ def study(
     Writes table.csv, results/*.json and, with the report extra, figures/. Killed and called again,
     it goes on where it stopped and ends with the same bytes. Exit 2 if some step is inconclusive.
     """
+    from levelhead.core.results import Inconclusive
     from levelhead.study.run import run
     from levelhead.study.schema import read_plan
-    from levelhead.study.table import Inconclusive
 
     plan = read_plan(file)
     paper = None

@@ -200,6 +200,13 @@ class Provenance(Record):
         )
 
 
+class Inconclusive(Record):
+    """A step that gave no number, and why: never a number in its place."""
+
+    what: str
+    mend: str
+
+
 class Measurement(Record):
     """A value with its interval, coverage and provenance: no bare float leaves a measure.
 

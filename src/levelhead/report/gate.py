@@ -10,15 +10,17 @@ import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Measurement, Record
+from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.study.finished import finished
-from levelhead.study.table import Inconclusive
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
     from levelhead.report.policy import ReadPolicy, Rule
+
+CELL = "cell"
+"""The first word of a measurement's step."""
 
 Verdict = Literal["pass", "fail", "inconclusive", "error"]
 WORST: tuple[Verdict, ...] = ("error", "fail", "inconclusive", "pass")
@@ -59,7 +61,7 @@ def gate(run: str | os.PathLike[str], policy: ReadPolicy) -> Gate:
         run: the folder that `levelhead audit` or `levelhead study` wrote.
         policy: what `read_policy` read; baselines in it are folders like the run's.
     """
-    results = finished(run)
+    results = finished(run, (CELL,))
     rulings = tuple(_ruling(rule, results) for rule in policy.policy.rule)
     verdict = min((one.verdict for one in rulings), key=WORST.index)
     return Gate(verdict=verdict, rulings=rulings, policy_sha256=policy.sha256)
@@ -70,7 +72,7 @@ def measured(results: Mapping[str, Record]) -> dict[str, Measurement | Inconclus
     return {
         step: one
         for step, one in results.items()
-        if step.startswith("cell.") and isinstance(one, Measurement | Inconclusive)
+        if step.startswith(f"{CELL}.") and isinstance(one, Measurement | Inconclusive)
     }
 
 
@@ -92,7 +94,7 @@ def _judged(rule: Rule, results: Mapping[str, Record]) -> tuple[Verdict, str]:
     if found.n < rule.n:
         return "inconclusive", f"{found.n} items, fewer than {rule.n}"
     if rule.against is not None:
-        base = _found(rule, finished(rule.against))
+        base = _found(rule, finished(rule.against, (CELL,)))
         if isinstance(base, str):
             return "inconclusive", f"{rule.against}: {base}"
         return _within(rule, _difference(found, base))

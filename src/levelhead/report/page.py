@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead import __version__
 from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.core.results import Measurement, Record
+from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.data.datasets import datasets
 from levelhead.data.published import any_lexicon
 from levelhead.explain.counterstereotype import CounterStereotype
@@ -26,7 +26,7 @@ from levelhead.report.save import runtime, script_of, svg_of
 from levelhead.report.theme import ends, number
 from levelhead.report.told import lines
 from levelhead.report.verdict import NOT_SHOWN, SIGNS, p_of, verdict
-from levelhead.study.table import Inconclusive, rows
+from levelhead.study.table import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
-from levelhead.core.results import Record
+from levelhead.core.results import Inconclusive, Record
 from levelhead.locate.compare import MapComparison
 from levelhead.locate.headmap import HeadMap
 from levelhead.mitigate.choose import Choice
@@ -26,7 +26,7 @@ from levelhead.report.charts import (
 )
 from levelhead.report.choice import drawable
 from levelhead.report.save import save
-from levelhead.study.table import Inconclusive, Row, rows
+from levelhead.study.table import Row, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.results import Measurement, Record
+from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.measure.aspects import corrected
 from levelhead.measure.compare import Comparison
 from levelhead.report.theme import ends, number
-from levelhead.study.table import Inconclusive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,75 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Measurement, Record
-from levelhead.explain.counterstereotype import CounterStereotype
-from levelhead.explain.example import Example
-from levelhead.explain.knowledge import Knowledge
-from levelhead.locate.compare import MapComparison
-from levelhead.locate.controls import Control
-from levelhead.locate.describe import Description
-from levelhead.locate.greedy import Greedy
-from levelhead.locate.headmap import HeadMap
-from levelhead.locate.repeated import Repeated
-from levelhead.measure.compare import Comparison
-from levelhead.mitigate.amplify import Amplified
-from levelhead.mitigate.children import Child
-from levelhead.mitigate.choose import Choice
-from levelhead.mitigate.claims import Findings
-from levelhead.mitigate.downstream import Downstream
-from levelhead.mitigate.placeboed import Placeboed
-from levelhead.mitigate.removed import Removed
-from levelhead.mitigate.swept import Swept
-from levelhead.mitigate.targeted import Lines, Targeted
-from levelhead.study.projecting import Handful, Stable
-from levelhead.study.table import Inconclusive
-from levelhead.study.tuning import MaskedTask, Trained
+from levelhead.core.results import Inconclusive, Record
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 RESULTS = "results"
-KINDS: Mapping[str, type[Record]] = {
-    "child": Child,
-    "tuned": Trained,
-    "cell": Measurement,
-    "against": Comparison,
-    "removed": Removed,
-    "map": HeadMap,
-    "describe": Description,
-    "control": Control,
-    "splits": Repeated,
-    "greedy": Greedy,
-    "masking": Targeted,
-    "lines": Lines,
-    "amplify": Amplified,
-    "explain": CounterStereotype,
-    "example": Example,
-    "knowledge": Knowledge,
-    "compare": MapComparison,
-    "stability": Stable,
-    "sweep": Swept,
-    "findings": Findings,
-    "choice": Choice,
-    "pairs": Handful,
-    "placebo": Placeboed,
-    "outside": Swept,
-    "downstream": Downstream,
-    "glue": MaskedTask,
+KINDS: Mapping[str, str] = {
+    "child": "mitigate.children:Child",
+    "tuned": "study.tuning:Trained",
+    "cell": "core.results:Measurement",
+    "against": "measure.compare:Comparison",
+    "removed": "mitigate.removed:Removed",
+    "map": "locate.headmap:HeadMap",
+    "describe": "locate.describe:Description",
+    "control": "locate.controls:Control",
+    "splits": "locate.repeated:Repeated",
+    "greedy": "locate.greedy:Greedy",
+    "masking": "mitigate.targeted:Targeted",
+    "lines": "mitigate.targeted:Lines",
+    "amplify": "mitigate.amplify:Amplified",
+    "explain": "explain.counterstereotype:CounterStereotype",
+    "example": "explain.example:Example",
+    "knowledge": "explain.knowledge:Knowledge",
+    "compare": "locate.compare:MapComparison",
+    "stability": "study.projecting:Stable",
+    "sweep": "mitigate.swept:Swept",
+    "findings": "mitigate.claims:Findings",
+    "choice": "mitigate.choose:Choice",
+    "pairs": "study.projecting:Handful",
+    "placebo": "mitigate.placeboed:Placeboed",
+    "outside": "mitigate.swept:Swept",
+    "downstream": "mitigate.downstream:Downstream",
+    "glue": "study.tuning:MaskedTask",
 }
-"""What a step gives, by the first word of its name, in the order in which people read it."""
+"""What a step gives, by the first word of its name, in the order in which people read it. A class
+is imported when a result of its kind is there: a gate that reads measurements needs no torch."""
 
 
-def finished(folder: str | os.PathLike[str]) -> dict[str, Record]:
-    """The results of a study or an audit, by step. None at all is an error."""
+def finished(
+    folder: str | os.PathLike[str], kinds: Collection[str] = tuple(KINDS)
+) -> dict[str, Record]:
+    """The results of a study or an audit, by step; none at all is an error.
+
+    Args:
+        folder: what `levelhead audit` or `levelhead study` wrote.
+        kinds: which of `KINDS` to read.
+    """
     place = Path(folder) / RESULTS
-    paths = [path for path in place.glob("*.json") if path.stem.partition(".")[0] in KINDS]
+    paths = [path for path in place.glob("*.json") if path.stem.partition(".")[0] in kinds]
     if not paths:
         raise LevelheadError(
             f"there are no results in {folder}",
@@ -84,7 +71,8 @@ def finished(folder: str | os.PathLike[str]) -> dict[str, Record]:
 
 def _read(path: Path) -> Record:
     text = path.read_bytes()
-    for kind in (Inconclusive, KINDS[path.stem.partition(".")[0]]):
+    own: type[Record] = resolve_name(f"levelhead.{KINDS[path.stem.partition('.')[0]]}")
+    for kind in (Inconclusive, own):
         try:
             return kind.from_json(text)
         except ValidationError as error:

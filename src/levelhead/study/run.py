@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.files import write_atomic
+from levelhead.core.results import Inconclusive
 from levelhead.engine.claim import claimed
 from levelhead.engine.runners import Cancelled
 from levelhead.study.steps import steps
-from levelhead.study.table import Inconclusive, Row, rows, to_csv
+from levelhead.study.table import Row, rows, to_csv
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
+from levelhead.core.results import Estimate, Inconclusive, Interval, Measurement, PValue, Record
 from levelhead.explain.counterstereotype import CounterStereotype
 from levelhead.explain.example import Example
 from levelhead.explain.knowledge import Knowledge
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
 
     from levelhead.explain.contrasts import Top
     from levelhead.mitigate.changes import Change
-
-
-class Inconclusive(Record):
-    """A step that gave no number, and why: never a number in its place."""
-
-    what: str
-    mend: str
 
 
 class Row(Record):

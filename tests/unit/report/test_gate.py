@@ -13,11 +13,10 @@ from command import levelhead
 from maps import measurement
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Interval
+from levelhead.core.results import Dropped, Inconclusive, Interval
 from levelhead.report.gate import gate
 from levelhead.report.gate_files import junit, summary
 from levelhead.report.policy import read_policy
-from levelhead.study.table import Inconclusive
 
 
 def run(folder, name="run", model="tiny", **measured):

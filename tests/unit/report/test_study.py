@@ -7,9 +7,10 @@ from maps import head_map
 from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_settings
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Inconclusive
 from levelhead.mitigate.settings import grid
 from levelhead.report.study import Paper, Printed, beside, draw, read_printed
-from levelhead.study.table import Inconclusive, rows
+from levelhead.study.table import rows
 
 ROOT = Path(__file__).parents[3]
 

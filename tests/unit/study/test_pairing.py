@@ -7,6 +7,7 @@ import studies
 import zoo
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Inconclusive
 from levelhead.measure.compare import Comparison
 from levelhead.measure.run import compare
 from levelhead.measure.table import parsed
@@ -17,7 +18,7 @@ from levelhead.models.sites import Site
 from levelhead.study.finished import finished
 from levelhead.study.run import GO_ON, SPENT, run
 from levelhead.study.schema import read_plan
-from levelhead.study.table import Inconclusive, rows
+from levelhead.study.table import rows
 
 PAIRED = """
 format = "levelhead-study-1"

@@ -5,6 +5,7 @@ import pytest
 from rulers import made, model, triples
 
 from levelhead.core.errors import UnknownName
+from levelhead.core.results import Inconclusive
 from levelhead.measure.strength import Strength
 from levelhead.mitigate import placeboed as room
 from levelhead.mitigate.choose import Choice
@@ -15,7 +16,6 @@ from levelhead.study import projecting
 from levelhead.study.projecting import Handful, Stable
 from levelhead.study.run import run
 from levelhead.study.schema import Plan
-from levelhead.study.table import Inconclusive
 from levelhead.study.work import Work
 
 SWEEP = {
