@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ def test_every_code_block_runs(language, code, tmp_path):
     assert language in RUN | SHOWN, f"a block in {language!r}: say python, bash or console"
     if language in SHOWN:
         return
+    if shown := re.fullmatch(r'--8<-- "(.+)"\n', code):
+        code = (ROOT / shown[1]).read_text()
     if language == "bash":
         code = f"levelhead() {{ '{sys.executable}' -m levelhead \"$@\"; }}\n{code}"
     for name, found in STANDS_FOR.items():
@@ -80,6 +83,20 @@ def test_links_to_files_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_every_tutorial_is_shown():
+    page = (ROOT / "docs" / "tutorials.md").read_text()
+    shown = re.findall(r'^--8<-- "(.+)"$', page, flags=re.MULTILINE)
+    assert sorted(shown) == sorted(f"tutorials/{one.name}" for one in ROOT.glob("tutorials/*"))
+
+
+def test_every_public_name_has_its_place_in_the_reference():
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    shown = re.findall(r"^::: (levelhead\.\S+)\.(\w+)$", pages, flags=re.MULTILINE)
+    assert sorted(name for _, name in shown) == sorted(levelhead.__all__)
+    for module, name in shown:
+        assert getattr(import_module(module), name) is getattr(levelhead, name)
 
 
 def test_the_citation_names_this_version():
