@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant("measure/strength.py", "- p[:, 2] + p[:, 3]", "+ p[:, 2] - p[:, 3]", STRENGTH),
     Mutant("measure/crows.py", "return scores[:, 0] - scores[:, 1]\n\n    def _rounded",
            "return scores[:, 1] - scores[:, 0]\n\n    def _rounded", CROWS),
-    Mutant("measure/prompted.py", "(first.mean() - second.mean()) / 2",
+    Mutant("measure/reductions.py", "(first.mean() - second.mean()) / 2",
            "(second.mean() - first.mean()) / 2", CLOZE),
     Mutant("measure/continuation.py", "return (first - second) / 2", "return (second - first) / 2",
            WRITTEN),

@@ -84,7 +84,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
     try:
-        app()
+        app(_plain(sys.argv[1:]))
     except ExitWith as end:
         sys.exit(end.code)
     except LevelheadError as error:
@@ -100,3 +100,13 @@ def main() -> NoReturn:
         traceback.print_exc()
         sys.exit(ERROR)
     sys.exit(0)
+
+
+def _plain(words: list[str]) -> list[str]:
+    """`--json -` is `--json`: other tools name standard output so.
+
+    >>> _plain(["gate", "run", "--json", "-", "-p", "x"])
+    ['gate', 'run', '--json', '-p', 'x']
+    """
+    pairs = zip(["", *words], words, strict=False)
+    return [word for before, word in pairs if (before, word) != ("--json", "-")]

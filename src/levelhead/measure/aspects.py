@@ -22,11 +22,12 @@ from levelhead.core.statistics.families import holm
 from levelhead.core.statistics.intervals import effect_size_interval, proportion_interval
 from levelhead.core.statistics.nulls import Null, permutation, sign_flip
 from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.measure.reductions import AT_ONCE, half_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.statistics.bootstrap import Method
+    from levelhead.core.statistics.bootstrap import AtOnce, Method
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.readouts import Readouts
 
@@ -156,6 +157,7 @@ class Judge:
                 draws=self.draws,
                 level=self.level,
                 method=aspect.method,
+                at_once=_at_once(aspect, fixed, design),
             )
         )
         found = _clipped(_widened(found, among), aspect)
@@ -222,6 +224,16 @@ class Judge:
         return minimum_detectable_effect(
             found.standard_error, found.df, alternative=aspect.alternative
         )
+
+
+def _at_once(aspect: Aspect, values: torch.Tensor, design: Design) -> AtOnce | None:
+    """The aspect of many draws at once, where it is linear in how often each item was drawn."""
+    many = AT_ONCE.get(aspect.over)
+    groups = int(design.group.max()) + 1
+    if many is None or values.dim() != 1 or (aspect.over is half_difference and groups != 2):
+        return None
+    plain = values.double().numpy()
+    return lambda times: many(plain, times)
 
 
 def refuse_nothing(values: torch.Tensor) -> None:

@@ -24,9 +24,8 @@ from levelhead.measure.prompted import (
     Prompted,
     base_only,
     crossed_factors,
-    half_difference,
 )
-from levelhead.measure.reductions import drawn, mean
+from levelhead.measure.reductions import drawn, half_difference, mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

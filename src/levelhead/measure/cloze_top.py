@@ -17,8 +17,8 @@ from levelhead.measure.prompted import (
     PAPER,
     Prompted,
     base_only,
-    half_difference,
 )
+from levelhead.measure.reductions import half_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from levelhead.measure.aspects import Aspect
-from levelhead.measure.prompted import PAPER, half_difference
-from levelhead.measure.reductions import mean
+from levelhead.measure.prompted import PAPER
+from levelhead.measure.reductions import half_difference, mean
 
 if TYPE_CHECKING:
     import torch

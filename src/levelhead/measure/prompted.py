@@ -18,13 +18,12 @@ from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import sides
 from levelhead.measure.wording import Form, Separator, wording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -178,9 +177,3 @@ def crossed_factors(part: Readouts) -> list[str] | None:
 def base_only(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
     """The values of base prompts."""
     return values[torch.tensor([item.kind == BASE for item in readouts.items])]
-
-
-def half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """Half the difference of the means of the occupations the first and second group dominate."""
-    first, second = sides(values, draw)
-    return (first.mean() - second.mean()) / 2

@@ -11,6 +11,12 @@ from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.statistics.spread import is_constant
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from levelhead.core.statistics.bootstrap import Times
     from levelhead.core.statistics.designs import Draw
 
 Rounding = Literal["round", "floor", "ceil"]
@@ -37,6 +43,26 @@ def sides(values: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor]
         )
     first, second = draw.groups
     return values[torch.from_numpy(first)], values[torch.from_numpy(second)]
+
+
+def half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """Half the difference of the means of the occupations the first and second group dominate."""
+    first, second = sides(values, draw)
+    return (first.mean() - second.mean()) / 2
+
+
+def _means(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    drawn: NDArray[np.float64] = (times @ values) / times.sum(-1)
+    return drawn
+
+
+AT_ONCE: dict[object, Callable[[NDArray[np.float64], Times], NDArray[np.float64]]] = {
+    mean: lambda values, times: _means(values, times.sum(1)),
+    half_difference: lambda values, times: (
+        (_means(values, times[:, 0]) - _means(values, times[:, 1])) / 2
+    ),
+}
+"""Linear reductions, of many draws at once: the same numbers from how often each item was drawn."""
 
 
 def tail_size(n: int, share: float, rounding: Rounding) -> int:

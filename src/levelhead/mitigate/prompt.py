@@ -24,9 +24,9 @@ from levelhead.measure.battery import Answers, Battery
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.continuation import OCCUPATION, Continuation
 from levelhead.measure.margins import MARGIN, margin_of
-from levelhead.measure.prompted import BASE, PAPER, half_difference
+from levelhead.measure.prompted import BASE, PAPER
 from levelhead.measure.readouts import read
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import half_difference, mean
 from levelhead.measure.wording import wording
 from levelhead.mitigate.prefixes import (
     Prefix,

@@ -217,9 +217,9 @@ def test_jenkins_accepts_the_junit_file(tmp_path):
 def test_the_command_exits_by_the_verdict(tmp_path):
     place = run(tmp_path, seat=seat())
     first = policy(tmp_path, 'measure = "seat"\nmost = 9.0\nwhy = "release"')
-    env_free = levelhead("gate", place, "--policy", first, "--junit", tmp_path / "j.xml", "--json")
-    assert env_free.returncode == 0
-    assert json.loads(env_free.stdout)["verdict"] == "pass"
+    passed = levelhead("gate", place, "-p", first, "--junit", tmp_path / "j.xml", "--json", "-")
+    assert passed.returncode == 0
+    assert json.loads(passed.stdout)["verdict"] == "pass"
     written = ElementTree.parse(tmp_path / "j.xml")  # noqa: S314  # our own
     assert written.getroot().get("tests") == "1"
     second = policy(tmp_path, 'measure = "seat"\nmost = 0.1', name="second.toml")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, final, get_args
+from typing import TYPE_CHECKING, Literal, NoReturn, final, get_args
 
 import numpy as np
 from scipy import stats
@@ -18,7 +18,7 @@ from scipy import stats
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Alternative, Interval, PValue
 from levelhead.core.statistics.chance import generator
-from levelhead.core.statistics.designs import Design, Draw, meet
+from levelhead.core.statistics.designs import Design, Draw, meet, times_of
 from levelhead.core.statistics.spread import finite, is_constant
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Indices
 
     Reduce = Callable[[Draw], float]
+    Times = Indices
+    """How often each item of each group was drawn: `[draws, groups, items]`."""
+    AtOnce = Callable[[Times], NDArray[np.float64]]
 
 Method = Literal["percentile", "bca", "expanded", "multiway"]
 
@@ -74,6 +77,7 @@ def bootstrap(
     draws: int = 1999,
     level: float = 0.95,
     method: Method | None = None,
+    at_once: AtOnce | None = None,
 ) -> Bootstrap:
     """Redraw the units of a design and reduce each resample.
 
@@ -88,6 +92,7 @@ def bootstrap(
             "What teachers should know about the bootstrap"); `bca`, bias-corrected and
             accelerated (Efron 1987), moved out likewise; `multiway`, for crossed factors,
             percentiles of the pigeonhole bootstrap rescaled to the variance of crossed sampling.
+        at_once: the same as `reduce`, of many draws: quicker where the formula is linear.
     """
     method = method or chosen_method(design)
     _check(rng, draws, level, method)
@@ -99,7 +104,7 @@ def bootstrap(
     t = float(stats.t.ppf((1 + level) / 2, scarcest.df))
     nominal = float(2 * stats.norm.cdf(narrow * t) - 1) if method == "bca" else level
     scipys: Literal["BCa", "percentile"] = "BCa" if method == "bca" else "percentile"
-    result = _resample(reduce, design, rng, draws, nominal, scipys)
+    result = _resample(reduce, design, rng, draws, nominal, scipys, at_once)
     found = result.bootstrap_distribution
     if is_constant([value, *found]):
         raise NotMeasurable(
@@ -113,7 +118,7 @@ def bootstrap(
         low, high = _percentiles(found, narrow * t, value, spread * t)
     elif method == "multiway":
         pigeonhole = float(result.standard_error)
-        spread = np.sqrt(_multiway_variance(reduce, design, rng, max(draws // 4, 199)))
+        spread = np.sqrt(_multiway_variance(reduce, design, rng, max(draws // 4, 199), at_once))
         # The resamples' shape around the value, without the bias of reducing a resample.
         scaled = value + (found - found.mean()) * (spread / pigeonhole)
         low, high = _percentiles(scaled, t, value, spread * t)
@@ -150,11 +155,15 @@ def _resample(
     draws: int,
     level: float,
     method: Literal["percentile", "BCa"],
+    at_once: AtOnce | None,
 ) -> BootstrapResult:
     def each(*samples: Indices, axis: int) -> NDArray[np.float64]:
         # One resample a row. (scipy's own loop over rows costs half as much as a statistic.)
-        rows = zip(*(sample.reshape(-1, sample.shape[-1]) for sample in samples), strict=True)
-        values = [finite(reduce(_some(Draw(design, row)))) for row in rows]
+        rows = [sample.reshape(-1, sample.shape[-1]) for sample in samples]
+        if at_once is None:
+            values = [finite(reduce(_some(Draw(design, row)))) for row in zip(*rows, strict=True)]
+        else:
+            values = [finite(value) for value in at_once(_filled(times_of(design, rows)))]
         return np.array(values).reshape(samples[0].shape[:-1])
 
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
@@ -173,7 +182,11 @@ def _resample(
 
 
 def _multiway_variance(
-    reduce: Reduce, design: Design, rng: np.random.Generator, draws: int
+    reduce: Reduce,
+    design: Design,
+    rng: np.random.Generator,
+    draws: int,
+    at_once: AtOnce | None,
 ) -> float:
     """The sampling variance with crossed factors, by inclusion and exclusion.
 
@@ -187,7 +200,7 @@ def _multiway_variance(
     for size in range(1, len(design.factors) + 1):
         for factors in combinations(design.factors, size):
             alone = meet(design, factors)
-            result = _resample(reduce, alone, rng, draws, 0.95, "percentile")
+            result = _resample(reduce, alone, rng, draws, 0.95, "percentile", at_once)
             (factor,) = alone.factors
             variance = float(result.standard_error) ** 2 * factor.units / factor.df
             total += variance if size % 2 else -variance
@@ -223,8 +236,18 @@ def _refuse_edge(value: float, draws: NDArray[np.float64]) -> None:
 
 def _some(draw: Draw) -> Draw:
     if any(group.size == 0 for group in draw.groups):
-        raise NotMeasurable(
-            "a resample of the crossed factors holds no item: their table is nearly empty",
-            mend="cluster on the factor that matters most instead of crossing",
-        )
+        _refuse_empty()
     return draw
+
+
+def _filled(times: Times) -> Times:
+    if not times.any(-1).all():
+        _refuse_empty()
+    return times
+
+
+def _refuse_empty() -> NoReturn:
+    raise NotMeasurable(
+        "a resample of the crossed factors holds no item: their table is nearly empty",
+        mend="cluster on the factor that matters most instead of crossing",
+    )

@@ -159,6 +159,25 @@ class Draw:
         )
 
 
+def times_of(design: Design, rows: Sequence[Indices]) -> Indices:
+    """For many draws, how often each item of each group was drawn: `[draws, groups, items]`.
+
+    Args:
+        design: what was sampled.
+        rows: for every stratum, as in `Design.samples`, the units drawn: `[draws, units]`.
+    """
+    rest = iter(rows)
+    times = np.ones((len(rows[0]), design.items), dtype=np.intp)
+    for axis in design.factors:
+        units = np.concatenate([next(rest) for _ in axis.strata], axis=1)
+        first = axis.units * np.arange(len(units))[:, None]
+        counts = np.bincount((first + units).ravel(), minlength=axis.units * len(units))
+        times *= counts.reshape(len(units), axis.units)[:, axis.unit]
+    own = design.group == np.arange(design.group.max() + 1)[:, None]
+    found: Indices = times[:, None] * own
+    return found
+
+
 def groups(*sizes: int, name: str = "items") -> Design:
     """Independent items in one or more groups of fixed size, listed group after group.
 

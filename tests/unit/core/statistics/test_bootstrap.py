@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.statistics.bootstrap import bootstrap, chosen_method
 from levelhead.core.statistics.designs import clusters, crossed, groups
 from levelhead.core.statistics.intervals import effect_size
+from levelhead.measure.reductions import AT_ONCE, half_difference, mean
 
 X = np.random.default_rng(1).gamma(2.0, size=60)
 
@@ -249,3 +251,46 @@ def test_strata_count_their_degrees_of_freedom_together():
 def test_settings_that_make_no_sense_are_refused(wrong, what):
     with pytest.raises(LevelheadError, match=what):
         bootstrap(mean_of_x, groups(60), **({"rng": np.random.default_rng(0)} | wrong))
+
+
+@pytest.mark.parametrize(
+    ("design", "over"),
+    [
+        (groups(60), mean),  # bca
+        (groups(8, 52), mean),
+        (groups(30, 30), half_difference),
+        (clusters([i % 7 for i in range(60)]), mean),
+        (
+            crossed({"row": [i // 10 for i in range(60)], "column": [i % 10 for i in range(60)]}),
+            mean,
+        ),
+    ],
+    ids=["items", "groups", "difference", "clusters", "crossed"],
+)
+def test_many_draws_at_once_are_those_of_one_after_the_other(design, over):
+    values = torch.from_numpy(X)
+    literal, quick = (
+        bootstrap(
+            lambda draw: float(over(values, draw)),
+            design,
+            rng=np.random.default_rng(5),
+            draws=299,
+            at_once=at_once,
+        )
+        for at_once in (None, lambda times: AT_ONCE[over](X, times))
+    )
+    assert quick.value == literal.value
+    assert quick.interval.low == pytest.approx(literal.interval.low, rel=1e-12)
+    assert quick.interval.high == pytest.approx(literal.interval.high, rel=1e-12)
+    assert quick.standard_error == pytest.approx(literal.standard_error, rel=1e-12)
+
+
+def test_a_draw_without_items_is_refused_at_once_too():
+    sparse = crossed({"rows": [0, 1, 2], "columns": [0, 1, 2]})
+    with pytest.raises(NotMeasurable, match="holds no item"):
+        bootstrap(
+            mean_of_x,
+            sparse,
+            rng=np.random.default_rng(0),
+            at_once=lambda times: AT_ONCE[mean](X[:3], times),
+        )
