@@ -298,8 +298,15 @@ def alarms(lm, name, relabellings, own=None, store=None):
     return found
 
 
+PARTLY = {"distance": 0.5, "contrast": 0.25, "crows": 0.25, "stereotype_score": 0.5}
+"""The rulers that take longest, in the fast slice: of a part of their items."""
+
+
 @pytest.mark.parametrize("name", RULERS)
 def test_relabelled_data_raise_few_alarms(minibert, name):
+    plain, _, options = name.partition(":")
+    if plain in PARTLY:
+        name = f"{plain}:{options}{',' * bool(options)}share={PARTLY[plain]}"
     assert alarms(minibert, name, 60) <= 8  # three are expected, and three deviations of that
 
 

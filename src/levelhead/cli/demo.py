@@ -39,11 +39,13 @@ def demo(
     """
     from levelhead.calibrate.demo import audited, located, mitigated
     from levelhead.calibrate.demo import demo as run
+    from levelhead.measure.aspects import Judge
 
+    judge = Judge(draws=999, permutations=1999)  # as an audit's: half the time is statistics
     with steps() as tell:
-        found = run(architecture, seed=seed, tell=tell)
-        compared = mitigated(found[-1], tell=tell)
-        heads, planted = located(seed=seed, tell=tell)
+        found = run(architecture, seed=seed, judge=judge, tell=tell)
+        compared = mitigated(found[-1], judge=judge, tell=tell)
+        heads, planted = located(seed=seed, judge=judge, tell=tell)
     _show(found)
     _show_edited(found[-1], compared)
     _show_heads(heads, planted)
