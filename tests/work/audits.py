@@ -12,7 +12,9 @@ from maps import (
 
 from levelhead.core.results import Inconclusive
 from levelhead.measure.compare import Comparison
-from levelhead.study.audit import Audit, Cut, LeftOut
+from levelhead.study.audit import Audit
+from levelhead.study.dealing import Cut
+from levelhead.study.fitting import LeftOut
 from levelhead.study.schema import Cells, Plan, Source
 
 ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "price"))

@@ -67,6 +67,7 @@ def audit(
     ask. Interrupted and called again, it goes on where it stopped. Exit 2 if nothing of what was
     asked could be answered by any ruler of bias.
     """
+    began = time.monotonic()  # what loads the model counts, too
     from levelhead.models.load import load
     from levelhead.models.spent import spent
     from levelhead.study.audit import Audited, keep, kept, planned, request
@@ -90,17 +91,19 @@ def audit(
     told["permutations"] = permutations
     with spent() if profile else nullcontext() as meter:
         lm = load(model, edit=edit, **how)  # type: ignore[arg-type]
-        began = time.monotonic()
         found = kept(folder, request(lm, sources, **told))
         if found is None:
             with steps() as tell:
                 found = planned(lm, sources, began=began, on_step=tell, **told)  # type: ignore[arg-type]
             keep(found, folder)
 
-        def step(name: str, done: int, of: int) -> None:
-            typer.echo(f"[{done}/{of}] {name} (after {_minutes(began)})", err=True)
-
         until = None if limit is None else began + limit
+
+        def step(name: str, done: int, of: int) -> None:
+            now = time.monotonic()
+            left = "" if until is None or done == of else f", {_minutes(max(until - now, 0))} left"
+            typer.echo(f"[{done}/{of}] {name} (after {_minutes(now - began)}{left})", err=True)
+
         with progress("questions") as on_event:
             results = run(
                 found.plan, folder, on_step=step, on_event=on_event, keep_going=True, until=until
@@ -152,6 +155,6 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path, *, json: bo
         raise ExitWith(INCONCLUSIVE)
 
 
-def _minutes(began: float) -> str:
-    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+def _minutes(spent: float) -> str:
+    minutes, seconds = divmod(round(spent), 60)
     return f"{minutes}:{seconds:02}"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate
-    from levelhead.study.audit import Audit, Role
+    from levelhead.study.audit import Audit
+    from levelhead.study.fitting import Role
 
 LEVEL = 0.05
 Status = Literal["differs", "not shown", "no test", "not measured"]

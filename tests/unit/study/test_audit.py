@@ -6,22 +6,12 @@ import zoo
 from rulers import corpus, sentences
 
 from levelhead.core.errors import LevelheadError
+from levelhead.measure.table import parsed
 from levelhead.models.load import load
-from levelhead.study import audit as auditing
-from levelhead.study.audit import (
-    LIMITS,
-    OVERHEAD,
-    QUOTAS,
-    SHARES,
-    STUDY,
-    Audited,
-    Ruler,
-    keep,
-    kept,
-    planned,
-    read_audit,
-    request,
-)
+from levelhead.study import fitting
+from levelhead.study.audit import STUDY, Audited, keep, kept, planned, read_audit, request
+from levelhead.study.dealing import OVERHEAD, with_option
+from levelhead.study.fitting import LIMITS, QUOTAS, RULERS, SHARES, Ruler
 from levelhead.study.schema import Source, read_plan
 
 BERT = ("bert", "BertForPreTraining")
@@ -44,9 +34,9 @@ def tiny(tmp_path, monkeypatch):
         Ruler("pppl", f"pppl:texts={texts}", "price", LIMITS),
         Ruler("ppl", f"ppl:texts={texts}", "price", LIMITS),
     )
-    monkeypatch.setattr(auditing, "RULERS", rulers)
-    monkeypatch.setattr(auditing, "FEWEST", 3)
-    monkeypatch.setattr(auditing, "pace", lambda lm, asked, threads: 0.1)
+    monkeypatch.setattr(fitting, "RULERS", rulers)
+    monkeypatch.setattr(fitting, "FEWEST", 3)
+    monkeypatch.setattr(fitting, "pace", lambda lm, asked, threads: 0.1)
     return rulers
 
 
@@ -91,7 +81,7 @@ def test_without_time_the_cheapest_ruler_is_asked_all_the_same(bert, tiny):
 
 
 def test_a_model_that_nothing_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
-    monkeypatch.setattr(auditing, "RULERS", tiny[3:])
+    monkeypatch.setattr(fitting, "RULERS", tiny[3:])
     with pytest.raises(LevelheadError, match="nothing to ask"):
         planned(bert, sources(), budget=None)
 
@@ -125,8 +115,8 @@ def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
 
 
 def test_every_ruler_of_the_table_is_one():
-    names = [one.name for one in auditing.RULERS]
+    names = [one.name for one in RULERS]
     assert len(set(names)) == len(names)
-    for one in auditing.RULERS:
+    for one in RULERS:
         for way in one.thrifts:
-            auditing.parsed(auditing._with(one.text, way))
+            parsed(with_option(one.text, way))

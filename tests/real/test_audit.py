@@ -1,0 +1,36 @@
+"""An audit on real weights: interrupted, gone on with, and what is written where."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+from assets import asset
+from command import levelhead
+
+
+def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
+    """Ctrl-C is exit 130 without a traceback; what was answered is not asked again."""
+    out = tmp_path / "audit"
+    given = ("audit", str(asset("models", "stories15m")), "-o", str(out), "--budget", "20s")
+    with (tmp_path / "stderr").open("w") as told:
+        process = subprocess.Popen([sys.executable, "-m", "levelhead", *given], stderr=told)
+        until = time.monotonic() + 120
+        while not list(out.glob("results/*.json")) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    told = (tmp_path / "stderr").read_text()
+    assert "levelhead: interrupted" in told
+    assert "Traceback" not in told
+    assert "\x1b" not in told  # plain lines where there is no terminal
+    first = {path: path.stat().st_mtime_ns for path in out.glob("store/units/**/*")}
+    plan = (out / "study.json").read_bytes()
+
+    ended = levelhead(*given, "--json", "-")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["report"] == str(out / "report.html")
+    assert (out / "study.json").read_bytes() == plan
+    assert first
+    assert {path: path.stat().st_mtime_ns for path in first} == first
