@@ -9,11 +9,15 @@ import time
 from assets import asset
 from command import levelhead
 
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+"""The name of a model's folder is text, like any other."""
+
 
 def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
     """Ctrl-C is exit 130 without a traceback; what was answered is not asked again."""
-    out = tmp_path / "audit"
-    given = ("audit", str(asset("models", "stories15m")), "-o", str(out), "--budget", "20s")
+    out, model = tmp_path / "audit", tmp_path / HOSTILE
+    model.symlink_to(asset("models", "stories15m"))
+    given = ("audit", str(model), "-o", str(out), "--budget", "20s")
     with (tmp_path / "stderr").open("w") as told:
         process = subprocess.Popen([sys.executable, "-m", "levelhead", *given], stderr=told)
         until = time.monotonic() + 120
@@ -34,3 +38,6 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
     assert (out / "study.json").read_bytes() == plan
     assert first
     assert {path: path.stat().st_mtime_ns for path in first} == first
+    page = (out / "report.html").read_text()
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "<img src=x" not in page

@@ -75,12 +75,17 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        tasks: dict[str, TaskID] = {}
+        task: TaskID | None = None
+        last = (0, 0)
 
         def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
+            nonlocal task, last
+            if task is None:
+                task = bar.add_task(what, total=total)
+            elif total != last[1] or done < last[0]:  # something else, with a pace of its own
+                bar.reset(task, total=total)
+            bar.update(task, description=what, completed=done)
+            last = (done, total)
 
         yield tell
 
