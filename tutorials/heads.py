@@ -28,9 +28,10 @@ for one in heads.ranked[:5]:
 print(heads.halves.claim)
 save(lh.chart(heads), "heads.svg")
 
-# Masking the first head against masking one that was not chosen: is it this head, or any head?
-first, last = heads.ranked[0], heads.ranked[-1]
-for one in (first, last):
+# Is it this head, or any head? The first beside the one with the smallest score; on all words,
+# those that chose it among them.
+first, other = heads.ranked[0], min(heads.heads, key=lambda one: abs(one.score))
+for one in (first, other):
     edited = lm.edited(lh.HeadScale([lh.Site.paper(one.label)], 0))
     print("without", one.label, lh.compare(seat, lm, edited))
 

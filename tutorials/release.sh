@@ -1,6 +1,7 @@
 # May this model be released? An audit, a policy, an exit code; then the same of an edited model.
 #
-#     bash tutorials/release.sh [MODEL]
+#     cd "$(mktemp -d)" && bash CLONE/tutorials/release.sh [MODEL]
+set -euo pipefail
 model=${1:-bert-base-uncased}
 
 # Everything the model can answer, in the time there is. Open audit/report.html.
@@ -11,9 +12,9 @@ cat > policy.toml <<'POLICY'
 format = "levelhead-gate-1"
 
 [[rule]]
-measure = "seat"
+measure = "crows"
 of = "distance"
-most = 1.9
+most = 10.0
 why = "as far from parity as the last release"
 POLICY
 
@@ -24,7 +25,7 @@ echo "the gate says $code"
 
 # The same numbers for people who read tables, and for the model's own page.
 levelhead report audit -o table.tex
-levelhead report audit -o README.md
+levelhead report audit -o card.md  # or your model's README.md: the rest of it stays
 
 # An edit of three heads, saved as plain weights that AutoModel loads without levelhead.
 python - <<'PYTHON'

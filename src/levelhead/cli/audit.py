@@ -114,13 +114,20 @@ def audit(
     _show(found, results, report, json=json)
 
 
-def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path:
-    """The report, if what draws it is installed."""
+def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path | None:
+    """The report, if what draws it is installed; the numbers are there without it."""
+    from levelhead.core.errors import MissingExtra
     from levelhead.core.files import write_atomic
     from levelhead.report.page import page
 
     path = folder / "report.html"
-    write_atomic(str(path), page(audit, results, command=command(folder)))
+    try:
+        write_atomic(str(path), page(audit, results, command=command(folder)))
+    except MissingExtra as error:
+        typer.echo(
+            f"levelhead: no report: {error}; then call `levelhead report {folder}`", err=True
+        )
+        return None
     return path
 
 
@@ -131,7 +138,7 @@ def command(folder: Path) -> str:
     return f"levelhead study {shlex.quote(str(folder / STUDY))} -o again"
 
 
-def _show(audit: Audit, results: Mapping[str, Record], report: Path, *, json: bool) -> None:
+def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, json: bool) -> None:
     from levelhead.report.verdict import verdict
 
     told = verdict(audit, results)
@@ -140,7 +147,7 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path, *, json: bo
 
         plain = {
             "verdict": told.headline,
-            "report": str(report),
+            "report": None if report is None else str(report),
             "rulers": [
                 {"name": one.name, "role": one.role, "status": one.status, "why": one.why}
                 for one in told.rulers
@@ -150,7 +157,8 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path, *, json: bo
     else:
         for line in (told.headline, *told.sentences):
             typer.echo(line, file=sys.stdout)
-        typer.echo(f"report: {report}", file=sys.stdout)
+        if report is not None:
+            typer.echo(f"report: {report}", file=sys.stdout)
     if not any(one.measurement for one in told.rulers if one.role == "bias"):
         raise ExitWith(INCONCLUSIVE)
 

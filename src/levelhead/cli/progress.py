@@ -76,16 +76,16 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         transient=True,
     ) as bar:
         task: TaskID | None = None
-        last = (0, 0)
+        before = (0, 0)
 
         def tell(what: str, done: int, total: int) -> None:
-            nonlocal task, last
+            nonlocal task, before
             if task is None:
                 task = bar.add_task(what, total=total)
-            elif total != last[1] or done < last[0]:  # something else, with a pace of its own
+            elif total != before[1] or done < before[0]:  # something else, with a pace of its own
                 bar.reset(task, total=total)
             bar.update(task, description=what, completed=done)
-            last = (done, total)
+            before = (done, total)
 
         yield tell
 

@@ -32,7 +32,7 @@ def forest(
         title: what they are of.
         lines: how to read it.
     """
-    drawn = alt.vconcat(*(_row(name, one) for name, one in rows), spacing=4)
+    drawn = alt.vconcat(*(_row(name, one) for name, one in rows), spacing=24, bounds="flush")
     return finished(drawn, title, lines, width=WIDTH + 180.0)
 
 
@@ -63,9 +63,6 @@ def _row(name: str, one: Measurement | Estimate) -> ChartType:
             alt.Tooltip("unit:N", title="unit"),
         ]
     )
-    label = alt.Title(
-        name, orient="left", anchor="middle", angle=0, align="right", fontSize=11, dy=0, dx=-6
-    )
     parts: list[alt.Chart] = []
     if parity is not None:
         line = alt.Chart(data([{"parity": parity}])).mark_rule(
@@ -76,4 +73,9 @@ def _row(name: str, one: Measurement | Estimate) -> ChartType:
     parts.append(base.mark_rule(color=OKABE_ITO[0], strokeWidth=3).encode(x=x, x2="high:Q"))
     point = alt.X("value:Q", scale=scale, axis=axis)
     parts.append(base.mark_point(color=INK, filled=True, size=55, opacity=1).encode(x=point))
-    return alt.layer(*parts).properties(width=WIDTH, height=HEIGHT, title=label)
+    # A text and not a title: titles of several lengths end at several places.
+    label = alt.Chart(data([{"name": name}])).mark_text(
+        align="right", dx=-10, fontSize=11, fontWeight="bold", color=INK
+    )
+    parts.append(label.encode(text="name:N", x=alt.value(0), y=alt.value(HEIGHT / 2)))
+    return alt.layer(*parts).properties(width=WIDTH, height=HEIGHT)

@@ -112,10 +112,12 @@ def _found(rule: Rule, results: Mapping[str, Record]) -> Measurement | str:
     """The measurement that a rule is about, or why there is none."""
     named = {}
     for step, one in measured(results).items():
-        _, _, model, key = step.split(".", 3)
+        model = step.split(".", 3)[2]
         own = one.measure if isinstance(one, Measurement) else ""
-        if rule.measure in (key, own) and rule.model in (None, model):
+        if rule.measure in (_key(step), own) and rule.model in (None, model):
             named[step] = one
+    # An audit asks SEAT twice, as `seat` and `seat-occupations`: a name of the run comes first.
+    named = {step: one for step, one in named.items() if _key(step) == rule.measure} or named
     if not named:
         return f"the run has no measurement of {rule.measure}"
     if len(named) > 1:
@@ -125,6 +127,11 @@ def _found(rule: Rule, results: Mapping[str, Record]) -> Measurement | str:
         )
     (one,) = named.values()
     return one if isinstance(one, Measurement) else f"not measured: {one.what}"
+
+
+def _key(step: str) -> str:
+    """What the run calls the measure of a cell."""
+    return step.split(".", 3)[3]
 
 
 def _distance(own: _Range, parity: float) -> _Range:

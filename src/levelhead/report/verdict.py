@@ -64,9 +64,9 @@ def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
     biases = [name for name in found if roles.get(name) == "bias"]
     adjusted = dict(zip(biases, corrected([found[name] for name in biases]), strict=True))
     rulers = [
-        _ruled(name, roles[name], adjusted.get(name, one))
-        for name, one in cells.items()
-        if name in roles
+        _ruled(name, role, adjusted.get(name, cells[name]))
+        for name, role in audit.roles  # in the audit's order, whichever the results are in
+        if name in cells
     ]
     compared = _compared(results)
     return Verdict(

@@ -129,10 +129,13 @@ def planned(
             permutations=permutations,
         ),
         budget=budget,
-        about=str(lm),
+        about=_short(str(lm), lm, sources.model),
         plan=found,
         roles=roles,
-        left_out=tuple(dealt.left_out),
+        left_out=tuple(
+            one.model_copy(update={"why": _short(one.why, lm, sources.model)})
+            for one in dealt.left_out
+        ),
         cut=tuple(dealt.cut),
         expected=None if budget is None else dealt.used,
     )
@@ -180,6 +183,10 @@ def keep(audit: Audit, folder: Path) -> None:
 
 
 def _shown(source: Source) -> str:
-    """A model's name without the folders it lies in."""
+    """A model's name without the folders it lies in: a report is sent to others."""
     name = Path(source.path).name if Path(source.path).exists() else source.path
     return f"{name}, edited" if source.edit else name
+
+
+def _short(text: str, lm: LM, source: Source) -> str:
+    return text.replace(lm.identity.name, _shown(source))

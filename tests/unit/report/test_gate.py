@@ -214,6 +214,16 @@ def test_jenkins_accepts_the_junit_file(tmp_path):
     assert not schema.is_valid(junit(found).decode().replace("testcase", "case"))
 
 
+def test_a_name_of_the_run_comes_before_that_of_the_measure(tmp_path):
+    """An audit asks SEAT of two lists."""
+    place = run(tmp_path, **{"seat": seat(), "seat-occupations": seat()})
+    found = gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+    assert found.verdict == "pass"
+    both = run(tmp_path / "both", **{"seat-one": seat(), "seat-other": seat()})
+    found = gate(both, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+    assert found.verdict == "error"
+
+
 def test_the_command_exits_by_the_verdict(tmp_path):
     place = run(tmp_path, seat=seat())
     first = policy(tmp_path, 'measure = "seat"\nmost = 9.0\nwhy = "release"')
@@ -237,7 +247,7 @@ def test_the_policy_of_the_documents_is_one(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
     (tmp_path / "policy.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
     found = read_policy(tmp_path / "policy.toml").policy
-    assert [one.measure for one in found.rule] == ["seat", "pppl"]
+    assert [one.measure for one in found.rule] == ["crows", "pppl"]
     workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
     ran = [step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step]
     assert "levelhead gate audit --policy policy.toml --junit gate.xml" in ran
