@@ -279,7 +279,10 @@ def _heads(results: Mapping[str, Record]) -> Iterator[Part]:
                 for one in shown
             ),
         )
-        told = tuple(shortened(f"{line}.") for line in (*lines(heads), f"heads: {heads.verdict}", *heads.notes))
+        told = tuple(
+            shortened(f"{line}.")
+            for line in (*lines(heads), f"heads: {heads.verdict}", *heads.notes)
+        )
         grids = (grid(heads),)
         yield Part("heads", "Heads", told, (), grids, tuple(figures), (table,))
 

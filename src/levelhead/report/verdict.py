@@ -84,8 +84,12 @@ def _ruled(name: str, role: Role, one: Record) -> Ruled:
     if role == "price" or one.parity is None or p is None:
         return Ruled(name, role, "no test", one, told)
     told += f", parity {number(one.parity)}"
-    if p <= LEVEL:
+    holds = one.interval.low <= one.parity <= one.interval.high
+    if p <= LEVEL and not holds:
         return Ruled(name, role, "differs", one, told)
+    if p <= LEVEL:
+        # A test of words dealt anew takes their contexts as they are; the interval does not.
+        return Ruled(name, role, "not shown", one, f"{told}, within the interval; p {number(p)}")
     least = "" if one.detectable is None else f"; {number(one.detectable)} would have been found"
     return Ruled(name, role, "not shown", one, told + least)
 

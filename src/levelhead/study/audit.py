@@ -114,8 +114,10 @@ def planned(
     if sources.model.edit is not None:
         ruler = next((name for name in MAPPED if name in measures), None)
         plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}
-    plan |= dealt.heads(lm, {one.ruler.name: one for one in rulers}, measures)
-    plan |= dealt.knowledge(lm, {one.ruler.name: one for one in rulers})
+    named = {one.ruler.name: one for one in rulers}
+    heads = dealt.heads(lm, named, measures)
+    plan |= dealt.knowledge(lm, named)
+    plan |= heads or dealt.heads(lm, named, measures, last=True)
     found = Plan(**plan)  # type: ignore[arg-type]
     found.check()
     return Audit(

@@ -57,6 +57,11 @@ class Dealing:
         self.left_out = list(left_out)
         self.cut: list[Cut] = []
 
+    @property
+    def left(self) -> float:
+        """The seconds that are not dealt yet."""
+        return float("inf") if self.total is None else self.total - self.used
+
     def part(self, name: str) -> float:
         """The seconds of a part: its share of what is left, as the later parts share it."""
         if self.total is None:
@@ -105,51 +110,52 @@ class Dealing:
         return [way for way in one.ways if one.seconds(way) * self.models <= limit * 1.001]
 
     def heads(
-        self, lm: LM, fitting: dict[str, Fitting], measures: dict[str, str]
+        self, lm: LM, fitting: dict[str, Fitting], measures: dict[str, str], *, last: bool = False
     ) -> dict[str, object]:
-        """The map of heads, and what is made of it."""
+        """The map of heads, and what is made of it.
+
+        Tried twice: in its part of the time, and, where that is too little, last, in all that the
+        others left.
+        """
         mapped, price = (
             next((p for p in names if p in measures), None) for names in (MAPPED, PRICES)
         )
-        if mapped is None:
-            self.left_out.append(LeftOut(what="heads", why="no ruler of embeddings is asked"))
-            return {}
-        one = fitting[mapped]
+        limit = self.left if last else self.part("heads")
         every = lm.anatomy.layers * lm.anatomy.heads
-        limit = self.part("heads")
-        ways: list[tuple[Thrift, int | Literal["all"]]] = [(way, "all") for way in QUOTAS]
-        ways += [(QUOTAS[-1], few) for few in FEW_HEADS if few < every]
-        for way, exact in ways:
-            count = every if exact == "all" else exact
-            cost = one.seconds(way) * (1 + BOTH_WAYS + WITHOUT * count)
-            if cost <= limit:
-                break
-        else:
-            self.left_out.append(LeftOut(what="heads", why="there is no time to locate them"))
+        way = None if mapped is None else _located(fitting[mapped], every, limit)
+        if mapped is None or way is None:
+            why = "there is no time to locate them" if mapped else "no ruler of embeddings is asked"
+            if last:
+                self.left_out.append(LeftOut(what="heads", why=why))
             return {}
+        one, (thrift, exact, cost) = fitting[mapped], way
         self.used += cost
         if exact != "all":
-            self.cut.append(Cut(what="heads ablated one by one", whole=every, asked=count))
-        measures["heads"] = with_option(one.ruler.text, way)
+            self.cut.append(Cut(what="heads ablated one by one", whole=every, asked=exact))
+        measures["heads"] = with_option(one.ruler.text, thrift)
         plan: dict[str, object] = {
             "maps": {"heads": Located(model=MODEL, measure="heads", exact=exact)}
         }
-        variants = one.seconds(way) + (fitting[price].seconds(LIMITS[-1]) if price else 0.0)
+        variants = one.seconds(thrift) + (fitting[price].seconds(LIMITS[-1]) if price else 0.0)
         if price and 10 * variants <= self.part("masking"):
             self.used += 10 * variants
             measures["price"] = with_option(fitting[price].ruler.text, LIMITS[-1])
             plan["masking"] = {"heads": Masking(map="heads", prices=("price",), random=3)}
         elif price:
             self.left_out.append(LeftOut(what="masking", why="there is no time for it"))
+        return plan | self._explained(one)
+
+    def _explained(self, one: Fitting) -> dict[str, object]:
+        """The counter-stereotype experiment, with as many pairs as there is time for."""
         fits = [n for n in PAIRS if n * FORWARDS_A_PAIR * one.pace <= self.part("explain")]
         if not fits:
             self.left_out.append(LeftOut(what="counter-stereotypes", why="there is no time"))
-            return plan
+            return {}
         self.used += fits[0] * FORWARDS_A_PAIR * one.pace
         if fits[0] < PAIRS[0]:
             self.cut.append(Cut(what="counter-stereotypes", whole=PAIRS[0], asked=fits[0]))
         explained = Explained(map="heads", pairs="counter-stereotype", n=fits[0])
-        return plan | {"explain": {"heads": explained}}
+        return {"explain": {"heads": explained}}
 
     def knowledge(self, lm: LM, fitting: dict[str, Fitting]) -> dict[str, object]:
         """The battery of counterexamples."""
@@ -171,6 +177,20 @@ class Dealing:
                 return {"knowledge": {"prompts": row}}
         self.left_out.append(LeftOut(what="counterexamples", why="there is no time for them"))
         return {}
+
+
+def _located(
+    one: Fitting, every: int, limit: float
+) -> tuple[Thrift, int | Literal["all"], float] | None:
+    """With how many contexts a word heads are located, how many are ablated, and the seconds."""
+    ways: list[tuple[Thrift, int | Literal["all"]]] = [(thrift, "all") for thrift in QUOTAS]
+    ways += [(QUOTAS[-1], few) for few in FEW_HEADS if few < every]
+    for thrift, exact in ways:
+        count = every if exact == "all" else exact
+        cost = one.seconds(thrift) * (1 + BOTH_WAYS + WITHOUT * count)
+        if cost <= limit:
+            return thrift, exact, cost
+    return None
 
 
 def with_option(text: str, way: Thrift) -> str:

@@ -7,6 +7,7 @@ import audits
 import pytest
 from maps import example_of, measurement
 
+from levelhead.core.results import Interval
 from levelhead.report.page import LONGEST, page, shortened
 from levelhead.report.save import runtime
 from levelhead.report.verdict import NOT_SHOWN, verdict
@@ -145,6 +146,17 @@ def test_p_is_corrected_over_the_rulers():
         found.headline == "0 of 3 rulers of bias tell this model from parity. 1 could not be read."
     )
     assert [one.measurement.p.adjusted for one in found.rulers[:2]] == [0.06, 0.06]
+
+
+def test_a_small_p_beside_an_interval_that_holds_parity_shows_nothing():
+    """SEAT's p takes the contexts as they are; its interval does not."""
+    wide = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
+    own = audits.results(
+        **{"cell.audit.model.seat": audits.judged("seat", 0.5, 0.0001, interval=wide)}
+    )
+    (ruled,) = (one for one in verdict(audits.audit(), own).rulers if one.name == "seat")
+    assert ruled.status == "not shown"
+    assert "within the interval" in ruled.why
 
 
 def test_nothing_measured_says_nothing():

@@ -8,7 +8,7 @@ from rulers import corpus, sentences
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
-from levelhead.study import fitting
+from levelhead.study import dealing, fitting
 from levelhead.study.audit import STUDY, Audited, keep, kept, planned, read_audit, request
 from levelhead.study.dealing import OVERHEAD, with_option
 from levelhead.study.fitting import LIMITS, QUOTAS, RULERS, SHARES, Ruler
@@ -72,6 +72,15 @@ def test_less_time_asks_less_and_says_so(bert, tiny):
     assert again.plan == found.plan
     half = {one.what: one.asked for one in planned(bert, sources(), budget=few / 2).cut}
     assert all(half.get(one.what, 0) <= one.asked for one in found.cut)
+
+
+def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):
+    """Their own part of the time is too little for them, but nobody else needs the rest."""
+    whole = planned(bert, sources(), budget=1e6)
+    monkeypatch.setattr(dealing, "DEALT", dealing.DEALT | {"rulers": 0.94, "heads": 0.01})
+    found = planned(bert, sources(), budget=whole.expected / OVERHEAD * 1.1)
+    assert "heads" in found.plan.maps
+    assert "heads" not in {one.what for one in found.left_out}
 
 
 def test_without_time_the_cheapest_ruler_is_asked_all_the_same(bert, tiny):
