@@ -14,7 +14,7 @@ import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.options import BatchSize, Draws, Dtype, Json, Model, Revision
-from levelhead.cli.progress import progress, steps
+from levelhead.cli.progress import line, progress, steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +68,7 @@ def audit(
     asked could be answered by any ruler of bias.
     """
     began = time.monotonic()  # what loads the model counts, too
+    typer.echo(f"loading {model}", err=True)
     from levelhead.models.load import load
     from levelhead.models.spent import spent
     from levelhead.study.audit import Audited, keep, kept, planned, request
@@ -102,7 +103,7 @@ def audit(
         def step(name: str, done: int, of: int) -> None:
             now = time.monotonic()
             left = "" if until is None or done == of else f", {_minutes(max(until - now, 0))} left"
-            typer.echo(f"[{done}/{of}] {name} (after {_minutes(now - began)}{left})", err=True)
+            line(f"[{done}/{of}] {name} (after {_minutes(now - began)}{left})")
 
         with progress("questions") as on_event:
             results = run(

@@ -90,6 +90,15 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
+def line(text: str) -> None:
+    """A line above the bar, or among lines.
+
+    `typer.echo` would write into the bar: it looks for the stream behind the one that rich puts in
+    place of stderr.
+    """
+    sys.stderr.write(f"{text}\n")
+
+
 def _plainly(what: str) -> Callable[[Event], None]:
     last = time.monotonic()
 

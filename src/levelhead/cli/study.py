@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.progress import progress
+from levelhead.cli.progress import line, progress
 
 
 def study(
@@ -42,7 +42,7 @@ def study(
 
     def step(name: str, done: int, of: int) -> None:
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
-        typer.echo(f"[{done}/{of}] {name} (after {minutes}:{seconds:02})", err=True)
+        line(f"[{done}/{of}] {name} (after {minutes}:{seconds:02})")
 
     with progress("units") as on_event:
         results = run(plan, output, on_step=step, on_event=on_event)
