@@ -405,4 +405,4 @@ def _provenance(audit: Audit, results: Mapping[str, Record], command: str) -> Pa
     told += [(key, str(getattr(plan, key))) for key in ("seed", "threads", "draws", "permutations")]
     told += [(f"measure {name}", shortened(text)) for name, text in plan.measures.items()]
     table = Table("Everything the numbers depend on", ("what", "which"), tuple(told))
-    return Part("provenance", "Provenance", ("To repeat it:",), tables=(table,), code=command)
+    return Part("provenance", "Provenance", tables=(table,), code=command)
