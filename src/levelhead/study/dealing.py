@@ -75,9 +75,11 @@ class Dealing:
         ways = self._ways(fitting, self.part("rulers"))
         if not ways and self.total is not None:
             ways = self._ways(fitting, self.total / OVERHEAD)  # rather than anything else
-        if not ways:  # one is asked even if it takes longer: nothing would be no audit
-            cheapest = min(fitting, key=lambda one: one.seconds(one.least))
-            ways = {cheapest.ruler.name: cheapest.least}
+        biases = [one for one in fitting if one.ruler.role == "bias"]
+        if not any(one.ruler.name in ways for one in biases or fitting):
+            # One is asked even if it takes longer: a price alone, or nothing, would be no audit.
+            cheapest = min(biases or fitting, key=lambda one: one.seconds(one.least))
+            ways |= {cheapest.ruler.name: cheapest.least}
         texts = {}
         for one in fitting:
             name = one.ruler.name

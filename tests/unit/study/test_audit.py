@@ -83,6 +83,15 @@ def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):
     assert "heads" not in {one.what for one in found.left_out}
 
 
+def test_a_price_alone_is_no_audit(bert, tiny, monkeypatch):
+    def dear(lm, asked, threads):
+        return 0.001 if asked[0].verb == "score" else 9.0
+
+    monkeypatch.setattr(fitting, "pace", dear)
+    found = planned(bert, sources(), budget=1.0)
+    assert set(found.plan.measures) == {"seat", "pppl"}
+
+
 def test_without_time_the_cheapest_ruler_is_asked_all_the_same(bert, tiny):
     found = planned(bert, sources(), budget=1e-3)
     assert list(found.plan.measures) == ["seat"]
