@@ -1,6 +1,7 @@
 """`doctor` and `bake` on the command line."""
 
 import inspect
+import os
 
 import pytest
 import torch
@@ -35,9 +36,9 @@ def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
     assert "mend: " in result.stdout
 
 
-def test_marks_are_plain_where_the_terminal_is(monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"))
+def test_marks_are_plain_where_the_terminal_is():
+    plain = os.environ | {"PYTHONIOENCODING": "ascii"}
+    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"), env=plain)
     assert result.returncode == 0
     assert result.stdout.count("   ok ") == 9
 
