@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from levelhead.study.fitting import Role
 
 LEVEL = 0.05
-Status = Literal["differs", "not shown", "no test", "not measured"]
+Status = Literal["differs", "unclear", "not shown", "no test", "not measured"]
 SIGNS: dict[Status, str] = {
     "differs": "differs from parity",
+    "unclear": "test and interval disagree",
     "not shown": "no difference shown",
     "no test": "no parity to test against",
     "not measured": "not measured",
@@ -88,8 +89,9 @@ def _ruled(name: str, role: Role, one: Record) -> Ruled:
     if p <= LEVEL and not holds:
         return Ruled(name, role, "differs", one, told)
     if p <= LEVEL:
-        # A test of words dealt anew takes their contexts as they are; the interval does not.
-        return Ruled(name, role, "not shown", one, f"{told}, within the interval; p {number(p)}")
+        # Words dealt anew keep their contexts, and a lean is tested by itself: neither "differs"
+        # nor "no difference" follows.
+        return Ruled(name, role, "unclear", one, f"{told}, within the interval; p {number(p)}")
     least = "" if one.detectable is None else f"; {number(one.detectable)} would have been found"
     return Ruled(name, role, "not shown", one, told + least)
 
@@ -120,6 +122,8 @@ def _headline(rulers: Sequence[Ruled]) -> str:
     verb = "tell" if differs != 1 else "tells"
     unread = sum(one.measurement is None for one in bias)
     lacking = f" {unread} could not be read." if unread else ""  # which is not "no difference"
+    unclear = sum(one.status == "unclear" for one in bias)
+    lacking += f" Test and interval of {unclear} disagree." if unclear else ""
     return f"{differs} of {rulers_of} {verb} this model from parity.{lacking}"
 
 

@@ -148,14 +148,16 @@ def test_p_is_corrected_over_the_rulers():
     assert [one.measurement.p.adjusted for one in found.rulers[:2]] == [0.06, 0.06]
 
 
-def test_a_small_p_beside_an_interval_that_holds_parity_shows_nothing():
+def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
     """SEAT's p takes the contexts as they are; its interval does not."""
     wide = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
     own = audits.results(
         **{"cell.audit.model.seat": audits.judged("seat", 0.5, 0.0001, interval=wide)}
     )
-    (ruled,) = (one for one in verdict(audits.audit(), own).rulers if one.name == "seat")
-    assert ruled.status == "not shown"
+    found = verdict(audits.audit(), own)
+    (ruled,) = (one for one in found.rulers if one.name == "seat")
+    assert ruled.status == "unclear"
+    assert "Test and interval of 1 disagree." in found.headline
     assert "within the interval" in ruled.why
 
 
