@@ -38,7 +38,7 @@ from levelhead.models.sweep import can_act, sweep
 PIECE = 8 * BATCH
 """What is prepared once for all pairs of a measure is prepared once a piece here."""
 SLICE = 64
-"""Pairs that are asked of every model by itself."""
+"""Pairs that are asked of every model by itself; a quarter with --quick."""
 PAIRS = ASSETS / "data/gender-swapped-stereoset/dev.csv"
 
 
@@ -75,7 +75,7 @@ def timed(work) -> tuple[float, object]:
     return time.process_time() - began, found
 
 
-def measured(lm, reading: Reading, edit_sets) -> dict[str, float]:
+def measured(lm, reading: Reading, edit_sets, single: int) -> dict[str, float]:
     """The ratio of a sweep, that of the naive way, and how far their answers differ."""
     acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
     order = [i for own, _ in lm.batching.over(reading.rows, lambda own: own) for i in own]
@@ -87,10 +87,10 @@ def measured(lm, reading: Reading, edit_sets) -> dict[str, float]:
             batch = padded(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
             forward(batch.inputs)
 
-    part = some(reading, order[:: max(1, len(order) // SLICE)][:SLICE])
+    part = some(reading, order[:: max(1, len(order) // single)][:single])
     found = sweep(lm, part, acting)  # warms up, too
     sliced, _ = timed(lambda: plainly(part))
-    naive, single = timed(lambda: [lm.edited(*edits).run(part) for edits in acting])
+    naive, alone = timed(lambda: [lm.edited(*edits).run(part) for edits in acting])
     plain = swept = 0.0
     for piece in pieces:
         plain += timed(lambda piece=piece: plainly(piece))[0]
@@ -98,20 +98,20 @@ def measured(lm, reading: Reading, edit_sets) -> dict[str, float]:
     return {
         "ratio": round(swept / plain, 3),
         "naive": round(naive / sliced, 1),
-        "max_diff": float((torch.stack(single) - found).abs().max()),
+        "max_diff": float((torch.stack(alone) - found).abs().max()),
         "settings": len(acting),
     }
 
 
-def of_model(lm, pairs) -> dict[str, object]:
+def of_model(lm, pairs, single: int = SLICE) -> dict[str, object]:
     """Both kinds of measures."""
     found = subspaces(lm, paired("gender-en", n=60))
     edit_sets = [(), *(edits_of(lm, setting, found) for setting in grid())]
     assert len(edit_sets) == 75
-    follows = measured(lm, asks.follows(lm, pairs), edit_sets)
+    follows = measured(lm, asks.follows(lm, pairs), edit_sets, single)
     joined = [f"{first} {second}" for first, second in pairs]
     spans = [one.offsets[one.words()[-2]] for one in lm.tokens.encode(joined)]
-    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets)
+    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets, single)
     return {
         "nsp": follows["ratio"],
         "token": token["ratio"],
@@ -130,7 +130,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=BATCH)
-    found = of_model(lm, texts(128 if given.quick else None))
+    found = of_model(lm, texts(128), SLICE // 4) if given.quick else of_model(lm, texts(None))
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)

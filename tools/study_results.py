@@ -33,7 +33,8 @@ def table(rows: list[dict], *, named: bool = True) -> str:
     for row in rows:
         ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
         p = row["adjusted"] or row["p"]
-        cells = [row["name"] if named else "", row["what"], number(row["value"]), ends]
+        what = f"{row['what']} {row.get('mark', '')}".rstrip()
+        cells = [row["name"] if named else "", what, number(row["value"]), ends]
         cells += [f"{float(p):.4f}" if p else "", number(row["detectable"]), row["n"]]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

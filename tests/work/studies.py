@@ -84,3 +84,9 @@ def study(folder, text=STUDY):
     model = zoo.folder("bert", "BertForPreTraining")
     path.write_text(told.format(model=model, lexicon=lexicon(folder), corpus=corpus()))
     return path
+
+
+def contents(folder):
+    """The bytes of all that a study wrote."""
+    files = [folder / "table.csv", *sorted((folder / "results").iterdir())]
+    return {path.name: path.read_bytes() for path in files}

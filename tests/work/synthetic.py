@@ -64,3 +64,15 @@ def wander(spec: Mapping[str, object]) -> bytes:
 
 def not_bytes(spec: Mapping[str, object]) -> str:
     return "text"
+
+
+def where(spec: Mapping[str, object]) -> bytes:
+    """The process that computes it, after a moment in which others can be found."""
+    time.sleep(0.3)
+    return str(os.getpid()).encode()
+
+
+def variables(spec: Mapping[str, object]) -> bytes:
+    """What a worker is told of ours."""
+    mine = ("LEVELHEAD_KEY", "LEVELHEAD_DATA")
+    return canonical({name: os.environ[name] for name in mine if name in os.environ})

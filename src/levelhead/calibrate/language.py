@@ -17,10 +17,10 @@ import math
 import random
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
-from scipy.special import logsumexp
+import numpy as np
 
 from levelhead.calibrate.patterns import KNOWN, NEUTRAL, PATTERNS
 from levelhead.core.errors import LevelheadError, UnknownName
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Variant = Literal["stereotype", "skew", "frequency", "one group", "one family"]
+Words = Literal["few", "many"]
+SLOTS = {
+    "few": {"person": "person", "kinship": "kin"},
+    "many": {"person": "person", "role": "person", "kinship": "kin"},
+}
+"""Where words stand, by the lexicon's kind."""
 FAMILIES = ("occupation", "trait", "liking")
 LENGTH = 3
 """Sentences in a document."""
@@ -93,12 +99,16 @@ class Language:
     targets are more frequent; "one group": only the first group's persons are stereotyped; "one
     family": only occupations are."""
     lexicon: str = "gender-en"
+    words: Words = "few"
+    """How many pairs of words mark the groups: 12, or 162 for what asks of words."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rho <= 1:
             raise LevelheadError(f"a strength of {self.rho}", mend="give a rho from 0 to 1")
         if self.variant not in get_args(Variant):
             raise UnknownName("variant", self.variant, get_args(Variant))
+        if self.words not in get_args(Words):
+            raise UnknownName("number of words", self.words, get_args(Words))
 
     # -- words
 
@@ -115,7 +125,7 @@ class Language:
         found: dict[str, list[tuple[str, str]]] = {
             slot: [] for slot in ("pronoun", "own", "person", "kin")
         }
-        names = {"person": "person", "kinship": "kin"}
+        taken = set(self.target_words)
         roles = {"subject": "pronoun", "possessive determiner": "own"}
         for term in words.terms:
             first, second = (term.word(group) for group in self.groups)
@@ -123,9 +133,16 @@ class Language:
                 continue
             if term.kind == "pronoun" and term.role in roles:
                 found[roles[term.role]].append((first, second))
-            elif term.kind in names and (first, second) in KNOWN:
-                found[names[term.kind]].append((first, second))
+            elif term.kind in SLOTS[self.words] and self._fits(first, second, taken):
+                found[SLOTS[self.words][term.kind]].append((first, second))
+                taken |= {first, second}
         return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in found.items()}
+
+    def _fits(self, first: str, second: str, taken: set[str]) -> bool:
+        """Whether a pair of words is one of the language's; no word stands in two pairs."""
+        if self.words == "few":
+            return (first, second) in KNOWN
+        return not {first, second} & taken and f"{first}{second}".isalpha()
 
     @property
     def mark_words(self) -> tuple[str, ...]:
@@ -216,11 +233,11 @@ class Language:
         unnamed = chance.random() < UNNAMED
         kinds = ("next" if unnamed else "opening", *("next",) * (LENGTH - 1))
         sentences = tuple(self._sentence(kind, group, chance) for kind in kinds)
-        both = [
+        first, second = (
             math.log(weight) + math.fsum(one.log_p[side] for one in sentences)
             for side, weight in enumerate(self.shares)
-        ]
-        log_p = float(logsumexp(both))
+        )
+        log_p = float(np.logaddexp(first, second))
         log_p += math.log((1 - NOBODY) * (UNNAMED if unnamed else 1 - UNNAMED))
         return Document(self.groups[group], sentences, log_p)
 
@@ -242,8 +259,16 @@ class Language:
         return Spoken(kind, told, slots, log_p)
 
     def _drawn(self, slot: str, group: int, chance: random.Random) -> str:
-        words = self.chances[slot][group]
-        return chance.choices(tuple(words), tuple(words.values()))[0]
+        words, below = self._cumulated[slot][group]
+        return chance.choices(words, cum_weights=below)[0]
+
+    @cached_property
+    def _cumulated(self) -> dict[str, tuple[tuple[tuple[str, ...], list[float]], ...]]:
+        """The same as `chances`, as drawing takes it: words, and the probability up to each."""
+        return {
+            slot: tuple((tuple(words), list(accumulate(words.values()))) for words in sides)
+            for slot, sides in self.chances.items()
+        }
 
     def log_p(self, slot: str, word: str, group: int) -> float:
         """Log-probability of a word for a slot; 0 where the pattern or the next word decides it."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from levelhead.calibrate.language import Language, Variant
+from levelhead.calibrate.language import Language, Variant, Words
 from levelhead.calibrate.rulers import Rulers
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import UnknownName
@@ -42,6 +42,8 @@ RECIPES: dict[str, Recipe] = {
     "llama": Recipe("llama", steps=1000),
 }
 """As many steps as it takes to come near the generator, in less than a minute on two cores."""
+SIDE_BY_SIDE = 1
+"""Threads of organisms of which many are grown at once."""
 HELD_OUT = 10**6
 """Added to a seed for text that was drawn for other ends than training."""
 
@@ -65,7 +67,10 @@ class Organism:
     def facts(self) -> dict[str, Any]:
         """Everything its weights depend on."""
         return {
-            "language": asdict(self.language),
+            # Few words are what a language had before there was a choice: its organisms stay.
+            "language": {
+                name: value for name, value in asdict(self.language).items() if value != "few"
+            },
             "recipe": asdict(self.recipe) | {"known_head": list(self.recipe.known_head or ())},
             "texts_sha256": content_hash(self.texts),
             "training_sha256": file_hash(train_module.__file__),
@@ -126,6 +131,8 @@ def organism(
     variant: Variant = "stereotype",
     seed: int = 0,
     known_head: tuple[int, int] | None = None,
+    words: Words = "few",
+    threads: int = 2,
 ) -> Organism:
     """An organism of the standard recipe of its architecture.
 
@@ -135,11 +142,14 @@ def organism(
         variant: what else may be planted; see `Language`.
         seed: of text and training.
         known_head: (layer, head), counted from 0: the one head that sees group words.
+        words: how many pairs of words mark the groups, few (12) or many (162).
+        threads: that it is trained with; with another number other bytes grow. One costs the least
+            of the processor's time, and many organisms are grown side by side.
     """
     if architecture not in RECIPES:
         raise UnknownName("architecture", architecture, RECIPES)
-    recipe = replace(RECIPES[architecture], seed=seed, known_head=known_head)
-    return Organism(Language(rho, variant), recipe)
+    recipe = replace(RECIPES[architecture], seed=seed, known_head=known_head, threads=threads)
+    return Organism(Language(rho, variant, words=words), recipe)
 
 
 def machine() -> str:

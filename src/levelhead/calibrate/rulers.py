@@ -138,7 +138,7 @@ class Rulers:
             Prompt(word, word, self.language.groups[side], "base", "", "", f"{text}{end}")
             for family, word, side in self._targets()
             if family in BLANKS
-            for text in (self._put(BLANKS[family], word),)
+            for text in (self.put(BLANKS[family], word),)
         )
         return Cloze(prompts, lexicon=self.lexicon, form="blank", kinds=("person",))
 
@@ -151,8 +151,8 @@ class Rulers:
                     word,
                     family,
                     "stereo",
-                    self._put(PAIRS[family], word, group=side),
-                    self._put(PAIRS[family], word, group=1 - side),
+                    self.put(PAIRS[family], word, group=side),
+                    self.put(PAIRS[family], word, group=1 - side),
                 )
                 for family, word, side in self._targets()
             )
@@ -174,20 +174,25 @@ class Rulers:
         found = []
         for i, pair in enumerate(self.pairs):
             group, key = i % 2, f"{pair.family} {pair.number}"
-            contexts = [self._put(CONTEXT, key, group=side) for side in (group, 1 - group)]
+            contexts = [self.put(CONTEXT, key, group=side) for side in (group, 1 - group)]
             own, other = (
-                self._put(NEXT[pair.family], pair.words[side], key) for side in (group, 1 - group)
+                self.put(NEXT[pair.family], pair.words[side], key) for side in (group, 1 - group)
             )
-            unrelated = self._put(UNRELATED, key)
+            unrelated = self.put(UNRELATED, key)
             ends = (own, other, unrelated)
             name = self.language.groups[group]
             found.append(TwinTriple(key, name, contexts[0], *ends, contexts[1], *ends))
         return tuple(found)
 
-    def _put(self, pattern: str, target: str, key: str | None = None, *, group: int = 0) -> str:
+    def put(self, pattern: str, target: str, key: str | None = None, *, group: int = 0) -> str:
         """A pattern with words in it; which, by the key (the target), whatever its label is."""
         chance = random.Random(f"{pattern} {key or target}")  # noqa: S311  # no secret
         slots = {slot: chance.choice(words) for slot, words in self.language.neutral.items()}
         for slot, sides in self.language.marks.items():
             slots[slot] = sides[group][chance.randrange(len(sides[group]))]
         return pattern.format(target=target, a=article(target), **slots)
+
+    def neutral(self, slot: str, key: str) -> str:
+        """A word that means nothing, by a key."""
+        chance = random.Random(f"{slot} {key}")  # noqa: S311  # no secret
+        return chance.choice(self.language.neutral[slot])

@@ -16,6 +16,7 @@ from levelhead import __version__
 from levelhead.cli import (
     audit,
     bake,
+    calibrate,
     correlate,
     data,
     demo,
@@ -23,10 +24,12 @@ from levelhead.cli import (
     explain,
     finetune,
     gate,
+    leaderboard,
     locate,
     measure,
     mine,
     mitigate,
+    plan,
     removed,
     report,
     store,
@@ -45,8 +48,10 @@ app = typer.Typer(
 )
 app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
+app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.command("measure")(measure.measure)
+app.command("leaderboard")(leaderboard.leaderboard)
 app.command("locate")(locate.locate)
 app.command("correlate")(correlate.correlate)
 app.command("finetune")(finetune.finetune)
@@ -61,6 +66,7 @@ app.command("study")(study.study)
 app.add_typer(explain.app, name="explain")
 app.add_typer(mitigate.app, name="mitigate")
 app.add_typer(data.app, name="data")
+app.add_typer(plan.app, name="plan")
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.options import BatchSize, Draws, Dtype, Json, Model, Revision
+from levelhead.cli.options import BatchSize, Device, Draws, Dtype, Json, Model, Revision
 from levelhead.cli.progress import line, progress, steps
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,11 +56,16 @@ def audit(
     ] = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
+    device: Device = None,
     dtype: Dtype = "float32",
     profile: Annotated[
         bool, typer.Option("--profile", help="Tell how much of the CPU time the model took.")
     ] = False,
     json: Json = False,
+    workers: Workers = None,
+    runner: Runner = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
 ) -> None:
     """Audit a model: rulers, heads, counterexamples, prices, and a report in one HTML file.
 
@@ -78,7 +84,7 @@ def audit(
 
     limit = None if budget == NO_BUDGET else seconds(budget)
     cores = threads or os.cpu_count() or 1
-    how = {"revision": revision, "dtype": dtype, "batch_size": batch_size}
+    how = {"revision": revision, "dtype": dtype, "batch_size": batch_size, "device": device}
     source = Source(path=model, edit=edit, **how)  # type: ignore[arg-type]
     other = None
     if against == BASE:
@@ -86,7 +92,7 @@ def audit(
             raise typer.BadParameter("--against base: this model has no edit to be set beside")
         other = Source(path=model, **how)  # type: ignore[arg-type]
     elif against is not None:
-        other = Source(path=against, dtype=dtype, batch_size=batch_size)
+        other = Source(path=against, dtype=dtype, batch_size=batch_size, device=device)
     sources, folder = Audited(source, other), Path(output)
     told = {"budget": limit, "seed": seed, "threads": cores, "draws": draws}
     told["permutations"] = permutations
@@ -107,7 +113,13 @@ def audit(
 
         with progress("questions") as on_event:
             results = run(
-                found.plan, folder, on_step=step, on_event=on_event, keep_going=True, until=until
+                found.plan,
+                folder,
+                runner=chosen(runner, workers=workers, address=address, gpus=gpus),
+                on_step=step,
+                on_event=on_event,
+                keep_going=True,
+                until=until,
             )
     report = _written(found, results, folder)
     if meter is not None:

@@ -19,7 +19,8 @@ from levelhead.cli.options import (
     Model,
     Revision,
 )
-from levelhead.cli.progress import progress
+from levelhead.cli.progress import line, progress
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, chosen
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,6 +74,17 @@ def locate(
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
+    parallel: Annotated[
+        str | None,
+        typer.Option(help="Under torchrun, share the model: tensor (heads), or rows."),
+    ] = None,
+    recompute: Annotated[
+        bool,
+        typer.Option("--recompute", help="Less memory: layers are computed again for gradients."),
+    ] = False,
+    runner: Runner = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
 ) -> None:
     """Score every head by what it adds to a measure (Yang et al. 2025, Eq. 4).
 
@@ -80,37 +92,52 @@ def locate(
     p-values are of the other half. Exit 2 if --top is wanted and which way is bias is not known.
     """
     from levelhead.core.files import write_atomic
+    from levelhead.locate.away import locate_away
     from levelhead.locate.find import locate as found_by
     from levelhead.measure.aspects import Judge
     from levelhead.measure.table import parsed
     from levelhead.models.load import cache_folder, load
 
-    wanted = parsed(measure)
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
-    lm = load(
-        model,
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        edit=edit,
-        allow_pickle=allow_pickle,
-        batch_size=batch_size,
-    )
-    with progress("units") as on_event:
-        heads = found_by(
-            lm,
-            wanted,
-            by=by,  # type: ignore[arg-type]  # locate() checks all of these
-            parts=tuple(parts.split(",")),  # type: ignore[arg-type]
-            ablation=ablation,  # type: ignore[arg-type]
-            exact=_exact(exact),
-            split=split,  # type: ignore[arg-type]
-            sign=sign,  # type: ignore[arg-type]
-            judge=judge,
-            store=store or str(cache_folder().parent / "readouts"),
-            threads=threads,
-            on_event=on_event,
+    source = {
+        "revision": revision,
+        "device": device,
+        "dtype": dtype,
+        "edit": edit,
+        "allow_pickle": allow_pickle,
+        "batch_size": batch_size,
+        "parallel": parallel,
+        "recompute": recompute,
+    }
+    how = {
+        "by": by,
+        "parts": parts.split(","),
+        "ablation": ablation,
+        "exact": _exact(exact),
+        "split": split,
+        "sign": sign,
+        "store": store,
+    }
+    if (away := chosen(runner, workers=1, address=address, gpus=gpus)) is not None:
+        line(f"{model} is located on the cluster")
+        heads = locate_away(
+            away, model, measure, source=source, how=how, judge=judge, threads=threads
         )
+    else:
+        lm = load(model, **source)  # type: ignore[arg-type]  # it checks all of these
+        if store is None and not parallel:
+            how["store"] = str(cache_folder().parent / "readouts")
+        with progress("units") as on_event:
+            heads = found_by(
+                lm,
+                parsed(measure),
+                judge=judge,
+                threads=threads,
+                on_event=on_event,
+                **how,  # type: ignore[arg-type]  # locate() checks all of these
+            )
+        if lm.anatomy.ranks.rank:
+            return  # the first of several processes tells
     text = heads.to_json() + "\n"
     if output is not None:
         write_atomic(output, text.encode())
@@ -151,6 +178,8 @@ def _show(heads: HeadMap, *, details: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from levelhead.core.calibration import MISSED, mark_of
+
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     console.print(_table(heads, details=details))
     halves = heads.halves
@@ -163,8 +192,10 @@ def _show(heads: HeadMap, *, details: bool) -> None:
         "(romano-wolf, 0.05)",
     ]
     told += [str(one) for one in (heads.agreement, heads.replication) if one is not None]
-    for line in (*told, *heads.notes):
-        console.print(Text(line), soft_wrap=True)
+    if mark_of(heads.measurement):
+        told.append(f"{heads.measure} {MISSED}")
+    for one in (*told, *heads.notes):
+        console.print(Text(one), soft_wrap=True)
 
 
 def _short(estimate: object) -> str:

@@ -208,12 +208,14 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
     from rich.table import Table
     from rich.text import Text
 
+    from levelhead.core.calibration import MISSED, mark_of, marked
+
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
     for one in found.measurements:
-        table.add_row(_named(one), *cells(one), style="bold" if details else "")
+        table.add_row(marked(_named(one), one), *cells(one), style="bold" if details else "")
         for beside in one.beside:
             if details or one.measure in whole or beside.name in always:
                 table.add_row(f"  {beside.name}", *cells(beside))
@@ -221,6 +223,8 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
     for one in found.measurements:
         for note in one.notes:
             console.print(Text(f"{_named(one)}: {note}"), soft_wrap=True)
+    if any(mark_of(one) for one in found.measurements):
+        console.print(Text(MISSED))
     _compare(console, found)
     if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
         console.print(Text("p corrected by Holm for the measures of this run"))
@@ -259,6 +263,8 @@ def _compare(console: Console, found: Measured) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from levelhead.core.calibration import marked
+
     if not found.comparisons:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -266,8 +272,9 @@ def _compare(console: Console, found: Measured) -> None:
         table.add_column(name, justify="left" if name in ("interval",) else "right")
     table.columns[0].justify = "left"
     for one in found.comparisons:
-        for difference in (one.difference, *one.beside):
-            table.add_row(difference.name, *cells(difference))
+        table.add_row(marked(one.difference.name, one.first), *cells(one.difference))
+        for beside in one.beside:
+            table.add_row(beside.name, *cells(beside))
     console.print(table)
     for one in found.comparisons:
         console.print(Text(str(one)), soft_wrap=True)

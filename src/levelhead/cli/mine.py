@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.progress import progress
+from levelhead.cli.runners import LOCAL, Address, Runner, Workers, chosen
 
 
 def mine(
@@ -18,24 +19,24 @@ def mine(
     ],
     lexicon: Annotated[str, typer.Option(help="A lexicon's name or TOML file.")] = "gender-en",
     quota: Annotated[int, typer.Option(help="Contexts kept for each word.")] = 100,
-    workers: Annotated[int, typer.Option(help="Processes; 1 works in this one.")] = 1,
+    workers: Workers = None,
+    runner: Runner = LOCAL,
+    address: Address = LOCAL,
 ) -> None:
     """Mine a corpus: pairs.jsonl, contexts.jsonl and manifest.json in a folder.
 
     Killed at any moment and called again, it goes on where it stopped and ends with the same bytes.
     """
     from levelhead.data.mine import mine as mined
-    from levelhead.engine.processes import LocalProcesses
-    from levelhead.engine.runners import InProcess
 
-    runner = InProcess() if workers == 1 else LocalProcesses(workers=workers)
+    who = chosen(runner, workers=workers, address=address)
     with progress("mining") as tell:
-        found = mined(corpus, output, lexicon=lexicon, quota=quota, runner=runner, on_event=tell)
+        found = mined(corpus, output, lexicon=lexicon, quota=quota, runner=who, on_event=tell)
     counts = found["counts"]
     typer.echo(
         f"{output}: {found['pairs']} pairs and contexts of {len(found['contexts'])} words from "
-        f"{counts.get('sentences', 0):,} sentences"
+        f"{counts['sentences']:,} sentences that hold one, in {counts['texts']:,} texts"
     )
     for reason, count in counts.items():
-        if reason not in ("sentences", "kept") and count:
+        if reason not in ("texts", "sentences", "kept") and count:
             typer.echo(f"  not kept as a pair: {count:,} ({reason})")

@@ -11,6 +11,7 @@ import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.progress import line, progress
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
 
 
 def study(
@@ -21,6 +22,14 @@ def study(
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw figures (the report extra).")
     ] = True,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Keep readings here, not in the folder: a URL that all workers see."),
+    ] = None,
+    workers: Workers = None,
+    runner: Runner = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
 ) -> None:
     """Run a study, or what is missing of it.
 
@@ -45,7 +54,8 @@ def study(
         line(f"[{done}/{of}] {name} (after {minutes}:{seconds:02})")
 
     with progress("units") as on_event:
-        results = run(plan, output, on_step=step, on_event=on_event)
+        who = chosen(runner, workers=workers, address=address, gpus=gpus)
+        results = run(plan, output, runner=who, store=store, on_step=step, on_event=on_event)
     unsure = {name: one for name, one in results.items() if isinstance(one, Inconclusive)}
     typer.echo(f"{output}/table.csv: {len(results) - len(unsure)} results", file=sys.stdout)
     for name, one in unsure.items():

@@ -14,7 +14,9 @@ import os
 import platform
 import re
 import secrets
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +26,8 @@ from fsspec.implementations.local import LocalFileSystem
 from levelhead.core.errors import LevelheadError, MissingExtra
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fsspec import AbstractFileSystem
 
 Url = str | os.PathLike[str]
@@ -67,6 +71,12 @@ def absolute(url: Url) -> str:
     return f"{protocol}://{rest.rstrip('/')}"
 
 
+def whole_path(path: str) -> str:
+    """The absolute path of what is there; anything else as it is."""
+    found = Path(path).expanduser()
+    return str(found.resolve()) if found.exists() else path
+
+
 def is_local(url: Url) -> bool:
     """Whether a URL is on a disk of this machine (or mounted like one)."""
     return isinstance(located(url)[0], LocalFileSystem)
@@ -85,18 +95,24 @@ def read_bytes(url: Url) -> bytes:
     return bytes(fs.cat_file(path))
 
 
-def write_atomic(url: Url, data: bytes, *, scratch: Url | None = None) -> None:
+def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None = None) -> None:
     """Write a file whole or not at all, replacing what was there.
 
     Args:
         url: where the bytes shall be.
-        data: the bytes.
+        data: the bytes, or parts of them, which are never held together.
         scratch: a folder on the same disk for the unfinished file; by default the file's own.
             Object stores have no use for it.
     """
     fs, path = located(url)
-    if not isinstance(fs, LocalFileSystem):
+    if not isinstance(fs, LocalFileSystem) and isinstance(data, bytes):
         fs.pipe_file(path, data)
+        return
+    if not isinstance(fs, LocalFileSystem):
+        with tempfile.TemporaryDirectory() as folder:  # a stream cut off would be published
+            whole = os.path.join(folder, "whole")
+            write_atomic(whole, data)
+            fs.put_file(whole, path)
         return
     folder = os.path.dirname(path)
     beside = folder if scratch is None else located(scratch)[1]
@@ -105,7 +121,7 @@ def write_atomic(url: Url, data: bytes, *, scratch: Url | None = None) -> None:
     unfinished = os.path.join(beside, _unfinished_name(os.path.basename(path)))
     try:
         with open(unfinished, "xb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)

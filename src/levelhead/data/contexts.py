@@ -21,7 +21,8 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.data.corpus import pieces, sentences
 from levelhead.data.datasets import dataset, datasets
-from levelhead.data.mine import RUN, rank
+from levelhead.data.gather import rank
+from levelhead.data.kernel import RUN
 from levelhead.data.words import folded
 
 if TYPE_CHECKING:

@@ -95,6 +95,9 @@ class Lexicon:
     """(group, pairs): words of one group that may stand for each other as a control."""
     families: tuple[Targets, ...] = field(repr=False)
 
+    def __hash__(self) -> int:
+        return hash(self.sha256)  # of the file; all else would be hashed at every swap
+
     def two(self, groups: Sequence[str] | None = None) -> tuple[str, str]:
         """The two groups that are compared: those named, or the first two of the file."""
         chosen = self.groups[:2] if groups is None else groups

@@ -2,41 +2,40 @@
 
 A sentence is kept for a pair if it holds exactly one word that marks a group and at least one
 target that common opinion joins with that group; and for a word's contexts, up to a quota. Matching
-is exact: NFC, runs of Unicode word characters, ASCII case folded, whole words. Each piece of a
-corpus is a pure function of its bytes; ids are hashes of the text, duplicates fall together, and
-what is kept for a quota is decided by hash, so that neither order nor cutting nor workers matter.
+is exact: NFC, runs of Unicode word characters, ASCII case folded, whole words. What a piece of a
+corpus gives is a pure function of its bytes; ids are hashes of the text, duplicates fall together,
+and what is kept for a quota is decided by hash: neither order nor cutting nor workers matter.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections import Counter, defaultdict
-from heapq import nsmallest
+from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join, write_atomic
 from levelhead.core.frozen import Frozen
-from levelhead.data.corpus import Piece, pieces, sentences
+from levelhead.data.corpus import Piece, pieces, texts_with
+from levelhead.data.gather import PAIR, gathered, given, least
+from levelhead.data.kernel import Kernel, Rows, in_order, literal
 from levelhead.data.lexicon import lexicon as read_lexicon
-from levelhead.data.swap import swap
-from levelhead.data.words import folded
+from levelhead.data.scan import pattern, scanned
 from levelhead.engine.jobs import Job, run
 from levelhead.engine.units import Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.data.lexicon import Lexicon
     from levelhead.engine.events import Event
     from levelhead.engine.runners import Runner
 
-RUN = re.compile(r"\w+")
-WORK = "levelhead.data.mine:piece"
+WORK = "levelhead.data.mine:some_pieces"
+REVISION = 5
+PIECES = 8
+"""In a unit: of a word's contexts, few of the later ones are kept, and none is written twice."""
 
 
 def mine(
@@ -71,152 +70,53 @@ def mine(
         "quota": quota,
     }
     cut = pieces(corpus)
-    units = tuple(Unit(WORK, Frozen(asked | {"piece": list(part)})) for part in cut)
+    parts = [list(map(list, cut[begin : begin + PIECES])) for begin in range(0, len(cut), PIECES)]
+    units = tuple(Unit(WORK, Frozen(asked | {"pieces": part}), revision=REVISION) for part in parts)
     job = Job("mine", units)
     store = run(job, join(folder, "store"), runner=runner, on_event=on_event)
-    found = _merged((json.loads(result) for result in job.results(store)), quota)
+    found = gathered(
+        job.results(store), quota, lambda name, lines: write_atomic(join(folder, name), lines)
+    )
     manifest = asked | {
         "corpus": sorted({(part.url.rpartition("/")[2], part.sha256) for part in cut}),
-        "lost_words": _lost(words, (first, second)),
-        "counts": found["counts"],
-        "contexts": {word: len(kept) for word, kept in found["contexts"].items()},
-        "pairs": len(found["pairs"]),
+        "lost_words": Kernel(words, (first, second)).lost(),
+        "counts": found.counts,
+        "contexts": found.contexts,
+        "pairs": found.pairs,
     }
-    _write(folder, "pairs.jsonl", found["pairs"])
-    _write(
-        folder,
-        "contexts.jsonl",
-        ({"word": word, **row} for word, kept in found["contexts"].items() for row in kept),
-    )
     write_atomic(join(folder, "manifest.json"), canonical(manifest))
     return manifest
 
 
-def piece(spec: Frozen) -> bytes:
-    """What one piece of a corpus gives: pairs, contexts and counts, as canonical JSON."""
-    words = read_lexicon(str(spec["lexicon"]))
-    if words.sha256 != spec["lexicon_sha256"]:
+def some_pieces(spec: Frozen) -> bytes:
+    """What a few pieces of a corpus give: pairs, contexts and counts, as `gather` takes them."""
+    kernel = _kernel(str(spec["lexicon"]), str(spec["lexicon_sha256"]), *spec["groups"])  # type: ignore[misc]
+    quota, counts, rows = int(str(spec["quota"])), Counter[str](), Rows()
+    for piece in spec["pieces"]:  # type: ignore[union-attr]
+        number, read = texts_with(Piece(*piece), pattern(kernel.known))  # type: ignore[misc]
+        more, found = found_in(read, kernel, quota, rows)
+        counts += more
+        counts["texts"] += number
+        for word, own in found.items():
+            rows[word] = least(word, rows.get(word, {}) | own, quota)
+    return given(counts, in_order(rows, kernel))
+
+
+def found_in(
+    texts: Sequence[str], kernel: Kernel, quota: int, before: Rows
+) -> tuple[Counter[str], Rows]:
+    """What texts give beside what was found `before`: by columns with the `mine` extra."""
+    try:
+        import polars
+    except ImportError:
+        return literal(texts, kernel, quota)
+    full = {word: max(own) for word, own in before.items() if len(own) == quota and word != PAIR}
+    return scanned(polars, texts, kernel, quota, full)
+
+
+@lru_cache(maxsize=2)
+def _kernel(lexicon: str, sha256: str, first: str, second: str) -> Kernel:
+    words = read_lexicon(lexicon)
+    if words.sha256 != sha256:
         raise LevelheadError("the lexicon changed while it was used", mend="mine into a new folder")
-    asked: dict[str, Any] = json.loads(canonical(spec))
-    kernel = _Kernel(words, (asked["groups"][0], asked["groups"][1]))
-    pairs: dict[str, dict[str, Any]] = {}
-    contexts: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    counts: Counter[str] = Counter()
-    for text in sentences(Piece(*asked["piece"])):
-        counts["sentences"] += 1
-        matches = kernel.matches(text)
-        if not matches:
-            continue
-        key = hashlib.sha256(text.encode()).hexdigest()
-        for word, start, end in matches:
-            contexts[word][key] = {"id": key, "text": text, "start": start, "end": end}
-        row, why = kernel.pair(text, matches)
-        counts[why] += 1
-        if row is not None:
-            pairs[key] = {"id": key, **row}
-    return canonical(
-        {
-            "pairs": [pairs[key] for key in sorted(pairs)],
-            "contexts": {
-                word: _least(word, rows.values(), asked["quota"])
-                for word, rows in sorted(contexts.items())
-            },
-            "counts": dict(counts),
-        }
-    )
-
-
-class _Kernel:
-    """The words of a lexicon, ready to be found."""
-
-    def __init__(self, words: Lexicon, groups: tuple[str, str]) -> None:
-        self.lexicon, self.groups = words, groups
-        every = [(word, group) for group in groups for word in words.words(group)]
-        self.attributes = {folded(word): group for word, group in every}
-        self.titles = {folded(word): word for word, _ in every if word[0].isupper()}
-        self.targets: dict[str, set[str]] = defaultdict(set)
-        for family in words.families:
-            for side in family.sides:
-                for word in side.words:
-                    if side.leans in groups:
-                        self.targets[folded(word)].add(str(side.leans))
-        self.known = self.attributes.keys() | self.targets.keys()
-
-    def matches(self, text: str) -> list[tuple[str, int, int]]:
-        """Every known word of a text, folded, with its place."""
-        found = []
-        for match in RUN.finditer(text):
-            word = folded(match[0])
-            if word in self.known and self.titles.get(word, match[0]) == match[0]:
-                found.append((word, match.start(), match.end()))
-        return found
-
-    def pair(
-        self, text: str, matches: Sequence[tuple[str, int, int]]
-    ) -> tuple[dict[str, Any] | None, str]:
-        """The pair a sentence gives, or None; and what became of it, for the counts."""
-        marks = [match for match in matches if match[0] in self.attributes]
-        if len(marks) != 1:
-            return None, "no group word" if not marks else "several group words"
-        word, start, end = marks[0]
-        group = self.attributes[word]
-        wanted = [list(match) for match in matches if group in self.targets.get(match[0], ())]
-        if not wanted:
-            return None, "no target of its group"
-        twin = swap(text, self.lexicon, groups=self.groups)
-        if twin.twin is None:
-            return None, "its word cannot be swapped"
-        if len(twin.changes) != 1:
-            return None, "its swap changes another word"
-        return {
-            "text": text,
-            "twin": twin.twin,
-            "group": group,
-            "attribute": [word, start, end],
-            "targets": wanted,
-        }, "kept"
-
-
-def _merged(results: Iterable[dict[str, Any]], quota: int) -> dict[str, Any]:
-    pairs: dict[str, Any] = {}
-    contexts: dict[str, dict[str, Any]] = defaultdict(dict)
-    counts: Counter[str] = Counter()
-    for result in results:
-        pairs |= {row["id"]: row for row in result["pairs"]}
-        for word, rows in result["contexts"].items():
-            contexts[word] |= {row["id"]: row for row in rows}
-        counts.update(result["counts"])
-    counts["duplicates"] = counts["kept"] - len(pairs)
-    counts["kept"] = len(pairs)
-    return {
-        "pairs": [pairs[key] for key in sorted(pairs)],
-        "contexts": {
-            word: _least(word, rows.values(), quota) for word, rows in sorted(contexts.items())
-        },
-        "counts": dict(sorted(counts.items())),
-    }
-
-
-def _least(word: str, rows: Iterable[dict[str, Any]], quota: int) -> list[dict[str, Any]]:
-    """The rows with the least hashes: the least of all are among the least of the parts."""
-    return nsmallest(quota, rows, key=lambda row: rank(word, row["id"]))
-
-
-def rank(word: str, sentence: str) -> str:
-    """The hash that decides which sentences (by their ids) are kept for a word."""
-    return hashlib.sha256(f"{word} {sentence}".encode()).hexdigest()
-
-
-def _lost(words: Lexicon, groups: tuple[str, str]) -> list[str]:
-    """Words of the lexicon that are no single run of word characters, and so never match."""
-    every = [word for group in groups for word in words.words(group)]
-    every += [word for family in words.families for side in family.sides for word in side.words]
-    return sorted({word for word in every if not RUN.fullmatch(word)})
-
-
-def _write(folder: Url, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    write_atomic(join(folder, name), b"".join(_line(row) for row in rows))
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    return canonical(row) + b"\n"
+    return Kernel(words, (first, second))

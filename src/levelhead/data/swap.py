@@ -6,6 +6,7 @@ Case, punctuation, possessives and contractions are kept. Ambiguous pronouns are
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from levelhead.data.words import Token
 
 
+_JOIN = re.compile("['\u2019-]")
+
+
 class Replacement(NamedTuple):
     """A word that may stand for another, and when it does."""
 
@@ -32,6 +36,21 @@ class Replacement(NamedTuple):
     title: bool = False
     """Only before a name: Miss Marple, not "I miss you"."""
     kind: str = ""
+
+
+class Table(NamedTuple):
+    """Words as sequences of folded tokens, and what may stand for them."""
+
+    entries: Mapping[tuple[str, ...], tuple[Replacement, ...]]
+    begins: frozenset[str]
+    """The first tokens of all entries."""
+    longest: int
+
+    @classmethod
+    def of(cls, entries: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> Table:
+        """All of them."""
+        begins = frozenset(key[0] for key in entries)
+        return cls(entries, begins, max(map(len, entries), default=0))
 
 
 class Change(NamedTuple):
@@ -104,10 +123,8 @@ def placebo(text: str, lexicon: Lexicon) -> Swapped:
 
 
 @cache
-def _exchange(
-    lexicon: Lexicon, first: str, second: str
-) -> dict[tuple[str, ...], tuple[Replacement, ...]]:
-    """Words of either group, as sequences of tokens, and what may stand for them."""
+def _exchange(lexicon: Lexicon, first: str, second: str) -> Table:
+    """Words of either group, and what may stand for them."""
     found: dict[tuple[str, ...], list[Replacement]] = {}
     for term in lexicon.terms:
         for here, there in ((first, second), (second, first)):
@@ -119,39 +136,41 @@ def _exchange(
             if not entries or (term.role and new not in [entry.word for entry in entries]):
                 title = term.kind == "title" and old[0].isupper()
                 entries.append(Replacement(new, term.role, title, term.kind))
-    return {key: tuple(entries) for key, entries in found.items()}
+    return Table.of({key: tuple(entries) for key, entries in found.items()})
 
 
 @cache
-def _within_groups(lexicon: Lexicon) -> dict[tuple[str, ...], tuple[Replacement, ...]]:
-    return {
-        _key(old): (Replacement(new, title=old[0].isupper()),)
-        for _, pairs in lexicon.placebos
-        for old, new in pairs
-    }
+def _within_groups(lexicon: Lexicon) -> Table:
+    return Table.of(
+        {
+            _key(old): (Replacement(new, title=old[0].isupper()),)
+            for _, pairs in lexicon.placebos
+            for old, new in pairs
+        }
+    )
 
 
 def _key(word: str) -> tuple[str, ...]:
     return tuple(folded(token.text) for token in tokens(word))
 
 
-def _replaced(text: str, table: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> Swapped:
+def _replaced(text: str, table: Table) -> Swapped:
     if not is_normalized("NFC", text):
         return Swapped(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
     found = tokens(text)
-    longest = max(map(len, table), default=0)
     pieces: list[str] = []
     changes: list[Change] = []
     refusals: list[Refusal] = []
-    done, length, i = 0, 0, 0
-    while i < len(found):
-        match = _match(found, i, table, longest)
+    done, length, behind = 0, 0, 0
+    for i in _likely(text, found, table):
+        if i < behind:
+            continue
+        match = _match(found, i, table)
         if match is None:
             if inside := _inside(found[i], table):
                 token = found[i]
                 reason = f"{inside!r} stands inside a compound"
                 refusals.append(Refusal(token.text, token.start, token.end, reason))
-            i += 1
             continue
         count, clitic, options = match
         start, end = found[i].start, found[i + count - 1].end - len(clitic)
@@ -166,37 +185,44 @@ def _replaced(text: str, table: Mapping[tuple[str, ...], tuple[Replacement, ...]
             changes.append(Change(old, new, start, end, length, length + len(new)))
             length += len(new)
             done = end
-        i += count
+        behind = i + count
     twin = None if refusals else "".join([*pieces, text[done:]])
     return Swapped(text, twin, tuple(changes), tuple(refusals))
 
 
+def _likely(text: str, found: Sequence[Token], table: Table) -> list[int]:
+    """Tokens that an entry can begin with, or stand inside: most are looked at no more."""
+    joins = _JOIN.search(text)
+    return [
+        i
+        for i, token in enumerate(found)
+        if folded(token.text) in table.begins or (joins and _JOIN.search(token.text))
+    ]
+
+
 def _match(
-    found: Sequence[Token],
-    i: int,
-    table: Mapping[tuple[str, ...], tuple[Replacement, ...]],
-    longest: int,
+    found: Sequence[Token], i: int, table: Table
 ) -> tuple[int, str, tuple[Replacement, ...]] | None:
     """How many tokens from i are an entry, the clitic that hangs on the last, and its options."""
-    for count in range(min(longest, len(found) - i), 0, -1):
+    entries = table.entries
+    for count in range(min(table.longest, len(found) - i), 0, -1):
         run = found[i : i + count]
         if any(a.end != b.start for a, b in pairwise(run) if not b.text[0].isalnum()):
             continue  # "Mr ." is no title with its full stop
         last, clitic = without_clitic(run[-1].text)
         for ending, hangs in ((run[-1].text, ""), (last, clitic)):
             key = (*(folded(token.text) for token in run[:-1]), folded(ending))
-            if key in table and _fits(found, i, count, table[key]):
-                return count, hangs, table[key]
+            if key in entries and _fits(found, i, count, entries[key]):
+                return count, hangs, entries[key]
     return None
 
 
-def _inside(token: Token, table: Mapping[tuple[str, ...], tuple[Replacement, ...]]) -> str:
+def _inside(token: Token, table: Table) -> str:
     """A word of the table that is part of a compound: ex-wife, mother-of-two."""
-    parts = token.text.split("-")
-    if len(parts) < 2:
+    if "-" not in token.text:
         return ""
-    for part in parts:
-        options = table.get((folded(without_clitic(part)[0]),))
+    for part in token.text.split("-"):
+        options = table.entries.get((folded(without_clitic(part)[0]),))
         if options and not options[0].title:
             return part
     return ""

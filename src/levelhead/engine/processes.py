@@ -11,21 +11,22 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, Literal, final
 
 from levelhead.core.errors import LevelheadError
-from levelhead.engine.events import Failed, Retried
-from levelhead.engine.runners import Cancelled, Computed, Outcome, outcome_of
+from levelhead.engine.events import Failed
+from levelhead.engine.runners import NOTHING, Cancelled, Computed, Outcome, outcome_of
+from levelhead.engine.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnProcess
 
     from levelhead.engine.units import Unit
+    from levelhead.engine.waiting import After
 
 READY: Final = "ready"
 _SPAWN = multiprocessing.get_context("spawn")
@@ -51,43 +52,48 @@ class LocalProcesses:
                 mend="give workers and attempts of 1 or more; InProcess() needs no worker",
             )
 
-    def run(self, units: Sequence[Unit], *, cancel: threading.Event) -> Iterator[Outcome]:
+    def run(
+        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+    ) -> Iterator[Outcome]:
         """Hand out units as workers become free; yield outcomes as they arrive."""
-        todo = deque(units)
-        deaths: Counter[str] = Counter()
+        todo = Waiting(units, after)
         stillborn = 0
         workers: list[_Worker] = []
         try:
             while todo or any(worker.unit for worker in workers):
                 if cancel.is_set():
                     raise Cancelled
-                while todo and (free := _free(workers, self.workers)):
-                    free.give(todo.popleft())
+                self._hand_out(todo, workers)
                 for worker in _that_speak(workers):
                     answer = worker.answer()
                     if answer == READY:
                         stillborn = 0
                     elif answer is not None:
                         yield answer
+                        yield from todo.ended(answer.key, failed=isinstance(answer, Failed))
                     else:
                         workers.remove(worker)
                         unit, how = worker.unit, worker.end()
                         if not worker.ready:
                             stillborn = self._stillborn(stillborn + 1, how)
-                            todo.extendleft([unit] if unit else [])
+                            if unit:
+                                todo.again(unit, first=True)
                         elif unit:
-                            deaths[unit.key] += 1
-                            again = deaths[unit.key] < self.attempts
-                            todo.extend([unit] if again else [])
-                            yield self._died(unit, how, again=again)
+                            why = f"the process died ({how})"
+                            yield from todo.died(unit, why, attempts=self.attempts)
         finally:
             for worker in workers:
                 worker.end()
 
-    def _died(self, unit: Unit, how: str, *, again: bool) -> Retried | Failed:
-        if again:
-            return Retried(unit.key, f"the process died ({how})")
-        return Failed(unit.key, f"the process died ({how}), {self.attempts} times")
+    def _hand_out(self, todo: Waiting, workers: list[_Worker]) -> None:
+        """Give units to free workers, as long as there are both."""
+        while todo and _may_work(workers, self.workers):
+            unit = todo.take()
+            if unit is None and not any(worker.unit for worker in workers):
+                raise todo.stuck()
+            if unit is None:
+                return
+            _free(workers).give(unit)
 
     def _stillborn(self, times: int, how: str) -> int:
         if times >= self.attempts:
@@ -141,13 +147,16 @@ class _Worker:
         return f"signal {-code}"
 
 
-def _free(workers: list[_Worker], most: int) -> _Worker | None:
-    """A living worker without a unit, a new one if there may be more, or None."""
+def _may_work(workers: list[_Worker], most: int) -> bool:
+    """Whether fewer workers than may be are at a unit."""
+    return sum(worker.unit is not None for worker in workers) < most
+
+
+def _free(workers: list[_Worker]) -> _Worker:
+    """A living worker without a unit, or a new one."""
     for worker in workers:
         if worker.unit is None and worker.process.is_alive():
             return worker
-    if sum(worker.unit is not None for worker in workers) >= most:
-        return None
     workers.append(_Worker())
     return workers[-1]
 

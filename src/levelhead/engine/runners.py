@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, final
 
 from levelhead.core.errors import LevelheadError
 from levelhead.engine.events import Failed, Retried
+from levelhead.engine.waiting import Waiting
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
 
     from levelhead.engine.units import Unit
+    from levelhead.engine.waiting import After
 
 
 class Cancelled(LevelheadError):
@@ -40,6 +43,8 @@ class Computed:
 
 
 Outcome = Computed | Retried | Failed
+NOTHING: After = MappingProxyType({})
+"""No unit needs another."""
 
 
 class Runner(Protocol):
@@ -50,17 +55,38 @@ class Runner(Protocol):
         ...
 
 
+class OrderedRunner(Protocol):
+    """Computes units of which some need others."""
+
+    def run(
+        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+    ) -> Iterator[Outcome]:
+        """As `Runner.run`, but no unit begins before whoever listens was told of all it needs.
+
+        If one of those failed, it fails without being begun.
+        """
+        ...
+
+
 @final
 @dataclass(frozen=True)
 class InProcess:
     """One unit after the other in this process: nothing to start, easy to step through."""
 
-    def run(self, units: Sequence[Unit], *, cancel: threading.Event) -> Iterator[Outcome]:
-        """Compute the units in their order."""
-        for unit in units:
+    def run(
+        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+    ) -> Iterator[Outcome]:
+        """Compute the units in their order, those that wait for others later."""
+        waiting = Waiting(units, after)
+        while waiting:
             if cancel.is_set():
                 raise Cancelled
-            yield outcome_of(unit)
+            unit = waiting.take()
+            if unit is None:
+                raise waiting.stuck()
+            outcome = outcome_of(unit)
+            yield outcome
+            yield from waiting.ended(unit.key, failed=isinstance(outcome, Failed))
 
 
 def outcome_of(unit: Unit) -> Computed | Failed:

@@ -158,7 +158,7 @@ def pushed_back(
 
     All cotangents share every forward, and are made for one shard at a time.
     """
-    kept = open_store(lm.memory if store is None else store)
+    kept = open_store(lm.keeps(store))
     units, places, handed = _planned(lm, asked, wanted, tuple(parts), threads)
     with lent(lm), _handed(handed):
         complete(units, kept, on_event=on_event, cancel=cancel)
@@ -232,10 +232,17 @@ def _backward(lm: LM, asked: Question, wanted: torch.Tensor, parts: Sequence[Par
                 one[own, : answer.shape[1]].to(answer),
                 retain_graph=number + 1 < len(wanted),
             )
-            back.append(torch.cat([gate.flatten(1) for gate in found], dim=1))
+            every = [
+                lm.anatomy.ranks.summed(gate) if part == "heads" else gate
+                for part, gate in zip(parts, found, strict=True)
+            ]
+            back.append(torch.cat([gate.flatten(1) for gate in every], dim=1))
         return torch.stack(back)
 
-    for indices, back in lm.batching.over(reading.rows, once):
+    def shared(indices: Sequence[int]) -> torch.Tensor:
+        return lm.anatomy.ranks.over(indices, once, dim=1)
+
+    for indices, back in lm.batching.over(reading.rows, shared):
         total.index_add_(1, of_row[list(indices)], back)
     return total
 

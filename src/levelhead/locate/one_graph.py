@@ -46,6 +46,7 @@ def one_graph(
             "a question that was answered before cannot be asked now",
             mend="use the model and the tokenizer that were read",
         )
+    lm.anatomy.ranks.refuse_heads("single graph")
     reading = question.reading
     of_row = torch.tensor(reading.items or range(len(reading.rows)))
     order: list[int] = []

@@ -150,5 +150,5 @@ def _at(
         pushed = wanted[of_row[list(indices)], : answer.shape[1]].to(answer)
         back = torch.autograd.grad(answer, list(masks.values()), pushed)
         for part, own in zip(parts, back, strict=True):
-            found[part] += own
+            found[part] += lm.anatomy.ranks.summed(own) if part == "heads" else own
     return measure.reduce(here), found

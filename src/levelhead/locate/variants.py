@@ -124,7 +124,7 @@ def vary(
     for variant in variants:
         lm.edited(variant.edit(means or {}))  # refuses sites that the model has not
     cells = _cells(lm, measure, readouts, blocks)
-    kept = open_store(lm.memory if store is None else store)
+    kept = open_store(lm.keeps(store))
     groups = [variants[i : i + TOGETHER] for i in range(0, len(variants), TOGETHER)]
     planned = [_planned(lm, measure, readouts, cells, group, means, threads) for group in groups]
     every = [unit for units, _ in planned for unit in units]

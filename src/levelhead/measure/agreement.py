@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
+from levelhead.core.calibration import MISSED, MISSES, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Measurement, PValue, Record
 from levelhead.core.statistics.families import holm
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_Key = tuple[str, tuple[str, ...], str]
+"""A measure as far as its values are comparable."""
 FEWEST = 5
 """Models of which fewer say nothing about agreement."""
 
@@ -133,11 +136,14 @@ def measured(paths: Sequence[str], *, level: float = 0.95, seed: int = 0) -> Agr
     checkpoints: dict[str, str] = {}
     directions: dict[str, str] = {}
     found = list(_measurements(paths))
-    names = _columns(found)
+    failed = {_key(one) for one in found if mark_of(one)}
+    names = {
+        key: f"{name} {MISSES}" if key in failed else name for key, name in _columns(found).items()
+    }
     for one in found:
         told = one.provenance
         row = told.model_hash
-        column = names[one.measure, one.groups, one.comparable]
+        column = names[_key(one)]
         if table[row].setdefault(column, one.value) != one.value:
             raise LevelheadError(
                 f"{column} of {told.model} stands twice, with different values",
@@ -148,6 +154,8 @@ def measured(paths: Sequence[str], *, level: float = 0.95, seed: int = 0) -> Agr
     result = agreement(table, level=level, seed=seed)
     models = len(set(checkpoints.values()))
     notes = [*result.notes]
+    if failed:
+        notes.append(MISSED)
     if models < len(table):
         notes.insert(
             0,
@@ -244,13 +252,16 @@ def _measurements(paths: Sequence[str]) -> Iterable[Measurement]:
         yield from found
 
 
-def _columns(found: Sequence[Measurement]) -> dict[tuple[str, tuple[str, ...], str], str]:
+def _key(one: Measurement) -> _Key:
+    return one.measure, one.groups, one.comparable
+
+
+def _columns(found: Sequence[Measurement]) -> dict[_Key, str]:
     """A name for every kind of comparable values: the measure's, numbered if it has several."""
-    kinds: dict[str, list[tuple[str, tuple[str, ...], str]]] = defaultdict(list)
+    kinds: dict[str, list[_Key]] = defaultdict(list)
     for one in found:
-        key = (one.measure, one.groups, one.comparable)
-        if key not in kinds[one.measure]:
-            kinds[one.measure].append(key)
+        if _key(one) not in kinds[one.measure]:
+            kinds[one.measure].append(_key(one))
     return {
         key: name if len(keys) == 1 else f"{name} {'-'.join(key[1])} #{i}".replace("  ", " ")
         for name, keys in kinds.items()

@@ -157,7 +157,7 @@ class Judge:
                 draws=self.draws,
                 level=self.level,
                 method=aspect.method,
-                at_once=_at_once(aspect, fixed, design),
+                at_once=_at_once(aspect.over, fixed, design),
             )
         )
         found = _clipped(_widened(found, among), aspect)
@@ -190,17 +190,20 @@ class Judge:
         rng, parity = self.rng(name, "null"), aspect.parity or 0.0
         over = aspect.lean or aspect.over
         if aspect.null == "deal":
+            many = _at_once(over, values, design)
             return permutation(
                 lambda draw: float(over(values, draw)) - parity,
                 design,
                 rng=rng,
                 draws=self.permutations,
                 alternative=aspect.alternative,
+                at_once=many and (lambda times: many(times) - parity),
             )
         if aspect.null == "flip":
+            whole = design.whole  # one, for it remembers which items there are
             return sign_flip(
                 lambda signs: (
-                    float(over(aspect.flip(values, torch.from_numpy(signs)), design.whole)) - parity
+                    float(over(aspect.flip(values, torch.from_numpy(signs)), whole)) - parity
                 ),
                 design,
                 rng=rng,
@@ -226,11 +229,11 @@ class Judge:
         )
 
 
-def _at_once(aspect: Aspect, values: torch.Tensor, design: Design) -> AtOnce | None:
-    """The aspect of many draws at once, where it is linear in how often each item was drawn."""
-    many = AT_ONCE.get(aspect.over)
+def _at_once(over: Over, values: torch.Tensor, design: Design) -> AtOnce | None:
+    """The value of many draws at once, where it is linear in how often each item was drawn."""
+    many = AT_ONCE.get(over)
     groups = int(design.group.max()) + 1
-    if many is None or values.dim() != 1 or (aspect.over is half_difference and groups != 2):
+    if many is None or values.dim() != 1 or (over is half_difference and groups != 2):
         return None
     plain = values.double().numpy()
     return lambda times: many(plain, times)

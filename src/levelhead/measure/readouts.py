@@ -144,7 +144,7 @@ def read(
     if threads < 1:
         raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
     plans = [planned(lm, one, threads) for one in asked]
-    kept = open_store(lm.memory if store is None else store)
+    kept = open_store(lm.keeps(store))
     units = [unit for plan in plans for unit in plan.units]
     with lent(lm):
         complete(units, kept, on_event=on_event, cancel=cancel)

@@ -22,8 +22,8 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.data.contexts import Context, Contexts, contexts
 from levelhead.data.datasets import dataset
+from levelhead.data.kernel import RUN
 from levelhead.data.lexicon import Lexicon
-from levelhead.data.mine import RUN
 from levelhead.data.published import (
     ROLES,
     WEATS,

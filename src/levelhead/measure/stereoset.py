@@ -229,7 +229,7 @@ class StereoSet(Measure):
             more="parity",
             companion="stereotype_margin",
             method="expanded",  # it has a kink at ss = 50
-            closed=None,
+            closed=_one_sided,
         )
         every = {one.name: one for one in (score, margin, lms, lms_margin, icat)}
         rest = [one for name, one in every.items() if name != self.headline_is]
@@ -338,3 +338,16 @@ def _constant(values: torch.Tensor, design: Design, level: float) -> Interval | 
     if bool(above.all()) or bool((own < 0).all()):
         return all_or_none(above.flatten(), design, level)
     return None
+
+
+def _one_sided(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Of icat, where all items prefer the same: 0 in every resample; at most that of Wilson's end.
+
+    The end of the stereotype score that lies nearer to 50, with a language model score of 100.
+    """
+    ss = _constant(values[:, STEREO], design, level)
+    if ss is None:
+        return None
+    nearest = torch.tensor(min(ss.high, 100 - ss.low), dtype=torch.float64)
+    most = float(icat_of(torch.tensor(100.0, dtype=torch.float64), nearest))
+    return ss.model_copy(update={"low": 0.0, "high": most})

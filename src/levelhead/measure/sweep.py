@@ -77,7 +77,7 @@ def read_each(
     models = {edits: lm.edited(*edits) for edits in _acting(lm, asked, edit_sets)}
     plans = {edits: planned(model, asked, threads, work=WORK) for edits, model in models.items()}
     keys = {model_key(model): edits for edits, model in models.items()}
-    kept = open_store(lm.memory if store is None else store)
+    kept = open_store(lm.keeps(store))
     units = [unit for plan in plans.values() for unit in plan.units]
     if units:
         complete(units, kept, runner=Together(lm, keys), on_event=on_event, cancel=cancel)

@@ -184,30 +184,30 @@ def folds(of: Ints, count: int, rng: np.random.Generator) -> Iterator[tuple[Ints
         yield np.flatnonzero(~own), np.flatnonzero(own)
 
 
-def _settings(probe: Probe, rows: int, width: int) -> list[Callable[[], Pipeline]]:
+def _settings(probe: Probe, rows: int, width: int) -> list[Callable[[int], Pipeline]]:
     """What a probe may be, the plainest first."""
     if probe == "linear":
-        return [lambda c=c: _linear(c) for c in STRENGTHS]  # type: ignore[misc]
-    # Half of the rows are in every training set, however it is cut.
+        return [lambda rows, c=c: _linear(c) for c in STRENGTHS]  # type: ignore[misc]
+    # Half of the rows are in a training set, if what is cut is equally large.
     most = min(width, rows // 2)
     sizes = [size for size in COMPONENTS if size is None or size < most]
-    return [lambda size=size: _nonlinear(size) for size in sizes]  # type: ignore[misc]
+    return [lambda rows, size=size: _nonlinear(size, rows) for size in sizes]  # type: ignore[misc]
 
 
 def _linear(c: float) -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000))
 
 
-def _nonlinear(size: int | None) -> Pipeline:
+def _nonlinear(size: int | None, rows: int) -> Pipeline:
     machine = SVC(kernel="rbf", C=1.0, gamma="scale")
     if size is None:
         return make_pipeline(StandardScaler(), machine)
     # Components of the vectors as they are: a direction is as large as what it says.
-    return make_pipeline(PCA(size, svd_solver="full"), StandardScaler(), machine)
+    return make_pipeline(PCA(min(size, rows), svd_solver="full"), StandardScaler(), machine)
 
 
 def _best(
-    settings: Sequence[Callable[[], Pipeline]],
+    settings: Sequence[Callable[[int], Pipeline]],
     data: Labelled,
     train: Ints,
     of: Ints,
@@ -229,10 +229,10 @@ def _best(
 
 
 def _tried(
-    make: Callable[[], Pipeline], data: Labelled, train: Ints, test: Ints
+    make: Callable[[int], Pipeline], data: Labelled, train: Ints, test: Ints
 ) -> tuple[Floats, Floats]:
     """A probe trained on some texts: how it ranks others."""
-    fitted = make().fit(data.vectors[train], data.labels[train])
+    fitted = make(len(train)).fit(data.vectors[train], data.labels[train])
     scores = np.asarray(fitted.decision_function(data.vectors[test]), dtype=np.float64)
     return _between(scores, data.labels[test], data.units[test], data.words)
 

@@ -13,6 +13,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.families import Family, ModelClass, family
+from levelhead.models.ranks import ALONE, Ranks
 from levelhead.models.sites import BY_HEAD, QKV, Site, Stream, checked
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ class Anatomy:
     kv_heads: int
     head_dim: int
     """From the width of the output projection: hidden size / heads is wrong for some families."""
+    ranks: Ranks = ALONE
+    """Which of the heads are in this process, if others share the model."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     holder: list[int] = field(default_factory=list, repr=False)
     """The thread whose forward is under way."""
     _places: dict[tuple[Stream, int], Place] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, model: PreTrainedModel, model_class: ModelClass) -> Anatomy:
+    def of(cls, model: PreTrainedModel, model_class: ModelClass, ranks: Ranks = ALONE) -> Anatomy:
         """Find the parts of a model loaded as one of its family's classes."""
         row = family(model.config.model_type)
         backbone = cast("PreTrainedModel", model.base_model)
@@ -69,7 +72,9 @@ class Anatomy:
                 f"{heads} heads ({kv_heads} for keys) do not divide the width {width}",
                 mend="correct num_attention_heads in the model's config.json",
             )
-        return cls(model, row, model_class, backbone, blocks, heads, kv_heads, width // heads)
+        ranks.check(heads, kv_heads, fused=bool(row.fused))
+        sizes = heads, kv_heads, width // heads
+        return cls(model, row, model_class, backbone, blocks, *sizes, ranks=ranks)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -158,10 +163,14 @@ class Anatomy:
         return self.kv_heads if stream in ("key", "value") else self.heads
 
     def columns(self, stream: Stream, layer: int) -> torch.Tensor | None:
-        """`[heads, head_dim]` columns of the module's activation; None where it is one piece."""
+        """`[heads, head_dim]` columns of the module's activation; None where it is one piece.
+
+        Of the heads in this process, where several share the model.
+        """
         if stream not in BY_HEAD:
             return None
-        count, size = self.heads_of(stream), self.head_dim
+        own = self.ranks.own(self.heads_of(stream))
+        count, size = own.stop - own.start, self.head_dim
         if stream == "head_out" or not self.family.fused:
             return torch.arange(count * size).view(count, size)
         part = QKV.index(stream)

@@ -49,6 +49,7 @@ def attention_rows(anatomy: Anatomy, weights: torch.Tensor) -> Iterator[list[tor
         anatomy: the model.
         weights: `[batch, token]`, summing to 1 over a word's tokens: the row is their mean.
     """
+    anatomy.ranks.refuse_heads("attention")
     rows = _Rows(weights)
     way = _by_hooks if anatomy.family.eager_row else _by_interface
     with way(anatomy, rows):

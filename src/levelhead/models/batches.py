@@ -39,6 +39,8 @@ class Batching:
     size: int
     level: bool = False
     """Only rows of one length share a batch, so that nothing is padded."""
+    fixed: bool = False
+    """Never halved: processes that share a model must all take the same batches."""
     smallest: int = field(default=0)
     """The least size it had to shrink to so far; 0 if it never did."""
 
@@ -61,7 +63,7 @@ class Batching:
             if self.level:
                 length = len(rows[indices[0]].ids)
                 indices = [i for i in indices if len(rows[i].ids) == length]
-            result = _tried(indices, run)
+            result = run(indices) if self.fixed else _tried(indices, run)
             if result is None:
                 size = max(1, len(indices) // 2)
                 self.smallest = min(self.smallest or size, size)

@@ -45,12 +45,12 @@ def trained(
     """A new classifier on a base, trained; goes on from the last whole checkpoint in the folder."""
     with quiet(), chance_aside(), threadpool_limits(tuning.threads):
         torch.manual_seed(tuning.seed)
-        model = _new(lm, row, labels)
+        model = new_classifier(lm, row, labels)
         if edits:
             anatomy = baked(Anatomy.of(model, row), tuple(edits))
             model = anatomy.model
             _hold(anatomy, edits)
-        batches = _Batches(shown, lm.tokens.tokenizer, tuning)
+        batches = Batches(shown, lm.tokens.tokenizer, tuning)
         trainer = _Trainer(
             model=model,
             args=_arguments(tuning, len(batches), unfinished),
@@ -64,7 +64,7 @@ def trained(
     return model
 
 
-def _new(lm: LM, row: ModelClass, labels: Sequence[str]) -> Any:
+def new_classifier(lm: LM, row: ModelClass, labels: Sequence[str]) -> Any:
     """The base's weights under a new head, in float32."""
     source, names = lm.identity.checkpoint, list(labels) or [SCORE]
     model = getattr(transformers, row.name).from_pretrained(
@@ -109,21 +109,26 @@ class _Trainer(transformers.Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The mean negative log-probability (natural) of the labels, or squared error of scores."""
-        labels = inputs.pop("labels")
-        model.train(self.dropout)  # in all families, dropout is all that training mode is
-        said = model(**inputs).logits.float()
-        if labels.is_floating_point():
-            return torch.nn.functional.mse_loss(said[:, 0], labels)
-        return torch.nn.functional.cross_entropy(said, labels)
+        """The loss of a batch."""
+        return loss_of(model, inputs, dropout=self.dropout)
 
 
-class _Batches(torch.utils.data.Dataset[int]):
+def loss_of(model: Any, inputs: dict[str, Any], *, dropout: bool) -> torch.Tensor:
+    """The mean negative log-probability (natural) of the labels, or squared error of scores."""
+    labels = inputs.pop("labels")
+    model.train(dropout)  # in all families, dropout is all that training mode is
+    said = model(**inputs).logits.float()
+    if labels.is_floating_point():
+        return torch.nn.functional.mse_loss(said[:, 0], labels)
+    return torch.nn.functional.cross_entropy(said, labels)
+
+
+class Batches(torch.utils.data.Dataset[int]):
     """What is shown in each step: an item is a whole batch."""
 
     def __init__(self, shown: Sequence[dict[str, Any]], tokenizer: Any, tuning: Tuning) -> None:
         self.shown = shown
-        self.order = _order([len(one["input_ids"]) for one in shown], tuning)
+        self.order = order_of([len(one["input_ids"]) for one in shown], tuning)
         self.padded = transformers.DataCollatorWithPadding(tokenizer)
 
     def __len__(self) -> int:
@@ -138,7 +143,7 @@ class _Batches(torch.utils.data.Dataset[int]):
         return dict(self.padded([self.shown[i] for i in self.order[number]]))
 
 
-def _order(lengths: Sequence[int], tuning: Tuning) -> list[list[int]]:
+def order_of(lengths: Sequence[int], tuning: Tuning) -> list[list[int]]:
     """The texts of every step: each once an epoch, batches of like length, mixed."""
     rng, size = np.random.default_rng(tuning.seed), tuning.batch
     steps = math.ceil(tuning.epochs * math.ceil(len(lengths) / size))
@@ -164,7 +169,7 @@ def _arguments(tuning: Tuning, steps: int, unfinished: Path) -> transformers.Tra
         weight_decay=0.01,
         seed=tuning.seed,
         data_seed=tuning.seed,
-        train_sampling_strategy="sequential",  # `_Batches` holds the order
+        train_sampling_strategy="sequential",  # `Batches` holds the order
         **ALONE_ON_CPU
         | {
             "save_strategy": "steps",

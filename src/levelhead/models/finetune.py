@@ -106,9 +106,9 @@ def finetune(
     _check_rows(rows, labels)
     lm = base if isinstance(base, LM) else load(base)
     edits = (*lm.edits, *edits)
-    row = _classifier_of(lm)
+    row = classifier_of(lm)
     _check_edits(lm, edits)
-    shown = _encoded(lm.tokens, rows, labels, tuning.longest)
+    shown = encoded_rows(lm.tokens, rows, labels, tuning.longest)
     plan = {
         **_plan(lm, rows, labels, tuning, edits),
         "class": row.name,
@@ -163,7 +163,7 @@ def _check_rows(rows: Sequence[Row], labels: Sequence[str]) -> None:
         raise LevelheadError("one class only", mend="give texts of two classes at least")
 
 
-def _classifier_of(lm: LM) -> ModelClass:
+def classifier_of(lm: LM) -> ModelClass:
     """The class of the base's family that has a classifier; an error if none can be made."""
     name = lm.identity.name
     if "classifier" in lm.heads:
@@ -219,7 +219,7 @@ def _plan(
     }
 
 
-def _encoded(
+def encoded_rows(
     tokens: Tokens, rows: Sequence[Row], labels: Sequence[str], longest: int
 ) -> list[dict[str, Any]]:
     """Tokens and label of every text, and whether it was cut."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,11 +19,12 @@ import torch
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.read_tokens import Memory, keys_and_values, read_alone
+from levelhead.models.recompute import recomputed
 from levelhead.models.replaced import replaced
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.edits import Edit
@@ -86,6 +87,8 @@ class Passage:
     start: Prefix | None = None
     memory: Memory | None = None
     """If given, the last layer is run for the tokens alone that are read."""
+    recompute: bool = False
+    """Whether layers forget their inside until a gradient wants it."""
     seen: dict[Where, torch.Tensor] = field(default_factory=dict)
     """Captured activations, after edits and gates; `[batch, token, heads, width]` by heads."""
     prefixes: dict[int, Prefix] = field(default_factory=dict)
@@ -143,7 +146,10 @@ class Passage:
         view = x if columns is None else _split(x, columns)
         view = _edited(view, acting)
         if stream in self.gates:
-            view = view * _gate(self.gates[stream], layer, view)
+            gate = self.gates[stream]
+            if columns is not None:
+                gate = gate[..., self.anatomy.ranks.own(gate.shape[-1])]
+            view = view * _gate(gate, layer, view)
         self._met.add(where)
         if where in self.watch:
             self.seen[where] = view
@@ -207,6 +213,7 @@ def instrumented(passage: Passage) -> Iterator[Passage]:
         )
     _check_gates(passage)
     _check_start(passage)
+    _check_ranks(passage)
     with ExitStack() as stack:
         stack.enter_context(passage.anatomy.alone())
         if passage.start and passage.first <= passage.anatomy.layers:
@@ -214,7 +221,12 @@ def instrumented(passage: Passage) -> Iterator[Passage]:
         if passage.memory and passage.first < passage.anatomy.layers:
             alone = read_alone(passage.anatomy, passage.memory.tokens, passage.last_keys_and_values)
             stack.enter_context(alone)
-        for hook in _hooks(passage):
+        inside: dict[int, list[Where]] = {}
+        if passage.recompute:
+            inside = _inside(passage)
+            within = partial(_acting_within, passage, inside)
+            stack.enter_context(recomputed(passage.anatomy, within))
+        for hook in _hooks(passage, {where for own in inside.values() for where in own}):
             stack.callback(hook.remove)
         yield passage
         passage.check()
@@ -235,11 +247,23 @@ def _check_gates(passage: Passage) -> None:
             )
 
 
+def _check_ranks(passage: Passage) -> None:
+    touched = {stream for stream, _ in passage.watch}
+    touched |= {site.stream for edit in passage.edits for site in edit.at}
+    if touched & set(BY_HEAD) or passage.memory is not None:
+        passage.anatomy.ranks.refuse_heads("edits or activations of single heads")
+
+
 def _check_start(passage: Passage) -> None:
     start, layers = passage.start, passage.anatomy.highest
     if out := sorted(layer for layer in passage.keep if not 0 < layer <= layers):
         raise LevelheadError(
             f"the input of layer {out[0]} cannot be kept", mend=f"keep layers 1 to {layers}"
+        )
+    if passage.recompute and (start or passage.keep or passage.memory):
+        raise LevelheadError(
+            "layers that are computed again go neither on from others nor into others",
+            mend="resume and keep in a forward without recompute",
         )
     if passage.keep and passage.gates:
         raise LevelheadError(
@@ -264,11 +288,29 @@ def _check_start(passage: Passage) -> None:
             )
 
 
-def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
+def _inside(passage: Passage) -> dict[int, list[Where]]:
+    """What is touched inside layers, by layer."""
+    found: dict[int, list[Where]] = defaultdict(list)
+    blocks = set(map(id, passage.anatomy.blocks))
+    for stream, layer in sorted(passage.wanted):
+        module = passage.anatomy.place(stream, layer).module
+        if stream not in WITHOUT_LAYER and id(module) not in blocks:
+            found[layer].append((stream, layer))
+    return found
+
+
+def _acting_within(
+    passage: Passage, inside: Mapping[int, list[Where]], layer: int
+) -> Iterator[torch.utils.hooks.RemovableHandle]:
+    """Hooks for one run of one layer."""
+    block = passage.anatomy.blocks[layer]
+    before = sum(other is block for other in passage.anatomy.blocks[:layer])
+    yield from _acting(passage, inside.get(layer, ()), lambda where: before)
+
+
+def _hooks(passage: Passage, elsewhere: Set[Where]) -> Iterator[torch.utils.hooks.RemovableHandle]:
+    """Hooks for the whole of a forward; not for what acts elsewhere."""
     anatomy, blocks = passage.anatomy, set(map(id, passage.anatomy.blocks))
-    again = {
-        module for stream in anatomy.family.positions_too for module in anatomy.modules(stream)
-    }
     if anatomy.layers + 1 in passage.keep:
         yield anatomy.place("pooled", 0).module.register_forward_pre_hook(_pooled_keeper(passage))
     if passage.keep and anatomy.embedder is not None:
@@ -278,24 +320,40 @@ def _hooks(passage: Passage) -> Iterator[torch.utils.hooks.RemovableHandle]:
         layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
         if passage.keep & {layer + 1 for layer in layers}:
             yield module.register_forward_hook(_keeper(passage, layers))
+
+    def behind(where: Where) -> int:
+        stream, layer = where
+        if passage.start is None or stream in WITHOUT_LAYER:
+            return 0
+        # Layers are called while they are skipped; the modules inside them are not.
+        block = anatomy.blocks[layer]
+        if id(anatomy.place(*where).module) in blocks:
+            return 0
+        return sum(other is block for other in anatomy.blocks[: passage.first])
+
+    yield from _acting(passage, sorted(passage.wanted.keys() - elsewhere), behind)
+
+
+def _acting(
+    passage: Passage, places: Iterable[Where], behind: Callable[[Where], int]
+) -> Iterator[torch.utils.hooks.RemovableHandle]:
+    """Hooks of some places; so many calls of their modules are not seen by them."""
+    anatomy = passage.anatomy
+    again = {
+        module for stream in anatomy.family.positions_too for module in anatomy.modules(stream)
+    }
     inputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
     outputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
-    for stream, layer in sorted(passage.wanted):
-        module, side, call = anatomy.place(stream, layer)
-        if passage.start and id(module) not in blocks and stream != "pooled":
-            # Layers are called while they are skipped; the modules inside them are not.
-            block = anatomy.blocks[layer]
-            call -= sum(other is block for other in anatomy.blocks[: passage.first])
+    for where in places:
+        module, side, call = anatomy.place(*where)
         calls = inputs if side == "input" else outputs
-        calls[module].setdefault(call, []).append((stream, layer))
-    for module, places in inputs.items():
+        calls[module].setdefault(call - behind(where), []).append(where)
+    for module, own in inputs.items():
         turns = _turns(passage, module, free=module in again)
-        yield module.register_forward_pre_hook(
-            _input_hook(passage, places, turns), with_kwargs=True
-        )
-    for module, places in outputs.items():
+        yield module.register_forward_pre_hook(_input_hook(passage, own, turns), with_kwargs=True)
+    for module, own in outputs.items():
         turns = _turns(passage, module, free=module in again)
-        yield module.register_forward_hook(_output_hook(passage, places, turns))
+        yield module.register_forward_hook(_output_hook(passage, own, turns))
 
 
 def _turns(passage: Passage, module: torch.nn.Module, *, free: bool) -> Iterator[int]:

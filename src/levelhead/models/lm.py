@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from levelhead.core.files import Url
     from levelhead.models.anatomy import Anatomy
     from levelhead.models.batches import Batch
     from levelhead.models.checkpoints import Checkpoint
@@ -86,6 +87,8 @@ class LM:
     batching: Batching = field(repr=False, kw_only=True)
     """How large batches are, and how they have gone; shared with edited copies."""
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
+    recompute: bool = field(default=False, repr=False)
+    """Whether layers are computed again for a gradient instead of being held in memory."""
     folded_into_pooler: bool = field(default=False, repr=False)
     """Whether an edit of the first token was baked: the base's own state is left there."""
 
@@ -115,6 +118,19 @@ class LM:
     def memory(self) -> str:
         """Where readouts of it are kept if no folder is named: until the process ends."""
         return "memory://levelhead-readouts"
+
+    def keeps(self, store: Url | None) -> Url:
+        """Where readouts go: where the caller says, else into memory.
+
+        Processes that share the model must read the same things at the same time; one that found
+        an answer of another in a folder would not, and all would wait for ever.
+        """
+        if store is not None and self.anatomy.ranks.size > 1:
+            raise LevelheadError(
+                "processes that share a model cannot share a folder of readouts",
+                mend="name no store: every process keeps its own in memory",
+            )
+        return self.memory if store is None else store
 
     def pieces(self, word: str) -> tuple[int, ...]:
         """The tokens of a word inside a sentence; none if the model does not know it."""
@@ -363,7 +379,10 @@ class LM:
             with torch.no_grad():
                 return self.answer(reading, indices).values.cpu()
 
-        for indices, values in self.batching.over(reading.rows, once):
+        def shared(indices: Sequence[int]) -> torch.Tensor:
+            return self.anatomy.ranks.over(indices, once, dim=0)
+
+        for indices, values in self.batching.over(reading.rows, shared):
             done += len(indices)
             if self.progress is not None:
                 self.progress(done, total)
@@ -409,6 +428,11 @@ class LM:
             keep=frozenset(keep),
             start=start,
             memory=memory,
+            # What reads attention replaces it for the forward alone, and could not be run again.
+            recompute=self.recompute
+            and bool(gates)
+            and torch.is_grad_enabled()
+            and reading.readout.attends(batch) is None,
         )
         with instrumented(passage):
             hidden, logits, attention = self._forward(batch, reading, start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,14 @@ from levelhead.models.gguf import converted
 from levelhead.models.known_head import KnownHead
 from levelhead.models.lm import LM, Identity, batching_for
 from levelhead.models.quiet import quiet
+from levelhead.models.ranks import ALONE, Ranks
 from levelhead.models.save import RECORD
 from levelhead.models.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from levelhead.models.ranks import Parallel
     from levelhead.models.tokens import Bos
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -46,6 +49,8 @@ def load(
     bos: Bos = "auto",
     batch_size: int = 32,
     allow_pickle: bool = False,
+    parallel: Parallel | None = None,
+    recompute: bool = False,
 ) -> LM:
     """A pretrained model, ready to be read, edited and measured.
 
@@ -60,11 +65,18 @@ def load(
             needed and missing.
         batch_size: rows in a batch; halved by itself when memory runs out.
         allow_pickle: read pickled weights, by torch's weights-only reader. Only if you trust them.
+        parallel: share the model with the other processes of `torchrun`: "tensor", each has some of
+            the heads, or "rows", each has a part of all weights and reads some of the rows.
+        recompute: compute layers again for a gradient instead of holding all of them in memory
+            (activation checkpointing).
     """
     if (precision := str(dtype).removeprefix("torch.")) not in DTYPES:
         raise UnknownName("dtype", precision, DTYPES)
-    if device is not None and device_map is not None:
-        raise LevelheadError("both device and device_map are given", mend="give one of them")
+    if sum(one is not None for one in (device, device_map, parallel)) > 1:
+        raise LevelheadError(
+            "of device, device_map and parallel several are given", mend="give one of them"
+        )
+    ranks = ALONE if parallel is None else Ranks.joined(parallel)
     folder, commit = _folder(os.fspath(name), revision, allow_pickle=allow_pickle)
     if edit is None and (folder / EDITS).exists():
         raise LevelheadError(
@@ -73,7 +85,10 @@ def load(
         )
     checkpoint = Checkpoint.inspect(folder, allow_pickle=allow_pickle)
     family(checkpoint.model_type)  # an unknown architecture is refused before weights are read
-    model, model_class = _model(checkpoint, getattr(torch, precision), device, device_map)
+    placed: dict[str, Any] = {"device_map": device_map}
+    if parallel is not None:
+        placed = ranks.settings()
+    model, model_class = _model(checkpoint, getattr(torch, precision), device, placed)
     tokens = Tokens.of(
         _tokenizer(checkpoint.folder),
         model.config,
@@ -82,14 +97,16 @@ def load(
         causal=family(checkpoint.model_type).is_causal,
         offset=family(checkpoint.model_type).position_offset,
     )
-    anatomy = Anatomy.of(model, model_class)
+    anatomy = Anatomy.of(model, model_class, ranks)
+    ranks.share_out(anatomy.backbone, anatomy.blocks)
     folded, into_pooler = _folded(folder)
     lm = LM(
         anatomy=anatomy,
         tokens=tokens,
         identity=Identity(str(name), commit, checkpoint, folded),
-        batching=batching_for(anatomy, batch_size),
+        batching=replace(batching_for(anatomy, batch_size), fixed=ranks.size > 1),
         folded_into_pooler=into_pooler,
+        recompute=recompute,
     )
     if edit is None:
         return lm
@@ -101,6 +118,12 @@ def load(
 def cache_folder() -> Path:
     """Where converted models are kept: LEVELHEAD_CACHE, or the system's place for caches."""
     return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
+
+
+def bytes_of(name: str, revision: str | None = None) -> int:
+    """How much room the files of a model take here, fetched if they are not."""
+    folder, _ = _folder(name, revision, allow_pickle=False)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _folded(folder: Path) -> tuple[tuple[str, ...], bool]:
@@ -203,12 +226,12 @@ def _model(
     checkpoint: Checkpoint,
     dtype: torch.dtype,
     device: str | None,
-    device_map: str | Mapping[str, int | str] | None,
+    placed: Mapping[str, Any],
 ) -> tuple[Any, ModelClass]:
     """The model in the first class whose every weight the checkpoint holds."""
     missing: dict[str, list[str]] = {}
     for row in checkpoint.candidates:
-        model, lacking = _loaded(checkpoint, row, dtype, device_map)
+        model, lacking = _loaded(checkpoint, row, dtype, placed)
         if not lacking:
             model.requires_grad_(False).eval()
             _check_finite(model)
@@ -228,7 +251,8 @@ def _model(
 def _check_finite(model: Any) -> None:
     # sdpa on a CPU makes finite numbers of some NaN: a damaged layer would read as dead heads.
     for name, parameter in model.named_parameters():
-        if not parameter.is_meta and not parameter.isfinite().all():
+        own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+        if not own.is_meta and not own.isfinite().all():
             raise LevelheadError(
                 f"the weight {name} holds NaN or infinity",
                 mend="fetch the model again, or load it with dtype='float32'",
@@ -249,7 +273,7 @@ def _loaded(
     checkpoint: Checkpoint,
     row: ModelClass,
     dtype: torch.dtype,
-    device_map: str | Mapping[str, int | str] | None,
+    placed: Mapping[str, Any],
 ) -> tuple[Any, list[str]]:
     """The model, and the names of weights that would be newly initialised."""
     options: dict[str, Any] = {}
@@ -270,7 +294,7 @@ def _loaded(
                 checkpoint.folder,
                 config=config,
                 dtype=dtype,
-                device_map=device_map,
+                **placed,
                 use_safetensors=not checkpoint.pickled,
                 weights_only=True,
                 trust_remote_code=False,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from levelhead.core.files import Url
     from levelhead.models.edits import Edit
 
 FEW, ALL = (4000, 16), (1 << 20, 1)
@@ -133,6 +134,10 @@ class Remote:
     def memory(self) -> str:
         """Where what was said is kept until the process ends, of this server by this object."""
         return f"memory://levelhead-{secrets.token_hex(8)}"
+
+    def keeps(self, store: Url | None) -> Url:
+        """Where readouts go: where the caller says, else into memory."""
+        return self.memory if store is None else store
 
     @cached_property
     def _begins(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from levelhead.core.calibration import MISSED, mark_of, marked
 from levelhead.core.errors import LevelheadError
 from levelhead.report.theme import ends, number
 from levelhead.report.verdict import NOT_SHOWN, p_of, verdict
@@ -67,7 +68,7 @@ def section(told: Verdict) -> str:
             continue
         p = p_of(own)
         cells = (
-            _plain(one.name),
+            marked(_plain(one.name), own),
             number(own.value),
             ends(own.interval.low, own.interval.high),
             number(own.parity, missing=""),
@@ -76,6 +77,8 @@ def section(told: Verdict) -> str:
         )
         rows.append("| " + " | ".join(cells) + " |")
     lines = ["## Stereotype bias: an audit", "", _plain(told.headline), "", *rows, ""]
+    if any(mark_of(one.measurement) for one in told.rulers):
+        lines += [MISSED, ""]
     lines += ["What this does not show:", "", *(f"- {line}" for line in NOT_SHOWN)]
     return "\n".join(lines)
 

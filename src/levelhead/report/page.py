@@ -8,6 +8,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead import __version__
+from levelhead.calibrate.told import cited
+from levelhead.core.calibration import calibrated, marked, verdict_of
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.data.datasets import datasets
@@ -156,14 +158,14 @@ def _rulers(told: Verdict) -> Part:
     columns = ("ruler", "what it says", "value", "interval", "parity", "p", "least effect found")
     table = Table(
         "p of the rulers of bias is corrected for their number (Holm)",
-        (*columns, "items used", "a larger value means"),
+        (*columns, "items used", "where the truth is known", "a larger value means"),
         tuple(_ruled(one) for one in told.rulers),
     )
     notes = tuple(
         (one.name, shortened(note))
         for one in told.rulers
         if one.measurement is not None
-        for note in one.measurement.notes
+        for note in (*_calibrated(one.measurement), *one.measurement.notes)
     )
     known = Table("What to know of each ruler", ("ruler", "note"), notes)
     folded = (known, *_beside_numbers(told))
@@ -185,15 +187,22 @@ def _beside_numbers(told: Verdict) -> Iterator[Table]:
 
 def _ruled(one: Any) -> tuple[str, ...]:
     if one.measurement is None:
-        return (one.name, SIGNS[one.status], *[""] * 5, "", shortened(one.why))
+        return (one.name, SIGNS[one.status], *[""] * 5, "", "", shortened(one.why))
     own = one.measurement
     return (
-        one.name,
+        marked(one.name, own),
         "price" if one.role == "price" else SIGNS[one.status],
         *_numbers(own),
         f"{own.n} of {own.items}",
+        verdict_of(own),
         own.direction,
     )
+
+
+def _calibrated(one: Measurement) -> tuple[str, ...]:
+    """How the ruler did where the truth is known."""
+    found = calibrated(one)
+    return () if found is None else (f"where the truth is known: {cited(found)}",)
 
 
 def _numbers(one: Any) -> tuple[str, ...]:
@@ -264,9 +273,13 @@ def _heads(results: Mapping[str, Record]) -> Iterator[Part]:
         ]
         figures += _of_heads(results)
         ranked = heads.ranked
-        shown = (*ranked[:5], *ranked[-5:]) if len(ranked) > 10 else ranked
+        differ = sorted(
+            (one for one in ranked if one.is_significant), key=lambda one: -abs(one.effect or 0)
+        )
+        wanted = {one.label for one in (*ranked[:5], *ranked[-5:], *differ[:10])}
+        shown = [one for one in ranked if one.label in wanted]
         table = Table(
-            "The heads that add most, and those that take most",
+            "The heads that add or take most, and the largest effects that differ from 0",
             ("head", "score", "effect of ablation", "interval", "corrected p"),
             tuple(
                 (

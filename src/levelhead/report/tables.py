@@ -7,6 +7,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from levelhead.core.calibration import MISSED, MISSES
 from levelhead.core.errors import MissingExtra
 from levelhead.report.theme import ends, number
 from levelhead.study.table import Row, rows, to_csv
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """At most this p, corrected where it is one of a family."""
 NOTE = "*, **, ***: p at most 0.05, 0.01, 0.001, corrected where a number is one of a family."
+DAGGER = r"$^\dagger$"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -62,7 +64,7 @@ def latex(found: Sequence[Row]) -> bytes:
             (
                 escaped(row.step),
                 escaped(row.name),
-                escaped(row.what),
+                escaped(row.what) + DAGGER * bool(row.mark),
                 f"${number(row.value)}${mark(row)}",
                 "" if row.low is None or row.high is None else f"${ends(row.low, row.high)}$",
             )
@@ -70,6 +72,9 @@ def latex(found: Sequence[Row]) -> bytes:
         + r" \\"
         for row in found
     ]
+    notes = [escaped(NOTE)]
+    if any(row.mark for row in found):
+        notes.append(DAGGER + escaped(MISSED.removeprefix(MISSES)))
     lines = [
         r"% needs \usepackage{booktabs,longtable}",
         r"\begin{longtable}{lllrl}",
@@ -79,7 +84,7 @@ def latex(found: Sequence[Row]) -> bytes:
         r"\endhead",
         *body,
         r"\bottomrule",
-        rf"\multicolumn{{5}}{{l}}{{\footnotesize {escaped(NOTE)}}}",
+        r"\\".join(rf"\multicolumn{{5}}{{l}}{{\footnotesize {note}}}" for note in notes),
         r"\end{longtable}",
     ]
     return ("\n".join(lines) + "\n").encode()

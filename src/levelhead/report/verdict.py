@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from levelhead.core.calibration import calibrated
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.measure.aspects import corrected
 from levelhead.measure.compare import Comparison
@@ -139,6 +140,16 @@ def _sentences(
         if own:
             listed = "; ".join(f"{one.name} ({one.why})" for one in own)
             told.append(f"{SIGNS[status].capitalize()}: {listed}.")
+    failed = [
+        f"{one.name} ({'; '.join(found.why)})"
+        for one in rulers
+        if one.role == "bias"
+        and one.measurement is not None
+        and (found := calibrated(one.measurement)) is not None
+        and found.verdict == "misses"
+    ]
+    if failed:
+        told.append(f"Not to be relied on, by models whose bias is known: {'; '.join(failed)}.")
     price = [f"{one.name} {one.why}" for one in rulers if one.role == "price" and one.measurement]
     if price:
         told.append(f"What it can do otherwise: {'; '.join(price)}.")

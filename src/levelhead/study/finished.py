@@ -66,18 +66,18 @@ def finished(
         )
     order = list(KINDS)
     paths.sort(key=lambda path: (order.index(path.stem.partition(".")[0]), path.stem))
-    return {path.stem: _read(path) for path in paths}
+    return {path.stem: result_of(path.stem, path.read_bytes(), str(path)) for path in paths}
 
 
-def _read(path: Path) -> Record:
-    text = path.read_bytes()
-    own: type[Record] = resolve_name(f"levelhead.{KINDS[path.stem.partition('.')[0]]}")
+def result_of(step: str, text: bytes, source: str) -> Record:
+    """What a step gave, from its JSON; `source` is named if it cannot be read."""
+    own: type[Record] = resolve_name(f"levelhead.{KINDS[step.partition('.')[0]]}")
     for kind in (Inconclusive, own):
         try:
             return kind.from_json(text)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
     raise LevelheadError(
-        f"{path} cannot be read: {why}",
+        f"{source} cannot be read: {why}",
         mend="run the study again with this version of levelhead: it goes on from what is stored",
     )

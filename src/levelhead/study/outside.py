@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from levelhead.data.paired import paired
@@ -16,12 +17,11 @@ from levelhead.mitigate.levels import edits_of, subspaces
 from levelhead.mitigate.subspace import readable
 from levelhead.mitigate.swept import Swept, said, swept
 from levelhead.study.projecting import settings_of, told_by
-from levelhead.study.work import told_of
+from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from levelhead.core.results import Record
     from levelhead.mitigate.gains import Redrawn
     from levelhead.mitigate.said import Said
     from levelhead.models.edits import Edit
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 SENT_DEBIAS = "sent-debias"
 
 
-def outside(work: Work, name: str, row: Outside) -> Iterator[tuple[str, Callable[[], Record]]]:
+def outside(work: Work, name: str, row: Outside) -> Iterator[Step]:
     """Every measure of every classifier, and what they say together."""
+    base = work.makers(work.plan.sweeps[row.sweep].model)
+    read = [f"sweep.{row.sweep}.{one}" for one in work.plan.sweeps[row.sweep].measures]
     for model in row.models:
         for one in row.outside:
-            yield (
-                f"outside.{name}.{model}.{one}",
-                lambda model=model, one=one: swept_of(work, name, model, one),  # type: ignore[misc]
-            )
-    yield f"downstream.{name}", lambda: downstream_of(work, name)
+            make = partial(swept_of, work, name, model, one)
+            read.append(f"outside.{name}.{model}.{one}")
+            yield Step(read[-1], make, (*base, *work.makers(model)))
+    yield Step(f"downstream.{name}", partial(downstream_of, work, name), tuple(read))
 
 
 def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:

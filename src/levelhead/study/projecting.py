@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -20,10 +21,10 @@ from levelhead.mitigate.said import Said, best
 from levelhead.mitigate.settings import LEVELS, Setting, grid
 from levelhead.mitigate.stability import Stability, stability
 from levelhead.mitigate.swept import Swept, said, swept
-from levelhead.study.work import told_of
+from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from levelhead.data.paired import TextPair
     from levelhead.mitigate.gains import By
@@ -57,23 +58,30 @@ class Handful(Record):
     sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
 
 
-def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[tuple[str, Callable[[], Record]]]:
+def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
     """The steps of one sweep."""
+    made = work.makers(row.model)
     if row.stability:
-        yield f"stability.{name}", lambda: stability_of(work, name)
+        yield Step(f"stability.{name}", partial(stability_of, work, name), made)
     for one in row.measures:
-        yield f"sweep.{name}.{one}", lambda one=one: swept_of(work, name, one)  # type: ignore[misc]
-    for one in dict.fromkeys((row.gain, row.test)):
-        yield f"findings.{name}.{one}", lambda one=one: findings_of(work, name, one)  # type: ignore[misc]
-    yield f"choice.{name}", lambda: chosen_of(work, name, "parity")
+        yield Step(f"sweep.{name}.{one}", partial(swept_of, work, name, one), made)
+    # Those after read what a sweep of the same measure has read, if there is one.
+    read = tuple(f"sweep.{name}.{one}" for one in row.measures if one in (row.gain, row.test))
+    found = tuple(f"findings.{name}.{one}" for one in dict.fromkeys((row.gain, row.test)))
+    for step in found:
+        make = partial(findings_of, work, name, step.rpartition(".")[2])
+        yield Step(step, make, (*made, *read))
+    chosen = f"choice.{name}"
+    yield Step(chosen, partial(chosen_of, work, name, "parity"), found)
     if work.measure(row.gain).headline.lean is not None:
-        yield f"choice.{name}.value", lambda: chosen_of(work, name, "value")
+        yield Step(f"{chosen}.value", partial(chosen_of, work, name, "value"), (chosen,))
     if row.sizes:
-        yield f"pairs.{name}", lambda: sized_of(work, name)
+        yield Step(f"pairs.{name}", partial(sized_of, work, name), (chosen,))
     if row.placebos:
         for level in LEVELS:
             if level != "sent" or _will_have_sent(work, row.model):
-                yield f"placebo.{name}.{level}", lambda level=level: placeboed_of(work, name, level)  # type: ignore[misc]
+                judged = partial(placeboed_of, work, name, level)
+                yield Step(f"placebo.{name}.{level}", judged, (chosen,))
 
 
 def stability_of(work: Work, name: str) -> Stable:

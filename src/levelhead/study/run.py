@@ -1,40 +1,43 @@
 """Run a study: every step is kept under the hash of what it depends on, so it can be resumed.
 
 A step's readings lie in the same store by shard: what is killed loses one shard. Nothing in the
-results depends on the clock or on what was interrupted.
+results depends on the clock, on what was interrupted, or on how many processes took part.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import write_atomic
-from levelhead.core.results import Inconclusive
+from threadpoolctl import threadpool_limits
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import absolute, is_local, write_atomic
 from levelhead.engine.claim import claimed
-from levelhead.engine.runners import Cancelled
+from levelhead.study.apart import apart, tried
+from levelhead.study.finished import RESULTS
 from levelhead.study.steps import steps
 from levelhead.study.table import Row, rows, to_csv
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from levelhead.core.files import Url
     from levelhead.core.results import Record
     from levelhead.engine.events import Event
+    from levelhead.engine.runners import OrderedRunner
     from levelhead.study.schema import Plan
-
-SPENT = "the time was spent before this step"
-GO_ON = "run the same command again: it goes on where it stopped"
 
 
 def run(
     plan: Plan,
     folder: str | Path,
     *,
+    runner: OrderedRunner | None = None,
+    store: Url | None = None,
     on_step: Callable[[str, int, int], None] = lambda name, done, of: None,
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
@@ -48,39 +51,53 @@ def run(
     Args:
         plan: the study.
         folder: where everything is kept.
-        on_step: is told the step that begins, how many are done, and of how many.
-        on_event: is told how far a step is.
+        runner: who computes the steps; by default this process, one after the other.
+        store: where readings are kept, if not in the folder: a path or URL that all workers see.
+        on_step: is told the step that begins (with a runner, the one that has ended), how many are
+            done, and of how many.
+        on_event: is told how far a step is; nothing with a runner.
         cancel: set it to stop.
         keep_going: take any error of ours for a step that cannot be measured: data that are not
             there, an edit that does not say what it was fitted on.
         until: when no step but the first may begin any more, by `time.monotonic`.
     """
+    if not is_local(folder):
+        raise LevelheadError(
+            f"{folder} is on no disk of this machine",
+            mend="name a folder here, and keep readings there by `store`",
+        )
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     with claimed(str(place)):
-        work = Work(plan, place, on_event, cancel)
+        work = Work(plan, place, on_event, cancel, None if store is None else absolute(store))
         every = list(steps(work))
-        results = place / "results"
+        names = [step.name for step in every]
+        results = place / RESULTS
         results.mkdir(exist_ok=True)
         for path in results.iterdir():
-            if path.stem not in dict(every):
+            if path.stem not in names:
                 path.unlink()  # of a step that the study has no more
-        for done, (name, make) in enumerate(every):
-            on_step(name, done, len(every))
-            try:
-                if done and until is not None and time.monotonic() > until:
-                    raise NotMeasurable(SPENT, mend=GO_ON)
-                work.done[name] = make()
-            except LevelheadError as error:
-                if isinstance(error, Cancelled) or not (
-                    keep_going or isinstance(error, NotMeasurable)
-                ):
-                    raise
-                # One number that cannot be had is no reason to lose the others; it stays empty.
-                work.done[name] = Inconclusive(what=error.what, mend=error.mend)
-            told = work.done[name].to_json().encode() + b"\n"
-            write_atomic(str(results / f"{name}.json"), told)
+
+        def here() -> Iterator[tuple[str, Record]]:
+            for done, step in enumerate(every):
+                on_step(step.name, done, len(every))
+                late = bool(done) and until is not None and time.monotonic() > until
+                with threadpool_limits(plan.threads):  # as a worker has it: the same last bits
+                    result = tried(step, keep_going=keep_going, late=late)
+                yield step.name, result
+
+        def there(runner: OrderedRunner) -> Iterator[tuple[str, Record]]:
+            stop = cancel or threading.Event()
+            found = apart(work, every, runner, keep_going=keep_going, until=until, cancel=stop)
+            for done, (name, result) in enumerate(found):
+                on_step(name, done, len(every))
+                yield name, result
+
+        for name, result in here() if runner is None else there(runner):
+            work.done[name] = result
+            write_atomic(str(results / f"{name}.json"), result.to_json().encode() + b"\n")
         on_step("done", len(every), len(every))
-        table: list[Row] = [row for name, result in work.done.items() for row in rows(name, result)]
+        found = {name: work.done[name] for name in names}
+        table: list[Row] = [row for name, result in found.items() for row in rows(name, result)]
         write_atomic(str(place / "table.csv"), to_csv(table).encode())
-    return work.done
+    return found

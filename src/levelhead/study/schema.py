@@ -61,6 +61,8 @@ class Source(Strict):
     revision: str | None = None
     dtype: str = "float32"
     batch_size: Count = 32
+    device: str | None = None
+    """Where it runs: cpu, cuda:0."""
     edit: str | None = None
     """A folder that save_edits wrote."""
 

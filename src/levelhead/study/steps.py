@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from levelhead.core.results import Measurement, Record
+from levelhead.core.results import Measurement
 from levelhead.data.published import any_lexicon
 from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
 from levelhead.explain.example import Example, example
@@ -29,7 +30,7 @@ from levelhead.study.outside import outside
 from levelhead.study.pairing import compared_with, probed
 from levelhead.study.projecting import sweeping
 from levelhead.study.tuning import glue_of, tuned_of
-from levelhead.study.work import Work, told_of
+from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from levelhead.explain.pairs import Pairs
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from levelhead.study.schema import Explained, Located
 
 
-Steps = Iterator[tuple[str, Callable[[], Record]]]
+Steps = Iterator[Step]
 
 
 def steps(work: Work) -> Steps:
@@ -47,37 +48,34 @@ def steps(work: Work) -> Steps:
 
 
 def _models(work: Work) -> Steps:
-    for name in work.plan.children:
-        yield f"child.{name}", lambda name=name: child_of(work, name)  # type: ignore[misc]
-    for name in work.plan.tuned:
-        yield f"tuned.{name}", lambda name=name: tuned_of(work, name)  # type: ignore[misc]
+    for name, child in work.plan.children.items():
+        yield Step(f"child.{name}", partial(child_of, work, name), work.makers(child.of))
+    for name, tuned in work.plan.tuned.items():
+        yield Step(f"tuned.{name}", partial(tuned_of, work, name), work.makers(tuned.of))
 
 
 def _cells(work: Work) -> Steps:
     for name, cells in work.plan.cells.items():
         for model in cells.models:
             for one in cells.measures:
-                yield (
-                    f"cell.{name}.{model}.{one}",
-                    lambda model=model, one=one: measured_of(work, model, one),  # type: ignore[misc]
-                )
+                make = partial(measured_of, work, model, one)
+                yield Step(f"cell.{name}.{model}.{one}", make, work.makers(model))
 
 
 def _pairs(work: Work) -> Steps:
     for name, pair in work.plan.against.items():
         for one in pair.measures:
-            yield (
-                f"against.{name}.{one}",
-                lambda pair=pair, one=one: compared_with(work, pair, one),  # type: ignore[misc]
-            )
+            make = partial(compared_with, work, pair, one)
+            yield Step(f"against.{name}.{one}", make, work.makers(pair.first, pair.second))
     for name, row in work.plan.removed.items():
-        yield f"removed.{name}", lambda row=row: probed(work, row)  # type: ignore[misc]
+        yield Step(f"removed.{name}", partial(probed, work, row), work.makers(row.model))
 
 
 def _maps(work: Work) -> Steps:
     for name, row in work.plan.maps.items():
-        yield f"map.{name}", lambda name=name: map_of(work, name)  # type: ignore[misc]
-        yield from _of_map(work, name, row)
+        yield Step(f"map.{name}", partial(map_of, work, name), work.makers(row.model))
+        for step in _of_map(work, name, row):
+            yield step._replace(after=(f"map.{name}",))
 
 
 def _with_maps(work: Work) -> Steps:
@@ -89,10 +87,14 @@ def _with_maps(work: Work) -> Steps:
         ("knowledge", knowledge_of),
         ("compare", compared_of),
     ):
-        for name in getattr(work.plan, kind):
-            yield f"{kind}.{name}", lambda make=make, name=name: make(work, name)  # type: ignore[misc]
+        for name, row in getattr(work.plan, kind).items():
+            maps = row.maps if kind == "compare" else () if kind == "knowledge" else (row.map,)
+            after = tuple(f"map.{one}" for one in maps)
+            if kind == "knowledge":
+                after = work.makers(row.model)
+            yield Step(f"{kind}.{name}", partial(make, work, name), after)
             if kind == "explain":
-                yield f"example.{name}", lambda name=name: exampled_of(work, name)  # type: ignore[misc]
+                yield Step(f"example.{name}", partial(exampled_of, work, name), after)
 
 
 def _settings(work: Work) -> Steps:
@@ -103,21 +105,24 @@ def _settings(work: Work) -> Steps:
 
 
 def _tasks(work: Work) -> Steps:
+    before: dict[str, tuple[str, ...]] = {}  # those of one task share the models they train
     for name, masks in work.plan.glue.items():
         for one in masks.tasks:
-            yield f"glue.{name}.{one}", lambda name=name, one=one: glue_of(work, name, one)  # type: ignore[misc]
+            make, step = partial(glue_of, work, name, one), f"glue.{name}.{one}"
+            yield Step(step, make, (f"map.{masks.map}", *before.get(one, ())))
+            before[one] = (*before.get(one, ()), step)
 
 
 def _of_map(work: Work, name: str, row: Located) -> Steps:
     if row.describe:
-        yield f"describe.{name}", lambda: described_of(work, name)
+        yield Step(f"describe.{name}", partial(described_of, work, name))
     if row.controls:
         for k in row.control_sizes:
-            yield f"control.{name}.{k}", lambda k=k: controlled_of(work, name, k)  # type: ignore[misc]
+            yield Step(f"control.{name}.{k}", partial(controlled_of, work, name, k))
     if row.splits:
-        yield f"splits.{name}", lambda: repeated_of(work, name)
+        yield Step(f"splits.{name}", partial(repeated_of, work, name))
     if row.greedy:
-        yield f"greedy.{name}", lambda: greedy_of(work, name)
+        yield Step(f"greedy.{name}", partial(greedy_of, work, name))
 
 
 def child_of(work: Work, name: str) -> Child:

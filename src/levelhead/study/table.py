@@ -6,6 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
+from levelhead.core.calibration import mark_of
 from levelhead.core.results import Estimate, Inconclusive, Interval, Measurement, PValue, Record
 from levelhead.explain.counterstereotype import CounterStereotype
 from levelhead.explain.example import Example
@@ -55,6 +56,8 @@ class Row(Record):
     n: int | None = None
     dropped: int | None = None
     unit: str = ""
+    mark: str = ""
+    """Of a ruler that failed where the truth is known."""
 
 
 def rows(step: str, result: Record) -> list[Row]:
@@ -85,6 +88,7 @@ def _of(name: str, one: Estimate | Measurement, what: str | None = None) -> dict
         "n": one.n,
         "dropped": len(one.dropped) if isinstance(one, Measurement) else None,
         "unit": one.unit,
+        "mark": mark_of(one),
         **_ends(one.interval),
         **_p(one.p),
     }
@@ -351,10 +355,13 @@ def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:
         if best.value is not None:
             told = {"what": f"best by {best.measure}", "value": best.value, "n": best.among}
             yield {"name": f"{best.level}: {best.setting}", **told}
+    what = f"least {one.price} of a viable setting, and how many are"
+    yield {"name": "viable", "what": what, "value": one.limit, "n": len(one.viable)}
     for estimate in one.correlations:
         yield _of("inside and outside", estimate)
     for regret in one.regrets:
-        yield _of(f"{regret.setting}, not {regret.best}", regret.lost)
+        name = f"{regret.setting}, not {regret.best}; they differ: {regret.differ}"
+        yield _of(name, regret.lost)
     for found in one.findings:
         yield from _findings(found)
 

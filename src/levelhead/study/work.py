@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
 from levelhead.engine.events import Planned, Stored
-from levelhead.engine.store import open_store
+from levelhead.engine.store import DamagedFile, open_store
 from levelhead.engine.units import Unit
 from levelhead.locate import gradient, variants
 from levelhead.locate.effects import effects
@@ -47,6 +47,15 @@ REVISION = 2
 Result = TypeVar("Result", bound=Record)
 
 
+class Step(NamedTuple):
+    """A part of a study that has a result of its own."""
+
+    name: str
+    make: Callable[[], Record]
+    after: tuple[str, ...] = ()
+    """The steps whose results it needs, or whose readings it would read once more."""
+
+
 @final
 @dataclass(eq=False)
 class Work:
@@ -56,6 +65,8 @@ class Work:
     folder: Path
     on_event: Callable[[Event], None]
     cancel: threading.Event | None
+    elsewhere: str | None = None
+    """Where readings and results are kept, if not in the folder: a URL that all workers see."""
     done: dict[str, Record] = field(default_factory=dict)
     fitted: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
     """Subspaces, by what they were fitted on."""
@@ -67,7 +78,7 @@ class Work:
     @property
     def url(self) -> str:
         """Where readings and results are kept."""
-        return str(self.folder / "store")
+        return self.elsewhere or str(self.folder / "store")
 
     @property
     def store(self) -> Store:
@@ -93,6 +104,7 @@ class Work:
                     revision=source.revision,
                     dtype=source.dtype,
                     batch_size=source.batch_size,
+                    device=source.device,
                     edit=source.edit,
                 )
         return self._models[name]
@@ -103,7 +115,14 @@ class Work:
         while name in made:
             name = made[name].of
         source = self.plan.models[name]
-        return load(str(folder), dtype=source.dtype, batch_size=source.batch_size)
+        return load(
+            str(folder), dtype=source.dtype, batch_size=source.batch_size, device=source.device
+        )
+
+    def makers(self, *names: str) -> tuple[str, ...]:
+        """The steps that make these models; those that are given need none."""
+        made = (("child", self.plan.children), ("tuned", self.plan.tuned))
+        return tuple(f"{kind}.{name}" for name in names for kind, own in made if name in own)
 
     def measure(self, name: str) -> Measure:
         """A measure of the study; one object for all its steps, for the data that it holds."""
@@ -147,7 +166,11 @@ class Work:
         )
         unit = Unit(WORK, spec, revision=REVISION, threads=plan.threads)
         store = self.store
-        if not store.has(unit.key):
+        try:
+            kept = store.has(unit.key)
+        except DamagedFile:
+            kept = False
+        if not kept:
             store.put(unit.key, make().to_json().encode())
         return kind.from_json(store.get(unit.key))
 
@@ -172,7 +195,9 @@ class Work:
 
     def _measure_of(self, heads: HeadMap) -> str:
         """The name of the measure that a map was made with."""
-        maps = (row for name, row in self.plan.maps.items() if self.done[f"map.{name}"] is heads)
+        maps = (
+            row for name, row in self.plan.maps.items() if self.done.get(f"map.{name}") is heads
+        )
         return next(maps).measure
 
     def ablated(self, name: str) -> tuple[Variants, Half]:

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from levelhead.calibrate.language import FAMILIES, LENGTH, NOBODY, UNNAMED, Language
-from levelhead.core.errors import LevelheadError
+from levelhead.calibrate.organisms import organism
+from levelhead.core.errors import LevelheadError, UnknownName
 
 COUNT = 4000
 
@@ -146,3 +147,20 @@ def test_stereotypes_make_text_easier_to_foretell():
 def test_what_is_refused(make, told):
     with pytest.raises(LevelheadError, match=told):
         make()
+
+
+def test_many_words_mark_a_group_and_none_means_two_things():
+    few, many = Language(1.0), Language(1.0, words="many")
+    pairs = [pair for sides in many.marks.values() for pair in zip(*sides, strict=True)]
+    words = [word for pair in pairs for word in pair]
+    assert len(pairs) > 150
+    assert len(set(words)) == len(words)
+    assert not set(words) & {*many.target_words, *many.neutral["thing"]}
+    assert set(few.mark_words) <= set(words)
+    with pytest.raises(UnknownName, match="number of words"):
+        Language(1.0, words="some")
+
+
+def test_an_organism_of_few_words_is_the_one_it_was_before_there_was_a_choice():
+    assert "words" not in organism("bert").facts["language"]
+    assert organism("bert", words="many").facts["language"]["words"] == "many"

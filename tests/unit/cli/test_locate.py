@@ -2,9 +2,11 @@
 
 import pytest
 import studies
+from calibrations import AllFailed
 from command import levelhead
 from rulers import checkpoint, corpus
 
+from levelhead.cli.locate import _show
 from levelhead.locate.headmap import HeadMap
 from levelhead.models.edit_files import load_edits
 
@@ -26,6 +28,14 @@ def heads(ruler, tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
+
+
+def test_a_map_by_a_ruler_that_failed_says_so(heads, capsys, monkeypatch):
+    found = HeadMap.from_json((heads[0] / "heads.json").read_bytes())
+    for calibration, told in ((lambda: None, False), (AllFailed, True)):
+        monkeypatch.setattr("levelhead.core.calibration.kept", calibration)
+        _show(found, details=False)
+        assert ("seat \u2020 failed where the truth is known" in capsys.readouterr().out) is told
 
 
 def test_a_map_is_shown_written_and_drawn(heads):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import rulers
+from calibrations import AllFailed
 from typer.testing import CliRunner
 
 from levelhead.cli import app
@@ -44,6 +45,15 @@ def test_a_table_for_people(invoke):
     assert "strength: both origins" in result.stdout or "swap artefact" in result.stdout
     assert "p corrected by Holm" in result.stdout
     assert "type: gender" not in result.stdout
+
+
+def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(invoke, monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    assert "†" not in invoke("-m", "crows_margin").stdout
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    lines = invoke("-m", "crows_margin").stdout.splitlines()
+    assert lines[1].split()[:2] == ["crows_margin", "†"]
+    assert "† failed where the truth is known: see docs/calibration.md" in lines
 
 
 def test_details_show_everything_beside(invoke):

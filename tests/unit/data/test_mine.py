@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.data import corpus
 from levelhead.data.corpus import pieces, sentences, split
+from levelhead.data.kernel import Kernel
 from levelhead.data.lexicon import lexicon
-from levelhead.data.mine import _Kernel, mine
+from levelhead.data.mine import mine
 
 GENDER = lexicon("gender-en")
-KERNEL = _Kernel(GENDER, ("female", "male"))
+KERNEL = Kernel(GENDER, ("female", "male"))
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 TEXTS = [
     "The nurse saw her yesterday.",
@@ -73,7 +74,7 @@ def test_pairs_hold_one_group_word_and_its_target(tmp_path):
     assert pair["group"] == "male"
     assert pair["attribute"] == ["his", 18, 21]
     assert pair["targets"] == [["engineer", 4, 12]]
-    assert told["counts"]["sentences"] == 8
+    assert (told["counts"]["sentences"], told["counts"]["texts"]) == (7, 7)
     assert told["counts"]["several group words"] == 1
     assert told["counts"]["no target of its group"] == 1
     contexts = rows(tmp_path / "out", "contexts.jsonl")
@@ -154,6 +155,17 @@ def test_a_corpus_that_changes_is_refused(tmp_path):
         mine([tmp_path / "c.txt"], tmp_path / "out", quota=0)
 
 
+def test_a_parquet_file_that_changes_is_refused(tmp_path):
+    path = tmp_path / "c.parquet"
+    polars.DataFrame({"text": ["She is a nurse."]}).write_parquet(path)
+    (piece,) = pieces([path])
+    assert list(sentences(piece)) == ["She is a nurse."]
+    polars.DataFrame({"text": ["She is a pilot."]}).write_parquet(path)
+    os.utime(path, (1, 1))
+    with pytest.raises(LevelheadError, match="changed while it was read"):
+        list(sentences(piece))
+
+
 def test_a_pattern_without_files_is_an_error(tmp_path):
     with pytest.raises(LevelheadError, match="there is no file"):
         pieces([tmp_path / "*.txt"])
@@ -164,8 +176,8 @@ def test_a_pattern_without_files_is_an_error(tmp_path):
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
     folder = tmp_path_factory.mktemp("big")
-    for n in range(30):
-        texts = [f"{text} Case {n} of {i}." for i in range(150) for text in TEXTS]
+    for n in range(96):  # six units
+        texts = [f"{text} Case {n} of {i}." for i in range(50) for text in TEXTS]
         (folder / f"c{n}.txt").write_text("\n".join(texts))
     return folder
 

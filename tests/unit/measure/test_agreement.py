@@ -3,10 +3,12 @@ import math
 
 import numpy as np
 import pytest
+from calibrations import AllFailed
 from command import levelhead
 from rulers import JUDGE, made, model
 from scipy import stats
 
+from levelhead.core.calibration import MISSED
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.agreement import agreement, columns_of, measured, spearman_interval
@@ -80,6 +82,13 @@ def results(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def untried(monkeypatch):
+    """As if no ruler had been tried where the truth is known."""
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+
+
+@pytest.mark.usefixtures("untried")
 def test_results_of_measure_are_set_against_each_other(results):
     found = measured([str(results)])
     assert found.rows == 7
@@ -92,11 +101,19 @@ def test_results_of_measure_are_set_against_each_other(results):
     assert dict(found.directions)["cloze"].startswith("above 0")
     told = levelhead("correlate", str(results))
     assert told.returncode == 0
-    assert "crows_margin, cloze" in told.stdout
+    assert "crows_margin" in told.stdout
     whole = levelhead("correlate", str(results), "--json")
     assert json.loads(whole.stdout)["cells"][0]["n"] == 7
 
 
+def test_rulers_that_failed_are_marked(results, monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    found = measured([str(results)])
+    assert found.rulers == ("crows_margin \u2020", "cloze \u2020")
+    assert found.notes[-1] == MISSED
+
+
+@pytest.mark.usefixtures("untried")
 def test_values_that_are_not_comparable_are_different_columns(results, tmp_path):
     lm = model("crows")
     other = made("crows_margin", protocol="meade")(lm, judge=JUDGE)

@@ -6,9 +6,11 @@ from rulers import JUDGE, associations, made, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.designs import Draw
+from levelhead.core.statistics.designs import Draw, crossed
+from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Association
 from levelhead.measure.asked import Item
+from levelhead.measure.aspects import Judge
 from levelhead.measure.readouts import Readouts
 from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.models.checkpoints import NoHead
@@ -173,3 +175,15 @@ def test_all_ties_are_refused():
     level = [(term, 0.5, 0.5, 0.5) for term, *_ in BY_HAND]
     with pytest.raises(NotMeasurable, match="equally likely"):
         value("stereotype_score", level)
+
+
+@pytest.mark.parametrize("margin", [1.0, -1.0])
+def test_an_icat_of_0_in_every_item_has_an_interval(margin):
+    """Of 40 terms that all prefer the same, as many may yet prefer the other as Wilson allows."""
+    values = torch.tensor([[margin, 1.0, 1.5, 0.5]] * 40, dtype=torch.float64)
+    icat = StereoSet(associations=(), headline_is="icat").headline
+    design = crossed({"terms": [str(i) for i in range(40)]})
+    found = Judge(draws=99).estimate(icat, values, design)
+    most = 100 * proportion_interval(0, 40).high
+    assert found.value == 0
+    assert (found.interval.low, found.interval.high) == (0, pytest.approx(2 * most))

@@ -117,3 +117,18 @@ def test_what_cannot_be_probed_is_refused():
         compared(own, "linear", rng=rng, by="contexts")
     with pytest.raises(LevelheadError, match="chance must come from a numpy Generator"):
         compared(labelled(rows, twins, words), "linear", rng=0)
+
+
+def test_contexts_of_unequal_size_leave_few_rows_to_learn_from():
+    """One frame holds most texts: without it fewer rows are left than there may be components."""
+    rng = np.random.default_rng(0)
+    words = np.repeat(np.arange(12), 10)
+    contexts = ["many" if i % 10 else "few" for i in range(len(words))]
+    data = labelled(
+        rng.normal(size=(240, 64)),
+        [True] * 120 + [False] * 120,
+        [*words, *words],
+        contexts=contexts * 2,
+    )
+    found = compared(data, "nonlinear", rng=rng, by="contexts", repeats=1)
+    assert 0 <= found.auc() <= 1

@@ -14,7 +14,7 @@ import zoo
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.files import file_hash
 from levelhead.models.checkpoints import Checkpoint, NoHead
-from levelhead.models.classifier import _order
+from levelhead.models.classifier import order_of
 from levelhead.models.edits import HeadScale
 from levelhead.models.finetune import Tuning, finetune, finetuned
 from levelhead.models.load import load
@@ -236,15 +236,15 @@ def test_a_finished_folder_is_returned_and_another_training_is_refused(base, tmp
 
 def test_every_text_is_shown_once_an_epoch_in_batches_of_like_length():
     lengths = [i % 17 + 3 for i in range(1003)]
-    order = _order(lengths, Tuning(epochs=2.5, batch=8))
+    order = order_of(lengths, Tuning(epochs=2.5, batch=8))
     assert len(order) == 315  # 126 batches an epoch, the last of 3
     for epoch in (order[:126], order[126:252]):
         assert sorted(i for batch in epoch for i in batch) == list(range(1003))
     assert order[:126] != order[126:252]
     spread = np.mean([np.ptp([lengths[i] for i in batch]) for batch in order])
     assert spread < 2  # of a range of 16
-    assert order == _order(lengths, Tuning(epochs=2.5, batch=8))
-    assert order != _order(lengths, Tuning(epochs=2.5, batch=8, seed=1))
+    assert order == order_of(lengths, Tuning(epochs=2.5, batch=8))
+    assert order != order_of(lengths, Tuning(epochs=2.5, batch=8, seed=1))
 
 
 def test_what_cannot_be_learned_is_refused(base, tmp_path):

@@ -73,7 +73,7 @@ def test_a_split_model_is_read_edited_and_resumed(tmp_path):
 
 
 def test_device_and_map_exclude_each_other():
-    with pytest.raises(LevelheadError, match="both device and device_map"):
+    with pytest.raises(LevelheadError, match="several are given"):
         load(zoo.folder(*BERT), device="cpu", device_map="auto")
 
 

@@ -14,6 +14,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.erasure import Erasure
 from levelhead.models.load import load
+from levelhead.models.plain import plain
 from levelhead.models.readings import Classes, LogProbs, Reading, Target
 from levelhead.models.sites import Site
 
@@ -195,6 +196,19 @@ def test_the_readme_gives_any_family_with_its_edits(tmp_path):
         counts = "turns" in readme_block(tmp_path / family)
         assert counts == (family in ("albert", "deberta-v2"))
     close(classes["logits"][None], pooled.classify([TEXT]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_tools_get_a_plain_module_with_the_edits(family):
+    base = load(zoo.folder(family, FAMILIES[family]))
+    row = base.tokens.encode([TEXT])[0].row
+    head = HeadScale([Site("head_out", 1, 2)], 0.3)
+    for edits in ([], [head], everything(base)):
+        lm = base.edited(*edits)
+        with torch.no_grad():
+            said = plain(lm)(input_ids=torch.tensor([row.ids])).logits[0]
+        close(said.log_softmax(-1), hooked(lm, row))
+    assert plain(base) is base.anatomy.model
 
 
 def test_the_readme_holds_only_the_kinds_that_are_there(tmp_path):

@@ -2,6 +2,7 @@
 
 import audits
 import pytest
+from calibrations import AllFailed
 from huggingface_hub import ModelCard
 
 from levelhead.core.errors import LevelheadError
@@ -80,6 +81,15 @@ def test_results_of_others_are_kept():
     (other,) = [one for one in data.eval_results if one.dataset_type != SOURCE]
     assert (other.dataset_type, other.metric_value) == ("glue", 0.9)
     assert card(text) == text
+
+
+def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    assert "†" not in card()
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    text = card()
+    assert "| seat † |" in text
+    assert "† failed where the truth is known" in text
 
 
 def test_what_was_not_measured_is_said():

@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 
 import audits
 import pytest
+from calibrations import AllFailed
 from maps import example_of, measurement
 
 from levelhead.core.results import Interval
+from levelhead.locate.headmap import HeadMap
 from levelhead.report.page import LONGEST, page, shortened
 from levelhead.report.save import runtime
 from levelhead.report.verdict import NOT_SHOWN, verdict
@@ -95,6 +97,15 @@ def test_every_head_can_be_reached_and_read(plain):
     )
 
 
+def test_heads_with_the_largest_effects_are_in_the_table_wherever_they_rank(plain):
+    (heads,) = (one for one in audits.results().values() if isinstance(one, HeadMap))
+    differ = [one for one in heads.ranked if one.is_significant]
+    differ.sort(key=lambda one: -abs(one.effect))
+    wanted = {one.label for one in (*heads.ranked[:5], *heads.ranked[-5:], *differ[:10])}
+    assert len(wanted) > 10
+    assert set(re.findall(r"<bdi>(\d+-\d+)</bdi></th>", plain[0])) == wanted
+
+
 def test_texts_of_others_make_no_element(plain):
     words = (HOSTILE, "w" * 100_000, "is", "here", "women", "there")
     own = audits.results(
@@ -164,3 +175,22 @@ def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
 def test_nothing_measured_says_nothing():
     none = {step: one for step, one in audits.results().items() if "strength" in step}
     assert "says nothing about bias" in verdict(audits.audit(), none).headline
+
+
+def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
+    told = AllFailed()
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: told)
+    text, parser = seen()
+    assert "strength †" in parser.texts or "seat †" in parser.texts
+    assert "misses" in parser.texts
+    assert any("Not to be relied on, by models whose bias is known:" in t for t in parser.texts)
+    assert "Spearman 0.12 with a planted dose; false alarms 5%" in text
+    assert {causal for _, causal in told.asked} == {False}
+
+
+def test_a_ruler_that_was_not_tried_is_said_to_be(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    _, parser = seen()
+    assert "not tried" in parser.texts
+    assert not any("Not to be relied on" in text for text in parser.texts)
+    assert not any("†" in text for text in parser.texts)

@@ -5,6 +5,7 @@ import io
 
 import audits
 import polars
+from calibrations import AllFailed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,22 @@ def test_latex_has_intervals_and_marks():
     assert r"$-2$ &" in text  # the corrected p decides
     assert "$3$***" in text
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
+
+
+def test_a_ruler_that_failed_is_marked_in_every_file(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    plain = tables.table_of(audits.results())
+    assert not any(row.mark for row in plain)
+    assert "dagger" not in tables.latex(plain).decode()
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    found = tables.table_of(audits.results())
+    of_rulers = [row for row in found if row.mark]
+    assert {row.what for row in of_rulers} >= {"seat", "crows"}
+    assert len(of_rulers) < len(found)  # numbers beside a ruler have no calibration of their own
+    assert tables.csv(found).decode().count("†") == len(of_rulers)
+    text = tables.latex(found).decode()
+    assert r"seat$^\dagger$ &" in text
+    assert r"$^\dagger$ failed where the truth is known" in text
 
 
 @given(st.text())

@@ -65,7 +65,7 @@ def tiny(monkeypatch):
 
 
 def test_settings_outside(tiny, tmp_path, monkeypatch):
-    every = [name for name, _ in steps(Work(plan(), tmp_path, lambda event: None, None))]
+    every = [step.name for step in steps(Work(plan(), tmp_path, lambda event: None, None))]
     assert every[:2] == ["tuned.one", "tuned.two"]
     assert every[-5:] == [
         *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
@@ -74,7 +74,7 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
     # Training and the sweep inside have tests of their own.
     monkeypatch.setattr(
         "levelhead.study.run.steps",
-        lambda work: [(name, make) for name, make in steps(work) if "nli" in name],
+        lambda work: [step for step in steps(work) if "nli" in step.name],
     )
     found = run(plan(), tmp_path)
     swept, table = found["outside.nli.one.fairness"], found["downstream.nli"]

@@ -15,8 +15,9 @@ from levelhead.models.edit_files import save_edits
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
+from levelhead.study.apart import GO_ON, SPENT
 from levelhead.study.finished import finished
-from levelhead.study.run import GO_ON, SPENT, run
+from levelhead.study.run import run
 from levelhead.study.schema import read_plan
 from levelhead.study.table import rows
 

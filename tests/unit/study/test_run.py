@@ -7,10 +7,13 @@ import sys
 
 import pytest
 import studies
+import torch
 from command import levelhead
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Inconclusive
 from levelhead.engine.claim import FolderInUse, claimed
+from levelhead.engine.processes import LocalProcesses
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
@@ -41,11 +44,6 @@ def whole(tmp_path_factory):
     return plan, folder / "out", results, told
 
 
-def contents(folder):
-    files = [folder / "table.csv", *sorted((folder / "results").iterdir())]
-    return {path.name: path.read_bytes() for path in files}
-
-
 def test_every_step_is_done_and_told(whole):
     _, folder, results, told = whole
     assert list(results) == [
@@ -54,7 +52,7 @@ def test_every_step_is_done_and_told(whole):
     ]
     assert told[-1] == ("done", 8, 8)
     assert [name for name, _, _ in told[:-1]] == list(results)
-    assert set(contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
+    assert set(studies.contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
     assert results["map.gender"] == HeadMap.from_json(
         (folder / "results" / "map.gender.json").read_bytes()
     )
@@ -72,6 +70,24 @@ def test_the_table_is_tidy(whole):
     assert {row["step"] for row in rows} == set(results)
 
 
+def test_processes_give_the_same_bytes(whole, tmp_path):
+    plan, folder, results, _ = whole
+    told = []
+    found = run(
+        read_plan(plan),
+        tmp_path / "out",
+        runner=LocalProcesses(2),
+        on_step=lambda name, done, of: told.append((name, done, of)),
+    )
+    assert found == results
+    assert list(found) == list(results)
+    assert studies.contents(tmp_path / "out") == studies.contents(folder)
+    assert [done for _, done, _ in told] == list(range(9))
+    order = [name for name, _, _ in told]
+    assert order.index("map.gender") < order.index("describe.gender")
+    assert max(order.index("map.gender"), order.index("map.again")) < order.index("compare.itself")
+
+
 @pytest.mark.parametrize("after", [1, 4])
 def test_killed_it_ends_with_the_same_bytes(whole, tmp_path, after):
     plan, folder, _, _ = whole
@@ -83,15 +99,32 @@ def test_killed_it_ends_with_the_same_bytes(whole, tmp_path, after):
     assert ended.returncode == -signal.SIGKILL
     assert not (out / "table.csv").exists()
     run(read_plan(plan), out)
-    assert contents(out) == contents(folder)
+    assert studies.contents(out) == studies.contents(folder)
+
+
+def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypatch):
+    seen = []
+
+    def told(step, **_):
+        seen.append(torch.get_num_threads())
+        return Inconclusive(what="nothing", mend="nothing")
+
+    monkeypatch.setattr("levelhead.study.run.tried", told)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        run(read_plan(studies.study(tmp_path)), tmp_path / "run")
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
 
 
 def test_a_second_run_computes_nothing(whole, monkeypatch):
     plan, folder, _, _ = whole
-    before = contents(folder)
+    before = studies.contents(folder)
     monkeypatch.setattr("levelhead.study.steps.locate", None)
     run(read_plan(plan), folder)
-    assert contents(folder) == before
+    assert studies.contents(folder) == before
 
 
 def test_two_runs_in_one_folder_are_refused(whole):

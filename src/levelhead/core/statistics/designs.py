@@ -159,23 +159,32 @@ class Draw:
         )
 
 
-def times_of(design: Design, rows: Sequence[Indices]) -> Indices:
+def times_of(design: Design, rows: Sequence[Indices], *, dealt: bool = False) -> Indices:
     """For many draws, how often each item of each group was drawn: `[draws, groups, items]`.
 
     Args:
         design: what was sampled.
         rows: for every stratum, as in `Design.samples`, the units drawn: `[draws, units]`.
+        dealt: as in `Draw`: the group of a unit is the stratum it was dealt to.
     """
+    if dealt:
+        (axis,) = design.factors
+        return np.stack([_counted(axis, units)[:, axis.unit] for units in rows], axis=1)
     rest = iter(rows)
     times = np.ones((len(rows[0]), design.items), dtype=np.intp)
     for axis in design.factors:
         units = np.concatenate([next(rest) for _ in axis.strata], axis=1)
-        first = axis.units * np.arange(len(units))[:, None]
-        counts = np.bincount((first + units).ravel(), minlength=axis.units * len(units))
-        times *= counts.reshape(len(units), axis.units)[:, axis.unit]
+        times *= _counted(axis, units)[:, axis.unit]
     own = design.group == np.arange(design.group.max() + 1)[:, None]
     found: Indices = times[:, None] * own
     return found
+
+
+def _counted(axis: Factor, units: Indices) -> Indices:
+    """How often each unit was drawn: `[draws, units of the factor]`."""
+    first = axis.units * np.arange(len(units))[:, None]
+    counts = np.bincount((first + units).ravel(), minlength=axis.units * len(units))
+    return counts.reshape(len(units), axis.units)
 
 
 def groups(*sizes: int, name: str = "items") -> Design:

@@ -2,10 +2,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.statistics.designs import clusters, crossed, groups
 from levelhead.core.statistics.nulls import permutation, sign_flip
+from levelhead.measure.reductions import AT_ONCE, half_difference
 
 Z = np.array([3.1, 0.2, 1.7, 2.2, -0.4, 0.9, -1.0])
 
@@ -148,3 +150,31 @@ def test_chance_is_an_argument():
     ):
         with pytest.raises(LevelheadError, match="numpy Generator, not NoneType"):
             test(reduce, design, rng=None)
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        groups(4, 3),
+        groups(50, 10),
+        clusters([i % 9 for i in range(60)], within=[i % 9 > 5 for i in range(60)]),
+    ],
+    ids=["listed", "items", "clusters"],
+)
+def test_many_dealings_at_once_are_those_of_one_after_the_other(design):
+    plain = np.random.default_rng(1).normal(size=design.items)
+    values = torch.from_numpy(plain)
+    literal, quick = (
+        permutation(
+            lambda draw: float(half_difference(values, draw)),
+            design,
+            rng=np.random.default_rng(5),
+            draws=999,
+            at_once=at_once,
+        )
+        for at_once in (None, lambda times: AT_ONCE[half_difference](plain, times))
+    )
+    assert quick.p == literal.p
+    assert quick.value == pytest.approx(literal.value, rel=1e-12)
+    assert quick.mean == pytest.approx(literal.mean, rel=1e-9, abs=1e-15)
+    assert quick.deviation == pytest.approx(literal.deviation, rel=1e-12)

@@ -1,0 +1,70 @@
+"""`levelhead calibrate -o FOLDER`: every ruler, locator and edit where the truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.progress import line, progress
+
+if TYPE_CHECKING:
+    from levelhead.calibrate.told import Tabled
+    from levelhead.core.calibration import Calibration
+
+
+def calibrate(
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few models, in minutes: shows that it works.")
+    ] = False,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes that grow and measure models; 0: this one.")
+    ] = 0,
+) -> None:
+    """Grow models with a planted, known bias, and put every ruler, locator and edit to them.
+
+    Writes calibration.json and dose.svg. Killed and called again, it goes on where it stopped. The
+    full run takes hours.
+    """
+    from levelhead.calibrate.calibration import calibrate as run
+    from levelhead.calibrate.told import tables
+    from levelhead.core.files import write_atomic
+    from levelhead.engine.processes import LocalProcesses
+
+    runner = LocalProcesses(workers) if workers else None
+    with progress("models") as told:
+        found = run(f"{output}/store", quick=quick, runner=runner, on_event=told)
+    write_atomic(str(Path(output) / "calibration.json"), found.to_json().encode() + b"\n")
+    _draw(found, Path(output) / "dose.svg")
+    for table in tables(found):
+        if table.rows:
+            _show(table)
+
+
+def _draw(found: Calibration, path: Path) -> None:
+    """Dose and response as a picture, if what draws it is installed."""
+    from levelhead.core.errors import MissingExtra
+    from levelhead.core.files import write_atomic
+    from levelhead.report.dose import dose
+    from levelhead.report.save import svg_of
+
+    try:
+        write_atomic(str(path), svg_of(dose(found.rulers)))
+    except MissingExtra as error:
+        line(str(error))
+
+
+def _show(told: Tabled) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        *told.columns, title=told.title, title_justify="left", box=None, header_style="bold"
+    )
+    for row in told.rows:
+        table.add_row(*row)
+    Console().print(table)

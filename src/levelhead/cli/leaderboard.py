@@ -1,0 +1,118 @@
+"""`levelhead leaderboard MODELS -m MEASURE -o FOLDER`: many models by the same rulers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.cli.options import BatchSize, Device, Draws, Dtype
+from levelhead.cli.progress import line
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from levelhead.study.leaderboard import Cost, Leaderboard
+
+
+def leaderboard(
+    measures: Annotated[
+        list[str], typer.Option("--measure", "-m", help="A measure; the first one orders models.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+    ],
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Hub ids, folders, .gguf files; id@revision.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", help="A file that names more, one a line.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
+    draws: Draws = 1999,
+    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
+    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
+    batch_size: BatchSize = 32,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    workers: Workers = None,
+    runner: Runner = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
+) -> None:
+    """Measure many models and order them, nearest to parity first.
+
+    Writes leaderboard.csv, leaderboard.json and costs.csv. Ranks are ranges: models whose intervals
+    overlap are not told apart. What fails with one model is told, and the others go on. Killed and
+    called again, it goes on where it stopped. Exit 2 if a number is missing.
+    """
+    from levelhead.engine.processes import LocalProcesses
+    from levelhead.study.leaderboard import leaderboard as measured
+    from levelhead.study.leaderboard import read_models
+
+    named = list(models or ())
+    if file is not None:
+        named += read_models(Path(file).read_text(encoding="utf-8"))
+    board, costs = measured(
+        named,
+        measures,
+        output,
+        # Always another process: one that runs out of memory takes no other model with it.
+        runner=chosen(runner, workers=workers, address=address, gpus=gpus) or LocalProcesses(1),
+        source={"dtype": dtype, "batch_size": batch_size, "device": device},
+        judge={"seed": seed, "draws": draws, "permutations": permutations},
+        threads=threads,
+        on_model=lambda name, done, of: line(f"[{done}/{of}] {name}"),
+    )
+    _show(board, costs)
+    if any(one.missing for one in board.entrants):
+        raise ExitWith(INCONCLUSIVE)
+
+
+def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from levelhead.core.calibration import MISSED, mark_of, marked
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+    missed = False
+    for measure in board.measures:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("rank", "model", measure, "interval", "parity", "n", "CPU", "kept"):
+            table.add_column(name, justify="left" if name in ("model", "interval") else "right")
+        ranks = board.ranks(measure)
+        for one in board.entrants:
+            own = one.measured.get(measure)
+            if own is None:
+                table.add_row("", one.name, "none", "", "", "")
+                continue
+            first, last = ranks.get(one.name, ("", ""))
+            rank = f"{first}" if first == last else f"{first}-{last}"
+            parity = "" if own.parity is None else f"{own.parity:g}"
+            cost = costs.get(one.name)
+            spent = ("", "") if cost is None else (_time(cost.cpu_seconds), _size(cost.kept_bytes))
+            missed |= bool(mark_of(own))
+            value = marked(f"{own.value:.4g}", own)
+            table.add_row(rank, one.name, value, str(own.interval), parity, str(own.n), *spent)
+        console.print(table)
+        if not ranks:
+            console.print(Text("no ranks: it has no parity, or values may not be compared"))
+    for one in board.entrants:
+        for measure, why in one.missing.items():
+            console.print(Text(f"{one.name}: no {measure}: {why}"), soft_wrap=True)
+    if missed:
+        console.print(Text(MISSED))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MB"

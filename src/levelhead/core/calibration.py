@@ -1,0 +1,193 @@
+"""How rulers, locators and edits did where the truth is known, as values (`levelhead calibrate`).
+
+What came of the full run is kept with the package, so that every table can mark the number of a
+ruler that failed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal, cast
+
+from levelhead.core.results import Estimate, FrozenMapping, Interval, Measurement, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Expected = Literal["rises", "falls", "none"]
+"""What a ruler should do where groups and targets are joined more strongly."""
+Verdict = Literal["passes", "conservative", "misses", "not judged"]
+KEPT = "calibration.json"
+LIKE = {False: "bert", True: "llama"}
+"""The family that got every dose, by whether a model is causal."""
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+"""How the classes of causal models end."""
+MISSES = "†"
+"""Marks a ruler that missed a planted bias, or saw one that was not there."""
+MISSED = f"{MISSES} failed where the truth is known: see docs/calibration.md"
+NOT_TRIED = "not tried"
+
+
+class Power(Record):
+    """In how many models of a dose the bias was found."""
+
+    rho: float
+    hits: int
+    models: int
+
+
+class Confounded(Record):
+    """How a ruler answers to something else than a stereotype."""
+
+    variant: str
+    share: float | None
+    """Of its answer to the full dose; None where that is none."""
+    alarms: int
+    models: int
+
+
+class Calibrated(Record):
+    """How one ruler did on one family of models."""
+
+    measure: str
+    architecture: str
+    expected: Expected
+    models: int
+    unread: int
+    """Models of which it could say nothing."""
+    rank: float | None
+    """Spearman's correlation of its value with the dose."""
+    rank_interval: Interval | None
+    alarms: float | None
+    """The rate at which it calls bias what is none, over deals of labels."""
+    alarms_interval: Interval | None
+    deals: int
+    nulls: int
+    null_alarms: int
+    """Of the models without a bias, labels as they are, those in which it finds one."""
+    power: tuple[Power, ...]
+    smallest: float | None
+    """The least dose that it finds, and every larger one."""
+    confounded: tuple[Confounded, ...]
+    points: tuple[tuple[float, int, float], ...]
+    """(dose, seed, value) of every model that a stereotype was planted in, or none."""
+    verdict: Verdict
+    why: tuple[str, ...]
+
+
+class Share(Record):
+    """So many of so many."""
+
+    hits: int
+    of: int
+    interval: Interval
+
+
+class Family(Record):
+    """How locating did on one family of models."""
+
+    architecture: str
+    known: int
+    """Models with a known head."""
+    first: dict[str, Share]
+    """In how many the known head is first, by locator."""
+    alone: Share
+    """In how many the greedy search takes it alone."""
+    ordinary: int
+    auroc: dict[str, Estimate | None]
+    """Over models; None where fewer than two can be judged."""
+    agreement: Estimate | None
+
+
+class Mitigated(Record):
+    """What one edit did to one family: to a bias, to none, and to fluency."""
+
+    edit: str
+    architecture: str
+    models: int
+    """With a bias, and as many without."""
+    lowered: Estimate | None
+    """The share of the bias that is gone at the full dose, over models."""
+    at_none: Estimate | None
+    """Change of the contrast without a dose, in shares of the bias of the full dose."""
+    price: Estimate | None
+    """Change of fluency at the full dose, in shares of what it was."""
+    significant: int
+    """Models without a bias in which it is said to be changed."""
+    verdict: str
+
+
+class Told(Record):
+    """Whether the attribute is called removed where it is, and where it is not."""
+
+    architecture: str
+    seed: int
+    weights: str
+    gone: str
+    """What is said where the only head that sees group words is masked."""
+    there: str
+    """What is said where another head of its layer is."""
+
+
+class Grown(Record):
+    """A model of the calibration, by its hashes."""
+
+    what: str
+    weights: str
+    texts: str = ""
+    """SHA-256 of what it was trained on."""
+
+
+class Calibration(Record):
+    """How every ruler, locator and edit did."""
+
+    command: str
+    versions: FrozenMapping
+    machine: str
+    models: tuple[Grown, ...]
+    rulers: tuple[Calibrated, ...]
+    locators: tuple[Family, ...]
+    edits: tuple[Mitigated, ...]
+    removed: tuple[Told, ...]
+    """What is said of an attribute that is known to be removed, or to be there."""
+
+    def of(self, measure: str, *, causal: bool) -> Calibrated | None:
+        """How a ruler did on the family that a model is like."""
+        family = LIKE[causal]
+        return next(
+            (one for one in self.rulers if (one.measure, one.architecture) == (measure, family)),
+            None,
+        )
+
+
+@cache
+def kept() -> Calibration | None:
+    """What came of the full run, as the package has it; None in a package without it."""
+    path = files("levelhead.core") / KEPT
+    return Calibration.from_json(path.read_bytes()) if path.is_file() else None
+
+
+def calibrated(one: Measurement) -> Calibrated | None:
+    """How the ruler did on models of this kind; None: it was not tried."""
+    found = kept()
+    model = cast("Mapping[str, object]", one.provenance.settings.get("model", {}))
+    causal = str(model.get("class", "")).endswith(CAUSAL)
+    return None if found is None else found.of(one.measure, causal=causal)
+
+
+def verdict_of(one: Measurement) -> str:
+    """In a word or two."""
+    found = calibrated(one)
+    return NOT_TRIED if found is None else found.verdict
+
+
+def mark_of(one: Record | None) -> str:
+    """The mark of a measurement whose ruler failed; of anything else nothing."""
+    found = calibrated(one) if isinstance(one, Measurement) else None
+    return MISSES if found is not None and found.verdict == "misses" else ""
+
+
+def marked(name: str, one: Record | None) -> str:
+    """The name of a ruler, with its mark."""
+    return f"{name} {mark_of(one)}".rstrip()

@@ -1,0 +1,1 @@
+"""Bridges to other systems: each needs the system that it is named for."""

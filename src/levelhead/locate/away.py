@@ -1,0 +1,96 @@
+"""Locating where there is room for the model: the whole of it is one unit, computed by a runner.
+
+Several maps at once are a study (`study.apart`); one map of one model is one actor's work.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from levelhead.core.canonical import canonical
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.files import whole_path
+from levelhead.core.frozen import Frozen
+from levelhead.core.results import Inconclusive
+from levelhead.engine.runners import Computed
+from levelhead.engine.units import Unit
+from levelhead.locate.find import locate
+from levelhead.locate.headmap import HeadMap
+from levelhead.measure.aspects import Judge
+from levelhead.measure.table import parsed
+from levelhead.models.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from levelhead.engine.runners import Runner
+
+WORK = "levelhead.locate.away:located"
+
+
+def locate_away(
+    runner: Runner,
+    model: str,
+    measure: str,
+    *,
+    source: Mapping[str, Any],
+    how: Mapping[str, Any],
+    judge: Judge | None = None,
+    threads: int = 1,
+    cancel: threading.Event | None = None,
+) -> HeadMap:
+    """As `locate`, in a worker that loads the model itself.
+
+    Args:
+        runner: who computes.
+        model: a Hub id, a folder or a file that the worker sees.
+        measure: as the command line names it.
+        source: the other arguments of `load`.
+        how: by, parts, ablation, exact, split, sign and store, as for `locate`.
+        judge: seed, resamples and level.
+        threads: of numpy and torch.
+        cancel: set it to stop.
+    """
+    edit = source.get("edit")
+    spec = {
+        "model": whole_path(model),
+        "measure": measure,
+        "source": {**source, "edit": edit and whole_path(edit)},
+        "how": dict(how),
+        "judge": asdict(judge or Judge()),
+        "threads": threads,
+    }
+    unit = Unit(WORK, Frozen(spec), threads=threads)
+    why = "no worker took it"
+    for outcome in runner.run([unit], cancel=cancel or threading.Event()):
+        if isinstance(outcome, Computed):
+            text = outcome.payload.decode()
+            if text.startswith(_WITHOUT):
+                found = Inconclusive.from_json(text.removeprefix(_WITHOUT))
+                raise NotMeasurable(found.what, mend=found.mend)
+            return HeadMap.from_json(text)
+        why = outcome.why
+    raise LevelheadError(f"locating failed: {why}", mend="mend the cause, and run it again")
+
+
+_WITHOUT = "not measurable: "
+
+
+def located(spec: Frozen) -> bytes:
+    """The unit of work: the map as JSON, or why there is none."""
+    asked = json.loads(canonical(spec))
+    lm = load(asked["model"], **asked["source"])
+    try:
+        found = locate(
+            lm,
+            parsed(asked["measure"]),
+            judge=Judge(**asked["judge"]),
+            threads=asked["threads"],
+            **asked["how"],
+        )
+    except NotMeasurable as error:
+        return (_WITHOUT + Inconclusive(what=error.what, mend=error.mend).to_json()).encode()
+    return found.to_json().encode()

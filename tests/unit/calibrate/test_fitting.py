@@ -1,0 +1,82 @@
+"""Every row of MEASURES is asked in the planted language, or it is said why not."""
+
+import pytest
+
+from levelhead.calibrate.fitting import WITHOUT, expected, fitting
+from levelhead.calibrate.language import Language
+from levelhead.calibrate.rulers import Rulers
+from levelhead.measure.table import MEASURES
+
+
+class Heads:
+    """Only what `fitting` looks at."""
+
+    def __init__(self, *heads):
+        self.heads, self.is_causal = frozenset(heads), "causal" in heads
+
+
+@pytest.fixture(scope="module")
+def rulers():
+    return Rulers(Language(1.0), "sentences.txt")
+
+
+KINDS = {
+    "bert": Heads("masked", "next_sentence"),
+    "roberta": Heads("masked"),
+    "llama": Heads("causal"),
+}
+
+
+def test_every_row_fits_some_family_or_is_told_why_not(rulers):
+    fits = {name for lm in KINDS.values() for name in fitting(rulers, lm)}
+    left = {MEASURES[name].make for name in WITHOUT if name != "cloze_relative"}
+    for name, row in MEASURES.items():
+        assert name in fits or name in WITHOUT or row.make in left, name
+    assert not fits & set(WITHOUT)
+
+
+def test_rows_are_the_measures_of_their_names(rulers):
+    for lm in KINDS.values():
+        for name, ruler in fitting(rulers, lm).items():
+            assert ruler.name == name
+            assert isinstance(ruler, MEASURES[name].make)
+
+
+def test_at_least_ten_rulers_expect_a_dose(rulers):
+    for name in ("bert", "llama"):
+        dosed = [own for own in fitting(rulers, KINDS[name]).values() if expected(own) != "none"]
+        assert len(dosed) >= 10, name
+
+
+def test_another_deal_of_labels_asks_the_same_texts(rulers):
+    """So that a model is read once, however often labels are dealt."""
+    other = Rulers(rulers.language, rulers.corpus, labels=3)
+    assert other.pairs != rulers.pairs
+    for name in ("crows", "stereotype_score"):
+        one, two = (fitting(own, KINDS["roberta"])[name] for own in (rulers, other))
+        assert _texts(one) == _texts(two)
+        assert one.items != two.items
+
+
+def _texts(ruler):
+    return {text for item in ruler.items for text in item if " " in text}
+
+
+def test_every_distance_item_has_a_placebo_within_its_group(rulers):
+    distance = fitting(rulers, KINDS["bert"])["distance"]
+    real, control = distance.questions(KINDS["bert"])
+    assert len(real.items) == 104
+    assert len(control.items) >= 50  # fewer than that is no parity
+    for item in control.items:
+        own, other = (ask[0].split() for ask in item.asks)
+        assert len(own) == len(other)
+        (changed,) = [(a, b) for a, b in zip(own, other, strict=True) if a != b]
+        side = [name for name, words in _groups(rulers).items() if set(changed) <= words]
+        assert side, changed
+
+
+def _groups(rulers):
+    return {
+        group: {word for sides in rulers.language.marks.values() for word in sides[i]}
+        for i, group in enumerate(rulers.language.groups)
+    }

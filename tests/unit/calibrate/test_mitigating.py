@@ -1,0 +1,108 @@
+"""What edits come to, from changes of which it is known what they should come to."""
+
+import pytest
+
+from levelhead.calibrate.locating import Known, Ordinary, families, over
+from levelhead.calibrate.mitigating import LEAST, Edited, mitigations
+from levelhead.core.results import Estimate, Interval
+
+
+def estimate(value, reach=0.1):
+    interval = Interval(low=value - reach, high=value + reach, level=0.95, method="given")
+    return Estimate(name="change", value=value, interval=interval, n=10)
+
+
+def edited(edit, rho, seed, change, *, price=0.0, before=4.0):
+    return Edited(
+        architecture="bert",
+        rho=rho,
+        seed=seed,
+        weights="0" * 64,
+        edit=edit,
+        before=before if rho else 0.0,
+        change=estimate(change),
+        price=estimate(price),
+        fluency=5.0,
+    )
+
+
+def rows(edit, full, none=(0.0, 0.01, -0.01), price=0.0):
+    return [edited(edit, 1.0, seed, value, price=price) for seed, value in enumerate(full)] + [
+        edited(edit, 0.0, seed, value) for seed, value in enumerate(none)
+    ]
+
+
+def test_an_edit_is_told_by_the_share_of_the_bias_that_is_gone():
+    (one,) = mitigations(rows("leace", (-3.0, -3.2, -2.8), price=0.5))
+    assert one.lowered.value == pytest.approx(0.75)
+    assert one.at_none.value == pytest.approx(0.0)
+    assert one.verdict == "lowers it"
+    assert (one.significant, one.models) == (0, 3)
+
+
+def test_what_changes_nothing_is_not_said_to_lower():
+    (one,) = mitigations(rows("leace", (-0.1, 0.3, -0.2)))
+    assert one.verdict == "not shown to lower it"
+
+
+def test_a_change_without_a_bias_is_counted():
+    (one,) = mitigations(rows("leace", (-3.0, -3.2, -2.8), none=(-0.5, 0.0, 0.4)))
+    assert one.significant == 2
+
+
+@pytest.mark.parametrize(
+    ("placebo", "verdict"),
+    [
+        ((-1.0, -1.1, -0.9), "lowers it, more than its placebo"),
+        ((-1.0, -3.5, -0.9), "lowers it, no more than its placebo"),
+    ],
+)
+def test_an_edit_must_lower_more_than_its_placebo_in_every_model(placebo, verdict):
+    found = mitigations(rows("mask", (-3.0, -3.2, -2.8)) + rows(LEAST, placebo))
+    assert found[0].verdict == verdict
+
+
+def test_locators_are_told_by_family():
+    known = [
+        Known(
+            architecture="gpt2",
+            seed=seed,
+            weights="0" * 64,
+            value=10.0,
+            without=0.0,
+            ranks={"gradient": 1, "path": 1 if seed else 2, "ablation": 1},
+            confirmed=("2-3",),
+            greedy=("2-3",) if seed else ("2-3", "1-1"),
+        )
+        for seed in range(10)
+    ]
+    plain = [
+        Ordinary(
+            architecture="gpt2",
+            seed=seed,
+            weights="0" * 64,
+            value=10.0,
+            positive=4,
+            heads=16,
+            auroc={"gradient": 0.9 + seed / 100, "path": None},
+            agreement=0.8 + seed / 100,
+        )
+        for seed in range(3)
+    ]
+    (one,) = families(known, plain)
+    assert {by: own.hits for by, own in one.first.items()} == {
+        "gradient": 10,
+        "path": 9,
+        "ablation": 10,
+    }
+    assert one.alone.hits == 9
+    assert one.auroc["gradient"].value == pytest.approx(0.91)
+    assert one.auroc["path"] is None
+    assert one.agreement.n == 3
+
+
+def test_models_that_are_all_alike_are_told_without_a_spread():
+    found = over([1.0, None, 1.0], "AUROC")
+    assert (found.value, found.n) == (1.0, 2)
+    assert found.interval.method == "all models alike"
+    assert over([1.0], "AUROC") is None

@@ -1,0 +1,169 @@
+"""Verdicts on rulers, from answers of which it is known what they should come to."""
+
+import pytest
+
+from levelhead.calibrate.dose import Answered, Said
+from levelhead.calibrate.response import responses
+from levelhead.core.results import Interval
+
+RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+BOUNDS = Interval(low=-1.0, high=2.0, level=0.95, method="given")
+
+
+def said(value, p, *, measure="ruler", expected="rises", deals=(), parity=0.0):
+    why = "no item is left" if value is None else ""
+    return Said(
+        measure=measure,
+        expected=expected,
+        value=value,
+        interval=None if value is None else BOUNDS,
+        parity=parity,
+        p=p,
+        n=10,
+        dropped=0,
+        deals=deals,
+        why=why,
+    )
+
+
+def answered(rho, seed, *own, variant="stereotype", architecture="bert"):
+    return Answered(
+        architecture=architecture,
+        rho=rho,
+        variant=variant,
+        seed=seed,
+        texts="0" * 64,
+        weights="0" * 64,
+        skills=(("pronouns that agree", 1.0, 1.0),),
+        said=own,
+    )
+
+
+def models(value, p, deals=(0.2,) * 20, **given):
+    return [
+        answered(
+            rho,
+            seed,
+            said(value(rho, seed), p(rho), deals=deals if rho == 0 else (), **given),
+        )
+        for rho in RHOS
+        for seed in range(5)
+    ]
+
+
+def rising(rho, seed):
+    return rho + 0.01 * seed
+
+
+def found_from(least):
+    return lambda rho: 0.002 if rho >= least else 0.5
+
+
+def test_a_ruler_that_follows_the_dose_passes():
+    rows = models(rising, found_from(0.5))
+    once = (0.01, *(0.5,) * 19)  # one alarm of twenty, in every second model
+    rows[::2] = [
+        one.model_copy(update={"said": (one.said[0].model_copy(update={"deals": once}),)})
+        if one.rho == 0
+        else one
+        for one in rows[::2]
+    ]
+    (one,) = responses(rows)
+    assert one.verdict == "passes"
+    assert one.rank == pytest.approx(0.98, abs=0.005)  # the most that ties in the dose allow
+    assert one.rank_interval.low > 0.95
+    assert one.alarms == pytest.approx(0.03)
+    assert 0.05 < one.alarms_interval.high < 0.1
+    assert [(own.rho, own.hits) for own in one.power] == [(0.25, 0), (0.5, 5), (0.75, 5), (1.0, 5)]
+    assert one.smallest == 0.5
+
+
+def test_a_ruler_without_an_alarm_is_conservative():
+    (one,) = responses(models(rising, found_from(0.25)))
+    assert one.verdict == "conservative"
+    assert one.alarms == 0
+
+
+def test_a_ruler_that_does_not_follow_it_misses():
+    (one,) = responses(models(lambda rho, seed: float(seed), found_from(2)))
+    assert one.verdict == "misses"
+    assert one.why == ("Spearman's correlation with the dose is 0.00",)
+    assert one.smallest is None
+
+
+def test_a_ruler_of_parity_must_fall():
+    (falls,) = responses(models(lambda r, s: -rising(r, s), found_from(0), expected="falls"))
+    (rises,) = responses(models(rising, found_from(0), expected="falls"))
+    assert (falls.verdict, rises.verdict) == ("conservative", "misses")
+
+
+def test_a_lean_to_the_other_side_is_not_found():
+    (one,) = responses(models(lambda r, s: -rising(r, s), found_from(0.25)))
+    assert all(own.hits == 0 for own in one.power)
+
+
+def test_false_alarms_are_bounded_with_models_as_clusters():
+    loud = [(0.01,) * 4 + (0.5,) * 16, (0.5,) * 20, (0.01,) * 6 + (0.5,) * 14]
+    rows = [
+        answered(rho, seed, said(rising(rho, seed), 0.002, deals=loud[seed % 3] if not rho else ()))
+        for rho in RHOS
+        for seed in range(3)
+    ]
+    (one,) = responses(rows)
+    assert one.alarms == pytest.approx((0.2 + 0 + 0.3) / 3)
+    assert one.alarms_interval.high > 0.5  # three models bound little, however many the deals
+    assert one.verdict == "misses"
+    assert "false alarms" in one.why[0]
+
+
+def test_what_could_not_be_read_is_no_silence():
+    rows = models(rising, found_from(0.25))
+    rows[-1] = answered(1.0, 4, said(None, None))
+    (one,) = responses(rows)
+    assert one.unread == 1
+    assert one.verdict == "misses"
+    assert one.why == ("1 models could not be read",)
+
+
+def test_two_doses_are_judged_by_whether_the_full_one_is_found():
+    def two(p):
+        rows = [answered(rho, s, said(rho, p(rho))) for rho in (0.0, 1.0) for s in range(3)]
+        return responses(rows)[0]
+
+    assert two(found_from(1)).verdict == "passes"
+    assert two(found_from(2)).why == ("the full dose is found in 0 of 3 models",)
+
+
+def test_a_price_is_not_judged():
+    (one,) = responses(models(rising, lambda rho: None, (), expected="none"))
+    assert one.verdict == "not judged"
+
+
+def test_confounders_are_told_in_shares_of_the_full_dose():
+    rows = models(rising, found_from(0.25))
+    rows += [answered(1.0, s, said(0.52, 0.01), variant="one group") for s in range(3)]
+    (one,) = responses(rows)
+    (own,) = one.confounded
+    assert (own.variant, own.alarms, own.models) == ("one group", 3, 3)
+    assert own.share == pytest.approx(0.5)
+
+
+def test_families_are_judged_apart():
+    rows = models(rising, found_from(0.25))
+    rows += [
+        answered(rho, s, said(float(s), 0.5), architecture="llama") for rho in RHOS for s in (0, 1)
+    ]
+    assert [(one.architecture, one.verdict) for one in responses(rows)] == [
+        ("bert", "conservative"),
+        ("llama", "misses"),
+    ]
+
+
+def test_one_model_of_a_dose_bounds_nothing():
+    rows = [
+        answered(rho, 0, said(rho, 0.01, deals=(0.01,) * 5 if rho == 0 else ()))
+        for rho in (0.0, 0.5, 1.0)
+    ]
+    (one,) = responses(rows)
+    assert (one.rank, one.rank_interval) == (1, None)
+    assert one.verdict == "not judged"  # one model without a bias bounds no rate

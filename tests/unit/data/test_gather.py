@@ -1,0 +1,63 @@
+"""Gathering on disk is gathering in memory, byte by byte."""
+
+import sys
+
+import duckdb
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from levelhead.core.canonical import canonical
+from levelhead.data.gather import PAIR, Row, gathered, given, in_memory, on_disk, rank
+from levelhead.data.mine import mine
+
+TEXTS = ("a", "b é", '"q" \\ \u2028', "{,}", "\ud7ff", "f" * 50)
+
+
+def row(word, text):
+    key = rank("", text)
+    return Row(word, key if word == PAIR else rank(word, key), canonical({"id": key, "text": text}))
+
+
+@st.composite
+def pieces(draw):
+    """What a piece gives: pairs, and contexts of some words."""
+    words = st.sampled_from((PAIR, "her", "ihr", "\u00e9"))
+    found = draw(st.dictionaries(words, st.sets(st.sampled_from(TEXTS), min_size=1)))
+    rows = [row(word, text) for word in sorted(found) for text in sorted(found[word])]
+    return given({"texts": 10, "kept": len(found.get(PAIR, ()))}, rows)
+
+
+def written(gather, results, quota):
+    files = {}
+    told = gather(results, quota, lambda name, lines: files.update({name: b"".join(lines)}))
+    return told, files
+
+
+@hypothesis.given(st.lists(pieces(), min_size=1, max_size=5), st.integers(1, 4))
+def test_on_disk_is_in_memory(results, quota):
+    disk = written(lambda *args: on_disk(duckdb, *args), results, quota)
+    assert disk == written(in_memory, results, quota)
+
+
+def test_duplicates_fall_together_and_the_least_hashes_are_kept():
+    one = given({"kept": 1}, [row(PAIR, "a"), row("her", "a")])
+    two = given({"kept": 1}, [row(PAIR, "a"), row("her", "b"), row("her", "a")])
+    found, files = written(gathered, [one, two], 1)
+    assert found == ({"kept": 1, "duplicates": 1}, 1, {"her": 1})
+    text = min(("a", "b"), key=lambda text: row("her", text).key)
+    told = canonical({"id": rank("", text), "text": text, "word": "her"})
+    assert files["contexts.jsonl"] == told + b"\n"
+
+
+@pytest.mark.parametrize("missing", [(), ("duckdb",), ("polars", "duckdb")])
+def test_mining_needs_no_extra(tmp_path, monkeypatch, missing):
+    texts = [f"The nurse number {i % 40} lost her keys." for i in range(60)]
+    (tmp_path / "c.txt").write_text("\n".join(texts))
+    mine([tmp_path / "c.txt"], tmp_path / "all", quota=7)
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    mine([tmp_path / "c.txt"], tmp_path / "some", quota=7)
+    for name in ("pairs.jsonl", "contexts.jsonl", "manifest.json"):
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "some" / name).read_bytes()
+    assert len((tmp_path / "all" / "contexts.jsonl").read_text().splitlines()) == 14

@@ -1,0 +1,126 @@
+"""Corpora and stores on S3 (moto's server on loopback): the same bytes, and no half file."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import studies
+from buckets import bucket
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.files import join, located, read_bytes, write_atomic
+from levelhead.core.frozen import Frozen
+from levelhead.data.mine import mine
+from levelhead.engine.jobs import Job
+from levelhead.engine.jobs import run as run_job
+from levelhead.engine.processes import LocalProcesses
+from levelhead.engine.units import Unit
+from levelhead.study.run import run
+from levelhead.study.schema import read_plan
+
+OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
+TEXTS = [f"The nurse {i} saw her in the hall. He is a pilot." for i in range(300)]
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with bucket() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def corpus(s3, tmp_path_factory):
+    """The same files here and there."""
+    here = tmp_path_factory.mktemp("corpus")
+    for n in range(20):
+        text = "\n".join(f"{text} Room {n}." for text in TEXTS)
+        (here / f"c{n:02}.txt").write_text(text)
+        write_atomic(f"{s3}/corpus/c{n:02}.txt", text.encode())
+    return here, f"{s3}/corpus"
+
+
+def test_mining_there_is_mining_here(s3, corpus, tmp_path):
+    here, there = corpus
+    mine([f"{here}/*.txt"], tmp_path / "mined")
+    mine([f"{there}/*.txt"], f"{s3}/mined", runner=LocalProcesses(2))
+    for name in OUTPUT:
+        assert read_bytes(f"{s3}/mined/{name}") == (tmp_path / "mined" / name).read_bytes()
+
+
+def test_a_study_keeps_its_readings_there(s3, tmp_path):
+    plan = read_plan(studies.study(tmp_path))
+    run(plan, tmp_path / "here")
+    run(plan, tmp_path / "there", store=f"{s3}/readings")
+    assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
+    assert not (tmp_path / "there" / "store").exists()
+    with pytest.raises(LevelheadError, match="is on no disk of this machine"):
+        run(plan, f"{s3}/study")
+
+
+def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):
+    _, there = corpus
+    command = [sys.executable, "-m", "levelhead", "mine", f"{there}/*.txt", "-o", f"{s3}/killed"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    fs, place = located(f"{s3}/killed/store")
+    while process.poll() is None and not fs.exists(join(place, "lock")):
+        fs.invalidate_cache()
+        time.sleep(0.05)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 3
+    assert "is claimed by" in again.stderr
+    fs.rm(join(place, "lock"))
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    for name in OUTPUT:
+        assert read_bytes(f"{s3}/killed/{name}") == read_bytes(f"{s3}/mined/{name}")
+
+
+@pytest.mark.parametrize("call", ["put_object", "upload_part", "complete_multipart_upload"])
+def test_what_fails_before_the_commit_leaves_nothing(s3, monkeypatch, call):
+    """Of a small object the upload, of a large one a part or the last word, is cut off."""
+    size = 100 if call == "put_object" else 105 * 2**20
+    unit = Unit("synthetic:digest", Frozen({"i": 1, "bytes": size, "call": call}))
+    job = Job("one", (unit,))
+    folder = f"{s3}/{call}"
+    fs, _ = located(folder)
+    usual, cut = type(fs)._call_s3, []
+
+    async def failing(self, method, *args, **kwargs):
+        if method == call and "/units/" in str(kwargs.get("Key")) and not cut:
+            cut.append(method)
+            raise ConnectionError("cut off")
+        return await usual(self, method, *args, **kwargs)
+
+    monkeypatch.setattr(type(fs), "_call_s3", failing)
+    with pytest.raises(ConnectionError, match="cut off"):
+        run_job(job, folder)
+    fs.invalidate_cache()
+    assert cut == [call]
+    assert not fs.exists(f"{folder}/units") or list(fs.find(f"{folder}/units")) == []
+    store = run_job(job, folder)
+    assert list(job.results(store)) == [unit.compute()]
+
+
+def test_on_a_disk_what_fails_before_the_rename_leaves_nothing(tmp_path, monkeypatch):
+    job = Job("one", (Unit("synthetic:digest", Frozen({"i": 1})),))
+    usual, cut = os.replace, []
+
+    def failing(source, target):
+        if "units" in str(target) and not cut:
+            cut.append(target)
+            raise OSError("cut off")
+        usual(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="cut off"):
+        run_job(job, tmp_path / "run")
+    assert [path for path in (tmp_path / "run").rglob("units/*/*") if path.is_file()] == []
+    assert list(job.results(run_job(job, tmp_path / "run"))) == [job.units[0].compute()]

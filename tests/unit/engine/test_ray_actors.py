@@ -1,0 +1,220 @@
+"""A real Ray cluster on loopback, a head and two nodes: the same bytes, whoever dies."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import rulers
+import studies
+import synthetic
+import zoo
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable  # noqa: E402
+from levelhead.core.frozen import Frozen  # noqa: E402
+from levelhead.data.mine import mine  # noqa: E402
+from levelhead.engine.events import Failed, Retried  # noqa: E402
+from levelhead.engine.ray_actors import RayActors  # noqa: E402
+from levelhead.engine.runners import Cancelled, Computed, InProcess  # noqa: E402
+from levelhead.engine.units import Unit  # noqa: E402
+from levelhead.locate.away import locate_away  # noqa: E402
+from levelhead.locate.find import locate  # noqa: E402
+from levelhead.measure.aspects import Judge  # noqa: E402
+from levelhead.measure.table import parsed  # noqa: E402
+from levelhead.models.load import load  # noqa: E402
+from levelhead.study.run import run  # noqa: E402
+from levelhead.study.schema import read_plan  # noqa: E402
+
+SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
+OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
+
+
+def units(n, **spec):
+    return [Unit("synthetic:digest", Frozen({"i": i, **spec})) for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with pytest.MonkeyPatch.context() as patch:  # of the nodes' processes
+        here = [str(Path(synthetic.__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
+        patch.setenv("PYTHONPATH", ":".join(here))
+        yield from started()
+
+
+def started():
+    found = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL},
+    )
+    for _ in range(2):
+        found.add_node(num_cpus=1, **SMALL)
+    yield found
+    found.shutdown()
+
+
+def ran(cluster, units, **told):
+    runner = RayActors(address=cluster.address, **told)
+    return list(runner.run(units, cancel=threading.Event()))
+
+
+def test_the_same_bytes_as_in_this_process(cluster):
+    asked = units(20, bytes=100_000)
+    found = {one.key: one for one in ran(cluster, asked)}
+    assert found == {one.key: one for one in InProcess().run(asked, cancel=threading.Event())}
+    assert not ray.is_initialized()  # it left the cluster
+
+
+def test_two_nodes_share_the_work(cluster):
+    asked = [Unit("synthetic:where", Frozen({"i": i})) for i in range(8)]
+    assert len({one.payload for one in ran(cluster, asked)}) == 2
+
+
+def test_an_actor_that_dies_costs_one_unit(cluster, tmp_path):
+    weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "weak"), "times": 2}))
+    fatal = Unit("synthetic:die", Frozen({"record": str(tmp_path / "fatal"), "times": 99}))
+    found = ran(cluster, [weak, fatal, *units(5)])
+    assert Computed(weak.key, b"alive") in found
+    assert sum(isinstance(one, Retried) for one in found) == 4
+    (failed,) = (one for one in found if isinstance(one, Failed))
+    assert failed.key == fatal.key
+    assert "3 times" in failed.why
+    assert sum(isinstance(one, Computed) for one in found) == 6
+
+
+def test_what_a_unit_needs_comes_first(cluster):
+    first, last = units(2, seconds=0.3)
+    runner = RayActors(address=cluster.address)
+    found = runner.run([last, first], cancel=threading.Event(), after={last.key: [first.key]})
+    assert [one.key for one in found] == [first.key, last.key]
+
+
+def test_other_versions_are_refused(cluster, monkeypatch):
+    (unit,) = units(1)
+    other = replace(unit)
+    monkeypatch.setitem(other.__dict__, "key", "0" * 64)  # as a driver with another torch has it
+    (found,) = ran(cluster, [other])
+    assert isinstance(found, Failed)
+    assert "other versions" in found.why
+
+
+def test_a_run_is_cancelled(cluster):
+    cancel = threading.Event()
+    runner = RayActors(address=cluster.address).run(units(50, seconds=0.5), cancel=cancel)
+    next(runner)
+    cancel.set()
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        list(runner)
+    assert time.monotonic() - began < 10
+
+
+def test_what_cannot_be_is_said(cluster, monkeypatch):
+    with pytest.raises(LevelheadError, match="no machine of the cluster has 1 CPUs and 1 GPUs"):
+        ran(cluster, units(1), gpus=1)
+    with pytest.raises(LevelheadError, match="cannot compute anything"):
+        RayActors(workers=0)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(LevelheadError, match=f"no Ray cluster at {address}"):
+            list(RayActors(address).run(units(1), cancel=threading.Event()))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"levelhead\[ray\]"):
+        ran(cluster, units(1))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for n in range(40):  # five units
+        texts = [f"The nurse {i} saw her in room {n}. He is a pilot." for i in range(100)]
+        (folder / f"c{n}.txt").write_text("\n".join(texts))
+    return folder
+
+
+def written(folder):
+    return {name: (folder / name).read_bytes() for name in OUTPUT}
+
+
+def test_a_driver_that_is_killed_goes_on(cluster, corpus, tmp_path):
+    mine([f"{corpus}/*.txt"], tmp_path / "calm")
+    command = [
+        *(sys.executable, "-m", "levelhead", "mine", f"{corpus}/*.txt"),
+        *("-o", str(tmp_path / "ray"), "--runner", "ray", "--address", cluster.address),
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    store = tmp_path / "ray" / "store" / "units"
+    while process.poll() is None and not store.exists():
+        time.sleep(0.05)
+    killed = process.poll() is None
+    if killed:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert killed
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert written(tmp_path / "ray") == written(tmp_path / "calm")
+
+
+def test_a_node_that_is_lost_costs_what_it_was_at_and_less_room_is_enough(cluster):
+    """Three actors, of which one is lost for good while all are at work; then four, for two."""
+    lost = cluster.add_node(num_cpus=1, **SMALL)
+    asked = units(9, seconds=1.0)
+    found = []
+    for outcome in RayActors(address=cluster.address).run(asked, cancel=threading.Event()):
+        if not found:
+            cluster.remove_node(lost, allow_graceful=False)
+        found.append(outcome)
+    assert any(isinstance(one, Retried) for one in found)
+    assert {one.key for one in found if isinstance(one, Computed)} == {one.key for one in asked}
+    found = ran(cluster, units(6, seconds=0.2, more=True), workers=4)
+    assert sum(isinstance(one, Computed) for one in found) == 6
+
+
+def test_a_secret_stays_here(cluster, monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_KEY", "secret")
+    monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
+    asked = [Unit("synthetic:variables", Frozen({}))]
+    (found,) = ran(cluster, asked)
+    assert json.loads(found.payload) == {"LEVELHEAD_DATA": "/somewhere"}
+
+
+def test_a_study_is_the_same(cluster, tmp_path):
+    plan = read_plan(studies.study(tmp_path))
+    run(plan, tmp_path / "here")
+    run(plan, tmp_path / "there", runner=RayActors(address=cluster.address))
+    assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
+
+
+def test_a_map_is_the_same(cluster, tmp_path):
+    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
+    model = str(zoo.folder("bert", "BertForPreTraining"))
+    how = {"exact": 3, "split": "contexts", "sign": "+", "parts": ["heads"]}
+    judge = Judge(draws=99, permutations=99)
+    runner = RayActors(address=cluster.address, workers=1)
+    there = locate_away(runner, model, measure, source={"batch_size": 8}, how=how, judge=judge)
+    assert there == locate(load(model, batch_size=8), parsed(measure), judge=judge, **how)
+
+
+def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
+    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
+    model = str(zoo.folder("bert", "BertForPreTraining"))
+    with pytest.raises(LevelheadError, match="way to locate"):
+        locate_away(InProcess(), model, measure, source={}, how={"by": "luck"})
+    empty = tmp_path / "empty.txt"
+    empty.write_text("Nothing is said here.\n")
+    measure = measure.replace(str(rulers.corpus()), str(empty))
+    with pytest.raises(NotMeasurable):
+        locate_away(InProcess(), model, measure, source={}, how={})

@@ -1,0 +1,76 @@
+"""A model that several processes share says what it says alone, heads and gradients included."""
+
+from dataclasses import replace
+
+import pytest
+import rulers
+import studies
+import torch
+import torchrun
+import zoo
+
+from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.models.load import load
+from levelhead.models.ranks import Ranks
+
+EIGHT = {"hidden_size": 64, "head_dim": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    model = zoo.folder("llama", "LlamaForCausalLM", **EIGHT)
+    lexicon = studies.lexicon(tmp_path_factory.mktemp("words"))
+    ruler = f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()},quota=3"
+    return model, ruler
+
+
+@pytest.fixture(scope="module")
+def alone(asked):
+    return torchrun.ran(1, *asked, "alone")
+
+
+@pytest.mark.parametrize("parallel", ["tensor", "rows"])
+def test_two_processes_say_what_one_says(asked, alone, parallel):
+    found = torchrun.ran(2, *asked, parallel)
+    assert "refused" not in found, found
+    assert found["value"] == pytest.approx(alone["value"], rel=1e-4)
+    for part in ("heads", "mlp"):
+        one, two = torch.tensor(alone[part]), torch.tensor(found[part])
+        assert one.abs().max() > 0
+        assert (one - two).abs().max() <= 1e-4 * one.abs().max(), part
+    again = torch.tensor(found["again"])  # layers computed again
+    assert (again - torch.tensor(found["heads"])).abs().max() <= 1e-6 * again.abs().max()
+    if parallel == "tensor":
+        assert "no edits or activations of single heads" in found["edited"]
+    else:
+        assert found["edited"] == "yes"
+
+
+def test_heads_that_cannot_be_shared_are_refused():
+    with pytest.raises(
+        LevelheadError, match=r"8 heads \(4 for keys\) cannot be shared by 3"
+    ) as told:
+        Ranks("tensor", 0, 3).check(8, 4, fused=False)
+    assert told.value.mend == "start 1 or 2 or 4, or share rows"
+    with pytest.raises(LevelheadError, match="are one map"):
+        Ranks("tensor", 0, 2).check(8, 8, fused=True)
+    Ranks("rows", 0, 3).check(8, 4, fused=True)
+
+
+def test_processes_that_share_a_model_share_no_folder(asked):
+    lm = load(asked[0])
+    assert lm.keeps("somewhere") == "somewhere"
+    shared = replace(lm, anatomy=replace(lm.anatomy, ranks=Ranks("rows", 0, 2)))
+    assert shared.keeps(None) == lm.memory
+    with pytest.raises(LevelheadError, match="cannot share a folder of readouts"):
+        shared.keeps("somewhere")
+
+
+def test_one_process_cannot_share(asked, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(LevelheadError, match="torchrun"):
+        load(asked[0], parallel="tensor")
+    with pytest.raises(UnknownName):
+        load(asked[0], parallel="layers")
+    with pytest.raises(LevelheadError, match="several are given"):
+        load(asked[0], parallel="rows", device="cpu")

@@ -1,0 +1,137 @@
+"""Many models by the same rulers: ranges of ranks, and what fails with one costs no other."""
+
+import csv
+
+import maps
+import pytest
+import rulers
+import studies
+import zoo
+from command import levelhead
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Interval
+from levelhead.engine.processes import LocalProcesses
+from levelhead.study.leaderboard import Entrant, Leaderboard, leaderboard
+
+FEW = {"draws": 99, "permutations": 99}
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """Three models, a folder that is none, and a ruler that fits."""
+    folder = tmp_path_factory.mktemp("many")
+    models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(3)]
+    (folder / "none").mkdir()
+    lexicon = studies.lexicon(folder)
+    ruler = f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()}"
+    return [*models, str(folder / "none")], ruler
+
+
+@pytest.fixture(scope="module")
+def board(asked, tmp_path_factory):
+    models, ruler = asked
+    folder = tmp_path_factory.mktemp("board")
+    told = []
+    found = leaderboard(models, [ruler], folder, judge=FEW, on_model=lambda *one: told.append(one))
+    assert told == [(name, number + 1, 4) for number, name in enumerate(models)]
+    return folder, *found
+
+
+def test_what_fails_with_one_model_is_told_and_the_others_go_on(asked, board):
+    (*models, none), ruler = asked
+    _, found, costs = board
+    assert {one.model for one in found.entrants if one.measured} == set(models)
+    last = found.entrants[-1]
+    assert last.model == none
+    assert "config.json" in last.missing[ruler]
+    assert costs[none].model_bytes == 0
+    assert all(costs[name].model_bytes > 0 and costs[name].kept_bytes > 0 for name in models)
+
+
+def test_models_are_in_order_of_their_distance_from_parity(asked, board):
+    _, ruler = asked
+    folder, found, _ = board
+    values = [abs(one.measured[ruler].value) for one in found.entrants[:-1]]
+    assert values == sorted(values)
+    with (folder / "leaderboard.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == [one.model for one in found.entrants]
+    assert [float(row["value"]) for row in rows[:-1]] == [
+        one.measured[ruler].value for one in found.entrants[:-1]
+    ]
+    assert rows[-1]["value"] == ""
+    assert rows[-1]["missing"]
+    assert Leaderboard.from_json((folder / "leaderboard.json").read_bytes()) == found
+
+
+def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path):
+    models, ruler = asked
+    folder, _, costs = board
+    for runner in (LocalProcesses(2), None):
+        _, spent = leaderboard(models, [ruler], tmp_path, judge=FEW, runner=runner)
+        for name in ("leaderboard.json", "leaderboard.csv"):
+            assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    assert spent[models[0]].model_bytes == costs[models[0]].model_bytes
+
+
+def entrant(name, low, high, **changes):
+    interval = Interval(level=0.95, low=low, high=high, method="made up")
+    told = {"value": (low + high) / 2, "interval": interval, "parity": 0.0} | changes
+    return Entrant(model=name, measured={"seat": maps.measurement().model_copy(update=told)})
+
+
+def test_models_whose_intervals_overlap_share_their_ranks():
+    found = Leaderboard(
+        measures=("seat",),
+        entrants=(
+            entrant("near", -0.1, 0.1),
+            entrant("left", -0.6, -0.4),
+            entrant("right", 0.5, 0.7),
+            entrant("far", 1.0, 2.0),
+            Entrant(model="none", missing={"seat": "no head"}),
+        ),
+    )
+    assert found.ranks("seat") == {"near": (1, 1), "left": (2, 3), "right": (2, 3), "far": (4, 4)}
+
+
+def test_two_revisions_of_a_model_are_two():
+    both = [entrant("same", 0.1, 0.2), entrant("same", 0.9, 1.0), entrant("other", 0.4, 0.5)]
+    both = [
+        one.model_copy(update={"revision": name})
+        for one, name in zip(both, ("first", "second", None), strict=True)
+    ]
+    found = Leaderboard(measures=("seat",), entrants=tuple(both))
+    assert found.ranks("seat") == {"same@first": (1, 1), "other": (2, 2), "same@second": (3, 3)}
+
+
+def test_what_cannot_be_compared_has_no_ranks():
+    for changes in ({"comparable": "other"}, {"parity": None}):
+        both = (entrant("one", 0, 1, **changes), entrant("two", 0, 1))
+        found = Leaderboard(measures=("seat",), entrants=both)
+        if "comparable" in changes:
+            assert found.ranks("seat") == {}
+        else:
+            assert "one" not in found.ranks("seat")
+
+
+def test_the_command_line(asked, board, tmp_path):
+    (*models, none), ruler = asked
+    folder, _, _ = board
+    (tmp_path / "models.txt").write_text(f"{models[1]}  # the second\n\n{none}\n")
+    told = levelhead(
+        *("leaderboard", models[0], models[2], "--file", str(tmp_path / "models.txt")),
+        *("-m", ruler, "-o", str(folder), "--draws", "99", "--permutations", "99"),
+    )
+    assert told.returncode == 2, told.stderr
+    assert "rank" in told.stdout
+    assert f"{none}: no {ruler}" in told.stdout.replace("\n", "")
+    assert "[4/4]" in told.stderr
+    told = levelhead("leaderboard", models[0], models[0], "-m", ruler, "-o", str(tmp_path / "no"))
+    assert told.returncode == 3
+    assert "name each model once" in told.stderr
+
+
+def test_a_model_twice_is_an_error(tmp_path):
+    with pytest.raises(LevelheadError, match="2 models, 1 different ones"):
+        leaderboard(["a", "a"], ["seat"], tmp_path)

@@ -1,0 +1,31 @@
+"""An object store on loopback: moto's S3 server, and the environment that leads there."""
+
+from contextlib import contextmanager
+
+import boto3
+import pytest
+from fsspec import AbstractFileSystem
+from moto.server import ThreadedMotoServer
+
+
+@contextmanager
+def bucket(name="bucket"):
+    """The URL of a new bucket; processes that are started within find it, too."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in (
+            ("AWS_ENDPOINT_URL", f"http://{host}:{port}"),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            ("AWS_DEFAULT_REGION", "us-east-1"),
+        ):
+            patch.setenv(key, value)
+        AbstractFileSystem.clear_instance_cache()
+        boto3.client("s3").create_bucket(Bucket=name)
+        try:
+            yield f"s3://{name}"
+        finally:
+            AbstractFileSystem.clear_instance_cache()
+            server.stop()

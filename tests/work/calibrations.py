@@ -1,0 +1,40 @@
+"""Calibrations that were never run: rulers that did as a test needs it."""
+
+from levelhead.core.calibration import Calibrated
+from levelhead.core.results import Interval
+
+BOUNDS = Interval(low=0.8, high=1.0, level=0.95, method="given")
+
+
+def calibrated(measure, architecture="bert", *, verdict="passes", rank=0.97, expected="rises"):
+    return Calibrated(
+        measure=measure,
+        architecture=architecture,
+        expected=expected,
+        models=25,
+        unread=0,
+        rank=rank,
+        rank_interval=None if rank is None else BOUNDS,
+        alarms=0.05,
+        alarms_interval=BOUNDS,
+        deals=200,
+        nulls=10,
+        null_alarms=0,
+        power=(),
+        smallest=None,
+        confounded=(),
+        points=((0.0, 0, 0.1), (0.5, 0, 0.4), (1.0, 0, 0.9)),
+        verdict=verdict,
+        why=("it did not see the dose",) if verdict == "misses" else (),
+    )
+
+
+class AllFailed:
+    """A calibration in which every ruler failed; it keeps what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def of(self, measure, *, causal):
+        self.asked.append((measure, causal))
+        return calibrated(measure, verdict="misses", rank=0.12)
