@@ -142,9 +142,9 @@ def test_branches_that_see_each_other_are_seen(monkeypatch):
 def test_a_hook_left_behind_is_seen(lm, monkeypatch):
     real = forward._hooks
 
-    def leaving(passage):
+    def leaving(passage, elsewhere):
         lm.anatomy.blocks[0].register_forward_hook(forward._keeper(passage, [0] * 999))
-        yield from real(passage)
+        yield from real(passage, elsewhere)
 
     monkeypatch.setattr(forward, "_hooks", leaving)
     assert lines(lm)["untouched"].told.startswith("hooks were left at")
