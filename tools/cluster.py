@@ -3,28 +3,42 @@
     python tools/cluster.py FOLDER [--kills 20] [--every 5] -- mine 'corpus/*.parquet'
     python tools/cluster.py FOLDER -- study papers/dawkins2024/study.toml
     python tools/cluster.py FOLDER -- leaderboard --file models.txt -m seat
+    python tools/cluster.py FOLDER --s3 -- ...the same, what is stored on S3 (moto's server here)
 
 The cluster is a head and two nodes of one CPU each, on loopback. Every few seconds (by chance) an
 actor, or the driver itself, is killed by SIGKILL; a driver that was killed, or that gave up because
 actors had died, is started again. Then all files of both runs are compared, the stores of units
 included; costs and locks are not. The last line is one JSON object: kills of drivers and of actors,
 how the last driver ended, files, and those that differ, are missing or are too many.
+
+With --s3 a corpus is read from there and what is mined is written there; studies and leaderboards
+keep their readings there (the run beside it has them in a folder). Of the requests that write, a
+share is answered by 503, half of them before anything was written and half of them after it.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import nullcontext
+from glob import glob
 from pathlib import Path
 
 import numpy as np
 import psutil
 from ray.cluster_utils import Cluster
+
+from levelhead.core.files import join, located, write_atomic
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "work"))
+from buckets import bucket
 
 SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 ACTOR = "ray::_Actor"
@@ -39,12 +53,29 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--every", type=float, default=5.0, help="seconds between kills, about")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--s3", action="store_true", help="keep what is stored on S3, on loopback")
+    parser.add_argument("--cuts", type=float, default=0.05, help="share of writes that fail there")
     parser.add_argument("command", nargs="+", help="of levelhead, after --")
     asked = parser.parse_args()
-    here, there = (asked.folder / name for name in ("here", "there"))
+    unreliable = Unreliable(asked.cuts, asked.seed)
+    with bucket(app=unreliable.around) if asked.s3 else nullcontext() as s3:
+        found = both(asked, s3)
+    print(json.dumps(found | ({"failed writes": dict(unreliable.failed)} if asked.s3 else {})))
+
+
+def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
+    """The command here and there, and how their files compare."""
+    mining = asked.command[0] == "mine"
+    here, there = (str(asked.folder / name) for name in ("here", "there"))
     command = [sys.executable, "-m", "levelhead", *asked.command]
+    elsewhere, stores = command, []
+    if s3 and mining:
+        there, elsewhere = join(s3, "there"), [moved(part, s3) for part in command]
+    elif s3:
+        stores = [str(asked.folder / "store"), join(s3, "store")]
+    stored = [["--store", store] for store in stores] or [[], []]
     began = time.perf_counter()
-    done = subprocess.run([*command, "-o", str(here)], check=False)
+    done = subprocess.run([*command, "-o", here, *stored[0]], check=False)
     alone = time.perf_counter() - began
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     cluster = Cluster(
@@ -53,28 +84,66 @@ def main() -> None:
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1, **SMALL)
-        there_too = [*command, "-o", str(there), "--runner", "ray", "--address", cluster.address]
+        there_too = [*elsewhere, "-o", there, *stored[1]]
+        there_too += ["--runner", "ray", "--address", cluster.address]
         began = time.perf_counter()
         kills, ended = disturbed(
-            there_too, asked.kills, asked.every, np.random.default_rng(asked.seed)
+            there_too,
+            asked.kills,
+            asked.every,
+            np.random.default_rng(asked.seed),
+            claim=join(there, "store", "lock") if s3 and mining else None,
         )
         took = time.perf_counter() - began
     finally:
         cluster.shutdown()
-    print(
-        json.dumps(
-            {
-                "kills": kills,
-                "exit": [done.returncode, ended],
-                "seconds": [round(alone, 1), round(took, 1)],
-                **compared(here, there),
-            }
-        )
-    )
+    return {
+        "kills": kills,
+        "exit": [done.returncode, ended],
+        "seconds": [round(alone, 1), round(took, 1)],
+        **compared(here, there),
+        **({"stored": compared(*stores)} if stores else {}),
+    }
+
+
+class Unreliable:
+    """A server that fails at times, before it wrote or after."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share, self.rng = share, np.random.default_rng(seed)
+        self.failed: Counter[str] = Counter()
+
+    def around(self, app):  # type: ignore[no-untyped-def]
+        """The server's application, failing."""
+
+        def served(environ, start_response):  # type: ignore[no-untyped-def]
+            writes = environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE")
+            # Only what levelhead writes: boto3 makes the bucket before.
+            drawn = self.rng.random() if writes and environ["PATH_INFO"].count("/") > 1 else 1.0
+            if drawn >= self.share:
+                return app(environ, start_response)
+            when = "before" if drawn < self.share / 2 else "after"
+            self.failed[f"{environ['REQUEST_METHOD']} {when}"] += 1
+            if when == "after":
+                list(app(environ, lambda *told: None))
+            else:
+                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("503 Slow Down", [("Content-Length", "0")])
+            return [b""]
+
+        return served
+
+
+def moved(part: str, s3: str) -> str:
+    """The files that a pattern names, copied to S3; any other part of a command as it is."""
+    found = [Path(one) for one in sorted(glob(part))]
+    for path in found:
+        write_atomic(join(s3, "corpus", path.name), path.read_bytes())
+    return join(s3, "corpus", Path(part).name) if found else part
 
 
 def disturbed(
-    command: list[str], kills: int, every: float, rng: np.random.Generator
+    command: list[str], kills: int, every: float, rng: np.random.Generator, claim: str | None
 ) -> tuple[dict[str, int], int]:
     """Run a command to its end, however often it is killed; which kills there were, and its end."""
     killed = {"drivers": 0, "actors": 0, "began again": 0}
@@ -94,6 +163,11 @@ def disturbed(
                 killed["drivers"] += 1
         ended = process.wait()
         print(f"{killed}, ended with {ended}", file=sys.stderr, flush=True)
+        if claim and ended < 0:
+            fs, path = located(claim)
+            fs.invalidate_cache()
+            if fs.exists(path):  # an object store's claim outlives its owner, who is dead
+                fs.rm_file(path)
         if ended in (0, 2) or killed["began again"] > 3 * kills:
             return killed, ended
         killed["began again"] += 1
@@ -119,7 +193,7 @@ def actors() -> list[psutil.Process]:
     return found
 
 
-def compared(here: Path, there: Path) -> dict[str, object]:
+def compared(here: str, there: str) -> dict[str, object]:
     """The files of two runs."""
     first, second = (contents(folder) for folder in (here, there))
     both = first.keys() & second.keys()
@@ -132,12 +206,14 @@ def compared(here: Path, there: Path) -> dict[str, object]:
     }
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files of a run."""
+def contents(folder: str) -> dict[str, str]:
+    """The hashes of all files of a run."""
+    fs, place = located(folder)
+    fs.invalidate_cache()
     return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in OTHERWISE
+        path.removeprefix(place): hashlib.sha256(fs.cat_file(path)).hexdigest()
+        for path in fs.find(place)
+        if Path(path).name not in OTHERWISE
     }
 
 

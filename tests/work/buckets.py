@@ -9,10 +9,14 @@ from moto.server import ThreadedMotoServer
 
 
 @contextmanager
-def bucket(name="bucket"):
-    """The URL of a new bucket; processes that are started within find it, too."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+def bucket(name="bucket", app=lambda app: app):
+    """The URL of a new bucket; processes that are started within find it, too.
+
+    `app` takes the server's WSGI application and gives the one that is served.
+    """
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    server._server.app = app(server._server.app)
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
         for key, value in (

@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from levelhead.core.results import Record
     from levelhead.study.audit import Audit
@@ -74,6 +74,9 @@ def audit(
     asked could be answered by any ruler of bias.
     """
     began = time.monotonic()  # what loads the model counts, too
+    from levelhead.core.files import on_disk
+
+    folder = on_disk(output)
     typer.echo(f"loading {model}", err=True)
     from levelhead.models.load import load
     from levelhead.models.spent import spent
@@ -93,7 +96,7 @@ def audit(
         other = Source(path=model, **how)  # type: ignore[arg-type]
     elif against is not None:
         other = Source(path=against, dtype=dtype, batch_size=batch_size, device=device)
-    sources, folder = Audited(source, other), Path(output)
+    sources = Audited(source, other)
     told = {"budget": limit, "seed": seed, "threads": cores, "draws": draws}
     told["permutations"] = permutations
     with spent() if profile else nullcontext() as meter:

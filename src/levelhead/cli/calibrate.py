@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,8 @@ import typer
 from levelhead.cli.progress import line, progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from levelhead.calibrate.told import Tabled
     from levelhead.core.calibration import Calibration
 
@@ -32,14 +33,15 @@ def calibrate(
     """
     from levelhead.calibrate.calibration import calibrate as run
     from levelhead.calibrate.told import tables
-    from levelhead.core.files import write_atomic
+    from levelhead.core.files import on_disk, write_atomic
     from levelhead.engine.processes import LocalProcesses
 
     runner = LocalProcesses(workers) if workers else None
+    place = on_disk(output)
     with progress("models") as told:
-        found = run(f"{output}/store", quick=quick, runner=runner, on_event=told)
-    write_atomic(str(Path(output) / "calibration.json"), found.to_json().encode() + b"\n")
-    _draw(found, Path(output) / "dose.svg")
+        found = run(f"{place}/store", quick=quick, runner=runner, on_event=told)
+    write_atomic(str(place / "calibration.json"), found.to_json().encode() + b"\n")
+    _draw(found, place / "dose.svg")
     for table in tables(found):
         if table.rows:
             _show(table)

@@ -11,7 +11,7 @@ import typer
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.options import BatchSize, Device, Draws, Dtype
 from levelhead.cli.progress import line
-from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ def leaderboard(
     batch_size: BatchSize = 32,
     device: Device = None,
     dtype: Dtype = "float32",
+    store: Store = None,
     workers: Workers = None,
     runner: Runner = LOCAL,
     address: Address = LOCAL,
@@ -66,6 +67,7 @@ def leaderboard(
         source={"dtype": dtype, "batch_size": batch_size, "device": device},
         judge={"seed": seed, "draws": draws, "permutations": permutations},
         threads=threads,
+        store=store,
         on_model=lambda name, done, of: line(f"[{done}/{of}] {name}"),
     )
     _show(board, costs)

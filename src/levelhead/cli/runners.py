@@ -23,6 +23,10 @@ Address = Annotated[
     str,
     typer.Option(help="With ray: host:port of the head, auto, or local for one of this run."),
 ]
+Store = Annotated[
+    str | None,
+    typer.Option(help="Keep readings here, not in the folder: a URL that all workers see."),
+]
 Gpus = Annotated[float, typer.Option(help="With ray: GPUs for an actor, or a part of one.")]
 
 

@@ -11,7 +11,7 @@ import typer
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.progress import line, progress
-from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
+from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
 
 
 def study(
@@ -22,10 +22,7 @@ def study(
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw figures (the report extra).")
     ] = True,
-    store: Annotated[
-        str | None,
-        typer.Option(help="Keep readings here, not in the folder: a URL that all workers see."),
-    ] = None,
+    store: Store = None,
     workers: Workers = None,
     runner: Runner = LOCAL,
     address: Address = LOCAL,

@@ -82,6 +82,16 @@ def is_local(url: Url) -> bool:
     return isinstance(located(url)[0], LocalFileSystem)
 
 
+def on_disk(folder: Url) -> Path:
+    """The path of a folder that has to be on a disk of this machine."""
+    if is_local(folder):
+        return Path(folder if "://" not in os.fspath(folder) else located(folder)[1])
+    raise LevelheadError(
+        f"{os.fspath(folder)} is on no disk of this machine",
+        mend="name a folder here; studies and leaderboards keep readings elsewhere by `store`",
+    )
+
+
 def join(url: Url, *parts: str) -> str:
     """A URL below another one."""
     text = os.fspath(url)

@@ -22,7 +22,7 @@ from pydantic import Field
 from levelhead.core.calibration import mark_of
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import whole_path, write_atomic
+from levelhead.core.files import absolute, join, located, on_disk, whole_path, write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.engine.events import Failed
@@ -35,6 +35,7 @@ from levelhead.study.schema import Cells, Plan, Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from levelhead.core.files import Url
     from levelhead.engine.runners import Runner
 
 WORK = "levelhead.study.leaderboard:one_model"
@@ -106,6 +107,7 @@ def leaderboard(
     source: Mapping[str, object] | None = None,
     judge: Mapping[str, int] | None = None,
     threads: int = 1,
+    store: Url | None = None,
     on_model: Callable[[str, int, int], None] = lambda name, done, of: None,
     cancel: threading.Event | None = None,
 ) -> tuple[Leaderboard, dict[str, Cost]]:
@@ -119,6 +121,8 @@ def leaderboard(
         source: how models are loaded: dtype, batch_size.
         judge: seed, draws and permutations.
         threads: of numpy and torch.
+        store: where readings are kept, a folder a model, if not in the folder: a path or URL that
+            all workers see.
         on_model: is told the model that has ended, how many have, and of how many.
         cancel: set it to stop.
     """
@@ -127,10 +131,11 @@ def leaderboard(
             f"{len(models)} models, {len(set(models))} different ones, by {len(measures)} rulers",
             mend="name each model once, and at least one ruler",
         )
-    place = Path(folder)
+    place = on_disk(folder)
     (place / MODELS).mkdir(parents=True, exist_ok=True)
     units = {
-        name: _unit(name, measures, place, source or {}, judge or {}, threads) for name in models
+        name: _unit(name, measures, place, source or {}, judge or {}, threads, store)
+        for name in models
     }
     names = {unit.key: name for name, unit in units.items()}
     found: dict[str, Entrant] = {}
@@ -161,7 +166,8 @@ def one_model(spec: Mapping[str, object]) -> bytes:
     """A model's study, in whatever process."""
     plan, place = Plan.from_json(str(spec["plan"])), Path(str(spec["folder"]))
     began = time.monotonic(), time.process_time()
-    results = run(plan, place, keep_going=True)
+    store = None if spec["store"] is None else str(spec["store"])
+    results = run(plan, place, store=store, keep_going=True)
     source = plan.models[MODEL]
     model, revision = _parted(str(spec["name"]))
     measured, missing = {}, {}
@@ -173,7 +179,7 @@ def one_model(spec: Mapping[str, object]) -> bytes:
             missing[measure] = result.what
     entrant = Entrant(model=model, revision=revision, measured=measured, missing=missing)
     spent = time.monotonic() - began[0], time.process_time() - began[1]
-    cost = _cost(place, source, *spent)
+    cost = _cost(place, store, source, *spent)
     return canonical({"entrant": entrant.to_json(), "cost": cost.model_dump()})
 
 
@@ -215,6 +221,7 @@ def _unit(
     source: Mapping[str, object],
     judge: Mapping[str, int],
     threads: int,
+    store: Url | None,
 ) -> Unit:
     path, revision = _parted(name)
     keys = [f"m{number}" for number in range(len(measures))]
@@ -229,7 +236,8 @@ def _unit(
     )
     plan.check()
     own = place.resolve() / MODELS / _slug(name)
-    told = {"name": name, "plan": plan.to_json(), "folder": str(own)}
+    readings = None if store is None else join(absolute(store), own.name)
+    told = {"name": name, "plan": plan.to_json(), "folder": str(own), "store": readings}
     return Unit(WORK, Frozen(told), threads=threads)
 
 
@@ -245,7 +253,9 @@ def _slug(name: str) -> str:
     return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _cost(place: Path, source: Source, seconds: float, cpu_seconds: float) -> Cost:
+def _cost(
+    place: Path, store: str | None, source: Source, seconds: float, cpu_seconds: float
+) -> Cost:
     """What was spent now and before; a model that could not be had takes no room."""
     try:
         size = bytes_of(source.path, source.revision)
@@ -254,6 +264,9 @@ def _cost(place: Path, source: Source, seconds: float, cpu_seconds: float) -> Co
     path = place / COST
     before = Cost.from_json(path.read_bytes()) if path.exists() else None
     kept = sum(one.stat().st_size for one in place.rglob("*") if one.is_file() and one != path)
+    if store is not None:
+        fs, elsewhere = located(store)
+        kept += fs.du(elsewhere) if fs.exists(elsewhere) else 0
     cost = Cost(
         seconds=seconds + (before.seconds if before else 0),
         cpu_seconds=cpu_seconds + (before.cpu_seconds if before else 0),

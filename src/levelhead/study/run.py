@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from levelhead.core.errors import LevelheadError
-from levelhead.core.files import absolute, is_local, write_atomic
+from levelhead.core.files import absolute, on_disk, write_atomic
 from levelhead.engine.claim import claimed
 from levelhead.study.apart import apart, tried
 from levelhead.study.finished import RESULTS
@@ -24,6 +22,7 @@ from levelhead.study.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from levelhead.core.files import Url
     from levelhead.core.results import Record
@@ -61,12 +60,7 @@ def run(
             there, an edit that does not say what it was fitted on.
         until: when no step but the first may begin any more, by `time.monotonic`.
     """
-    if not is_local(folder):
-        raise LevelheadError(
-            f"{folder} is on no disk of this machine",
-            mend="name a folder here, and keep readings there by `store`",
-        )
-    place = Path(folder)
+    place = on_disk(folder)
     place.mkdir(parents=True, exist_ok=True)
     with claimed(str(place)):
         work = Work(plan, place, on_event, cancel, None if store is None else absolute(store))

@@ -7,8 +7,11 @@ import sys
 import time
 
 import pytest
+import rulers
 import studies
+import zoo
 from buckets import bucket
+from command import levelhead
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join, located, read_bytes, write_atomic
@@ -18,6 +21,7 @@ from levelhead.engine.jobs import Job
 from levelhead.engine.jobs import run as run_job
 from levelhead.engine.processes import LocalProcesses
 from levelhead.engine.units import Unit
+from levelhead.study.leaderboard import leaderboard
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
 
@@ -58,6 +62,25 @@ def test_a_study_keeps_its_readings_there(s3, tmp_path):
     assert not (tmp_path / "there" / "store").exists()
     with pytest.raises(LevelheadError, match="is on no disk of this machine"):
         run(plan, f"{s3}/study")
+
+
+def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
+    models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(2)]
+    ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
+    few = {"judge": {"draws": 99, "permutations": 99}}
+    here, _ = leaderboard(models, [ruler], tmp_path / "here", **few)
+    there, costs = leaderboard(models, [ruler], tmp_path / "there", store=f"{s3}/board", **few)
+    assert there == here
+    fs, place = located(f"{s3}/board")
+    fs.invalidate_cache()
+    own = [fs.du(path) for path in fs.ls(place, detail=False)]
+    assert len(own) == len(models)
+    assert min(cost.kept_bytes for cost in costs.values()) > min(own) > 0
+    assert not list((tmp_path / "there").rglob("store"))
+    with pytest.raises(LevelheadError, match="is on no disk of this machine"):
+        leaderboard(models, [ruler], f"{s3}/study", **few)
+    asked = levelhead("audit", models[0], "-o", f"{s3}/audit")
+    assert (asked.returncode, "is on no disk of this machine" in asked.stderr) == (3, True)
 
 
 def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):
