@@ -70,7 +70,8 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
     command = [sys.executable, "-m", "levelhead", *asked.command]
     elsewhere, stores = command, []
     if s3 and mining:
-        there, elsewhere = join(s3, "there"), [moved(part, s3) for part in command]
+        there = join(s3, "there")
+        elsewhere = [*command[:4], *(moved(part, s3) for part in command[4:])]
     elif s3:
         stores = [str(asked.folder / "store"), join(s3, "store")]
     stored = [["--store", store] for store in stores] or [[], []]
@@ -101,7 +102,8 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
         "kills": kills,
         "exit": [done.returncode, ended],
         "seconds": [round(alone, 1), round(took, 1)],
-        **compared(here, there),
+        # Units are named by where their texts lie.
+        **compared(here, there, "store" if s3 and mining else None),
         **({"stored": compared(*stores)} if stores else {}),
     }
 
@@ -193,9 +195,9 @@ def actors() -> list[psutil.Process]:
     return found
 
 
-def compared(here: str, there: str) -> dict[str, object]:
-    """The files of two runs."""
-    first, second = (contents(folder) for folder in (here, there))
+def compared(here: str, there: str, but: str | None = None) -> dict[str, object]:
+    """The files of two runs, but those below a folder."""
+    first, second = (contents(folder, but) for folder in (here, there))
     both = first.keys() & second.keys()
     differ = sorted(name for name in both if first[name] != second[name])
     return {
@@ -206,14 +208,14 @@ def compared(here: str, there: str) -> dict[str, object]:
     }
 
 
-def contents(folder: str) -> dict[str, str]:
+def contents(folder: str, but: str | None) -> dict[str, str]:
     """The hashes of all files of a run."""
     fs, place = located(folder)
     fs.invalidate_cache()
     return {
         path.removeprefix(place): hashlib.sha256(fs.cat_file(path)).hexdigest()
         for path in fs.find(place)
-        if Path(path).name not in OTHERWISE
+        if Path(path).name not in OTHERWISE and not (but and path.startswith(join(place, but, "")))
     }
 
 
