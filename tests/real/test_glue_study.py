@@ -17,7 +17,7 @@ PLAN = {
     "threads": 1,
     "measures": {"lpbs": "lpbs:test=career_family"},
     "maps": {"gender": {"model": "minibert", "measure": "lpbs", "exact": "none", "sign": "+"}},
-    "glue": {one: {**GLUE, "mask": one} for one in ("after", "before")},
+    "glue": {"after": {**GLUE, "random": 3}, "before": {**GLUE, "mask": "before"}},
 }
 
 
@@ -36,6 +36,10 @@ def test_a_task_without_heads(tmp_path, monkeypatch):
         assert len(one.heads["top 2"]) == 2
         mean = sum(seed["top 2"] for seed in one.apart) / 2
         assert one.sets[0].value == pytest.approx(mean)
+    # Random heads stand beside the sets, and are no part of their families.
+    assert {name: len(own) for name, own in after.random.items()} == {"top 2": 3, "all positive": 3}
+    assert before.random == {}
+    assert all(own.change is None or own.change.p.family == 2 for own in after.sets)
     made = tmp_path / "glue" / "wnli"
     assert {path.name for path in made.iterdir()} == {
         f"{seed}{end}" for seed in (0, 1) for end in ("", "-masked-0", "-masked-1")

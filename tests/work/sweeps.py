@@ -246,6 +246,7 @@ def masked_task():
             {"full": 60.0, "top 3": 58.5, "all positive": 60.0},
             {"full": 62.0, "top 3": 61.1, "all positive": 62.0},
         ),
+        random={"top 3": (60.5, 59.7, 60.9), "all positive": (60.0, 61.0, 58.0)},
     )
 
 

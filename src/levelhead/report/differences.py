@@ -62,7 +62,7 @@ def claimed(found: Findings, *, of: str = "") -> ChartType:
 
 
 def tasked(found: MaskedTask, *, of: str = "") -> ChartType:
-    """What masking costs on a task: changes of its metric, seeds as small points.
+    """What masking costs on a task: changes of its metric; random heads, or seeds, as small points.
 
     Args:
         found: a task with and without heads.
@@ -73,14 +73,18 @@ def tasked(found: MaskedTask, *, of: str = "") -> ChartType:
             f"{one.name} ({len(found.heads[one.name])} heads)",
             one.change,
             f"{number(one.value)}; change {_told(one.change)}",
-            points=tuple(seed[one.name] - seed["full"] for seed in found.apart),
+            points=tuple(
+                value - found.full
+                for value in found.random.get(one.name) or [seed[one.name] for seed in found.apart]
+            ),
         )
         for one in found.sets
     ]
+    seeds = f"mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else "one seed"
+    small = "random heads of the same layers" if found.random else "the seeds"
     told = [
-        f"no head masked: {number(found.full)}; masked {found.mask} training; mean of "
-        f"{len(found.seeds)} seeds, which are the small points",
-        "lines: intervals over texts, seeds as they are",
+        f"no head masked: {number(found.full)}; masked {found.mask} training; {seeds}",
+        f"lines: intervals over texts, seeds as they are; small points: {small}",
     ]
     drawn = rows(lines, f"change of {found.metric}{_unit(found.unit)}")
     title = f"{found.task}: {found.metric} without biased heads"

@@ -12,9 +12,16 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
@@ -260,11 +267,20 @@ class Masks(Strict):
     mask: Literal["before", "after"] = "after"
     """Masked while the classifier is trained, or in the trained one."""
     k: Count = 3
+    random: Annotated[int, Field(ge=0)] = 0
+    """So many sets of random heads of the same layers stand beside every set; masked after training
+    only, since before it each would be a training of its own."""
     epochs: Annotated[float, Field(gt=0)] | None = None
     rate: Annotated[float, Field(gt=0)] = 1e-4
     batch: Count = 32
     dropout: bool = True
     """Whether the base's own acts while it is trained."""
+
+    @model_validator(mode="after")
+    def _random_after(self) -> Self:
+        if self.random and self.mask == "before":
+            raise ValueError("random sets of heads are masked after training: say mask = 'after'")
+        return self
 
 
 class Plan(Strict):

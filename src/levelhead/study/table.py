@@ -345,6 +345,17 @@ def _masked_task(one: MaskedTask) -> Iterator[dict[str, Any]]:
         yield {"name": name, "value": setting.value, **told}
         if setting.change is not None:
             yield _of(name, setting.change, f"change of {one.metric}")
+        if random := one.random.get(setting.name):
+            yield {
+                "name": f"{one.task}, random heads of the layers of {setting.name}",
+                "what": f"{one.metric}, mean and range; p: that they leave as little",
+                "value": sum(random) / len(random),
+                "low": min(random),
+                "high": max(random),
+                "n": len(random),
+                "unit": one.unit,
+                "p": one.p(setting.name),
+            }
 
 
 def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
 from levelhead.core.results import Estimate, Record
 from levelhead.data.tasks import task
+from levelhead.locate.controls import random_heads
 from levelhead.locate.headmap import label
 from levelhead.measure.readouts import model_key
 from levelhead.measure.task import Tasked, finetune_on
@@ -58,6 +60,14 @@ class MaskedTask(Record):
     """On average over the seeds; intervals of the changes over items, seeds as they are."""
     apart: tuple[dict[str, float], ...]
     """Of every seed by itself, no head masked as "full"."""
+    random: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """With random heads of the same layers masked, by set, on average over the seeds."""
+
+    def p(self, name: str) -> float:
+        """That random heads of the same layers leave as little of the metric: (b + 1) / (m + 1)."""
+        (value,) = (one.value for one in self.sets if one.name == name)
+        random = self.random[name]
+        return (sum(one <= value for one in random) + 1) / (len(random) + 1)
 
 
 class How(NamedTuple):
@@ -101,6 +111,10 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
     sets = {f"top {row.k}": chosen(heads, "top", row.k), "all positive": heads.positive()}
     masks: dict[str, tuple[Edit, ...]] = {one: (mask(sites),) for one, sites in sets.items()}
     base, measure = work.model(source), Tasked(task=of, part="dev")
+    for one, sites in sets.items():
+        rng = work.judge.rng("random heads", one)
+        drawn = [random_heads(sites, base.anatomy.heads, rng=rng) for _ in range(row.random)]
+        masks |= {f"{one}, random {i}": (mask(own),) for i, own in enumerate(drawn)}
     told = {
         "map": heads.content_hash,
         "row": row.model_dump(exclude={"tasks"}),
@@ -112,14 +126,18 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
 
     def make() -> MaskedTask:
         head, apart, found = measure.headline, [], []
+        beside = 1 + len(sets)
         for seed in row.seeds:
             how = How(of, seed, row.epochs, row.rate, row.batch, row.dropout)
             said = _said(work, base, how, masks, row)
             readouts, _ = shared([said.base, *said.settings.values()])
             found.append(redrawn(measure, readouts, head.over, aspect=head, judge=work.judge))
             values = [float(value) for value in found[-1].whole]
-            apart.append(dict(zip(("full", *sets), values, strict=True)))
+            apart.append(dict(zip(("full", *sets), values, strict=False)))
         mean = averaged(found)
+        # Random heads are no hypotheses: they share no correction with the sets.
+        of_sets = replace(mean, whole=mean.whole[:beside], draws=mean.draws[:, :beside])
+        random = mean.whole[beside:].reshape(len(sets), row.random).tolist()
         return MaskedTask(
             task=of,
             metric=task(of).metrics[0],
@@ -128,8 +146,9 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
             seeds=row.seeds,
             heads={one: tuple(label(site) for site in sites) for one, sites in sets.items()},
             full=float(mean.whole[0]),
-            sets=_changes(mean, tuple(sets), head.unit),
+            sets=_changes(of_sets, tuple(sets), head.unit),
             apart=tuple(apart),
+            random=dict(zip(sets, map(tuple, random), strict=True)) if row.random else {},
         )
 
     return work.kept(MaskedTask, told, make)
