@@ -46,6 +46,7 @@ FOUND = {
 CODE = [pytest.param(*block, id=name) for block, name in reversed(FOUND.items())]
 
 
+@pytest.mark.timeout(1800)  # the demo grows three models
 @pytest.mark.parametrize(("language", "code"), CODE)
 def test_every_code_block_runs(language, code, tmp_path):
     assert language in RUN | SHOWN, f"a block in {language!r}: say python, bash or console"
