@@ -85,7 +85,9 @@ def run_text(folder: Path) -> str:
         if step.startswith("map."):
             parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
             continue
-        own = [row for row in rows if row["step"] == step and ROUGH not in row["name"]]
+        own = [row for row in rows if row["step"] == step]
+        if not step.startswith("glue."):
+            own = [row for row in own if ROUGH not in row["name"]]
         if not own:  # a picture
             continue
         parts.append(f"### {step}\n\n{table(own)}")
