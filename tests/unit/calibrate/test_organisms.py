@@ -23,6 +23,8 @@ from levelhead.models.sites import Site
 from levelhead.models.train import Recipe
 
 JUDGE = Judge(draws=199, permutations=999)
+LIKE_BERT = ("roberta", "albert")
+"""Grown for minutes, and of BERT's kind, which is grown here too."""
 TINY = Organism(
     Language(1.0), Recipe("gpt2", layers=1, heads=2, width=8, steps=2, batch=4), documents=40
 )
@@ -109,7 +111,10 @@ def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
         assert told == row["texts_sha256"]
 
 
-@pytest.mark.parametrize("architecture", RECIPES)
+@pytest.mark.parametrize(
+    "architecture",
+    [pytest.param(one, marks=[pytest.mark.slow] * (one in LIKE_BERT)) for one in RECIPES],
+)
 def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture):
     one = organism(architecture, 1.0)
     folder = one.grown()
