@@ -4,12 +4,16 @@
     python tools/cluster.py FOLDER -- study papers/dawkins2024/study.toml
     python tools/cluster.py FOLDER -- leaderboard --file models.txt -m seat
     python tools/cluster.py FOLDER --s3 -- ...the same, what is stored on S3 (moto's server here)
+    python tools/cluster.py FOLDER --alone --kills 10 --every 300 -- study STUDY.toml
 
 The cluster is a head and two nodes of one CPU each, on loopback. Every few seconds (by chance) an
 actor, or the driver itself, is killed by SIGKILL; a driver that was killed, or that gave up because
 actors had died, is started again. Then all files of both runs are compared, the stores of units
 included; costs and locks are not. The last line is one JSON object: kills of drivers and of actors,
-how the last driver ended, files, and those that differ, are missing or are too many.
+how the last driver ended, files, and those that differ, are missing or are too many; of the
+units in a folder, how many were stored at the last kill, and how many of these were written again.
+
+With --alone there is no cluster: both runs are one process each.
 
 With --s3 a corpus is read from there and what is mined is written there; studies and leaderboards
 keep their readings there (the run beside it has them in a folder). Of the requests that write, a
@@ -27,15 +31,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from glob import glob
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
 from ray.cluster_utils import Cluster
 
 from levelhead.core.files import join, located, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "work"))
 from buckets import bucket
@@ -53,6 +61,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--every", type=float, default=5.0, help="seconds between kills, about")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--alone", action="store_true", help="no cluster, one process")
     parser.add_argument("--s3", action="store_true", help="keep what is stored on S3, on loopback")
     parser.add_argument("--cuts", type=float, default=0.05, help="share of writes that fail there")
     parser.add_argument("command", nargs="+", help="of levelhead, after --")
@@ -78,26 +87,18 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
     began = time.perf_counter()
     done = subprocess.run([*command, "-o", here, *stored[0]], check=False)
     alone = time.perf_counter() - began
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL}
-    )
-    try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=1, **SMALL)
-        there_too = [*elsewhere, "-o", there, *stored[1]]
-        there_too += ["--runner", "ray", "--address", cluster.address]
+    there_too = [*elsewhere, "-o", there, *stored[1]]
+    with nullcontext([]) if asked.alone else clustered() as runner:
         began = time.perf_counter()
         kills, ended = disturbed(
-            there_too,
+            [*there_too, *runner],
             asked.kills,
             asked.every,
             np.random.default_rng(asked.seed),
+            units=Path((stored[1] or ["", join(there, "store")])[1], "units"),
             claim=join(there, "store", "lock") if s3 and mining else None,
         )
         took = time.perf_counter() - began
-    finally:
-        cluster.shutdown()
     return {
         "kills": kills,
         "exit": [done.returncode, ended],
@@ -106,6 +107,21 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
         **compared(here, there, "store" if s3 and mining else None),
         **({"stored": compared(*stores)} if stores else {}),
     }
+
+
+@contextmanager
+def clustered() -> Iterator[list[str]]:
+    """A cluster on loopback, as the options that have a command run there."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL}
+    )
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, **SMALL)
+        yield ["--runner", "ray", "--address", cluster.address]
+    finally:
+        cluster.shutdown()
 
 
 class Unreliable:
@@ -145,10 +161,17 @@ def moved(part: str, s3: str) -> str:
 
 
 def disturbed(
-    command: list[str], kills: int, every: float, rng: np.random.Generator, claim: str | None
+    command: list[str],
+    kills: int,
+    every: float,
+    rng: np.random.Generator,
+    *,
+    units: Path,
+    claim: str | None,
 ) -> tuple[dict[str, int], int]:
     """Run a command to its end, however often it is killed; which kills there were, and its end."""
     killed = {"drivers": 0, "actors": 0, "began again": 0}
+    first: dict[Path, int] = {}
     while True:
         process = subprocess.Popen(command, start_new_session=True)
         while process.poll() is None:
@@ -165,6 +188,10 @@ def disturbed(
                 killed["drivers"] += 1
         ended = process.wait()
         print(f"{killed}, ended with {ended}", file=sys.stderr, flush=True)
+        now = written(units)
+        again = sum(now.get(path) != when for path, when in first.items())
+        killed |= {"units at the last kill": len(first), "written again": again}
+        first = now | first
         if claim and ended < 0:
             fs, path = located(claim)
             fs.invalidate_cache()
@@ -173,6 +200,11 @@ def disturbed(
         if ended in (0, 2) or killed["began again"] > 3 * kills:
             return killed, ended
         killed["began again"] += 1
+
+
+def written(units: Path) -> dict[Path, int]:
+    """When every unit in a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in units.rglob("*") if path.is_file()}
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
