@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     found = Calibration.from_json((given.folder / KEPT).read_bytes())
+    if given.write and "--quick" in found.command:
+        parser.error("a quick run shows that it works, not what is true: give a full one")
     print(page(found))
     if given.write:
         above = PAGE.read_text().partition(MARK)[0]

@@ -40,7 +40,9 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
 
     ended = levelhead(*given, "--json", "-")
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["report"] == str(out / "report.html")
+    told = json.loads(ended.stdout)
+    assert told["report"] == str(out / "report.html")
+    assert all(one["calibration"] for one in told["rulers"])
     assert (out / "study.json").read_bytes() == plan
     assert first
     assert first.items() <= stored(out).items()

@@ -35,6 +35,6 @@ class AllFailed:
     def __init__(self):
         self.asked = []
 
-    def of(self, measure, *, causal):
-        self.asked.append((measure, causal))
+    def of(self, measure, family, *, causal):
+        self.asked.append((measure, family, causal))
         return calibrated(measure, verdict="misses", rank=0.12)

@@ -18,10 +18,12 @@ from levelhead.locate.repeated import Repeated, Spread
 from levelhead.mitigate.changes import Change
 from levelhead.mitigate.targeted import Curve, Lines, Masked, Point, Targeted
 
+SETTINGS = {"model": {"type": "bert", "causal": False}}
+
 
 def provenance(model="made-up-model"):
     return Provenance.of(
-        model, "ab" * 32, data={"words": "cd" * 32}, equation="made up", seed=0, settings={}
+        model, "ab" * 32, data={"words": "cd" * 32}, equation="made up", seed=0, settings=SETTINGS
     )
 
 

@@ -7,15 +7,17 @@ that made it: reports cite it beside every ruler, and say "not tried" without it
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from levelhead.calibrate import dose, locating, mitigating
 from levelhead.calibrate.dose import Answered
 from levelhead.calibrate.locating import Known, Ordinary, families
 from levelhead.calibrate.mitigating import Effects, mitigations
-from levelhead.calibrate.organisms import machine
-from levelhead.calibrate.response import responses
+from levelhead.calibrate.organisms import machine, organism
+from levelhead.calibrate.response import responses, skills
 from levelhead.core.calibration import Calibration, Grown, Told
+from levelhead.core.canonical import content_hash
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
+    from levelhead.calibrate.language import Words
     from levelhead.core.files import Url
     from levelhead.engine.events import Event
     from levelhead.engine.runners import Runner
@@ -69,6 +72,7 @@ def calibrate(
     plain = [
         Ordinary.from_json(own) for own in kept_of([o for o in located if o.kind == "ordinary"])
     ]
+    removed = tuple(Told.from_json(own) for own in kept_of(constructed))
     effects = [own for one in kept_of(edited) for own in Effects.from_json(one).edited]
     return Calibration(
         command="levelhead calibrate" + (" --quick" if quick else ""),
@@ -85,14 +89,25 @@ def calibrate(
             ),
             *(_with_heads("known head", one) for one in known),
             *(_with_heads("four layers", one) for one in plain),
+            *(_with_heads("known head, many words", one, words="many") for one in removed),
         ),
+        skills=skills(answered),
         rulers=responses(answered),
         locators=families(known, plain),
         edits=mitigations(effects),
-        removed=tuple(Told.from_json(own) for own in kept_of(constructed)),
+        removed=removed,
     )
 
 
-def _with_heads(what: str, one: Known | Ordinary) -> Grown:
-    """Its texts are those of the same seed at the full dose."""
-    return Grown(what=f"{one.architecture}, {what}, seed {one.seed}", weights=one.weights)
+def _with_heads(what: str, one: Known | Ordinary | Told, *, words: Words = "few") -> Grown:
+    return Grown(
+        what=f"{one.architecture}, {what}, seed {one.seed}",
+        texts=_texts(one.seed, words),
+        weights=one.weights,
+    )
+
+
+@cache
+def _texts(seed: int, words: Words) -> str:
+    """SHA-256 of the texts of the full dose, which are the same for every architecture."""
+    return content_hash(organism(seed=seed, words=words).texts)

@@ -8,13 +8,14 @@ confirms on the other half?
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
 
 from levelhead.calibrate.organisms import RECIPES, SIDE_BY_SIDE, organism
-from levelhead.core.calibration import Family, Share
+from levelhead.core.calibration import LIKE, Family, Share
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Interval, Record
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
 REVISION = 2
 KNOWN_HEAD = (1, 2)
 """(layer, head), counted from 0."""
-KNOWN, ORDINARY = range(10), range(5)
-"""Seeds of either kind, of every family."""
+KNOWN, ORDINARY, FEW = range(10), range(5), range(3)
+"""Seeds: with a known head; ordinary, of the families that got every dose, and of the others."""
 LAYERS = HEADS = 4
+OFTEN, MANY = 0.8, 10
+"""The share of models in which a known head must be first, and how many they must be."""
 LOCATORS = ("gradient", "path", "ablation")
 JUDGE = Judge(draws=499, permutations=499)
 
@@ -67,7 +70,12 @@ def models(*, quick: bool = False) -> tuple[Located, ...]:
     if quick:
         return (Located("known", "gpt2", 0),)
     known = [Located("known", name, seed) for name in RECIPES for seed in KNOWN]
-    return (*known, *(Located("ordinary", name, seed) for name in RECIPES for seed in ORDINARY))
+    ordinary = [
+        Located("ordinary", name, seed)
+        for name in RECIPES
+        for seed in (ORDINARY if name in LIKE.values() else FEW)
+    ]
+    return (*known, *ordinary)
 
 
 class Known(Record):
@@ -178,18 +186,26 @@ def families(known: Sequence[Known], ordinary: Sequence[Ordinary]) -> tuple[Fami
         own = [one for one in known if one.architecture == name]
         plain = [one for one in ordinary if one.architecture == name]
         planted = label(Site("head_out", *KNOWN_HEAD))
+        first = {by: _share([one.ranks[by] == 1 for one in own]) for by in LOCATORS}
         found.append(
             Family(
                 architecture=name,
                 known=len(own),
-                first={by: _share([one.ranks[by] == 1 for one in own]) for by in LOCATORS},
+                learned=sum(bool(one.confirmed) for one in own),
+                without=max(abs(one.without) for one in own),
+                first=first,
                 alone=_share([one.greedy == (planted,) for one in own]),
                 ordinary=len(plain),
+                positive=(
+                    min((one.positive for one in plain), default=0),
+                    max((one.positive for one in plain), default=0),
+                ),
                 auroc={
-                    by: over([one.auroc[by] for one in plain], f"AUROC by {by}")
+                    by: over([one.auroc[by] for one in plain], f"AUROC by {by}", most=1.0)
                     for by in LOCATORS[:2]
                 },
-                agreement=over([one.agreement for one in plain], "gradient and ablation"),
+                agreement=over([one.agreement for one in plain], "gradient and ablation", most=1.0),
+                verdict=_verdict(first),
             )
         )
     return tuple(found)
@@ -199,8 +215,22 @@ def _share(hits: Sequence[bool]) -> Share:
     return Share(hits=sum(hits), of=len(hits), interval=proportion_interval(sum(hits), len(hits)))
 
 
-def over(values: Sequence[float | None], name: str) -> Estimate | None:
-    """The mean over models, with the interval of t; models that are all alike have no spread."""
+def _verdict(first: Mapping[str, Share]) -> str:
+    """Which locators put the known head first often enough."""
+    if any(own.of < MANY for own in first.values()):
+        return "not judged: too few models"
+    missed = [by for by, own in first.items() if own.hits < OFTEN * own.of]
+    return f"misses by {', '.join(missed)}" if missed else "passes"
+
+
+def over(values: Sequence[float | None], name: str, *, most: float = math.inf) -> Estimate | None:
+    """The mean over models, with the interval of t; models that are all alike have no spread.
+
+    Args:
+        values: a model each; None where there is none.
+        name: what it is.
+        most: the largest that it can be.
+    """
     found = [value for value in values if value is not None]
     if len(found) < 2:
         return None
@@ -208,7 +238,8 @@ def over(values: Sequence[float | None], name: str) -> Estimate | None:
         alike = Interval(low=found[0], high=found[0], level=0.95, method="all models alike")
         return Estimate(name=name, value=found[0], interval=alike, n=len(found))
     test = t_test(found)
-    return Estimate(name=name, value=test.mean, interval=test.interval, n=len(found))
+    bounded = test.interval.model_copy(update={"high": min(most, test.interval.high)})
+    return Estimate(name=name, value=test.mean, interval=bounded, n=len(found))
 
 
 def whole_contrast(one: Organism) -> Contrast:

@@ -6,6 +6,9 @@ nothing to lower, and whoever sees it lowered is deceived.
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +22,10 @@ from levelhead.core.calibration import Mitigated, Told
 from levelhead.core.files import write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Record
+from levelhead.core.statistics.means import t_test
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
+from levelhead.locate.split import halves
 from levelhead.measure.aspects import Judge
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.run import run
@@ -29,24 +34,25 @@ from levelhead.mitigate.children import cda, dropout
 from levelhead.mitigate.heads import mask, scale
 from levelhead.mitigate.levels import project
 from levelhead.mitigate.removed import removed
-from levelhead.models.continue_training import Schooling
+from levelhead.models.continue_training import Schooling, continued
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from levelhead.calibrate.organisms import Organism
     from levelhead.data.paired import TextPair
-    from levelhead.locate.headmap import HeadMap
-    from levelhead.mitigate.children import Child
+    from levelhead.measure.strength import Contrast
     from levelhead.models.edits import Edit
     from levelhead.models.lm import LM
 
     Way = Callable[[LM, Sequence[TextPair]], tuple[Edit, ...]]
 
 WORK, TOLD = "levelhead.calibrate.mitigating:edited", "levelhead.calibrate.mitigating:told"
-REVISION = 2
+REVISION = 3
 FAMILIES = ("bert", "llama")
 TOLD_OF = ("bert", "gpt2")
 SEEDS = range(3)
@@ -57,11 +63,26 @@ SENTENCES = 4
 """Every so manyth sentence of a word is probed: words are what a bound depends on."""
 HEADS = 3
 """Heads that are masked or scaled: those that add most."""
-SCHOOLING = Schooling(steps=200, rate=5e-4)
+SCALED = {"mask": 0.0, "scale 0.5": 0.5}
+SOFTER = 0.25
+"""What the known head is scaled by where less of it is to be left, and something is."""
+SCHOOLING = Schooling(steps=200, rate=5e-4, threads=SIDE_BY_SIDE)
 JUDGE = Judge(draws=499, permutations=499)
-LEAST, OTHER = "placebo: mask heads that add least", "placebo: project other words"
-PLACEBOS = {"mask": LEAST, "project": OTHER}
-CHILDREN: dict[str, Callable[..., Child]] = {"counterfactual training": cda, "dropout": dropout}
+INLP = "inlp"
+"""Has no placebo: it takes out what a probe reads, and no probe tells other words apart."""
+FITTED: dict[str, Way] = {
+    "project": lambda lm, pairs: project(lm, LEVEL, pairs, weighted=False),
+    "project, weighted": lambda lm, pairs: project(lm, LEVEL, pairs),
+    "sentence debias": lambda lm, pairs: sentence_debias(lm, pairs, _end(lm), at="mean"),
+    "leace": lambda lm, pairs: leace(lm, pairs, _end(lm), at="mean"),
+    INLP: lambda lm, pairs: inlp(lm, pairs, _end(lm), at="mean"),
+}
+"""Edits that are fitted to pairs of texts; their placebos are fitted to other words."""
+CHILDREN: dict[str, Callable[..., object]] = {"counterfactual training": cda, "dropout": dropout}
+PLACEBO = ", placebo"
+TRAINED = f"training{PLACEBO}"
+PLACEBOS = dict.fromkeys(CHILDREN, TRAINED)
+"""Of edits whose placebo is not called like themselves."""
 
 
 class Dosed(NamedTuple):
@@ -112,37 +133,45 @@ class Effects(Record):
 
 
 def edited(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: one organism, every edit."""
+    """The unit of work: one organism, every edit, judged on items that no head was chosen by."""
     architecture, rho = str(spec["architecture"]), float(str(spec["rho"]))
     one = organism(architecture, rho, seed=int(str(spec["seed"])), threads=SIDE_BY_SIDE)
-    lm, pairs = one.lm(), paired(one.language)
-    heads = locate(lm, whole_contrast(one), exact="none", judge=JUDGE)
-    ways = _ways(heads, placebo_pairs(one.language)[0])
-    found = []
-    for name, way in ways.items():
-        found.append(_measured(one, name, lm, lm.edited(*way(lm, pairs))))
-    for name, child in CHILDREN.items():
+    lm, ruler = one.lm(), whole_contrast(one)
+    heads = locate(lm, ruler, exact="none", judge=JUDGE)
+    cut = halves(ruler, ruler.read(lm)[0], by=heads.halves.by, seed=heads.halves.seed)
+    kept = cut.confirm.items or frozenset()
+    held = replace(ruler, triples=tuple(one for one in ruler.items if one.id in kept))
+    found = [
+        _measured(one, name, lm, lm.edited(*edits), held)
+        for name, edits in _edits(one, lm, [part.site for part in heads.ranked]).items()
+    ]
+    for name, child in (CHILDREN | {TRAINED: _trained}).items():
         with TemporaryDirectory() as folder:
             child(lm, _texts(one, folder), f"{folder}/child", schooling=SCHOOLING)
-            found.append(_measured(one, name, lm, load(f"{folder}/child")))
+            found.append(_measured(one, name, lm, load(f"{folder}/child"), held))
     return Effects(edited=tuple(found)).to_json().encode()
 
 
-def _ways(heads: HeadMap, others: Sequence[TextPair]) -> dict[str, Way]:
-    """Every way to edit, and placebos of two of them."""
-    first = [part.site for part in heads.ranked[:HEADS]]
-    last = [part.site for part in heads.ranked[-HEADS:]]
-    return {
-        "mask": lambda lm, pairs: (mask(first),),
-        "scale 0.5": lambda lm, pairs: (scale(first, 0.5),),
-        LEAST: lambda lm, pairs: (mask(last),),
-        "project": lambda lm, pairs: project(lm, LEVEL, pairs, weighted=False),
-        "project, weighted": lambda lm, pairs: project(lm, LEVEL, pairs),
-        OTHER: lambda lm, pairs: project(lm, LEVEL, others, weighted=False),
-        "sentence debias": lambda lm, pairs: sentence_debias(lm, pairs, _end(lm), at="mean"),
-        "leace": lambda lm, pairs: leace(lm, pairs, _end(lm), at="mean"),
-        "inlp": lambda lm, pairs: inlp(lm, pairs, _end(lm), at="mean"),
-    }
+def _trained(lm: LM, texts: str, folder: str, *, schooling: Schooling) -> None:
+    """The child that is trained as long, with nothing exchanged and nothing dropped."""
+    lines = Path(texts).read_text("utf-8").splitlines()
+    random.Random(schooling.seed).shuffle(lines)  # noqa: S311  # no secret
+    continued(lm, lines, folder, schooling=schooling)
+
+
+def _edits(one: Organism, lm: LM, ranked: Sequence[Site]) -> dict[str, tuple[Edit, ...]]:
+    """Every edit and its placebo: other heads, drawn by seed, or other words."""
+    first, rest = ranked[:HEADS], ranked[HEADS:]
+    drawn = random.Random(one.recipe.seed).sample(rest, HEADS)  # noqa: S311  # no secret
+    pairs, others = paired(one.language), placebo_pairs(one.language)[0]
+    found: dict[str, tuple[Edit, ...]] = {}
+    for name, factor in SCALED.items():
+        found |= {name: (scale(first, factor),), name + PLACEBO: (scale(drawn, factor),)}
+    for name, way in FITTED.items():
+        found[name] = way(lm, pairs)
+        if name != INLP:
+            found[name + PLACEBO] = way(lm, others)
+    return found
 
 
 def _end(lm: LM) -> Site:
@@ -170,34 +199,38 @@ def told(spec: Mapping[str, object]) -> bytes:
     """The unit of work: an organism in which one head alone sees group words.
 
     With this head masked, nothing of a group word is left at the last token of a text: the
-    attribute is removed there, and it is known to be. With another one masked, it is not.
+    attribute is removed there, and it is known to be. With this head scaled down, the bias is
+    less and the group can still be read: hidden. With another one masked, it is not removed.
     """
     architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
     one = organism(
         architecture, 1.0, seed=seed, known_head=KNOWN_HEAD, words="many", threads=SIDE_BY_SIDE
     )
-    lm, pairs = one.lm(), paired(one.language)[::SENTENCES]
+    lm, pairs, ruler = one.lm(), paired(one.language)[::SENTENCES], whole_contrast(one)
     layer, head = KNOWN_HEAD
-    gone, there = (
-        removed(
-            lm,
-            [mask([Site("head_out", layer, which)])],
-            pairs,
-            seen=(),
-            sites=[_end(lm)],
-            at="last",
-        ).verdict
-        for which in (head, head - 1)
-    )
+    known, other = (Site("head_out", layer, which) for which in (head, head - 1))
+
+    def biases(model: LM) -> NDArray[np.float64]:
+        return ruler.bias_of(ruler.read(model)[0]).numpy().astype(np.float64)
+
+    def said(edit: Edit) -> str:
+        fell = t_test(biases(lm) - biases(lm.edited(edit))).interval.low > 0
+        return removed(lm, [edit], pairs, seen=(), ruler=fell, sites=[_end(lm)], at="last").verdict
+
     found = Told(
-        architecture=architecture, seed=seed, weights=weights_of(one), gone=gone, there=there
+        architecture=architecture,
+        seed=seed,
+        weights=weights_of(one),
+        gone=said(mask([known])),
+        less=said(scale([known], SOFTER)),
+        there=said(mask([other])),
     )
     return found.to_json().encode()
 
 
-def _measured(one: Organism, name: str, lm: LM, other: LM) -> Edited:
+def _measured(one: Organism, name: str, lm: LM, other: LM, ruler: Contrast) -> Edited:
     price = (Perplexity if lm.is_causal else PseudoPerplexity)(texts=_about_nobody(one))
-    bias, cost = run(other, [whole_contrast(one), price], against=lm, judge=JUDGE).comparisons
+    bias, cost = run(other, [ruler, price], against=lm, judge=JUDGE).comparisons
     return Edited(
         architecture=one.recipe.architecture,
         rho=one.language.rho,
@@ -229,41 +262,47 @@ def _texts(one: Organism, folder: str) -> str:
 def mitigations(found: Sequence[Edited]) -> tuple[Mitigated, ...]:
     """Every edit on every family."""
     names = dict.fromkeys((one.architecture, one.edit) for one in found)
-    rows = []
-    for architecture, edit in names:
-        own = [one for one in found if (one.architecture, one.edit) == (architecture, edit)]
-        full, none = ([one for one in own if one.rho == rho] for rho in (1.0, 0.0))
-        bias = float(np.mean([one.before for one in full]))
-        lowered = over([-one.change.value / one.before for one in full], "share of the bias gone")
-        rows.append(
-            Mitigated(
-                edit=edit,
-                architecture=architecture,
-                models=len(full),
-                lowered=lowered,
-                at_none=over([one.change.value / bias for one in none], "change without a bias"),
-                price=over([one.price.value / one.fluency for one in full], "change of fluency"),
-                significant=sum(0 not in one.change.interval for one in none),
-                verdict=_verdict(lowered, edit, architecture, found),
-            )
-        )
-    return tuple(rows)
-
-
-def _verdict(
-    lowered: Estimate | None, edit: str, architecture: str, found: Sequence[Edited]
-) -> str:
-    """Whether an edit lowers a bias, and by more than its placebo does in every model."""
-    if lowered is None:
-        return "not judged: fewer than two models"
-    if lowered.interval.low <= 0:
-        return "not shown to lower it"
-    placebo = PLACEBOS.get(edit)
-    if placebo is None:
-        return "lowers it"
-    full = [one for one in found if one.architecture == architecture and one.rho == 1]
-    own, other = (
-        {one.seed: one.change.value for one in full if one.edit == name} for name in (edit, placebo)
+    return tuple(
+        _mitigated([one for one in found if one.architecture == architecture], edit)
+        for architecture, edit in names
     )
-    more = all(own[seed] < other[seed] for seed in own)
-    return "lowers it, more than its placebo" if more else "lowers it, no more than its placebo"
+
+
+def _mitigated(found: Sequence[Edited], edit: str) -> Mitigated:
+    """One edit among all of a family."""
+    full, none = ([one for one in found if (one.edit, one.rho) == (edit, rho)] for rho in (1, 0))
+    bias = float(np.mean([one.before for one in full]))
+    gone = over([_gone(one) for one in full], "share of the bias gone")
+    price = over([one.price.value / one.fluency for one in full], "change of fluency")
+    placebo = PLACEBOS.get(edit, edit + PLACEBO)
+    own, other = (
+        {one.seed: _gone(one) for one in found if (one.edit, one.rho) == (name, 1)}
+        for name in (edit, placebo)
+    )
+    more = other and all(own[seed] > other[seed] for seed in own)
+    if gone is None:
+        verdict = "not judged: fewer than two models"
+    elif gone.interval.low <= 0:
+        verdict = "not shown to lower it"
+    elif not other:
+        verdict = "lowers it"
+    else:
+        verdict = f"lowers it, {'more' if more else 'no more'} than its placebo"
+    if price is not None and price.interval.low > 0:
+        verdict += "; text about nobody is predicted worse"
+    return Mitigated(
+        edit=edit,
+        architecture=full[0].architecture,
+        models=len(full),
+        gone=gone,
+        nulls=len(none),
+        at_none=over([abs(one.change.value) / bias for one in none], "change without a bias"),
+        price=price,
+        significant=sum(0 not in one.change.interval for one in none),
+        verdict=verdict,
+    )
+
+
+def _gone(one: Edited) -> float:
+    """The share of a bias that is gone; a bias to the other side is one, too."""
+    return 1 - abs(one.before + one.change.value) / abs(one.before)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from levelhead.calibrate.dose import ALARM
-from levelhead.core.calibration import Calibrated, Confounded, Power
+from levelhead.core.calibration import Calibrated, Confounded, Power, Skilled
 from levelhead.core.results import Interval
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.means import t_test
@@ -44,6 +44,19 @@ def responses(models: Sequence[Answered]) -> tuple[Calibrated, ...]:
     )
 
 
+def skills(models: Sequence[Answered]) -> tuple[Skilled, ...]:
+    """Of every family and skill, the model that is farthest from the best that was possible."""
+    rows = [(one.architecture, *skill) for one in models for skill in one.skills]
+    found = []
+    for family, name in dict.fromkeys(row[:2] for row in rows):
+        own = [(value, best) for *who, value, best in rows if who == [family, name]]
+        worst, best = max(own, key=lambda row: abs(row[0] - row[1]))
+        found.append(
+            Skilled(architecture=family, skill=name, models=len(own), worst=worst, best=best)
+        )
+    return tuple(found)
+
+
 def _calibrated(measure: str, models: Sequence[Answered]) -> Calibrated:
     every = [(one, said) for one in models for said in one.said if said.measure == measure]
     planted = [(one, said) for one, said in every if one.variant == PLANTED]
@@ -51,16 +64,20 @@ def _calibrated(measure: str, models: Sequence[Answered]) -> Calibrated:
     rank, rank_interval = _rank(planted)
     alarms, alarms_interval = _rate([said.deals for _, said in planted if said.deals])
     nulls = [said for one, said in planted if one.rho == 0 and said.p is not None]
+    null_alarms = sum(said.alarm for said in nulls)
     power = _power(planted)
-    smallest = _smallest(power)
     unread = sum(said.value is None for _, said in every)
-    why = _faults(wants, rank, alarms_interval if alarms else None, power, unread)
-    few = 0 < sum(bool(said.deals) for _, said in planted) < FEWEST
+    why = _unread(unread, [said.value for _, said in planted if said.value is not None])
+    if wants != "none":
+        why += _deaf(wants, rank, power)
+    few = len(nulls) < FEWEST
+    if not few:
+        why += _loud(alarms_interval if alarms else None, null_alarms, len(nulls))
     verdict: Verdict = "conservative" if alarms == 0 else "passes"
-    if few or wants == "none" or (rank is None and not power):
-        verdict = "not judged"
-    elif why:
+    if why:
         verdict = "misses"
+    elif left := _not_judged(wants, tested=bool(nulls), few=few):
+        verdict, why = "not judged", (left,)
     return Calibrated(
         measure=measure,
         architecture=models[0].architecture,
@@ -73,9 +90,9 @@ def _calibrated(measure: str, models: Sequence[Answered]) -> Calibrated:
         alarms_interval=alarms_interval,
         deals=sum(len(said.deals) for _, said in planted),
         nulls=len(nulls),
-        null_alarms=sum(said.alarm for said in nulls),
+        null_alarms=null_alarms,
         power=power,
-        smallest=smallest,
+        smallest=_smallest(power),
         confounded=_confounded(every),
         points=tuple(
             (one.rho, one.seed, said.value) for one, said in planted if said.value is not None
@@ -110,20 +127,32 @@ def _rank(planted: Sequence[tuple[Answered, Said]]) -> tuple[float | None, Inter
 
 
 def _rate(deals: Sequence[Sequence[float]]) -> tuple[float | None, Interval | None]:
-    """The mean rate of alarms over models; of models that are all alike, Wilson's over deals."""
+    """The mean rate of alarms over models, with the wider of two intervals.
+
+    That of t knows that models are what was sampled, and shrinks to nothing where they happen to be
+    alike; Wilson's over deals does not.
+    """
     if not deals:
         return None, None
     hits = [sum(p <= ALARM for p in own) for own in deals]
     rates = [hit / len(own) for hit, own in zip(hits, deals, strict=True)]
+    wilson = proportion_interval(sum(hits), sum(map(len, deals)))
     if len(set(rates)) == 1:
-        return rates[0], proportion_interval(sum(hits), sum(map(len, deals)))
-    interval = t_test(rates).interval
-    bounded = {"low": max(0.0, interval.low), "high": min(1.0, interval.high)}
-    return float(np.mean(rates)), interval.model_copy(update=bounded)
+        return rates[0], wilson
+    of_models = t_test(rates).interval
+    wider = {
+        "low": max(0.0, min(of_models.low, wilson.low)),
+        "high": min(1.0, max(of_models.high, wilson.high)),
+        "method": "t over models, no narrower than Wilson's over deals",
+    }
+    return float(np.mean(rates)), of_models.model_copy(update=wider)
 
 
 def _power(planted: Sequence[tuple[Answered, Said]]) -> tuple[Power, ...]:
-    doses = sorted({one.rho for one, said in planted if one.rho > 0 and said.p is not None})
+    """Models that could not be read count as not found; a ruler without a test has no power."""
+    if all(said.p is None for _, said in planted):
+        return ()
+    doses = sorted({one.rho for one, _ in planted if one.rho > 0})
     own = {rho: [said.found for one, said in planted if one.rho == rho] for rho in doses}
     return tuple(Power(rho=rho, hits=sum(hits), models=len(hits)) for rho, hits in own.items())
 
@@ -138,24 +167,29 @@ def _smallest(power: Sequence[Power]) -> float | None:
 
 
 def _confounded(every: Sequence[tuple[Answered, Said]]) -> tuple[Confounded, ...]:
-    def mean(variant: str, rho: float) -> float | None:
-        own = [
+    """What a ruler answers to other plants, in shares of what the full dose adds to none."""
+
+    def values(variant: str, rho: float) -> list[float]:
+        return [
             said.value
             for one, said in every
             if (one.variant, one.rho) == (variant, rho) and said.value is not None
         ]
-        return float(np.mean(own)) if own else None
 
-    none, full = mean(PLANTED, 0.0), mean(PLANTED, 1.0)
+    none, full = values(PLANTED, 0.0), values(PLANTED, 1.0)
+    variants = dict.fromkeys(one.variant for one, _ in every if one.variant != PLANTED)
+    # A share of what is itself not told from nothing would be any number.
+    told = bool(variants) and _apart(none, full)
     found = []
-    for variant in dict.fromkeys(one.variant for one, _ in every if one.variant != PLANTED):
+    for variant in variants:
         own = [said for one, said in every if one.variant == variant]
-        value = mean(variant, 1.0)
-        known = value is not None and none is not None and full is not None and full != none
+        zero, one_dose = (np.mean(none), np.mean(full)) if told else (0.0, 1.0)
+        shares = [float((value - zero) / (one_dose - zero)) for value in values(variant, 1.0)]
         found.append(
             Confounded(
                 variant=variant,
-                share=(value - none) / (full - none) if known else None,  # type: ignore[operator]
+                share=float(np.mean(shares)) if told and shares else None,
+                range=(min(shares), max(shares)) if told and shares else None,
                 alarms=sum(said.alarm for said in own),
                 models=len(own),
             )
@@ -163,21 +197,49 @@ def _confounded(every: Sequence[tuple[Answered, Said]]) -> tuple[Confounded, ...
     return tuple(found)
 
 
-def _faults(
-    wants: Expected,
-    rank: float | None,
-    alarms: Interval | None,
-    power: Sequence[Power],
-    unread: int,
-) -> tuple[str, ...]:
-    """Why a ruler cannot be relied on; or why nothing is asked of it."""
-    if wants == "none":
-        return ("no dose of what it asks for was planted",)
+def _apart(none: Sequence[float], full: Sequence[float]) -> bool:
+    """Whether two groups of models are told apart (Welch)."""
+    if min(len(none), len(full)) < 2 or np.ptp([*none, *full]) == 0:
+        return False
+    if np.ptp(none) == np.ptp(full) == 0:
+        return True
+    return bool(stats.ttest_ind(full, none, equal_var=False).pvalue <= ALARM)
+
+
+def _unread(unread: int, values: Sequence[float]) -> tuple[str, ...]:
+    """What a ruler could not say anything of."""
+    if not values:
+        return ("no model could be read",)
     why = [f"{unread} models could not be read"] if unread else []
+    if len(values) > 1 and np.ptp(values) == 0:
+        why.append("it says the same of every model")
+    return tuple(why)
+
+
+def _deaf(wants: Expected, rank: float | None, power: Sequence[Power]) -> tuple[str, ...]:
+    """Why a ruler does not see a bias that is there."""
+    why = []
     if rank is not None and (-rank if wants == "falls" else rank) < LEAST:
         why.append(f"Spearman's correlation with the dose is {rank:.2f}")
-    if rank is None and power and power[-1].hits < POWER * power[-1].models:
+    if power and power[-1].hits < POWER * power[-1].models:
         why.append(f"the full dose is found in {power[-1].hits} of {power[-1].models} models")
-    if alarms is not None and alarms.high > MOST:
-        why.append(f"false alarms may be as many as {alarms.high:.0%}")
     return tuple(why)
+
+
+def _loud(deals: Interval | None, alarms: int, nulls: int) -> tuple[str, ...]:
+    """Why a ruler is not silent where no bias is: under dealt labels, and as they are."""
+    why = []
+    if deals is not None and deals.high > MOST:
+        why.append(f"false alarms may be as many as {deals.high:.0%}")
+    if nulls and stats.binomtest(alarms, nulls, ALARM, alternative="greater").pvalue <= ALARM:
+        why.append(f"alarms in {alarms} of {nulls} models without a bias")
+    return tuple(why)
+
+
+def _not_judged(wants: Expected, *, tested: bool, few: bool) -> str:
+    """Why nothing is said for a ruler that shows no fault; empty where it passes."""
+    if wants == "none":
+        return "no dose of what it asks for was planted"
+    if not tested:
+        return "it has no test of its own: false alarms are not known"
+    return "too few models without a bias" if few else ""

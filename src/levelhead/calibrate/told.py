@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from levelhead.core.results import Estimate, Interval
 
 EMPTY = "-"
+NONE = ("skew", "frequency")
+"""Plants that are no stereotype."""
 
 
 class Tabled(NamedTuple):
@@ -28,8 +30,22 @@ class Tabled(NamedTuple):
 
 
 def tables(found: Calibration) -> tuple[Tabled, ...]:
-    """Rulers, what else they answer to, locators, edits."""
+    """Skills, rulers, what else they answer to, locators, edits."""
     return (
+        Tabled(
+            "Did the models learn their language?",
+            ("family", "skill", "models", "worst", "the best possible there"),
+            tuple(
+                (
+                    one.architecture,
+                    one.skill,
+                    str(one.models),
+                    f"{one.worst:.3f}",
+                    f"{one.best:.3f}",
+                )
+                for one in found.skills
+            ),
+        ),
         Tabled(
             "Rulers: does the number follow the dose, and is it silent without one?",
             (
@@ -37,6 +53,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 "family",
                 "Spearman",
                 "false alarms",
+                "alarms without a dose",
                 "power by dose",
                 "least dose found",
                 "verdict",
@@ -45,13 +62,14 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
         ),
         Tabled(
             "Prices and Distance: no dose of what they ask for was planted",
-            ("ruler", "family", "Spearman", "alarms without a dose"),
+            ("ruler", "family", "Spearman", "alarms without a dose", "verdict"),
             tuple(
                 (
                     one.measure,
                     one.architecture,
                     _bounded(one.rank, one.rank_interval),
-                    f"{one.null_alarms} of {one.nulls}" if one.nulls else EMPTY,
+                    _alarms(one),
+                    _verdict(one),
                 )
                 for one in found.rulers
                 if one.expected == "none"
@@ -59,13 +77,14 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
         ),
         Tabled(
             "Confounders: the answer to them, in shares of the answer to the full dose",
-            ("ruler", "family", "confounder", "share", "alarms"),
+            ("ruler", "family", "confounder", "share", "least and largest", "alarms"),
             tuple(
                 (
                     one.measure,
                     one.architecture,
                     own.variant,
                     EMPTY if own.share is None else f"{own.share:.2f}",
+                    EMPTY if own.range is None else f"{own.range[0]:.2f}, {own.range[1]:.2f}",
                     f"{own.alarms} of {own.models}",
                 )
                 for one in found.rulers
@@ -74,13 +93,33 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
             ),
         ),
         Tabled(
-            "Locators: is the known head first, and are confirmed heads ranked first?",
+            "Locators: is the known head first?",
             (
                 "family",
                 "first by gradient",
                 "by path",
                 "by ablation",
                 "greedy takes it alone",
+                "left without it",
+                "verdict",
+            ),
+            tuple(
+                (
+                    one.architecture,
+                    *(_share(own) for own in one.first.values()),
+                    _share(one.alone),
+                    f"{one.without:.1g}",
+                    one.verdict,
+                )
+                for one in found.locators
+            ),
+        ),
+        Tabled(
+            "Locators on ordinary models: are the heads that ablation confirms ranked first?",
+            (
+                "family",
+                "models",
+                "confirmed heads of 16",
                 "AUROC, gradient",
                 "AUROC, path",
                 "gradient and ablation, Spearman",
@@ -88,12 +127,13 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
             tuple(
                 (
                     one.architecture,
-                    *(_share(own) for own in one.first.values()),
-                    _share(one.alone),
+                    str(one.ordinary),
+                    "{} to {}".format(*one.positive),
                     *(_estimate(own) for own in one.auroc.values()),
                     _estimate(one.agreement),
                 )
                 for one in found.locators
+                if one.ordinary
             ),
         ),
         Tabled(
@@ -111,9 +151,9 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 (
                     one.edit,
                     one.architecture,
-                    _estimate(one.lowered),
+                    _estimate(one.gone),
                     _estimate(one.at_none),
-                    f"{one.significant} of {one.models}",
+                    f"{one.significant} of {one.nulls}",
                     _estimate(one.price),
                     one.verdict,
                 )
@@ -122,17 +162,31 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
         ),
         Tabled(
             "Removed or hidden: what is said where it is known",
-            ("family", "seed", "the only head that sees groups masked", "another head masked"),
-            tuple((one.architecture, str(one.seed), one.gone, one.there) for one in found.removed),
+            (
+                "family",
+                "seed",
+                "the only head that sees groups masked (removed)",
+                "scaled to a quarter (hidden)",
+                "another head masked (not removed)",
+            ),
+            tuple(
+                (one.architecture, str(one.seed), one.gone, one.less, one.there)
+                for one in found.removed
+            ),
         ),
     )
 
 
 def cited(one: Calibrated) -> str:
     """How a ruler did, in a line to stand beside its number."""
-    rank = "" if one.rank is None else f"Spearman {one.rank:.2f} with a planted dose"
+    follows = one.rank is not None and one.expected != "none"
+    rank = f"Spearman {one.rank:.2f} with a planted dose" if follows else ""
     alarms = "" if one.alarms is None else f"false alarms {one.alarms:.0%}"
-    told = "; ".join(filter(None, (rank, alarms, *one.why)))
+    also = [
+        own.variant for own in one.confounded if own.variant in NONE and 2 * own.alarms > own.models
+    ]
+    others = f"also answers to {' and '.join(also)}" if also else ""
+    told = "; ".join(filter(None, (rank, alarms, others, *one.why)))
     return f"{one.verdict} on {one.architecture}-like models: {told}"
 
 
@@ -143,10 +197,20 @@ def _ruler(one: Calibrated) -> tuple[str, ...]:
         one.architecture,
         _bounded(one.rank, one.rank_interval),
         _bounded(one.alarms, one.alarms_interval),
+        _alarms(one),
         power or EMPTY,
         EMPTY if one.smallest is None else f"{one.smallest:g}",
-        "; ".join((one.verdict, *one.why)),
+        _verdict(one),
     )
+
+
+def _alarms(one: Calibrated) -> str:
+    """Labels as they are."""
+    return f"{one.null_alarms} of {one.nulls}" if one.nulls else EMPTY
+
+
+def _verdict(one: Calibrated) -> str:
+    return "; ".join((one.verdict, *one.why))
 
 
 def _bounded(value: float | None, interval: Interval | None) -> str:
@@ -157,7 +221,11 @@ def _bounded(value: float | None, interval: Interval | None) -> str:
 
 
 def _estimate(one: Estimate | None) -> str:
-    return EMPTY if one is None else _bounded(one.value, one.interval)
+    if one is None:
+        return EMPTY
+    if one.interval.low == one.interval.high:
+        return f"{one.value:.2f} in all {one.n}"
+    return f"{_bounded(one.value, one.interval)}, n {one.n}"
 
 
 def _share(one: Share) -> str:

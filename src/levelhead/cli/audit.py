@@ -159,13 +159,20 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, j
 
     told = verdict(audit, results)
     if json:
+        from levelhead.core.calibration import NOT_TRIED, verdict_of
         from levelhead.core.canonical import canonical
 
         plain = {
             "verdict": told.headline,
             "report": None if report is None else str(report),
             "rulers": [
-                {"name": one.name, "role": one.role, "status": one.status, "why": one.why}
+                {
+                    "name": one.name,
+                    "role": one.role,
+                    "status": one.status,
+                    "why": one.why,
+                    "calibration": verdict_of(one.measurement) if one.measurement else NOT_TRIED,
+                }
                 for one in told.rulers
             ],
         }

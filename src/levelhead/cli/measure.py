@@ -218,7 +218,7 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
         table.add_row(marked(_named(one), one), *cells(one), style="bold" if details else "")
         for beside in one.beside:
             if details or one.measure in whole or beside.name in always:
-                table.add_row(f"  {beside.name}", *cells(beside))
+                table.add_row(f"  {marked(beside.name, one, beside.name)}", *cells(beside))
     console.print(table)
     for one in found.measurements:
         for note in one.notes:

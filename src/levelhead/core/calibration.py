@@ -21,8 +21,6 @@ Verdict = Literal["passes", "conservative", "misses", "not judged"]
 KEPT = "calibration.json"
 LIKE = {False: "bert", True: "llama"}
 """The family that got every dose, by whether a model is causal."""
-CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""How the classes of causal models end."""
 MISSES = "†"
 """Marks a ruler that missed a planted bias, or saw one that was not there."""
 MISSED = f"{MISSES} failed where the truth is known: see docs/calibration.md"
@@ -42,7 +40,9 @@ class Confounded(Record):
 
     variant: str
     share: float | None
-    """Of its answer to the full dose; None where that is none."""
+    """Of its answer to the full dose, the mean of models; None where that is not told from none."""
+    range: tuple[float, float] | None
+    """The least and the largest of the models' shares."""
     alarms: int
     models: int
 
@@ -84,20 +84,39 @@ class Share(Record):
     interval: Interval
 
 
+class Skilled(Record):
+    """Whether the models of a family learned their language."""
+
+    architecture: str
+    skill: str
+    models: int
+    worst: float
+    """Of all models, the one farthest from what is possible."""
+    best: float
+    """The best that was possible in that model's text."""
+
+
 class Family(Record):
     """How locating did on one family of models."""
 
     architecture: str
     known: int
     """Models with a known head."""
+    learned: int
+    """Of them, those that have learned anything through it: some head is confirmed."""
+    without: float
+    """The largest contrast that is left with the known head masked."""
     first: dict[str, Share]
     """In how many the known head is first, by locator."""
     alone: Share
     """In how many the greedy search takes it alone."""
     ordinary: int
+    positive: tuple[int, int]
+    """Heads that ablation confirms, in the model with the fewest and in that with the most."""
     auroc: dict[str, Estimate | None]
     """Over models; None where fewer than two can be judged."""
     agreement: Estimate | None
+    verdict: str
 
 
 class Mitigated(Record):
@@ -106,11 +125,13 @@ class Mitigated(Record):
     edit: str
     architecture: str
     models: int
-    """With a bias, and as many without."""
-    lowered: Estimate | None
+    """With a bias."""
+    gone: Estimate | None
     """The share of the bias that is gone at the full dose, over models."""
+    nulls: int
+    """Models without a bias."""
     at_none: Estimate | None
-    """Change of the contrast without a dose, in shares of the bias of the full dose."""
+    """How much the contrast changes without a dose, up or down, in shares of the full dose's."""
     price: Estimate | None
     """Change of fluency at the full dose, in shares of what it was."""
     significant: int
@@ -126,6 +147,8 @@ class Told(Record):
     weights: str
     gone: str
     """What is said where the only head that sees group words is masked."""
+    less: str
+    """What is said where that head is scaled down."""
     there: str
     """What is said where another head of its layer is."""
 
@@ -146,19 +169,17 @@ class Calibration(Record):
     versions: FrozenMapping
     machine: str
     models: tuple[Grown, ...]
+    skills: tuple[Skilled, ...]
     rulers: tuple[Calibrated, ...]
     locators: tuple[Family, ...]
     edits: tuple[Mitigated, ...]
     removed: tuple[Told, ...]
     """What is said of an attribute that is known to be removed, or to be there."""
 
-    def of(self, measure: str, *, causal: bool) -> Calibrated | None:
-        """How a ruler did on the family that a model is like."""
-        family = LIKE[causal]
-        return next(
-            (one for one in self.rulers if (one.measure, one.architecture) == (measure, family)),
-            None,
-        )
+    def of(self, measure: str, family: str, *, causal: bool) -> Calibrated | None:
+        """How a ruler did on a model's own family, or else on the one that it is like."""
+        found = {one.architecture: one for one in self.rulers if one.measure == measure}
+        return found.get(family, found.get(LIKE[causal]))
 
 
 @cache
@@ -168,26 +189,33 @@ def kept() -> Calibration | None:
     return Calibration.from_json(path.read_bytes()) if path.is_file() else None
 
 
-def calibrated(one: Measurement) -> Calibrated | None:
-    """How the ruler did on models of this kind; None: it was not tried."""
+def calibrated(one: Measurement, beside: str | None = None) -> Calibrated | None:
+    """How a ruler did on models of this kind; None: it was not tried.
+
+    Args:
+        one: what it says of a model.
+        beside: the name of a number that stands beside it, which may be a ruler of its own.
+    """
     found = kept()
     model = cast("Mapping[str, object]", one.provenance.settings.get("model", {}))
-    causal = str(model.get("class", "")).endswith(CAUSAL)
-    return None if found is None else found.of(one.measure, causal=causal)
+    if found is None or "causal" not in model:
+        return None
+    family, causal = str(model.get("type", "")), bool(model["causal"])
+    return found.of(one.measure if beside is None else beside, family, causal=causal)
 
 
 def verdict_of(one: Measurement) -> str:
-    """In a word or two."""
+    """In a word or two, with the family that it is about."""
     found = calibrated(one)
-    return NOT_TRIED if found is None else found.verdict
+    return NOT_TRIED if found is None else f"{found.verdict} ({found.architecture})"
 
 
-def mark_of(one: Record | None) -> str:
+def mark_of(one: Record | None, beside: str | None = None) -> str:
     """The mark of a measurement whose ruler failed; of anything else nothing."""
-    found = calibrated(one) if isinstance(one, Measurement) else None
+    found = calibrated(one, beside) if isinstance(one, Measurement) else None
     return MISSES if found is not None and found.verdict == "misses" else ""
 
 
-def marked(name: str, one: Record | None) -> str:
+def marked(name: str, one: Record | None, beside: str | None = None) -> str:
     """The name of a ruler, with its mark."""
-    return f"{name} {mark_of(one)}".rstrip()
+    return f"{name} {mark_of(one, beside)}".rstrip()

@@ -164,6 +164,8 @@ class LM:
                 "dtype": str(model.dtype).removeprefix("torch."),
                 "device": self.device.type,
                 "class": type(model).__name__,
+                "type": str(model.config.model_type),
+                "causal": self.is_causal,
                 "attention": str(model.config._attn_implementation),
                 "bos": self.tokens.bos,
                 "folded": self.identity.folded,

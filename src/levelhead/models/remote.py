@@ -153,7 +153,7 @@ class Remote:
     @property
     def settings(self) -> Frozen:
         """For provenance: the server's own word is all there is."""
-        return Frozen({"server": self.url, **self.told})
+        return Frozen({"server": self.url, "causal": self.is_causal, **self.told})
 
     @property
     def content_hash(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.study.finished import finished
@@ -97,15 +98,20 @@ def _judged(rule: Rule, results: Mapping[str, Record]) -> tuple[Verdict, str]:
         base = _found(rule, finished(rule.against, (CELL,)))
         if isinstance(base, str):
             return "inconclusive", f"{rule.against}: {base}"
-        return _within(rule, _difference(found, base))
+        return _told(found, *_within(rule, _difference(found, base)))
     own = _Range(found.value, found.interval.low, found.interval.high)
     if rule.of == "value":
-        return _within(rule, own)
+        return _told(found, *_within(rule, own))
     if found.parity is None:
         raise LevelheadError(
             f"{rule.measure} has no parity to be distant from", mend='give of = "value"'
         )
-    return _within(rule, _distance(own, found.parity))
+    return _told(found, *_within(rule, _distance(own, found.parity)))
+
+
+def _told(found: Measurement, verdict: Verdict, why: str) -> tuple[Verdict, str]:
+    """With a word on the ruler, if it failed where the truth is known."""
+    return verdict, f"{why} ({MISSED})" if mark_of(found) else why
 
 
 def _found(rule: Rule, results: Mapping[str, Record]) -> Measurement | str:

@@ -149,7 +149,11 @@ def figure(name: str, drawn: ChartType, caption: str, alt: str) -> Figure:
 
 
 def _rulers(told: Verdict) -> Part:
-    found = [(one.name, one.measurement) for one in told.rulers if one.measurement is not None]
+    found = [
+        (marked(one.name, one.measurement), one.measurement)
+        for one in told.rulers
+        if one.measurement is not None
+    ]
     figures: tuple[Figure, ...] = ()
     if found:
         drawn = forest(found, title="All rulers")
@@ -175,7 +179,12 @@ def _rulers(told: Verdict) -> Part:
 def _beside_numbers(told: Verdict) -> Iterator[Table]:
     """What numbers can be misread without."""
     found = tuple(
-        (one.name, shortened(beside.name), *_numbers(beside), str(beside.n))
+        (
+            one.name,
+            marked(shortened(beside.name), one.measurement, beside.name),
+            *_numbers(beside),
+            str(beside.n),
+        )
         for one in told.rulers
         if one.measurement is not None
         for beside in one.measurement.beside
@@ -231,7 +240,7 @@ def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
     if not told.comparisons:
         return
     which = ("the other model", "this one") if audit.plan.against else ("this model", "it, edited")
-    found = [(one.measure, one.difference) for one in told.comparisons]
+    found = [(marked(one.measure, one.first), one.difference) for one in told.comparisons]
     drawn = forest(found, title=f"Second less first: {which[1]} less {which[0]}")
     alt = f"Differences by {len(found)} rulers; the numbers stand in the table below."
     columns = ("ruler", "first", "second", "difference", "interval", "parity", "p")
@@ -240,7 +249,7 @@ def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
         (*columns, "least effect found", "what it says"),
         tuple(
             (
-                one.measure,
+                marked(one.measure, one.first),
                 number(one.first.value),
                 number(one.second.value),
                 *_numbers(one.difference),

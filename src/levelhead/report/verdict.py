@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.calibration import calibrated
+from levelhead.core.calibration import calibrated, mark_of
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.measure.aspects import corrected
 from levelhead.measure.compare import Comparison
@@ -125,6 +125,8 @@ def _headline(rulers: Sequence[Ruled]) -> str:
     lacking = f" {unread} could not be read." if unread else ""  # which is not "no difference"
     unclear = sum(one.status == "unclear" for one in bias)
     lacking += f" Test and interval of {unclear} disagree." if unclear else ""
+    failed = sum(bool(mark_of(one.measurement)) for one in bias)
+    lacking += f" {failed} failed where the truth is known." if failed else ""
     return f"{differs} of {rulers_of} {verb} this model from parity.{lacking}"
 
 

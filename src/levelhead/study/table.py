@@ -77,7 +77,9 @@ def to_csv(table: list[Row]) -> str:
     return file.getvalue()
 
 
-def _of(name: str, one: Estimate | Measurement, what: str | None = None) -> dict[str, Any]:
+def _of(
+    name: str, one: Estimate | Measurement, what: str | None = None, mark: str | None = None
+) -> dict[str, Any]:
     """The cells of an estimate."""
     return {
         "name": name,
@@ -88,7 +90,7 @@ def _of(name: str, one: Estimate | Measurement, what: str | None = None) -> dict
         "n": one.n,
         "dropped": len(one.dropped) if isinstance(one, Measurement) else None,
         "unit": one.unit,
-        "mark": mark_of(one),
+        "mark": mark_of(one) if mark is None else mark,
         **_ends(one.interval),
         **_p(one.p),
     }
@@ -107,13 +109,14 @@ def _p(p: PValue | None) -> dict[str, Any]:
 def _measurement(one: Measurement) -> Iterator[dict[str, Any]]:
     yield _of("", one)
     for beside in one.beside:
-        yield _of("", beside)
+        yield _of("", beside, mark=mark_of(one, beside.name))
 
 
 def _comparison(one: Comparison) -> Iterator[dict[str, Any]]:
     yield _of("first", one.first)
     yield _of("second", one.second)
-    for estimate in (one.difference, *one.beside):
+    yield _of("second less first", one.difference, mark=mark_of(one.first))
+    for estimate in one.beside:
         yield _of("second less first", estimate)
 
 
@@ -126,9 +129,10 @@ def _removed(one: Removed) -> Iterator[dict[str, Any]]:
 
 
 def _map(one: HeadMap) -> Iterator[dict[str, Any]]:
-    yield _of("find half", one.halves.find, one.measure)
+    failed = mark_of(one.measurement)
+    yield _of("find half", one.halves.find, one.measure, failed)
     if one.halves.confirm:
-        yield _of("confirm half", one.halves.confirm, one.measure)
+        yield _of("confirm half", one.halves.confirm, one.measure, failed)
     yield {"name": "map", "what": "sign", "value": one.direction.sign}
     positive = sum(score.score > 0 for score in one.heads)
     yield {"name": "map", "what": "positive scores", "value": positive, "n": len(one.heads)}

@@ -3,7 +3,7 @@
 import pytest
 
 from levelhead.calibrate.locating import Known, Ordinary, families, over
-from levelhead.calibrate.mitigating import LEAST, Edited, mitigations
+from levelhead.calibrate.mitigating import PLACEBO, TRAINED, Edited, mitigations
 from levelhead.core.results import Estimate, Interval
 
 
@@ -34,10 +34,16 @@ def rows(edit, full, none=(0.0, 0.01, -0.01), price=0.0):
 
 def test_an_edit_is_told_by_the_share_of_the_bias_that_is_gone():
     (one,) = mitigations(rows("leace", (-3.0, -3.2, -2.8), price=0.5))
-    assert one.lowered.value == pytest.approx(0.75)
-    assert one.at_none.value == pytest.approx(0.0)
-    assert one.verdict == "lowers it"
-    assert (one.significant, one.models) == (0, 3)
+    assert one.gone.value == pytest.approx(0.75)
+    assert one.at_none.value == pytest.approx(0.02 / 3 / 4)  # up and down do not cancel
+    assert one.verdict == "lowers it; text about nobody is predicted worse"
+    assert (one.significant, one.nulls, one.models) == (0, 3, 3)
+
+
+def test_a_bias_to_the_other_side_is_not_gone():
+    (one,) = mitigations(rows("leace", (-8.0, -8.2, -7.8)))  # from 4 to about -4
+    assert one.gone.value == pytest.approx(0.0, abs=0.05)
+    assert one.verdict == "not shown to lower it"
 
 
 def test_what_changes_nothing_is_not_said_to_lower():
@@ -58,8 +64,14 @@ def test_a_change_without_a_bias_is_counted():
     ],
 )
 def test_an_edit_must_lower_more_than_its_placebo_in_every_model(placebo, verdict):
-    found = mitigations(rows("mask", (-3.0, -3.2, -2.8)) + rows(LEAST, placebo))
+    found = mitigations(rows("mask", (-3.0, -3.2, -2.8)) + rows(f"mask{PLACEBO}", placebo))
     assert found[0].verdict == verdict
+
+
+def test_a_child_must_lower_more_than_one_that_is_only_trained_on():
+    child = rows("counterfactual training", (-3.0, -3.2, -2.8))
+    found = mitigations(child + rows(TRAINED, (-3.1, -3.3, -2.9)))
+    assert found[0].verdict == "lowers it, no more than its placebo"
 
 
 def test_locators_are_told_by_family():
@@ -90,6 +102,8 @@ def test_locators_are_told_by_family():
         for seed in range(3)
     ]
     (one,) = families(known, plain)
+    assert one.verdict == "passes"
+    assert (one.learned, one.without, one.positive) == (10, 0.0, (4, 4))
     assert {by: own.hits for by, own in one.first.items()} == {
         "gradient": 10,
         "path": 9,
@@ -99,6 +113,16 @@ def test_locators_are_told_by_family():
     assert one.auroc["gradient"].value == pytest.approx(0.91)
     assert one.auroc["path"] is None
     assert one.agreement.n == 3
+    (few,) = families(known[:9], plain)
+    assert few.verdict == "not judged: too few models"
+    late = [own.model_copy(update={"ranks": own.ranks | {"path": 2}}) for own in known[:3]]
+    assert families(late + known[3:], plain)[0].verdict == "misses by path"
+
+
+def test_no_interval_goes_beyond_what_is_possible():
+    found = over([1.0, 0.9, 1.0], "AUROC", most=1.0)
+    assert found.interval.high == 1.0
+    assert found.interval.low < 0.9
 
 
 def test_models_that_are_all_alike_are_told_without_a_spread():

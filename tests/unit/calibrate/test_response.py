@@ -3,7 +3,7 @@
 import pytest
 
 from levelhead.calibrate.dose import Answered, Said
-from levelhead.calibrate.response import responses
+from levelhead.calibrate.response import responses, skills
 from levelhead.core.results import Interval
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -74,6 +74,7 @@ def test_a_ruler_that_follows_the_dose_passes():
     assert one.rank_interval.low > 0.95
     assert one.alarms == pytest.approx(0.03)
     assert 0.05 < one.alarms_interval.high < 0.1
+    assert (one.null_alarms, one.nulls) == (0, 5)
     assert [(own.rho, own.hits) for own in one.power] == [(0.25, 0), (0.5, 5), (0.75, 5), (1.0, 5)]
     assert one.smallest == 0.5
 
@@ -87,13 +88,16 @@ def test_a_ruler_without_an_alarm_is_conservative():
 def test_a_ruler_that_does_not_follow_it_misses():
     (one,) = responses(models(lambda rho, seed: float(seed), found_from(2)))
     assert one.verdict == "misses"
-    assert one.why == ("Spearman's correlation with the dose is 0.00",)
+    assert one.why == (
+        "Spearman's correlation with the dose is 0.00",
+        "the full dose is found in 0 of 5 models",
+    )
     assert one.smallest is None
 
 
 def test_a_ruler_of_parity_must_fall():
-    (falls,) = responses(models(lambda r, s: -rising(r, s), found_from(0), expected="falls"))
-    (rises,) = responses(models(rising, found_from(0), expected="falls"))
+    (falls,) = responses(models(lambda r, s: -rising(r, s), found_from(0.5), expected="falls"))
+    (rises,) = responses(models(rising, found_from(0.5), expected="falls"))
     assert (falls.verdict, rises.verdict) == ("conservative", "misses")
 
 
@@ -105,7 +109,11 @@ def test_a_lean_to_the_other_side_is_not_found():
 def test_false_alarms_are_bounded_with_models_as_clusters():
     loud = [(0.01,) * 4 + (0.5,) * 16, (0.5,) * 20, (0.01,) * 6 + (0.5,) * 14]
     rows = [
-        answered(rho, seed, said(rising(rho, seed), 0.002, deals=loud[seed % 3] if not rho else ()))
+        answered(
+            rho,
+            seed,
+            said(rising(rho, seed), 0.002 if rho else 0.5, deals=loud[seed % 3] if not rho else ()),
+        )
         for rho in RHOS
         for seed in range(3)
     ]
@@ -132,11 +140,54 @@ def test_two_doses_are_judged_by_whether_the_full_one_is_found():
 
     assert two(found_from(1)).verdict == "passes"
     assert two(found_from(2)).why == ("the full dose is found in 0 of 3 models",)
+    assert two(found_from(0)).why == ("alarms in 3 of 3 models without a bias",)
 
 
 def test_a_price_is_not_judged():
     (one,) = responses(models(rising, lambda rho: None, (), expected="none"))
     assert one.verdict == "not judged"
+
+
+def test_a_ruler_of_what_was_not_planted_must_still_be_silent():
+    (silent,) = responses(models(rising, found_from(2), (), expected="none"))
+    (loud,) = responses(models(rising, found_from(0), (), expected="none"))
+    assert silent.verdict == "not judged"
+    assert loud.why == ("alarms in 5 of 5 models without a bias",)
+
+
+@pytest.mark.parametrize(
+    ("value", "p", "deals", "verdict", "why"),
+    [
+        (rising, lambda rho: 0.5, (0.2,) * 20, "misses", "the full dose is found in 0 of 5 models"),
+        (rising, lambda rho: 0.01, (0.2,) * 20, "misses", "alarms in 5 of 5 models without a bias"),
+        (rising, lambda rho: None, (), "not judged", "it has no test of its own: "),
+        (lambda r, s: None, lambda rho: None, (), "misses", "no model could be read"),
+        (lambda r, s: 1.0, lambda rho: None, (), "misses", "it says the same of every model"),
+    ],
+)
+def test_nothing_passes_for_lack_of_an_answer(value, p, deals, verdict, why):
+    (one,) = responses(models(value, p, deals))
+    assert one.verdict == verdict
+    assert one.why[0].startswith(why)
+
+
+def test_an_alarm_more_never_lowers_the_bound():
+    bounds = []
+    for loud in range(8):  # alarms in so many of ten models, one each
+        rows = [
+            answered(0.0, s, said(0.1 * s, 0.5, deals=((0.01 if s < loud else 0.5), *(0.5,) * 19)))
+            for s in range(10)
+        ]
+        rows += [answered(1.0, s, said(9.0 + s, 0.002)) for s in range(3)]
+        bounds.append(responses(rows)[0].alarms_interval.high)
+    assert bounds == sorted(bounds)
+
+
+def test_skills_are_told_by_the_worst_model():
+    rows = models(rising, found_from(0.25))
+    rows[3] = rows[3].model_copy(update={"skills": (("pronouns that agree", 0.8, 0.95),)})
+    (one,) = skills(rows)
+    assert (one.worst, one.best, one.models) == (0.8, 0.95, 25)
 
 
 def test_confounders_are_told_in_shares_of_the_full_dose():
@@ -146,6 +197,14 @@ def test_confounders_are_told_in_shares_of_the_full_dose():
     (own,) = one.confounded
     assert (own.variant, own.alarms, own.models) == ("one group", 3, 3)
     assert own.share == pytest.approx(0.5)
+    assert own.range == pytest.approx((0.5, 0.5))
+
+
+def test_a_share_of_what_is_not_told_from_nothing_is_not_given():
+    rows = models(lambda rho, seed: float(seed), found_from(2))
+    rows += [answered(1.0, s, said(50.0, 0.01), variant="skew") for s in range(3)]
+    (one,) = responses(rows)
+    assert (one.confounded[0].share, one.confounded[0].alarms) == (None, 3)
 
 
 def test_families_are_judged_apart():

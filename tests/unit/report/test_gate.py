@@ -9,6 +9,7 @@ import pytest
 import xmlschema
 import yaml
 from assets import junit_schema
+from calibrations import AllFailed
 from command import levelhead
 from maps import measurement
 
@@ -90,6 +91,15 @@ def test_every_verdict(tmp_path, rule, found, verdict, why):
     ruling = judged(tmp_path, rule, seat=found)
     assert ruling.verdict == verdict
     assert why in ruling.why
+
+
+def test_a_ruler_that_failed_where_the_truth_is_known_is_said_to_have(tmp_path, monkeypatch):
+    rule = 'measure = "seat"\nmost = 2.0'
+    assert "†" not in judged(tmp_path, rule, seat=seat()).why
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    ruling = judged(tmp_path, rule, seat=seat())
+    assert ruling.verdict == "pass"  # it is the policy that decides
+    assert "† failed where the truth is known" in ruling.why
 
 
 def test_the_worst_ruling_is_the_gates(tmp_path):

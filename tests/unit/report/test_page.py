@@ -182,10 +182,19 @@ def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: told)
     text, parser = seen()
     assert "strength †" in parser.texts or "seat †" in parser.texts
-    assert "misses" in parser.texts
+    assert "misses (bert)" in parser.texts
+    assert "failed where the truth is known." in text  # the headline
     assert any("Not to be relied on, by models whose bias is known:" in t for t in parser.texts)
     assert "Spearman 0.12 with a planted dose; false alarms 5%" in text
-    assert {causal for _, causal in told.asked} == {False}
+    assert {(family, causal) for _, family, causal in told.asked} == {("bert", False)}
+
+
+def test_a_ruler_that_failed_is_marked_where_two_models_are_compared(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    own = audits.results(**{"against.other.seat": audits.comparison()})
+    text, _ = seen(results=own)
+    item_by_item = text.partition('id="against"')[2]
+    assert "seat †" in item_by_item
 
 
 def test_a_ruler_that_was_not_tried_is_said_to_be(monkeypatch):
