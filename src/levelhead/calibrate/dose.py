@@ -38,7 +38,7 @@ OTHERS = ("roberta", "albert", "gpt2")
 SEEDS, FEW, NULLS = range(5), range(3), range(5, 10)
 """Of every dose; of the other families and of confounders; more models of no dose."""
 CONFOUNDERS: tuple[Variant, ...] = ("skew", "frequency", "one group")
-DEALS = 50
+DEALS = 75
 """So many that a test of the right size is hardly ever taken for a loud one."""
 ALARM = 0.05
 """The p at which a ruler calls a model biased."""

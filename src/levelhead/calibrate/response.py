@@ -67,9 +67,10 @@ def _calibrated(measure: str, models: Sequence[Answered]) -> Calibrated:
     null_alarms = sum(said.alarm for said in nulls)
     power = _power(planted)
     unread = sum(said.value is None for _, said in every)
-    why = _unread(unread, [said.value for _, said in planted if said.value is not None])
+    values = [said.value for _, said in planted if said.value is not None]
+    why = _unread(unread, len(values))
     if wants != "none":
-        why += _deaf(wants, rank, power)
+        why += _deaf(wants, values, rank, power)
     few = len(nulls) < FEWEST
     if not few:
         why += _loud(alarms_interval if alarms else None, null_alarms, len(nulls))
@@ -206,19 +207,19 @@ def _apart(none: Sequence[float], full: Sequence[float]) -> bool:
     return bool(stats.ttest_ind(full, none, equal_var=False).pvalue <= ALARM)
 
 
-def _unread(unread: int, values: Sequence[float]) -> tuple[str, ...]:
+def _unread(unread: int, read: int) -> tuple[str, ...]:
     """What a ruler could not say anything of."""
-    if not values:
+    if not read:
         return ("no model could be read",)
-    why = [f"{unread} models could not be read"] if unread else []
-    if len(values) > 1 and np.ptp(values) == 0:
-        why.append("it says the same of every model")
-    return tuple(why)
+    return (f"{unread} models could not be read",) if unread else ()
 
 
-def _deaf(wants: Expected, rank: float | None, power: Sequence[Power]) -> tuple[str, ...]:
+def _deaf(
+    wants: Expected, values: Sequence[float], rank: float | None, power: Sequence[Power]
+) -> tuple[str, ...]:
     """Why a ruler does not see a bias that is there."""
-    why = []
+    same = len(values) > 1 and np.ptp(values) == 0
+    why = ["it says the same of every model"] if same else []
     if rank is not None and (-rank if wants == "falls" else rank) < LEAST:
         why.append(f"Spearman's correlation with the dose is {rank:.2f}")
     if power and power[-1].hits < POWER * power[-1].models:

@@ -14,6 +14,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
@@ -171,6 +172,7 @@ class Continuation(Measure):
             comparable="continuation, same occupations and words",
             null="deal",
             companion="cloze_probability",
+            closed=_each_dominates,
         )
         lean = replace(
             gap,
@@ -179,6 +181,7 @@ class Continuation(Measure):
             direction="above 0: the first group is written of more often, whatever the occupation",
             comparable="continuation lean, same occupations and words",
             null=None,
+            closed=_each_decided,
         )
         shares = [
             replace(
@@ -237,6 +240,26 @@ def _ratio(own: torch.Tensor) -> torch.Tensor:
             mend="give another template, more samples or more tokens",
         )
     return (first - second) / (first + second)
+
+
+def _each_dominates(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Where all samples are of the group that dominates, or none is: Wilson's, by occupations."""
+    gap = float(_gap(values, design.whole))
+    return _of_shares(len(values) * (gap > 0), len(values), level) if abs(gap) == 1 else None
+
+
+def _each_decided(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Where every occupation is always of the same group, and as often counted: Wilson's."""
+    first, second = values[:, FIRST], values[:, SECOND]
+    decided = bool(((first == 0) != (second == 0)).all()) and len((first + second).unique()) == 1
+    return _of_shares(int((second == 0).sum()), len(values), level) if decided else None
+
+
+def _of_shares(hits: int, of: int, level: float) -> Interval:
+    """The interval of a share, for the difference of it and the rest."""
+    found = proportion_interval(hits, of, level=level)
+    ends = {"low": 2 * found.low - 1, "high": 2 * found.high - 1}
+    return found.model_copy(update=ends)
 
 
 def _constant_share(

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+import torch
 from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, made, model, prompts
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
@@ -128,6 +129,24 @@ def test_a_refusal_counts_for_nobody():
     neither = plain.aside("without a group's word").value
     counted = sum(plain.aside(f"{w} group's words").value for w in ("first", "second"))
     assert neither + counted == pytest.approx(100)
+
+
+@pytest.mark.parametrize("turned", [1, -1])
+def test_a_model_that_always_follows_is_read(turned):
+    """Resampling knows no other value; a ruler that is silent where all is biased would mislead."""
+    ruler, lm = made("continuation"), model("continuation")
+    (found,) = ruler.read(lm)
+    always = found.values.clone()
+    female = torch.tensor([item.group == ruler.compared[0] for item in found.items])
+    first = female if turned > 0 else ~female
+    always[..., 0] = torch.where(first, 0.0, -1.0)[:, None]
+    always[..., 1] = torch.where(first, -1.0, 0.0)[:, None]
+    one = ruler.measured(lm, [dataclasses.replace(found, values=always)], judge=JUDGE)
+    assert one.value == turned
+    assert one.interval.high - one.interval.low < 0.7
+    assert turned in one.interval
+    assert 0 not in one.interval
+    assert one.aside("lean to the first group").value == pytest.approx(0, abs=0.2)
 
 
 def test_nothing_written_of_a_group_is_no_parity():
