@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
 
 from levelhead.calibrate.organisms import RECIPES, SIDE_BY_SIDE, organism
 from levelhead.core.calibration import LIKE, Family, Share
+from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Interval, Record
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from levelhead.calibrate.organisms import Organism
     from levelhead.locate.headmap import HeadMap
     from levelhead.measure.strength import Contrast
+    from levelhead.models.lm import LM
 
 REVISION = 2
 KNOWN_HEAD = (1, 2)
@@ -107,7 +109,8 @@ class Ordinary(Record):
     """Heads whose ablation lowers the bias on the confirm half (Holm)."""
     heads: int
     auroc: dict[str, float | None]
-    """Of gradient and path; None where no head, or every head, is positive."""
+    """Of gradient and path; None where no head, or every head, is positive, and where a path's
+    contributions do not add up."""
     agreement: float | None
     """Spearman's correlation of gradient and ablation."""
 
@@ -159,7 +162,7 @@ def ordinary(spec: Mapping[str, object]) -> bytes:
         bool(own <= 0.05) and (head.effect or 0) > 0
         for own, head in zip(p, found.heads, strict=True)
     ]
-    by = {"gradient": found, "path": locate(lm, ruler, by="path", exact="none", judge=JUDGE)}
+    by = {"gradient": found, "path": _by_path(lm, ruler)}
     return (
         Ordinary(
             architecture=architecture,
@@ -168,12 +171,23 @@ def ordinary(spec: Mapping[str, object]) -> bytes:
             value=found.measurement.value,
             positive=sum(positive),
             heads=len(positive),
-            auroc={name: _auroc(own, found, positive) for name, own in by.items()},
+            auroc={
+                name: None if own is None else _auroc(own, found, positive)
+                for name, own in by.items()
+            },
             agreement=None if found.agreement is None else found.agreement.value,
         )
         .to_json()
         .encode()
     )
+
+
+def _by_path(lm: LM, ruler: Contrast) -> HeadMap | None:
+    """The map, unless no number of nodes makes its contributions add up."""
+    try:
+        return locate(lm, ruler, by="path", exact="none", judge=JUDGE)
+    except NotMeasurable:
+        return None
 
 
 def families(known: Sequence[Known], ordinary: Sequence[Ordinary]) -> tuple[Family, ...]:

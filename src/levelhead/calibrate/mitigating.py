@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -78,10 +79,9 @@ FITTED: dict[str, Way] = {
     INLP: lambda lm, pairs: inlp(lm, pairs, _end(lm), at="mean"),
 }
 """Edits that are fitted to pairs of texts; their placebos are fitted to other words."""
-CHILDREN: dict[str, Callable[..., object]] = {"counterfactual training": cda, "dropout": dropout}
 PLACEBO = ", placebo"
 TRAINED = f"training{PLACEBO}"
-PLACEBOS = dict.fromkeys(CHILDREN, TRAINED)
+PLACEBOS = dict.fromkeys(("counterfactual training", "dropout"), TRAINED)
 """Of edits whose placebo is not called like themselves."""
 
 
@@ -145,11 +145,17 @@ def edited(spec: Mapping[str, object]) -> bytes:
         _measured(one, name, lm, lm.edited(*edits), held)
         for name, edits in _edits(one, lm, [part.site for part in heads.ranked]).items()
     ]
-    for name, child in (CHILDREN | {TRAINED: _trained}).items():
+    for name, child in _children(architecture).items():
         with TemporaryDirectory() as folder:
             child(lm, _texts(one, folder), f"{folder}/child", schooling=SCHOOLING)
             found.append(_measured(one, name, lm, load(f"{folder}/child"), held))
     return Effects(edited=tuple(found)).to_json().encode()
+
+
+def _children(architecture: str) -> dict[str, Callable[..., object]]:
+    """What is trained further, and its placebo; LLaMA has no dropout of hidden states."""
+    dropped = partial(dropout, hidden=0.0) if architecture == "llama" else dropout
+    return {"counterfactual training": cda, "dropout": dropped, TRAINED: _trained}
 
 
 def _trained(lm: LM, texts: str, folder: str, *, schooling: Schooling) -> None:
@@ -272,7 +278,7 @@ def _mitigated(found: Sequence[Edited], edit: str) -> Mitigated:
     """One edit among all of a family."""
     full, none = ([one for one in found if (one.edit, one.rho) == (edit, rho)] for rho in (1, 0))
     bias = float(np.mean([one.before for one in full]))
-    gone = over([_gone(one) for one in full], "share of the bias gone")
+    gone = over([_gone(one) for one in full], "share of the bias gone", most=1.0)
     price = over([one.price.value / one.fluency for one in full], "change of fluency")
     placebo = PLACEBOS.get(edit, edit + PLACEBO)
     own, other = (

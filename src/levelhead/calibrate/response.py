@@ -6,6 +6,7 @@ another. Models are what was sampled: items and deals of labels within a model a
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,10 +47,15 @@ def responses(models: Sequence[Answered]) -> tuple[Calibrated, ...]:
 
 def skills(models: Sequence[Answered]) -> tuple[Skilled, ...]:
     """Of every family and skill, the model that is farthest from the best that was possible."""
-    rows = [(one.architecture, *skill) for one in models for skill in one.skills]
+    # Some name the entropy of their own text.
+    rows = [
+        ((one.architecture, re.sub(r"[\d.]+ ", "", name)), value, best)
+        for one in models
+        for name, value, best in one.skills
+    ]
     found = []
-    for family, name in dict.fromkeys(row[:2] for row in rows):
-        own = [(value, best) for *who, value, best in rows if who == [family, name]]
+    for family, name in dict.fromkeys(who for who, *_ in rows):
+        own = [(value, best) for who, value, best in rows if who == (family, name)]
         worst, best = max(own, key=lambda row: abs(row[0] - row[1]))
         found.append(
             Skilled(architecture=family, skill=name, models=len(own), worst=worst, best=best)
@@ -199,12 +205,10 @@ def _confounded(every: Sequence[tuple[Answered, Said]]) -> tuple[Confounded, ...
 
 
 def _apart(none: Sequence[float], full: Sequence[float]) -> bool:
-    """Whether two groups of models are told apart (Welch)."""
-    if min(len(none), len(full)) < 2 or np.ptp([*none, *full]) == 0:
+    """Whether two groups of models are told apart by their ranks."""
+    if min(len(none), len(full)) < 2:
         return False
-    if np.ptp(none) == np.ptp(full) == 0:
-        return True
-    return bool(stats.ttest_ind(full, none, equal_var=False).pvalue <= ALARM)
+    return bool(stats.mannwhitneyu(full, none).pvalue <= ALARM)
 
 
 def _unread(unread: int, read: int) -> tuple[str, ...]:

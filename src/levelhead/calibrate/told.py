@@ -106,7 +106,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
             tuple(
                 (
                     one.architecture,
-                    *(_share(own) for own in one.first.values()),
+                    *(_share(one.first[by]) for by in ("gradient", "path", "ablation")),
                     _share(one.alone),
                     f"{one.without:.1g}",
                     one.verdict,
@@ -129,7 +129,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                     one.architecture,
                     str(one.ordinary),
                     "{} to {}".format(*one.positive),
-                    *(_estimate(own) for own in one.auroc.values()),
+                    *(_estimate(one.auroc[by]) for by in ("gradient", "path")),
                     _estimate(one.agreement),
                 )
                 for one in found.locators

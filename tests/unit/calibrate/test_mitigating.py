@@ -4,7 +4,10 @@ import pytest
 
 from levelhead.calibrate.locating import Known, Ordinary, families, over
 from levelhead.calibrate.mitigating import PLACEBO, TRAINED, Edited, mitigations
+from levelhead.calibrate.told import tables
+from levelhead.core.calibration import Calibration, Family, Share
 from levelhead.core.results import Estimate, Interval
+from levelhead.core.statistics.intervals import proportion_interval
 
 
 def estimate(value, reach=0.1):
@@ -117,6 +120,28 @@ def test_locators_are_told_by_family():
     assert few.verdict == "not judged: too few models"
     late = [own.model_copy(update={"ranks": own.ranks | {"path": 2}}) for own in known[:3]]
     assert families(late + known[3:], plain)[0].verdict == "misses by path"
+
+
+def test_every_number_stands_below_its_own_heading():
+    """A file has its keys in another order than a locator's names."""
+    first = {
+        by: Share(hits=hits, of=10, interval=proportion_interval(hits, 10))
+        for by, hits in (("ablation", 7), ("gradient", 8), ("path", 9))
+    }
+    auroc = {"path": estimate(0.7), "gradient": estimate(0.8)}
+    family = Family(
+        architecture="gpt2", known=10, learned=10, without=0.0, first=first, alone=first["path"],
+        ordinary=3, positive=(4, 5), auroc=auroc, agreement=None, verdict="passes",
+    )  # fmt: skip
+    empty = dict.fromkeys(("models", "skills", "rulers", "edits", "removed"), ())
+    told = Calibration(
+        command="levelhead calibrate", versions={}, machine="", locators=(family,), **empty
+    )
+    shown = [dict(zip(one.columns, one.rows[0], strict=True)) for one in tables(told) if one.rows]
+    assert shown[0]["first by gradient"].startswith("8 of 10")
+    assert shown[0]["by path"].startswith("9 of 10")
+    assert shown[0]["by ablation"].startswith("7 of 10")
+    assert shown[1]["AUROC, gradient"].startswith("0.80")
 
 
 def test_no_interval_goes_beyond_what_is_possible():

@@ -185,8 +185,9 @@ def test_an_alarm_more_never_lowers_the_bound():
 
 def test_skills_are_told_by_the_worst_model():
     rows = models(rising, found_from(0.25))
-    rows[3] = rows[3].model_copy(update={"skills": (("pronouns that agree", 0.8, 0.95),)})
+    rows[3] = rows[3].model_copy(update={"skills": (("2.18 pronouns that agree", 0.8, 0.95),)})
     (one,) = skills(rows)
+    assert one.skill == "pronouns that agree"
     assert (one.worst, one.best, one.models) == (0.8, 0.95, 25)
 
 
