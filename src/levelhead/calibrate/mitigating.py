@@ -140,7 +140,7 @@ def edited(spec: Mapping[str, object]) -> bytes:
     heads = locate(lm, ruler, exact="none", judge=JUDGE)
     cut = halves(ruler, ruler.read(lm)[0], by=heads.halves.by, seed=heads.halves.seed)
     kept = cut.confirm.items or frozenset()
-    held = replace(ruler, triples=tuple(one for one in ruler.items if one.id in kept))
+    held = replace(ruler, triples=tuple(item for item in ruler.items if item.id in kept))
     found = [
         _measured(one, name, lm, lm.edited(*edits), held)
         for name, edits in _edits(one, lm, [part.site for part in heads.ranked]).items()

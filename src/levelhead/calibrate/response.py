@@ -190,13 +190,13 @@ def _confounded(every: Sequence[tuple[Answered, Said]]) -> tuple[Confounded, ...
     found = []
     for variant in variants:
         own = [said for one, said in every if one.variant == variant]
-        zero, one_dose = (np.mean(none), np.mean(full)) if told else (0.0, 1.0)
-        shares = [float((value - zero) / (one_dose - zero)) for value in values(variant, 1.0)]
+        added = (np.array(values(variant, 1.0)) - np.mean(none)).tolist() if told else []
+        shares = [value / float(np.mean(full) - np.mean(none)) for value in added]
         found.append(
             Confounded(
                 variant=variant,
-                share=float(np.mean(shares)) if told and shares else None,
-                range=(min(shares), max(shares)) if told and shares else None,
+                share=float(np.mean(shares)) if shares else None,
+                range=(min(shares), max(shares)) if shares else None,
                 alarms=sum(said.alarm for said in own),
                 models=len(own),
             )

@@ -100,6 +100,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 "by path",
                 "by ablation",
                 "greedy takes it alone",
+                "models that learned through it",
                 "left without it",
                 "verdict",
             ),
@@ -108,6 +109,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                     one.architecture,
                     *(_share(one.first[by]) for by in ("gradient", "path", "ablation")),
                     _share(one.alone),
+                    f"{one.learned} of {one.known}",
                     f"{one.without:.1g}",
                     one.verdict,
                 )
