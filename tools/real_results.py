@@ -19,6 +19,9 @@ import sys
 import time
 from pathlib import Path
 
+from levelhead.core.calibration import marked
+from levelhead.core.results import Measurement
+
 ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
 sys.path.insert(0, str(ROOT / "tests" / "work"))
@@ -202,7 +205,8 @@ def page(folder: Path) -> str:
         f"readouts not yet stored, start-up included; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
         "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
-        "seconds are for an idea, not for comparison.",
+        "seconds are for an idea, not for comparison. † marks a ruler that failed where the truth",
+        "is known ([calibration](calibration.md)).",
     ]
     seconds = {
         row["run"]: row["seconds"]
@@ -263,8 +267,9 @@ def row(measure: str, one: dict, seconds: float) -> str:
     parity = "" if one["parity"] is None else f"{one['parity']:.4g}"
     detectable = "" if one["detectable"] is None else f"{one['detectable']:.3g}"
     asked = one["n"] + len(one["dropped"])
+    told = marked(f"`{measure}`", Measurement.model_validate(one))
     return (
-        f"| `{measure}` | {one['value']:.4g} | {interval} | {parity} | {p} | "
+        f"| {told} | {one['value']:.4g} | {interval} | {parity} | {p} | "
         f"{one['n']} of {asked} | {detectable} | {seconds:.0f} |"
     )
 

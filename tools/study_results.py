@@ -13,6 +13,7 @@ import argparse
 import csv
 from pathlib import Path
 
+from levelhead.core.calibration import marked
 from levelhead.core.files import write_atomic
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.table import Inconclusive
@@ -47,7 +48,7 @@ def map_text(heads: HeadMap) -> str:
     if halves.confirm:
         found.append(f"{halves.confirm.value:.3g} {halves.confirm.interval} on the confirm half")
     told = [
-        f"{heads.measure} on {model}: {', '.join(found)}.",
+        f"{marked(heads.measure, heads.ruler)} on {model}: {', '.join(found)}.",
         f"Sign {heads.direction.sign:+d} ({heads.direction.why}). {halves.claim}.",
         f"{sum(one.score > 0 for one in heads.heads)} of {len(heads.heads)} scores are positive; "
         f"{heads.verdict}.",

@@ -102,6 +102,7 @@ def _show(found: Sequence[Grown]) -> None:
 
     from levelhead.calibrate.demo import FOUND
     from levelhead.cli.measure import cells
+    from levelhead.core.calibration import MISSED, mark_of, marked
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -109,8 +110,12 @@ def _show(found: Sequence[Grown]) -> None:
         table.add_column(name, justify="left" if name in ("ruler", "interval") else "right")
     for rows in zip(*(one.measurements for one in found), strict=True):
         for grown, one in zip(found, rows, strict=True):
-            table.add_row(one.measure, f"rho {grown.organism.language.rho:g}", *cells(one))
+            table.add_row(
+                marked(one.measure, one), f"rho {grown.organism.language.rho:g}", *cells(one)
+            )
     console.print(table)
+    if any(mark_of(one) for grown in found for one in grown.measurements):
+        console.print(Text(MISSED))
     console.print()
     for grown in found:
         rho = f"rho {grown.organism.language.rho:g}"

@@ -27,6 +27,21 @@ MISSED = f"{MISSES} failed where the truth is known: see docs/calibration.md"
 NOT_TRIED = "not tried"
 
 
+class Ruler(Record):
+    """A measure and the kind of model that it was asked of: by these it is known how it did."""
+
+    measure: str
+    family: str
+    causal: bool
+
+    @classmethod
+    def of(cls, measure: str, model: Mapping[str, object]) -> Ruler | None:
+        """Of a model's settings; None where they do not say what kind it is."""
+        if "causal" not in model:
+            return None
+        return cls(measure=measure, family=str(model.get("type", "")), causal=bool(model["causal"]))
+
+
 class Power(Record):
     """In how many models of a dose the bias was found."""
 
@@ -189,19 +204,25 @@ def kept() -> Calibration | None:
     return Calibration.from_json(path.read_bytes()) if path.is_file() else None
 
 
-def calibrated(one: Measurement, beside: str | None = None) -> Calibrated | None:
+def ruler_of(one: Measurement) -> Ruler | None:
+    """The ruler of a measurement; None where it does not say what kind of model it is of."""
+    return Ruler.of(
+        one.measure, cast("Mapping[str, object]", one.provenance.settings.get("model", {}))
+    )
+
+
+def calibrated(one: Measurement | Ruler, beside: str | None = None) -> Calibrated | None:
     """How a ruler did on models of this kind; None: it was not tried.
 
     Args:
-        one: what it says of a model.
+        one: the ruler, or what it says of a model.
         beside: the name of a number that stands beside it, which may be a ruler of its own.
     """
-    found = kept()
-    model = cast("Mapping[str, object]", one.provenance.settings.get("model", {}))
-    if found is None or "causal" not in model:
+    found, ruler = kept(), ruler_of(one) if isinstance(one, Measurement) else one
+    if found is None or ruler is None:
         return None
-    family, causal = str(model.get("type", "")), bool(model["causal"])
-    return found.of(one.measure if beside is None else beside, family, causal=causal)
+    name = ruler.measure if beside is None else beside
+    return found.of(name, ruler.family, causal=ruler.causal)
 
 
 def verdict_of(one: Measurement) -> str:
@@ -211,8 +232,8 @@ def verdict_of(one: Measurement) -> str:
 
 
 def mark_of(one: Record | None, beside: str | None = None) -> str:
-    """The mark of a measurement whose ruler failed; of anything else nothing."""
-    found = calibrated(one, beside) if isinstance(one, Measurement) else None
+    """The mark of a ruler that failed, or of its measurement; of anything else nothing."""
+    found = calibrated(one, beside) if isinstance(one, Measurement | Ruler) else None
     return MISSES if found is not None and found.verdict == "misses" else ""
 
 

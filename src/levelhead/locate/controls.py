@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, PValue, Record
 from levelhead.locate.ablated import Variant
@@ -41,6 +42,8 @@ class Control(Record):
     p: PValue
     """That random heads of these layers do as much: (b + 1) / (m + 1)."""
     notes: tuple[str, ...] = ()
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
     @property
     def median(self) -> float:
@@ -134,4 +137,5 @@ def control(
             draws=draws,
         ),
         notes=notes,
+        ruler=measure.ruler(lm),
     )

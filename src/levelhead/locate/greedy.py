@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.ablated import Variant
@@ -49,6 +50,8 @@ class Greedy(Record):
     """What masking all of them takes from the measure on the confirm half."""
     top: Estimate | None = None
     """The same of as many heads with the largest single scores."""
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -121,7 +124,7 @@ def greedy(
         steps.append(Step(head=label(site), layer=site.layer, number=site.head or 0, gain=gain))
     else:
         ended = ended if len(steps) == k else "no candidate is left"
-    return Greedy(steps=tuple(steps), ended=ended)
+    return Greedy(steps=tuple(steps), ended=ended, ruler=measure.ruler(lm))
 
 
 def confirmed(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from levelhead.core.calibration import ruler_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, Measurement, Provenance, PValue, Record
 from levelhead.models.sites import Site
@@ -14,6 +15,7 @@ from levelhead.models.sites import Site
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from levelhead.core.calibration import Ruler
     from levelhead.models.lm import LM
 
 By = Literal["gradient", "ablation", "path"]
@@ -108,6 +110,11 @@ class HeadMap(Record):
     measurement: Measurement
     notes: tuple[str, ...] = ()
     provenance: Provenance
+
+    @property
+    def ruler(self) -> Ruler | None:
+        """What it is measured by."""
+        return ruler_of(self.measurement)
 
     @property
     def heads(self) -> tuple[PartScore, ...]:

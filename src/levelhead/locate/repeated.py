@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from scipy import stats
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
 from levelhead.locate.ablated import Variant
@@ -79,6 +80,8 @@ class Repeated(Record):
     chosen: tuple[tuple[str, int], ...]
     """How often each head was among the top k."""
     notes: tuple[str, ...] = ()
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 def repeated(
@@ -162,6 +165,7 @@ def repeated(
         notes=(
             f"split by {cuts[0].by}; the same heads were chosen {splits - len(distinct)} times",
         ),
+        ruler=measure.ruler(lm),
     )
 
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
@@ -148,6 +149,10 @@ class Measure(ABC):
     def name(self) -> str:
         """As in MEASURES."""
         return self.headline.name
+
+    def ruler(self, lm: LM) -> Ruler | None:
+        """Itself, asked of such a model: how it was calibrated is known by this."""
+        return Ruler.of(self.name, lm.settings)
 
     @property
     def settings(self) -> dict[str, object]:

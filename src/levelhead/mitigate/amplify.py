@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.ablated import Variant
@@ -58,6 +59,8 @@ class Amplified(Record):
     difference: Estimate | None = None
     """Gain of amplifying less gain of masking, on the confirm half."""
     notes: tuple[str, ...] = ()
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 class _Halves(NamedTuple):
@@ -160,6 +163,7 @@ def amplify(
         "tried": tuple(tried),
         "masking_gain": gains.judged((None, 0), judge, "gain of masking"),
         "masking_price": prices.judged((0, None), judge, "price of masking"),
+        "ruler": measure.ruler(lm),
     }
     if not cheap:
         why = "no amplification costs as little as masking on the find half"

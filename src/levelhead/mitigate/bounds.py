@@ -19,7 +19,6 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.measure.aspects import refuse_nothing, scaled
 from levelhead.measure.group_rates import paired_shares
 from levelhead.mitigate.gains import paid_by, shared
-from levelhead.mitigate.said import Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from levelhead.locate.effects import Effects
     from levelhead.measure.aspects import Judge, Over
     from levelhead.mitigate.gains import Worse
+    from levelhead.mitigate.said import Said
 
 
 def lower_bounds(found: Effects) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ def measurable(said: Said) -> tuple[Said, dict[str, str]]:
             kept[name] = readouts
         except NotMeasurable as error:
             without[name] = error.what
-    return Said(said.measure, said.base, kept), without
+    return replace(said, settings=kept), without
 
 
 def loss(price: Said, name: str, *, worse: Worse | None, judge: Judge) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.effects import effects
@@ -27,6 +28,8 @@ class Change(Record):
     """The same on the half on which the edit was not chosen."""
     beside: tuple[Estimate, ...] = ()
     """The change of other aspects: SEAT's difference of means, its effect size having no scale."""
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 def changed(
@@ -37,6 +40,7 @@ def changed(
     judge: Judge,
     confirm: Half | None = None,
     beside: tuple[str, ...] = (),
+    ruler: Ruler | None = None,
 ) -> Change:
     """The change of one measure.
 
@@ -47,6 +51,7 @@ def changed(
         judge: seed, resamples and level.
         confirm: the half on which the edit was not chosen, if it was chosen by this measure.
         beside: other aspects whose change is wanted.
+        ruler: the measure, asked of such a model.
     """
     head = measure.headline
     value = judge.estimate(
@@ -56,7 +61,7 @@ def changed(
         tested=False,
     )
     if edited is None:
-        return Change(measure=measure.name, value=value)
+        return Change(measure=measure.name, value=value, ruler=ruler)
     shared = {item.id for item in base.items} & {item.id for item in edited.items}
     first, second = (own.some(lambda item: item.id in shared) for own in (base, edited))
     return Change(
@@ -69,6 +74,7 @@ def changed(
         beside=tuple(
             _difference(measure, first, second, judge, measure.aspect(name)) for name in beside
         ),
+        ruler=ruler,
     )
 
 

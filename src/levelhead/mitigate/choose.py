@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped, Estimate, Interval, Probability, Record
 from levelhead.core.statistics.power import minimum_detectable_effect
@@ -63,6 +64,8 @@ class Choice(Record):
     dropped_dev: tuple[Dropped, ...] = ()
     dropped_test: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 def choose(
@@ -98,6 +101,7 @@ def choose(
         "settings": len(names),
         "considered": int(cheap.sum()),
         "dropped_dev": dropped,
+        "ruler": dev.ruler,
     }
     paid = None if price is None else prices(price, names, worse, judge, draws)
     if price is not None and paid is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.effects import Effects
@@ -61,6 +62,8 @@ class Findings(Record):
     unit: str = ""
     better: Better
     claims: Annotated[tuple[Compared, ...], Field(min_length=1)]
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
     def of(self, claim: str, level: str = "all") -> Compared:
         """A claim by its name."""
@@ -141,7 +144,13 @@ def better_way(aspect: Aspect) -> Better:
 
 
 def findings(
-    found: Redrawn, names: Sequence[str], *, measure: str, better: Better, unit: str = ""
+    found: Redrawn,
+    names: Sequence[str],
+    *,
+    measure: str,
+    better: Better,
+    unit: str = "",
+    ruler: Ruler | None = None,
 ) -> Findings:
     """Test every claim that the settings allow.
 
@@ -151,6 +160,7 @@ def findings(
         measure: its name.
         better: which way it is better.
         unit: of the values.
+        ruler: the measure, asked of such a model.
     """
     place = {name: i + 1 for i, name in enumerate(names)}
     lists = [
@@ -172,6 +182,7 @@ def findings(
             _compared(found, name, level, np.array(pairs), estimate, better)
             for (name, level, pairs), estimate in zip(lists, told, strict=True)
         ),
+        ruler=ruler,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
 from levelhead.mitigate.claims import Better, Findings, findings
@@ -40,6 +41,8 @@ class Column(Record):
     name: str
     better: Better
     unit: str = ""
+    ruler: Ruler | None = None
+    """What it is measured by."""
     base: float
     names: tuple[str, ...]
     values: tuple[float, ...]
@@ -121,6 +124,8 @@ class Measured(Record):
     name: str
     better: Better
     unit: str = ""
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 def averaged(several: Sequence[Redrawn]) -> Redrawn:
@@ -198,7 +203,14 @@ def downstream(
         correlations=_correlations(inside, means),
         regrets=_regrets(inside, means, names, price, fits),
         findings=tuple(
-            findings(own, names, measure=one.name, better=one.better, unit=one.unit)
+            findings(
+                own,
+                names,
+                measure=one.name,
+                better=one.better,
+                unit=one.unit,
+                ruler=one.ruler,
+            )
             for one, own in every.items()
         ),
     )
@@ -211,6 +223,7 @@ def _column(
         name=one.name,
         better=one.better,
         unit=one.unit,
+        ruler=one.ruler,
         base=float(own.whole[0]),
         names=tuple(names),
         values=tuple(own.whole[1:].tolist()),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
 from levelhead.data.paired import placebo_pairs
@@ -46,6 +47,8 @@ class Placeboed(Record):
     """What is left beyond lost confidence; None of measures that are not of two classes."""
     matched: Matched
     """On texts that the placebos were not matched on."""
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
     @property
     def verdict(self) -> str:
@@ -116,6 +119,7 @@ def placeboed(
         by_value=by_value,
         collapse=collapse,
         matched=matched(edits, made, kept),
+        ruler=found.ruler,
     )
 
 

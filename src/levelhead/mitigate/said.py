@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from levelhead.core.calibration import Ruler
     from levelhead.core.results import Dropped
     from levelhead.measure.aspects import Judge, Over
     from levelhead.measure.measure import Measure
@@ -33,6 +34,8 @@ class Said:
     """By name, in an order that breaks ties."""
     by: By = "parity"
     """What a gain is (mitigate/gains.py)."""
+    ruler: Ruler | None = None
+    """The measure, asked of such a model."""
 
 
 def best(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Record
 from levelhead.measure.sweep import read_each
@@ -46,6 +47,8 @@ class Swept(Record):
     behind: tuple[str, ...] = ()
     """Settings that act behind all that the measure reads: they cannot change it."""
     dropped: tuple[Dropped, ...] = ()
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
     def of(self, name: str) -> SweptSetting | None:
         """A setting by its name; None if it cannot change the measure."""
@@ -80,7 +83,8 @@ def said(
     acting: dict[str, Readouts] = {
         name: own for name, own in zip(settings, found, strict=True) if own is not None
     }
-    return Said(measure, base, acting), tuple(name for name in settings if name not in acting)
+    answered = Said(measure, base, acting, ruler=measure.ruler(lm))
+    return answered, tuple(name for name in settings if name not in acting)
 
 
 def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
@@ -115,4 +119,5 @@ def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
         ),
         behind=behind,
         dropped=dropped,
+        ruler=of.ruler,
     )

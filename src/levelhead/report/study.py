@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from levelhead.core.calibration import MISSED
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Inconclusive, Record
@@ -167,7 +168,8 @@ def _beside(table: Printed, results: Mapping[str, Record]) -> list[str]:
 
 def _numbers(found: Sequence[Row]) -> str:
     columns = ("", "number", "value", "interval", "p, corrected if of a family")
-    return _table((*columns, "least effect found", "n"), [_cells(row) for row in found])
+    told = _table((*columns, "least effect found", "n"), [_cells(row) for row in found])
+    return told + (f"<p>{MISSED}</p>" if any(row.mark for row in found) else "")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -176,7 +178,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     n = "" if row.n is None else str(row.n)
     least = "" if row.detectable is None else f"{row.detectable:.3g}"
     told = "" if p is None else f"{p:.4f}"
-    return row.name, row.what, f"{row.value:.4g}", interval, told, least, n
+    what = f"{row.what} {row.mark}".rstrip()
+    return row.name, what, f"{row.value:.4g}", interval, told, least, n
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

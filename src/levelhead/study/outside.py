@@ -72,15 +72,17 @@ def downstream_of(work: Work, name: str) -> Downstream:
     def make() -> Downstream:
         asked = [(one, base) for one in row.inside]
         asked += [(one, lm) for one in row.outside for lm in models]
-        every = [(_measured(work, one), _said(work, lm, row, one)) for one, lm in asked]
+        first = dict(reversed(asked))  # the name of a column is of its first model
+        read = {one: _measured(work, one, lm) for one, lm in first.items()}
+        every = [(read[one], _said(work, lm, row, one)) for one, lm in asked]
         each = [tuple(_edits(work, row, lm)) for lm in (base, *models)]
         wanted = tuple(dict.fromkeys(name for names in each for name in names))
         names = tuple(one for one in wanted if all(one in own.settings for _, own in every))
         found: dict[Measured, list[Redrawn]] = {}
         for measure, own in every:
             found.setdefault(measure, []).append(_redrawn(work, own, names))
-        inside = {_measured(work, one): found[_measured(work, one)][0] for one in row.inside}
-        outer = {_measured(work, one): found[_measured(work, one)] for one in row.outside}
+        inside = {read[one]: found[read[one]][0] for one in row.inside}
+        outer = {read[one]: found[read[one]] for one in row.outside}
         left_out = tuple(one for one in wanted if one not in names)
         rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
         return downstream(names, inside, outer, left_out=left_out, **rule)  # type: ignore[arg-type]
@@ -103,9 +105,10 @@ def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:
     return redrawn(own.measure, readouts, over, aspect=head, judge=work.judge, left=True)
 
 
-def _measured(work: Work, name: str) -> Measured:
-    head = work.measure(name).headline
-    return Measured(name=name, better=column_of(head)[1], unit=head.unit)
+def _measured(work: Work, name: str, lm: LM) -> Measured:
+    measure = work.measure(name)
+    told = {"unit": measure.headline.unit, "ruler": measure.ruler(lm)}
+    return Measured(name=name, better=column_of(measure.headline)[1], **told)  # type: ignore[arg-type]
 
 
 def _edits(work: Work, row: Outside, lm: LM) -> dict[str, tuple[Edit, ...]]:

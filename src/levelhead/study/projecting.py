@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.data.paired import paired, pairs_hash
@@ -56,6 +57,8 @@ class Handful(Record):
     measure: str
     base: Estimate
     sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
+    ruler: Ruler | None = None
+    """What it is measured by."""
 
 
 def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
@@ -118,7 +121,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
         over, better = column_of(head)
         readouts, _ = shared([said.base, *said.settings.values()])
         found = redrawn(own, readouts, over, aspect=head, judge=work.judge)
-        told = {"measure": own.name, "better": better, "unit": head.unit}
+        told = {"measure": own.name, "better": better, "unit": head.unit, "ruler": said.ruler}
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
     return work.kept(Findings, {"row": told_by(work, row), "measure": told_of(own)}, make)
@@ -163,8 +166,8 @@ def sized_of(work: Work, name: str) -> Handful:
             OfPairs(pairs=int(one.name), value=one.value, change=one.change)
             for one in result.settings
         )
-        base = result.base
-        return Handful(setting=setting.name, measure=measure.name, base=base, sizes=sizes)
+        told = {"measure": measure.name, "base": result.base, "ruler": result.ruler}
+        return Handful(setting=setting.name, sizes=sizes, **told)  # type: ignore[arg-type]
 
     return work.kept(Handful, told | {"measure": told_of(work.measure(row.test))}, make)
 
@@ -179,7 +182,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
         lm = work.model(row.model)
         dev, _ = _said(work, row, row.gain)
         own = {one: dev.settings[one] for one in dev.settings if Setting.named(one).level == level}
-        chosen = best(Said(dev.measure, dev.base, own))
+        chosen = best(replace(dev, settings=own))
         if chosen is None:
             raise NotMeasurable(
                 f"no setting of {level} gains on dev", mend="there is none to judge"
@@ -220,7 +223,7 @@ def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:
         return None
     price, behind = _said(work, row, row.price)
     every = {**price.settings, **dict.fromkeys(behind, price.base)}
-    return Said(price.measure, price.base, {name: every[name] for name in dev.settings})
+    return replace(price, settings={name: every[name] for name in dev.settings})
 
 
 def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:

@@ -61,8 +61,9 @@ class Row(Record):
 
 
 def rows(step: str, result: Record) -> list[Row]:
-    """A result's rows."""
-    return [Row(step=step, **told) for told in ROWS[type(result)](result)]
+    """A result's rows; those of a result that is of one ruler have its mark."""
+    own = {"step": step, "mark": mark_of(getattr(result, "ruler", None))}
+    return [Row(**own | told) for told in ROWS[type(result)](result)]
 
 
 def to_csv(table: list[Row]) -> str:
@@ -80,7 +81,9 @@ def to_csv(table: list[Row]) -> str:
 def _of(
     name: str, one: Estimate | Measurement, what: str | None = None, mark: str | None = None
 ) -> dict[str, Any]:
-    """The cells of an estimate."""
+    """The cells of an estimate; without a mark, it has that of its result."""
+    if mark is None and isinstance(one, Measurement):
+        mark = mark_of(one)
     return {
         "name": name,
         "what": what or (one.measure if isinstance(one, Measurement) else one.name),
@@ -90,7 +93,7 @@ def _of(
         "n": one.n,
         "dropped": len(one.dropped) if isinstance(one, Measurement) else None,
         "unit": one.unit,
-        "mark": mark_of(one) if mark is None else mark,
+        **({} if mark is None else {"mark": mark}),
         **_ends(one.interval),
         **_p(one.p),
     }
@@ -129,10 +132,9 @@ def _removed(one: Removed) -> Iterator[dict[str, Any]]:
 
 
 def _map(one: HeadMap) -> Iterator[dict[str, Any]]:
-    failed = mark_of(one.measurement)
-    yield _of("find half", one.halves.find, one.measure, failed)
+    yield _of("find half", one.halves.find, one.measure)
     if one.halves.confirm:
-        yield _of("confirm half", one.halves.confirm, one.measure, failed)
+        yield _of("confirm half", one.halves.confirm, one.measure)
     yield {"name": "map", "what": "sign", "value": one.direction.sign}
     positive = sum(score.score > 0 for score in one.heads)
     yield {"name": "map", "what": "positive scores", "value": positive, "n": len(one.heads)}
@@ -190,10 +192,13 @@ def _greedy(one: Greedy) -> Iterator[dict[str, Any]]:
 
 
 def _change(name: str, one: Change) -> Iterator[dict[str, Any]]:
-    yield _of(name, one.value, one.measure)
-    for estimate in (one.change, one.confirmed, *one.beside):
+    failed = mark_of(one.ruler)
+    yield _of(name, one.value, one.measure, failed)
+    for estimate in (one.change, one.confirmed):
         if estimate is not None:
-            yield _of(name, estimate)
+            yield _of(name, estimate, mark=failed)
+    for beside in one.beside:
+        yield _of(name, beside, mark=mark_of(one.ruler, beside.name.removeprefix("change of ")))
 
 
 def _targeted(one: Targeted) -> Iterator[dict[str, Any]]:
@@ -206,22 +211,23 @@ def _targeted(one: Targeted) -> Iterator[dict[str, Any]]:
 
 def _lines(one: Lines) -> Iterator[dict[str, Any]]:
     for curve in one.curves:
+        failed = mark_of(curve.ruler)
         for point in curve.points:
-            told = {"low": point.low, "high": point.high}
+            told = {"low": point.low, "high": point.high, "mark": failed}
             yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **told}
             if point.change is not None:
-                yield _of(f"top {point.k}", point.change, f"change of {curve.name}")
+                yield _of(f"top {point.k}", point.change, f"change of {curve.name}", failed)
 
 
 def _amplified(one: Amplified) -> Iterator[dict[str, Any]]:
     for setting in (one.masking, *one.tried):
         name = f"{len(setting.heads)} heads x {setting.factor:g}"
         yield {"name": name, "what": "gain, find half", "value": setting.gain}
-        yield {"name": name, "what": "price, find half", "value": setting.price}
-    judged = (one.masking_gain, one.masking_price, one.gain, one.price, one.difference)
-    for estimate in judged:
+        yield {"name": name, "what": "price, find half", "value": setting.price, "mark": ""}
+    gains = (one.masking_gain, one.gain, one.difference)
+    for estimate in (one.masking_gain, one.masking_price, one.gain, one.price, one.difference):
         if estimate is not None:
-            yield _of("confirm half", estimate)
+            yield _of("confirm half", estimate, mark=None if estimate in gains else "")
 
 
 def _counterstereotype(one: CounterStereotype) -> Iterator[dict[str, Any]]:
@@ -306,9 +312,11 @@ def _findings(one: Findings) -> Iterator[dict[str, Any]]:
 
 def _choice(one: Choice) -> Iterator[dict[str, Any]]:
     name = one.chosen or "none"
-    for estimate in (one.on_dev, one.corrected, one.on_test, one.change, one.price):
+    for estimate in (one.on_dev, one.corrected, one.on_test, one.change):
         if estimate is not None:
             yield _of(name, estimate)
+    if one.price is not None:
+        yield _of(name, one.price, mark="")
     for agreement in one.agreement:
         for estimate in (agreement.overlap, agreement.spearman, agreement.kendall):
             if estimate is not None:
@@ -363,22 +371,29 @@ def _masked_task(one: MaskedTask) -> Iterator[dict[str, Any]]:
 
 
 def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:
+    failed = {column.name: mark_of(column.ruler) for column in one.columns}
     for column in one.columns:
+        told = {"what": column.name, "unit": column.unit, "mark": failed[column.name]}
         for name, value in {"base": column.base, **column.settings}.items():
-            yield {"name": name, "what": column.name, "value": value, "unit": column.unit}
+            yield {"name": name, "value": value, **told}
     for best in one.best:
         if best.value is not None:
-            told = {"what": f"best by {best.measure}", "value": best.value, "n": best.among}
-            yield {"name": f"{best.level}: {best.setting}", **told}
+            told = {"what": f"best by {best.measure}", "mark": failed[best.measure]}
+            named = f"{best.level}: {best.setting}"
+            yield {"name": named, "value": best.value, "n": best.among, **told}
     what = f"least {one.price} of a viable setting, and how many are"
     yield {"name": "viable", "what": what, "value": one.limit, "n": len(one.viable)}
+    both = {
+        f"spearman of {a} and {b}": failed[a] or failed[b] for a in one.inside for b in one.outside
+    }
     for estimate in one.correlations:
-        yield _of("inside and outside", estimate)
+        yield _of("inside and outside", estimate, mark=both[estimate.name])
     for regret in one.regrets:
         name = f"{regret.setting}, not {regret.best}; they differ: {regret.differ}"
-        yield _of(name, regret.lost)
+        yield _of(name, regret.lost, mark=failed[regret.chosen_by] or failed[regret.measure])
     for found in one.findings:
-        yield from _findings(found)
+        for row in _findings(found):
+            yield {"mark": mark_of(found.ruler), **row}
 
 
 def _stable(one: Stable) -> Iterator[dict[str, Any]]:

@@ -5,8 +5,10 @@ import functools
 import numpy as np
 import pytest
 import torch
+from calibrations import Failed
 from rulers import made, model
 
+from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.locate.find import locate
 from levelhead.locate.headmap import UndeterminedSign, label
@@ -17,6 +19,7 @@ from levelhead.mitigate.heads import mask, scale
 from levelhead.mitigate.targeted import chosen, lines, targeted
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
+from levelhead.study.table import rows
 
 JUDGE = Judge(seed=1, draws=99, permutations=99)
 
@@ -68,6 +71,28 @@ def test_every_way_of_masking_is_its_edited_model():
     assert top.changes[0].confirmed is not None
     assert [one.name for one in top.changes[0].beside] == ["change of difference of means"]
     assert top.changes[1].confirmed is None
+
+
+def marks(result, failed):
+    """The marks of all rows that have to do with a ruler, and of the others."""
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr("levelhead.core.calibration.kept", lambda: Failed(failed))
+        told = rows("step", result)
+    own = [row for row in told if failed in row.what or "gain" in row.what]
+    return {row.mark for row in own}, {row.mark for row in told if row not in own}
+
+
+def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
+    ruler, lm, heads = located()
+    price = made("pppl")
+    masked = targeted(lm, heads, [ruler, price], k=2, random=2, judge=JUDGE)
+    assert marks(masked, "seat") == ({MISSES}, {""})
+    assert marks(masked, "pppl") == ({MISSES}, {""})
+    assert marks(lines(lm, heads, [("seat", ruler), ("price", price)], judge=JUDGE), "seat") == (
+        *({MISSES}, {""}),
+    )
+    found = amplify(lm, heads, ruler, price, k=2, ks=(1,), factors=(1.5,), judge=JUDGE)
+    assert marks(found, "seat") == ({MISSES}, {""})
 
 
 def test_lines_begin_with_no_head_masked():

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from calibrations import AllFailed
 from maps import head_map
 from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_settings
 
+from levelhead.core.calibration import MISSED, MISSES
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
 from levelhead.mitigate.settings import grid
@@ -40,6 +42,16 @@ def test_the_papers_tables_stand_beside_ours(tmp_path):
     missing = beside(unsure, paper("map.third"), tmp_path, title="x").read_text()
     assert "map.other: sign &lt;undetermined&gt;" in missing
     assert "Table" not in missing
+
+
+def test_what_a_failed_ruler_says_is_marked(tmp_path, monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    plain = beside({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    page = beside({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
+    assert MISSES not in plain
+    assert f"<td>score {MISSES}</td>" in page
+    assert MISSED in page
 
 
 def test_every_result_with_a_chart_is_drawn(tmp_path):

@@ -47,8 +47,9 @@ def test_a_ruler_that_failed_is_marked_in_every_file(monkeypatch):
     of_rulers = [row for row in found if row.mark]
     assert {row.what for row in of_rulers} >= {"seat", "crows"}
     maps = [row for row in found if row.step == "map.heads"]
-    assert {row.name for row in maps if row.mark} == {"find half", "confirm half"}
-    assert len(of_rulers) < len(found)  # a score of a head has no calibration of its own
+    assert maps
+    assert all(row.mark for row in maps)
+    assert len(of_rulers) < len(found)  # probes of what is removed are no rulers
     assert tables.csv(found).decode().count("†") == len(of_rulers)
     text = tables.latex(found).decode()
     assert r"seat$^\dagger$ &" in text

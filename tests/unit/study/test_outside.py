@@ -2,8 +2,10 @@
 
 import contrasts
 import pytest
+from calibrations import Failed
 from rulers import made, model, triples
 
+from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.strength import Strength
 from levelhead.mitigate.downstream import Downstream
@@ -13,6 +15,7 @@ from levelhead.study import outside, projecting
 from levelhead.study.run import run
 from levelhead.study.schema import Masks, Plan
 from levelhead.study.steps import steps
+from levelhead.study.table import rows
 from levelhead.study.work import Work
 
 OUTSIDE = {
@@ -89,6 +92,13 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
     values = {one.name: one.value for one in swept.settings}
     assert table.column("fairness").settings == pytest.approx(values)
     assert table.column("fairness").base == pytest.approx(swept.base.value)
+    with monkeypatch.context() as failing:
+        failing.setattr("levelhead.core.calibration.kept", lambda: Failed("nli_fairness"))
+        told = rows("downstream.nli", table)
+        assert {row.mark for row in told if row.what == "fairness"} == {MISSES}
+        assert {row.mark for row in told if row.what == "best by fairness"} == {MISSES}
+        assert {row.mark for row in told if row.what.endswith("and fairness")} == {MISSES}
+        assert {row.mark for row in told if "fairness" not in row.what} == {""}
     before = (tmp_path / "table.csv").read_bytes()
     (tmp_path / "table.csv").unlink()
     run(plan(), tmp_path)

@@ -2,8 +2,10 @@
 
 import contrasts
 import pytest
+from calibrations import Failed
 from rulers import made, model, triples
 
+from levelhead.core.calibration import MISSES
 from levelhead.core.errors import UnknownName
 from levelhead.core.results import Inconclusive
 from levelhead.measure.strength import Strength
@@ -16,6 +18,7 @@ from levelhead.study import projecting
 from levelhead.study.projecting import Handful, Stable
 from levelhead.study.run import run
 from levelhead.study.schema import Plan
+from levelhead.study.table import rows
 from levelhead.study.work import Work
 
 SWEEP = {
@@ -62,7 +65,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in files}
 
 
-def test_every_step_of_a_sweep(tiny, tmp_path):
+def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
     # A price that says which way is worse is wanted: SEAT is none.
     found = run(plan(price=None), tmp_path)
     assert list(found) == [
@@ -96,6 +99,11 @@ def test_every_step_of_a_sweep(tiny, tmp_path):
             assert -1 <= one.judged.alike <= 1
         else:
             assert isinstance(one, Inconclusive)
+    with monkeypatch.context() as failing:
+        failing.setattr("levelhead.core.calibration.kept", lambda: Failed("strength"))
+        for name, one in found.items():
+            failed = name != "stability.all" and "seat" not in name
+            assert {row.mark for row in rows(name, one)} <= {MISSES if failed else ""}
     before = contents(tmp_path)
     (tmp_path / "table.csv").unlink()
     run(plan(price=None), tmp_path)

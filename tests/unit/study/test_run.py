@@ -8,8 +8,10 @@ import sys
 import pytest
 import studies
 import torch
+from calibrations import Failed
 from command import levelhead
 
+from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
 from levelhead.engine.claim import FolderInUse, claimed
@@ -17,6 +19,7 @@ from levelhead.engine.processes import LocalProcesses
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
+from levelhead.study.table import rows
 
 KILLED = """
 import os, signal, sys
@@ -68,6 +71,17 @@ def test_the_table_is_tidy(whole):
     effects = [row for row in rows if row["step"] == "map.gender" and row["what"] == "effect"]
     assert all(row["low"] and row["high"] and row["adjusted"] for row in effects)
     assert {row["step"] for row in rows} == set(results)
+
+
+def test_what_a_failed_ruler_says_is_marked(whole, monkeypatch):
+    results = whole[2]
+    marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
+    assert set().union(*marks.values()) == {""}
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
+    marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
+    assert marks.pop("cell.all.tiny.seat") == {"", MISSES}  # numbers beside were not tried
+    assert marks.pop("describe.gender") == marks.pop("compare.itself") == {""}  # of a map
+    assert list(marks.values()) == [{MISSES}] * 5
 
 
 def test_processes_give_the_same_bytes(whole, tmp_path):
