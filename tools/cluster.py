@@ -52,6 +52,8 @@ SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 ACTOR = "ray::_Actor"
 OTHERWISE = {"cost.json", "costs.csv", "lock"}
 """Files that say how it went."""
+ENDED = (0, 2)
+"""How a run ends that was not disturbed: done, or done and inconclusive."""
 
 
 def main() -> None:
@@ -87,6 +89,8 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
     began = time.perf_counter()
     done = subprocess.run([*command, "-o", here, *stored[0]], check=False)
     alone = time.perf_counter() - began
+    if done.returncode not in ENDED:
+        raise SystemExit(f"undisturbed it ended with {done.returncode}")
     there_too = [*elsewhere, "-o", there, *stored[1]]
     with nullcontext([]) if asked.alone else clustered() as runner:
         began = time.perf_counter()
@@ -197,7 +201,7 @@ def disturbed(
             fs.invalidate_cache()
             if fs.exists(path):  # an object store's claim outlives its owner, who is dead
                 fs.rm_file(path)
-        if ended in (0, 2) or killed["began again"] > 3 * kills:
+        if ended in ENDED or killed["began again"] > 3 * kills:
             return killed, ended
         killed["began again"] += 1
 
