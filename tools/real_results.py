@@ -230,8 +230,9 @@ def page(folder: Path) -> str:
                 told = measure
                 if "groups=all" in measure:
                     told = measure.replace("groups=all", "groups=" + "+".join(one["groups"]))
+                told = marked(f"`{told}`", Measurement.from_json(json.dumps(one)))
                 lines.append(row(told, one, seconds.get(stem, math.nan)))
-                notes += [f"- `{told}`"]
+                notes += [f"- {told}"]
                 notes += [f"    - {note}" for note in one["notes"]]
                 notes += [f"    - {beside(part)}" for part in one["beside"]]
         lines += ["", "Beside the numbers:", "", *notes]
@@ -267,9 +268,8 @@ def row(measure: str, one: dict, seconds: float) -> str:
     parity = "" if one["parity"] is None else f"{one['parity']:.4g}"
     detectable = "" if one["detectable"] is None else f"{one['detectable']:.3g}"
     asked = one["n"] + len(one["dropped"])
-    told = marked(f"`{measure}`", Measurement.model_validate(one))
     return (
-        f"| {told} | {one['value']:.4g} | {interval} | {parity} | {p} | "
+        f"| {measure} | {one['value']:.4g} | {interval} | {parity} | {p} | "
         f"{one['n']} of {asked} | {detectable} | {seconds:.0f} |"
     )
 

@@ -48,7 +48,7 @@ def map_text(heads: HeadMap) -> str:
     if halves.confirm:
         found.append(f"{halves.confirm.value:.3g} {halves.confirm.interval} on the confirm half")
     told = [
-        f"{marked(heads.measure, heads.ruler)} on {model}: {', '.join(found)}.",
+        f"{marked(heads.measure, heads.measured_by)} on {model}: {', '.join(found)}.",
         f"Sign {heads.direction.sign:+d} ({heads.direction.why}). {halves.claim}.",
         f"{sum(one.score > 0 for one in heads.heads)} of {len(heads.heads)} scores are positive; "
         f"{heads.verdict}.",

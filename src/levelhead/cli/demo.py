@@ -122,7 +122,9 @@ def _show(found: Sequence[Grown]) -> None:
         for skill in grown.skills:
             console.print(Text(f"{rho}: {skill}"), soft_wrap=True)
         rulers = f"{len(grown.found)} of {len(grown.measurements)} rulers"
-        told = f" ({', '.join(grown.found)})" if grown.found else ""
+        named = [marked(one.measure, one) for one in grown.measurements]
+        named = [name for name in named if name.partition(" ")[0] in grown.found]
+        told = f" ({', '.join(named)})" if named else ""
         console.print(
             Text(f"{rho}: {rulers} tell it from parity, Holm-corrected p <= {FOUND}{told}"),
             soft_wrap=True,

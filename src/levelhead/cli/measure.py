@@ -236,9 +236,12 @@ def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from levelhead.core.calibration import MISSED, mark_of, marked
+
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     for universe in universes:
-        console.print(Text(f"multiverse of {_named(universe)}: {universe}"), soft_wrap=True)
+        named = marked(_named(universe), universe.measured_by)
+        console.print(Text(f"multiverse of {named}: {universe}"), soft_wrap=True)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("specification", "value", "interval", "p", "n", "conclusion"):
             left = name in ("specification", "interval", "conclusion")
@@ -251,6 +254,8 @@ def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
             table.add_row(f"  {name}", "", "", "", "", why)
         if table.row_count:
             console.print(table)
+        if mark_of(universe.measured_by):
+            console.print(Text(MISSED))
 
 
 def _named(one: Measurement | Multiverse) -> str:
@@ -263,8 +268,6 @@ def _compare(console: Console, found: Measured) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.core.calibration import marked
-
     if not found.comparisons:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -272,9 +275,8 @@ def _compare(console: Console, found: Measured) -> None:
         table.add_column(name, justify="left" if name in ("interval",) else "right")
     table.columns[0].justify = "left"
     for one in found.comparisons:
-        table.add_row(marked(one.difference.name, one.first), *cells(one.difference))
-        for beside in one.beside:
-            table.add_row(beside.name, *cells(beside))
+        for difference in (one.difference, *one.beside):
+            table.add_row(f"{difference.name} {one.mark}".rstrip(), *cells(difference))
     console.print(table)
     for one in found.comparisons:
         console.print(Text(str(one)), soft_wrap=True)

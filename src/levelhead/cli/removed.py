@@ -24,6 +24,7 @@ from levelhead.cli.told import told
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from levelhead.core.calibration import Ruler
     from levelhead.core.results import Estimate
     from levelhead.data.paired import SwappedPairs, TextPair
     from levelhead.mitigate.removed import Removed
@@ -106,11 +107,14 @@ def removed(
         batch_size=batch_size,
     )
     gain: Estimate | None = None
+    by: Ruler | None = None
     if ruler is not None:
         from levelhead.measure.table import parsed
 
+        measure = parsed(ruler)
+        by = measure.ruler(lm)
         with progress("questions") as on_event:
-            gain = gain_by(parsed(ruler), lm, edits, on_event=on_event)
+            gain = gain_by(measure, lm, edits, on_event=on_event)
     with steps() as tell:
         found = judged(
             lm,
@@ -118,6 +122,7 @@ def removed(
             asked.pairs,
             seen=used,
             ruler=gain,
+            gain_by=by,
             sites=where,
             at=at,  # type: ignore[arg-type]  # reading checks it
             deals=deals,
@@ -207,6 +212,7 @@ def _show(found: Removed, asked: SwappedPairs) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from levelhead.core.calibration import MISSED, mark_of
     from levelhead.models.sites import Site
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
@@ -226,6 +232,7 @@ def _show(found: Removed, asked: SwappedPairs) -> None:
     told += [f"left out: {count} ({reason})" for reason, count in asked.left_out]
     told += [f"{len(found.dropped)} pairs cannot be read by the model"] if found.dropped else []
     told += [] if found.ruler is None else [f"ruler: {found.ruler}"]
+    told += [f"ruler: {MISSED}"] if mark_of(found.gain_by) else []
     for note in (*told, *found.notes):
         console.print(Text(note), soft_wrap=True)
     console.print(Text("said of these probes, words and sites, and of no others"), soft_wrap=True)

@@ -181,6 +181,9 @@ def _two(groups: str | None) -> tuple[str, str] | None:
 
 def readme(told: Tuned) -> str:
     """The page that goes along with an edit: why this one, and what was not shown."""
+    from levelhead.core.calibration import marked
+
+    by = told.measured_by
     lines = [
         f"# {told.chosen}: an edit of {told.provenance.model}",
         "",
@@ -195,7 +198,7 @@ def readme(told: Tuned) -> str:
         "",
         "## Candidates on dev",
         "",
-        "| candidate | what | gain | lower bound | loss | why not |",
+        f"| candidate | what | {marked('gain', by)} | lower bound | loss | why not |",
         "|---|---|---|---|---|---|",
         *(
             f"| {' | '.join((own.name, own.about, *_cells(own), own.why_not))} |"
@@ -209,7 +212,9 @@ def readme(told: Tuned) -> str:
 
 
 def _numbers(told: Tuned) -> list[str]:
-    """Base, gain and price, in lines."""
+    """Base, gain and price, in lines; whether the ruler failed where the truth is known."""
+    from levelhead.core.calibration import MISSED, mark_of
+
     lost = ", ".join(f"{what} {len(rows)}" for what, rows in told.dropped if rows)
     found = [
         f"before, on dev: {told.base}; {told.base_price}",
@@ -220,6 +225,8 @@ def _numbers(told: Tuned) -> list[str]:
     if told.on_test is not None:
         gain, loss = told.on_test.gain, told.on_test.loss
         found.append(f"on test: {_told(gain)}; {_told(loss)}")
+    if mark_of(told.measured_by):
+        found.append(f"{told.gain} {MISSED}")
     return found
 
 
@@ -250,8 +257,11 @@ def _show(told: Tuned, *, details: bool) -> None:
 def _table(told: Tuned, *, details: bool) -> Table:
     from rich.table import Table
 
+    from levelhead.core.calibration import marked
+
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("candidate", "gain on dev", "lower bound", "loss on dev", "why not"):
+    gain = marked("gain on dev", told.measured_by)
+    for name in ("candidate", gain, "lower bound", "loss on dev", "why not"):
         table.add_column(name, justify="right" if name == "lower bound" else "left")
     ranked = sorted(told.tried, key=lambda own: -float("inf") if own.low is None else own.low)
     ranked.reverse()

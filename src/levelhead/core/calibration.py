@@ -232,8 +232,13 @@ def verdict_of(one: Measurement) -> str:
 
 
 def mark_of(one: Record | None, beside: str | None = None) -> str:
-    """The mark of a ruler that failed, or of its measurement; of anything else nothing."""
-    found = calibrated(one, beside) if isinstance(one, Measurement | Ruler) else None
+    """The mark of a ruler that failed, or of its measurement; of anything else nothing.
+
+    A number beside it that was not tried by itself has its mark.
+    """
+    if not isinstance(one, Measurement | Ruler):
+        return ""
+    found = calibrated(one, beside) or calibrated(one)
     return MISSES if found is not None and found.verdict == "misses" else ""
 
 

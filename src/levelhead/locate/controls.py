@@ -42,7 +42,7 @@ class Control(Record):
     p: PValue
     """That random heads of these layers do as much: (b + 1) / (m + 1)."""
     notes: tuple[str, ...] = ()
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
     @property
@@ -137,5 +137,5 @@ def control(
             draws=draws,
         ),
         notes=notes,
-        ruler=measure.ruler(lm),
+        measured_by=measure.ruler(lm),
     )

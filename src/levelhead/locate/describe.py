@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue, Record
 from levelhead.locate.relabel import relabelled
@@ -50,6 +51,7 @@ class Description(Record):
     layers: tuple[Figure, ...]
     """The sum of each layer's values, the first layer first."""
     relabellings: int
+    measured_by: Ruler | None = None
 
     def figure(self, name: str) -> Figure:
         """One of the numbers."""
@@ -95,6 +97,7 @@ def describe(
     *,
     relabellings: int = 199,
     judge: Judge | None = None,
+    measured_by: Ruler | None = None,
 ) -> Description:
     """Describe the effects of ablation on a half, and those of dealt labels. No forward is run.
 
@@ -104,6 +107,7 @@ def describe(
         half: of which items.
         relabellings: how often labels are dealt anew.
         judge: seed.
+        measured_by: the measure, asked of such a model.
     """
     judge = judge or Judge()
     rng = judge.rng(measure.name, "relabelled maps")
@@ -131,6 +135,7 @@ def describe(
         figures=tuple(one for one in figures if not one.name.startswith("layer ")),
         layers=tuple(one for one in figures if one.name.startswith("layer ")),
         relabellings=relabellings,
+        measured_by=measured_by,
     )
 
 

@@ -50,7 +50,7 @@ class Greedy(Record):
     """What masking all of them takes from the measure on the confirm half."""
     top: Estimate | None = None
     """The same of as many heads with the largest single scores."""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
     @property
@@ -124,7 +124,7 @@ def greedy(
         steps.append(Step(head=label(site), layer=site.layer, number=site.head or 0, gain=gain))
     else:
         ended = ended if len(steps) == k else "no candidate is left"
-    return Greedy(steps=tuple(steps), ended=ended, ruler=measure.ruler(lm))
+    return Greedy(steps=tuple(steps), ended=ended, measured_by=measure.ruler(lm))
 
 
 def confirmed(

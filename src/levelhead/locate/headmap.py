@@ -112,7 +112,7 @@ class HeadMap(Record):
     provenance: Provenance
 
     @property
-    def ruler(self) -> Ruler | None:
+    def measured_by(self) -> Ruler | None:
         """What it is measured by."""
         return ruler_of(self.measurement)
 

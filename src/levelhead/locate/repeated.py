@@ -80,7 +80,7 @@ class Repeated(Record):
     chosen: tuple[tuple[str, int], ...]
     """How often each head was among the top k."""
     notes: tuple[str, ...] = ()
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -165,7 +165,7 @@ def repeated(
         notes=(
             f"split by {cuts[0].by}; the same heads were chosen {splits - len(distinct)} times",
         ),
-        ruler=measure.ruler(lm),
+        measured_by=measure.ruler(lm),
     )
 
 

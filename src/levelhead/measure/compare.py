@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
 from levelhead.measure.aspects import jackknife, refuse_nothing
@@ -36,9 +37,15 @@ class Comparison(Record):
     verdict: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def mark(self) -> str:
+        """Of a ruler that failed on either model's kind."""
+        return mark_of(self.first) or mark_of(self.second)
+
     def __str__(self) -> str:
+        measure = f"{self.measure} {self.mark}".rstrip()
         return (
-            f"{self.measure}: {self.first.value:.4g} -> {self.second.value:.4g}, difference "
+            f"{measure}: {self.first.value:.4g} -> {self.second.value:.4g}, difference "
             f"{self.difference.value:.4g} {self.difference.interval}: {self.verdict}"
         )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Interval, PValue, Record
 from levelhead.measure.aspects import Judge
@@ -81,6 +82,7 @@ class Multiverse(Record):
     halves: int
     same_sign: int
     """How many halves there are, and how many lie on the reference's side of parity."""
+    measured_by: Ruler | None = None
 
     def __str__(self) -> str:
         told = f"median {self.median:.4g}, {self.low:.4g} to {self.high:.4g}"
@@ -169,6 +171,7 @@ def multiverse(
         share=None if reference.conclusion is None else holding / total,
         halves=len(halves),
         same_sign=sum(one.above == reference.above for one in halves),
+        measured_by=measure.ruler(lm),
     )
 
 

@@ -59,7 +59,7 @@ class Amplified(Record):
     difference: Estimate | None = None
     """Gain of amplifying less gain of masking, on the confirm half."""
     notes: tuple[str, ...] = ()
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -163,7 +163,7 @@ def amplify(
         "tried": tuple(tried),
         "masking_gain": gains.judged((None, 0), judge, "gain of masking"),
         "masking_price": prices.judged((0, None), judge, "price of masking"),
-        "ruler": measure.ruler(lm),
+        "measured_by": measure.ruler(lm),
     }
     if not cheap:
         why = "no amplification costs as little as masking on the find half"

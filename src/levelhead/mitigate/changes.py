@@ -28,7 +28,7 @@ class Change(Record):
     """The same on the half on which the edit was not chosen."""
     beside: tuple[Estimate, ...] = ()
     """The change of other aspects: SEAT's difference of means, its effect size having no scale."""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -40,7 +40,7 @@ def changed(
     judge: Judge,
     confirm: Half | None = None,
     beside: tuple[str, ...] = (),
-    ruler: Ruler | None = None,
+    measured_by: Ruler | None = None,
 ) -> Change:
     """The change of one measure.
 
@@ -51,7 +51,7 @@ def changed(
         judge: seed, resamples and level.
         confirm: the half on which the edit was not chosen, if it was chosen by this measure.
         beside: other aspects whose change is wanted.
-        ruler: the measure, asked of such a model.
+        measured_by: the measure, asked of such a model.
     """
     head = measure.headline
     value = judge.estimate(
@@ -61,7 +61,7 @@ def changed(
         tested=False,
     )
     if edited is None:
-        return Change(measure=measure.name, value=value, ruler=ruler)
+        return Change(measure=measure.name, value=value, measured_by=measured_by)
     shared = {item.id for item in base.items} & {item.id for item in edited.items}
     first, second = (own.some(lambda item: item.id in shared) for own in (base, edited))
     return Change(
@@ -74,7 +74,7 @@ def changed(
         beside=tuple(
             _difference(measure, first, second, judge, measure.aspect(name)) for name in beside
         ),
-        ruler=ruler,
+        measured_by=measured_by,
     )
 
 

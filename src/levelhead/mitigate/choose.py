@@ -64,7 +64,7 @@ class Choice(Record):
     dropped_dev: tuple[Dropped, ...] = ()
     dropped_test: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -101,7 +101,7 @@ def choose(
         "settings": len(names),
         "considered": int(cheap.sum()),
         "dropped_dev": dropped,
-        "ruler": dev.ruler,
+        "measured_by": dev.measured_by,
     }
     paid = None if price is None else prices(price, names, worse, judge, draws)
     if price is not None and paid is not None:

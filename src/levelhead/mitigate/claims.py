@@ -62,7 +62,7 @@ class Findings(Record):
     unit: str = ""
     better: Better
     claims: Annotated[tuple[Compared, ...], Field(min_length=1)]
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
     def of(self, claim: str, level: str = "all") -> Compared:
@@ -150,7 +150,7 @@ def findings(
     measure: str,
     better: Better,
     unit: str = "",
-    ruler: Ruler | None = None,
+    measured_by: Ruler | None = None,
 ) -> Findings:
     """Test every claim that the settings allow.
 
@@ -160,7 +160,7 @@ def findings(
         measure: its name.
         better: which way it is better.
         unit: of the values.
-        ruler: the measure, asked of such a model.
+        measured_by: the measure, asked of such a model.
     """
     place = {name: i + 1 for i, name in enumerate(names)}
     lists = [
@@ -182,7 +182,7 @@ def findings(
             _compared(found, name, level, np.array(pairs), estimate, better)
             for (name, level, pairs), estimate in zip(lists, told, strict=True)
         ),
-        ruler=ruler,
+        measured_by=measured_by,
     )
 
 

@@ -41,7 +41,7 @@ class Column(Record):
     name: str
     better: Better
     unit: str = ""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
     base: float
     names: tuple[str, ...]
@@ -124,7 +124,7 @@ class Measured(Record):
     name: str
     better: Better
     unit: str = ""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -209,7 +209,7 @@ def downstream(
                 measure=one.name,
                 better=one.better,
                 unit=one.unit,
-                ruler=one.ruler,
+                measured_by=one.measured_by,
             )
             for one, own in every.items()
         ),
@@ -223,7 +223,7 @@ def _column(
         name=one.name,
         better=one.better,
         unit=one.unit,
-        ruler=one.ruler,
+        measured_by=one.measured_by,
         base=float(own.whole[0]),
         names=tuple(names),
         values=tuple(own.whole[1:].tolist()),

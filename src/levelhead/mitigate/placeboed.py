@@ -47,7 +47,7 @@ class Placeboed(Record):
     """What is left beyond lost confidence; None of measures that are not of two classes."""
     matched: Matched
     """On texts that the placebos were not matched on."""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
     @property
@@ -119,7 +119,7 @@ def placeboed(
         by_value=by_value,
         collapse=collapse,
         matched=matched(edits, made, kept),
-        ruler=found.ruler,
+        measured_by=found.measured_by,
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.data.held_out import seen_words, word_units
@@ -73,6 +74,8 @@ class Removed(Record):
     places: Annotated[tuple[Place, ...], Field(min_length=1)]
     ruler: Estimate | bool | None
     """The gain of the measure that the edit is to mitigate, or whether it fell."""
+    gain_by: Ruler | None = None
+    """What that is measured by."""
     words: Annotated[int, Field(ge=1)]
     """Words that no other shares a twin with: what was cut into training and test."""
     n: Annotated[int, Field(ge=1)]
@@ -125,6 +128,7 @@ def removed(
     *,
     seen: Iterable[str | TextPair],
     ruler: Estimate | bool | None = None,
+    gain_by: Ruler | None = None,
     sites: Iterable[Site] | None = None,
     at: At | None = None,
     deals: int = DEALS,
@@ -142,6 +146,7 @@ def removed(
         seen: words, or pairs of texts, that the edits were fitted or chosen on; pairs that hold one
             of them are refused.
         ruler: the gain of the measure that the edits are to mitigate, or whether it fell.
+        gain_by: that measure, asked of such a model.
         sites: where vectors are read; by default where the model's heads read (`read_by`).
         at: at which tokens; by default those that an edit there acts on.
         deals: how often labels are dealt anew.
@@ -198,6 +203,7 @@ def removed(
         why=overall.why,
         places=tuple(places),
         ruler=ruler,
+        gain_by=gain_by,
         words=len(set(units)),
         n=len(kept),
         dropped=dropped,

@@ -34,7 +34,7 @@ class Said:
     """By name, in an order that breaks ties."""
     by: By = "parity"
     """What a gain is (mitigate/gains.py)."""
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """The measure, asked of such a model."""
 
 

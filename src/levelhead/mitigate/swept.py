@@ -47,7 +47,7 @@ class Swept(Record):
     behind: tuple[str, ...] = ()
     """Settings that act behind all that the measure reads: they cannot change it."""
     dropped: tuple[Dropped, ...] = ()
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
     def of(self, name: str) -> SweptSetting | None:
@@ -83,7 +83,7 @@ def said(
     acting: dict[str, Readouts] = {
         name: own for name, own in zip(settings, found, strict=True) if own is not None
     }
-    answered = Said(measure, base, acting, ruler=measure.ruler(lm))
+    answered = Said(measure, base, acting, measured_by=measure.ruler(lm))
     return answered, tuple(name for name in settings if name not in acting)
 
 
@@ -119,5 +119,5 @@ def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
         ),
         behind=behind,
         dropped=dropped,
-        ruler=of.ruler,
+        measured_by=of.measured_by,
     )

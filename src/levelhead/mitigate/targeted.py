@@ -74,7 +74,7 @@ class Curve(Record):
 
     name: str
     points: tuple[Point, ...]
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -185,7 +185,7 @@ def lines(
         for k in counts:
             (change,) = work.masked(f"top {k}", mask(positive[:k])).changes
             points.append(_point(k, change))
-        curves.append(Curve(name=name, points=tuple(points), ruler=measure.ruler(lm)))
+        curves.append(Curve(name=name, points=tuple(points), measured_by=measure.ruler(lm)))
     kinds = {measure.name for _, measure in measures}
     told = kinds.pop() if len(kinds) == 1 else "value"
     return Lines(map=heads.content_hash, measure=told, curves=tuple(curves))
@@ -218,7 +218,7 @@ class _Reader:
     def base(self) -> tuple[Change, ...]:
         """The measures of the base."""
         return tuple(
-            changed(measure, own, None, judge=self.judge, ruler=measure.ruler(self.lm))
+            changed(measure, own, None, judge=self.judge, measured_by=measure.ruler(self.lm))
             for measure, own in zip(self.measures, self.read, strict=True)
         )
 
@@ -237,7 +237,7 @@ class _Reader:
                     judge=self.judge,
                     confirm=self.half if number == 0 else None,
                     beside=tuple(plain),
-                    ruler=measure.ruler(self.lm),
+                    measured_by=measure.ruler(self.lm),
                 )
             )
         return Masked(name=name, heads=tuple(map(label, edit.at)), changes=tuple(found))
@@ -270,7 +270,7 @@ def _mean(several: Sequence[Masked]) -> Masked:
                     for number, one in enumerate(first.beside)
                     if (told := _over_sets(one, [each.beside[number] for each in own]))
                 ),
-                ruler=first.ruler,
+                measured_by=first.measured_by,
             )
         )
     return several[0].model_copy(update={"changes": tuple(changes), "heads": ()})

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Provenance
 from levelhead.data.held_out import seen_words
@@ -202,7 +201,6 @@ def tune_task(
         paid_test = work.read(lm, task.price_test, alone, how)
         on_test, lost = work.on_test(name, gained_test, paid_test)
     confirmed = on_test is not None and on_test.gains and on_test.keeps
-    failed = (f"{task.gain.name} {MISSED}",) if mark_of(task.gain.ruler(lm)) else ()
     told = Tuned(
         gain=task.gain.name,
         price=task.price.name,
@@ -218,8 +216,9 @@ def tune_task(
         trimmed=tried.trimmed,
         dropped=(*dropped, *lost, ("pairs of texts", tried.dropped)),
         seen=tuple(sorted(seen_words(pairs))),
-        notes=(*failed, *notes, *tried.notes),
+        notes=(*notes, *tried.notes),
         provenance=_provenance(lm, task, pairs, judge, settings),
+        measured_by=task.gain.ruler(lm),
     )
     return Found(told, tried.edits[name] if name is not None and confirmed else ())
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from levelhead.core.calibration import Ruler
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.mitigate.candidates import Kind
 
@@ -79,6 +80,8 @@ class Tuned(Record):
     not_shown: tuple[str, ...] = NOT_SHOWN
     notes: tuple[str, ...] = ()
     provenance: Provenance
+    measured_by: Ruler | None = None
+    """The gain."""
 
     @property
     def eligible(self) -> tuple[Tried, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from levelhead.core.calibration import MISSED, mark_of, marked
+from levelhead.core.calibration import MISSED, mark_of, marked, verdict_of
 from levelhead.core.errors import LevelheadError
 from levelhead.report.theme import ends, number
 from levelhead.report.verdict import NOT_SHOWN, p_of, verdict
@@ -138,6 +138,7 @@ def _result(audit: Audit, name: str, one: Measurement) -> EvalResult:
             "parity": one.parity,
             "n": one.n,
             "asked": one.items,
+            "where the truth is known": verdict_of(one),
         },
     )
 

@@ -98,7 +98,8 @@ def _judged(rule: Rule, results: Mapping[str, Record]) -> tuple[Verdict, str]:
         base = _found(rule, finished(rule.against, (CELL,)))
         if isinstance(base, str):
             return "inconclusive", f"{rule.against}: {base}"
-        return _told(found, *_within(rule, _difference(found, base)))
+        verdict, why = _told(found, *_within(rule, _difference(found, base)))
+        return (verdict, why) if mark_of(found) else _told(base, verdict, why)
     own = _Range(found.value, found.interval.low, found.interval.high)
     if rule.of == "value":
         return _told(found, *_within(rule, own))

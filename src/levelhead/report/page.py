@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead import __version__
 from levelhead.calibrate.told import cited
-from levelhead.core.calibration import calibrated, marked, verdict_of
+from levelhead.core.calibration import MISSED, calibrated, mark_of, marked, verdict_of
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.data.datasets import datasets
@@ -240,7 +240,7 @@ def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
     if not told.comparisons:
         return
     which = ("the other model", "this one") if audit.plan.against else ("this model", "it, edited")
-    found = [(marked(one.measure, one.first), one.difference) for one in told.comparisons]
+    found = [(f"{one.measure} {one.mark}".rstrip(), one.difference) for one in told.comparisons]
     drawn = forest(found, title=f"Second less first: {which[1]} less {which[0]}")
     alt = f"Differences by {len(found)} rulers; the numbers stand in the table below."
     columns = ("ruler", "first", "second", "difference", "interval", "parity", "p")
@@ -249,13 +249,13 @@ def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
         (*columns, "least effect found", "what it says"),
         tuple(
             (
-                marked(one.measure, one.first),
+                name,
                 number(one.first.value),
                 number(one.second.value),
                 *_numbers(one.difference),
                 one.verdict,
             )
-            for one in told.comparisons
+            for one, (name, _) in zip(told.comparisons, found, strict=True)
         ),
     )
     yield Part(
@@ -349,8 +349,9 @@ def _removed(results: Mapping[str, Record]) -> Iterator[Part]:
     for one in results.values():
         if isinstance(one, Removed):
             drawn = figure("removed", chart(one), "What probes still read.", "Probes' AUC.")
-            said = f"{one.verdict}: {one.why}"
-            yield Part("removed", "Removed or hidden", (said, *one.notes), figures=(drawn,))
+            said = [f"{one.verdict}: {one.why}", *one.notes]
+            said += [f"The ruler that fell or did not: {MISSED}."] if mark_of(one.gain_by) else []
+            yield Part("removed", "Removed or hidden", tuple(said), figures=(drawn,))
 
 
 def _limits(audit: Audit, results: Mapping[str, Record]) -> Part:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from levelhead.core.calibration import MISSED, mark_of, marked
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate
 from levelhead.mitigate.removed import GONE, THERE
@@ -41,6 +42,8 @@ def left_behind(found: Removed, *, of: str = "") -> ChartType:
     ]
     if isinstance(found.ruler, Estimate):
         told.append(f"the ruler's gain: {_told(found.ruler)}")
+    if mark_of(found.gain_by):
+        told.append(f"the ruler {MISSED}")
     if found.dropped:
         told.append(f"{len(found.dropped)} pairs were left out")
     return finished(
@@ -78,14 +81,16 @@ def tuned_to(found: Tuned, *, of: str = "") -> ChartType:
         )
     told = [
         found.why,
-        f"{found.gain} of the base {_told(found.base)}; {found.price} {_told(found.base_price)}; "
-        f"{number(found.most)} may be lost",
+        f"{marked(found.gain, found.measured_by)} of the base {_told(found.base)}; "
+        f"{found.price} {_told(found.base_price)}; {number(found.most)} may be lost",
         "lines: intervals of each alone; what may be chosen is told by bounds that hold for all",
     ]
+    if mark_of(found.measured_by):
+        told.append(MISSED)
     if len(some) > len(kept):
         told.append(f"{len(some) - len(kept)} candidates with lower bounds are not drawn")
     return finished(
-        rows(lines, f"gain of {found.gain}"),
+        rows(lines, f"gain of {marked(found.gain, found.measured_by)}"),
         f"Tuned: {found.chosen if found.recommended else 'nothing is recommended'}",
         [*named(of), *told],
         width=WIDTH + BESIDE + 200,

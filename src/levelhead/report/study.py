@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from levelhead.core.calibration import MISSED
+from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Inconclusive, Record
@@ -137,7 +137,8 @@ def beside(
         if name not in shown and not isinstance(one, HeadMap | Inconclusive) and rows(name, one):
             parts += [f"<h2>{html.escape(name)}</h2>", _numbers(rows(name, one))]
         elif isinstance(one, HeadMap):
-            notes = (one.direction.why, one.halves.claim, one.verdict, *one.notes)
+            notes = [one.direction.why, one.halves.claim, one.verdict, *one.notes]
+            notes += [f"{one.measure} {MISSED}"] if mark_of(one.measured_by) else []
             parts += [f"<h2>{html.escape(name)}</h2>", f"<p>{html.escape('; '.join(notes))}.</p>"]
     for name in figures:
         where = html.escape(f"{FIGURES}/{name}.svg", quote=True)

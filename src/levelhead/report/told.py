@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.report.late import alt
 from levelhead.report.theme import ends, number
@@ -49,6 +50,8 @@ def lines(found: HeadMap, *, clip_negative: bool = False) -> tuple[str, ...]:
     told = [BY[found.by], _direction(found, clip_negative), found.halves.claim]
     if value.direction:
         told.insert(1, f"{found.measure}, {value.direction}")
+    if mark_of(found.measured_by):
+        told.append(f"{found.measure} {MISSED}")
     return tuple(told)
 
 

@@ -72,8 +72,8 @@ def downstream_of(work: Work, name: str) -> Downstream:
     def make() -> Downstream:
         asked = [(one, base) for one in row.inside]
         asked += [(one, lm) for one in row.outside for lm in models]
-        first = dict(reversed(asked))  # the name of a column is of its first model
-        read = {one: _measured(work, one, lm) for one, lm in first.items()}
+        read = {one: _measured(work, one, base) for one in row.inside}
+        read |= {one: _measured(work, one, models[0]) for one in row.outside}
         every = [(read[one], _said(work, lm, row, one)) for one, lm in asked]
         each = [tuple(_edits(work, row, lm)) for lm in (base, *models)]
         wanted = tuple(dict.fromkeys(name for names in each for name in names))
@@ -107,7 +107,7 @@ def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:
 
 def _measured(work: Work, name: str, lm: LM) -> Measured:
     measure = work.measure(name)
-    told = {"unit": measure.headline.unit, "ruler": measure.ruler(lm)}
+    told = {"unit": measure.headline.unit, "measured_by": measure.ruler(lm)}
     return Measured(name=name, better=column_of(measure.headline)[1], **told)  # type: ignore[arg-type]
 
 

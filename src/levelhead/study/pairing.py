@@ -60,7 +60,14 @@ def probed(work: Work, row: Probing) -> Removed:
             gain = gain_by(ruler, lm, edits, judge=work.judge, **work.how)  # type: ignore[arg-type]
         pairs = held_out(row.lexicon, seen=seen).pairs
         return removed(
-            lm, edits, pairs, seen=seen, ruler=gain, draws=work.plan.draws, seed=work.plan.seed
+            lm,
+            edits,
+            pairs,
+            seen=seen,
+            ruler=gain,
+            gain_by=None if ruler is None else ruler.ruler(lm),
+            draws=work.plan.draws,
+            seed=work.plan.seed,
         )
 
     return work.kept(Removed, told, make)

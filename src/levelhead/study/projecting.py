@@ -57,7 +57,7 @@ class Handful(Record):
     measure: str
     base: Estimate
     sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
-    ruler: Ruler | None = None
+    measured_by: Ruler | None = None
     """What it is measured by."""
 
 
@@ -121,7 +121,12 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
         over, better = column_of(head)
         readouts, _ = shared([said.base, *said.settings.values()])
         found = redrawn(own, readouts, over, aspect=head, judge=work.judge)
-        told = {"measure": own.name, "better": better, "unit": head.unit, "ruler": said.ruler}
+        told = {
+            "measure": own.name,
+            "better": better,
+            "unit": head.unit,
+            "measured_by": said.measured_by,
+        }
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
     return work.kept(Findings, {"row": told_by(work, row), "measure": told_of(own)}, make)
@@ -166,7 +171,7 @@ def sized_of(work: Work, name: str) -> Handful:
             OfPairs(pairs=int(one.name), value=one.value, change=one.change)
             for one in result.settings
         )
-        told = {"measure": measure.name, "base": result.base, "ruler": result.ruler}
+        told = {"measure": measure.name, "base": result.base, "measured_by": result.measured_by}
         return Handful(setting=setting.name, sizes=sizes, **told)  # type: ignore[arg-type]
 
     return work.kept(Handful, told | {"measure": told_of(work.measure(row.test))}, make)

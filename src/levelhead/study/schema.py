@@ -358,7 +358,12 @@ class Plan(Strict):
             self._check_classifiers(row)
 
     def _check_classifiers(self, row: Outside) -> None:
-        """Refuse classifiers of another model or task, and the same one twice."""
+        """Refuse classifiers of another model or task, the same one twice, and columns likewise."""
+        if twice := sorted({*row.inside} & {*row.outside}):
+            raise LevelheadError(
+                f"{twice[0]} is a measure inside and outside",
+                mend="give one of them a name of its own",
+            )
         made = [self.tuned[name] for name in row.models]
         if {one.of for one in made} != {self.sweeps[row.sweep].model}:
             raise LevelheadError(

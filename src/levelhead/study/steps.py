@@ -181,6 +181,7 @@ def described_of(work: Work, name: str) -> Description:
             *work.ablated(name),
             relabellings=row.describe or 0,
             judge=work.judge,
+            measured_by=heads.measured_by,
         ),
     )
 

@@ -62,7 +62,7 @@ class Row(Record):
 
 def rows(step: str, result: Record) -> list[Row]:
     """A result's rows; those of a result that is of one ruler have its mark."""
-    own = {"step": step, "mark": mark_of(getattr(result, "ruler", None))}
+    own = {"step": step, "mark": mark_of(getattr(result, "measured_by", None))}
     return [Row(**own | told) for told in ROWS[type(result)](result)]
 
 
@@ -118,9 +118,8 @@ def _measurement(one: Measurement) -> Iterator[dict[str, Any]]:
 def _comparison(one: Comparison) -> Iterator[dict[str, Any]]:
     yield _of("first", one.first)
     yield _of("second", one.second)
-    yield _of("second less first", one.difference, mark=mark_of(one.first))
-    for estimate in one.beside:
-        yield _of("second less first", estimate)
+    for estimate in (one.difference, *one.beside):
+        yield _of("second less first", estimate, mark=one.mark)
 
 
 def _removed(one: Removed) -> Iterator[dict[str, Any]]:
@@ -192,13 +191,11 @@ def _greedy(one: Greedy) -> Iterator[dict[str, Any]]:
 
 
 def _change(name: str, one: Change) -> Iterator[dict[str, Any]]:
-    failed = mark_of(one.ruler)
+    failed = mark_of(one.measured_by)
     yield _of(name, one.value, one.measure, failed)
-    for estimate in (one.change, one.confirmed):
+    for estimate in (one.change, one.confirmed, *one.beside):
         if estimate is not None:
             yield _of(name, estimate, mark=failed)
-    for beside in one.beside:
-        yield _of(name, beside, mark=mark_of(one.ruler, beside.name.removeprefix("change of ")))
 
 
 def _targeted(one: Targeted) -> Iterator[dict[str, Any]]:
@@ -211,7 +208,7 @@ def _targeted(one: Targeted) -> Iterator[dict[str, Any]]:
 
 def _lines(one: Lines) -> Iterator[dict[str, Any]]:
     for curve in one.curves:
-        failed = mark_of(curve.ruler)
+        failed = mark_of(curve.measured_by)
         for point in curve.points:
             told = {"low": point.low, "high": point.high, "mark": failed}
             yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **told}
@@ -281,11 +278,12 @@ def _tops(kind: str, tops: Iterable[Top]) -> Iterator[dict[str, Any]]:
 
 def _compared(one: MapComparison) -> Iterator[dict[str, Any]]:
     for child in one.children:
+        failed = mark_of(one.base.measured_by) or mark_of(child.map.measured_by)
         boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
-        yield {"name": child.name, **boxed, "n": len(one.boxed)}
+        yield {"name": child.name, **boxed, "n": len(one.boxed), "mark": failed}
         for estimate in (child.fewer, child.darker, child.flipped, child.total):
             if estimate is not None:
-                yield _of(child.name, estimate)
+                yield _of(child.name, estimate, mark=failed)
 
 
 def _child(one: Child) -> Iterator[dict[str, Any]]:
@@ -336,10 +334,12 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         yield {"name": one.setting, "what": f"{by}mitigates", "value": int(own.mitigates)}
         for estimate in (own.significant, own.significant_gains):
             yield _of("placebos", estimate, f"{by}{estimate.name}")
-    yield {"name": "placebos", "what": "as many at right angles", "value": one.matched.effective}
+    angles = {"what": "as many at right angles", "value": one.matched.effective}
+    yield {"name": "placebos", **angles, "mark": ""}
     if one.collapse is not None:
         found = one.collapse
-        yield {"name": one.setting, "what": "temperature", "value": found.temperature}
+        warm = {"what": "temperature", "value": found.temperature}
+        yield {"name": one.setting, **warm, "mark": ""}
         if found.gain is not None:
             yield _of(one.setting, found.gain) | _p(found.p)
         yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
@@ -371,7 +371,7 @@ def _masked_task(one: MaskedTask) -> Iterator[dict[str, Any]]:
 
 
 def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:
-    failed = {column.name: mark_of(column.ruler) for column in one.columns}
+    failed = {column.name: mark_of(column.measured_by) for column in one.columns}
     for column in one.columns:
         told = {"what": column.name, "unit": column.unit, "mark": failed[column.name]}
         for name, value in {"base": column.base, **column.settings}.items():
@@ -393,7 +393,7 @@ def _downstream(one: Downstream) -> Iterator[dict[str, Any]]:
         yield _of(name, regret.lost, mark=failed[regret.chosen_by] or failed[regret.measure])
     for found in one.findings:
         for row in _findings(found):
-            yield {"mark": mark_of(found.ruler), **row}
+            yield {"mark": mark_of(found.measured_by), **row}
 
 
 def _stable(one: Stable) -> Iterator[dict[str, Any]]:

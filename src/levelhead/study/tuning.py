@@ -166,8 +166,7 @@ def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], ro
     for i, (name, edits) in enumerate(masks.items()):
         folder = trained(work, base, how, place / f"{key}-masked-{i}", edits=edits)
         found[name] = measure.read(work.trained(folder, source), **work.how)[0]  # type: ignore[arg-type]
-    read = measure.read(whole, **work.how)[0]  # type: ignore[arg-type]
-    return Said(measure, read, found, ruler=measure.ruler(whole))
+    return Said(measure, measure.read(whole, **work.how)[0], found)  # type: ignore[arg-type]
 
 
 def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetting, ...]:

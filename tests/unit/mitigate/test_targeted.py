@@ -78,7 +78,8 @@ def marks(result, failed):
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr("levelhead.core.calibration.kept", lambda: Failed(failed))
         told = rows("step", result)
-    own = [row for row in told if failed in row.what or "gain" in row.what]
+    words = ("seat", "gain", "difference of means") if failed == "seat" else (failed,)
+    own = [row for row in told if any(word in row.what for word in words)]
     return {row.mark for row in own}, {row.mark for row in told if row not in own}
 
 

@@ -105,6 +105,11 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
+def test_a_column_is_inside_or_outside():
+    with pytest.raises(LevelheadError, match="strength is a measure inside and outside"):
+        plan(outside=["strength", "snli"]).check()
+
+
 def test_names_are_checked():
     plan().check()
     for wrong in (

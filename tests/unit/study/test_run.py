@@ -79,9 +79,7 @@ def test_what_a_failed_ruler_says_is_marked(whole, monkeypatch):
     assert set().union(*marks.values()) == {""}
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
     marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
-    assert marks.pop("cell.all.tiny.seat") == {"", MISSES}  # numbers beside were not tried
-    assert marks.pop("describe.gender") == marks.pop("compare.itself") == {""}  # of a map
-    assert list(marks.values()) == [{MISSES}] * 5
+    assert list(marks.values()) == [{MISSES}] * 8
 
 
 def test_processes_give_the_same_bytes(whole, tmp_path):
