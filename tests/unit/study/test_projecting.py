@@ -60,6 +60,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(room, "placebo_pairs", lambda contrast: contrasts.texts()[4:])
 
 
+OF_NO_RULER = ("as many at right angles", "temperature")
+
+
 def contents(folder):
     files = [folder / "table.csv", *sorted((folder / "results").iterdir())]
     return {path.name: path.read_bytes() for path in files}
@@ -103,7 +106,8 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
         failing.setattr("levelhead.core.calibration.kept", lambda: Failed("strength"))
         for name, one in found.items():
             failed = name != "stability.all" and "seat" not in name
-            assert {row.mark for row in rows(name, one)} <= {MISSES if failed else ""}
+            told = [row.mark for row in rows(name, one) if row.what not in OF_NO_RULER]
+            assert set(told) <= {MISSES if failed else ""}
     before = contents(tmp_path)
     (tmp_path / "table.csv").unlink()
     run(plan(price=None), tmp_path)
