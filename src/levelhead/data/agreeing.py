@@ -147,7 +147,7 @@ def _winobias(left_out: Counter[str]) -> Iterator[tuple[str, str]]:
     for part in WINOBIAS:
         for item in dataset("winobias").items(part):
             assert isinstance(item, Template)  # noqa: S101
-            named = [word for word in known if re.search(rf"(?i)\b{word}\b", item.text)]
+            named = [word for word in known if re.search(rf"(?i)\b{re.escape(word)}\b", item.text)]
             if len(named) == 2:
                 yield item.id, _skeleton(item.text, named)
             else:

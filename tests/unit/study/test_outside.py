@@ -9,6 +9,7 @@ from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.strength import Strength
 from levelhead.mitigate.downstream import Downstream
+from levelhead.mitigate.levels import edits_of, subspaces
 from levelhead.mitigate.settings import grid
 from levelhead.mitigate.swept import Swept
 from levelhead.study import outside, projecting
@@ -103,6 +104,18 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
     (tmp_path / "table.csv").unlink()
     run(plan(), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
+
+
+def test_whose_subspaces(tiny, tmp_path):
+    pairs, every = contrasts.texts(), {}
+    for whose, source in (("refitted", "one"), ("reused", "tiny")):
+        work = Work(plan(subspaces=whose), tmp_path, lambda event: None, None)
+        classifier, setting = work.model("one"), grid()[-1]
+        expected = edits_of(classifier, setting, subspaces(work.model(source), pairs))
+        found = outside._edits(work, work.plan.downstream["nli"], classifier)
+        assert found[setting.name] == expected
+        every[whose] = found
+    assert all(every["refitted"][name] != edits for name, edits in every["reused"].items())
 
 
 def test_a_column_is_inside_or_outside():
