@@ -1,4 +1,4 @@
-"""Every measure on real weights with the full data, and docs/real-results.md from what they gave.
+"""Most measures on real weights with the full data, and docs/real-results.md from what they gave.
 
     LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER [--page]
 
@@ -197,7 +197,8 @@ def page(folder: Path) -> str:
     lines = [
         "# Real results",
         "",
-        "Every measure on real weights with the full data, as `tools/real_results.py` wrote it.",
+        "Most measures on real weights with the full data, as `tools/real_results.py` wrote it;",
+        "tasks' and classifiers' own stand under [tasks](real-tasks.md) and [downstream](real-downstream.md).",
         "The models are small and their own: nothing here is about bert-base or any larger model.",
         "A negative result stands here like any other. Intervals: 95%. p: as each measure's null",
         "has it, uncorrected, one command each. Detectable: the distance from parity that would",

@@ -141,7 +141,8 @@ def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path 
         write_atomic(str(path), page(audit, results, command=command(folder)))
     except MissingExtra as error:
         typer.echo(
-            f"levelhead: no report: {error}; then call `levelhead report {folder}`", err=True
+            f"levelhead: no report: {error}; then call `levelhead report {folder} -o {path}`",
+            err=True,
         )
         return None
     return path

@@ -35,9 +35,11 @@ def calibrate(
     from levelhead.calibrate.told import tables
     from levelhead.core.files import on_disk, write_atomic
     from levelhead.engine.processes import LocalProcesses
+    from levelhead.engine.run_folder import own
 
     runner = LocalProcesses(workers) if workers else None
     place = on_disk(output)
+    own(place, ("calibration.json", "dose.svg"))
     with progress("models") as told:
         found = run(f"{place}/store", quick=quick, runner=runner, on_event=told)
     write_atomic(str(place / "calibration.json"), found.to_json().encode() + b"\n")

@@ -16,10 +16,12 @@ def store(
 
     Damaged files are named. Running the job again computes them anew; nothing ever reads them.
     """
+    from levelhead.core.files import join
     from levelhead.engine.jobs import FINISHED, JOBS
+    from levelhead.engine.run_folder import is_own
     from levelhead.engine.store import DamagedFile, open_existing
 
-    opened = open_existing(folder)
+    opened = open_existing(join(folder, "store") if is_own(folder) else folder)
     whole, size, damaged = 0, 0, 0
     for room in ("units", JOBS, FINISHED):
         for key in opened.keys(room=room):

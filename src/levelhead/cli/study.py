@@ -30,8 +30,9 @@ def study(
 ) -> None:
     """Run a study, or what is missing of it.
 
-    Writes table.csv, results/*.json and, with the report extra, figures/. Killed and called again,
-    it goes on where it stopped and ends with the same bytes. Exit 2 if some step is inconclusive.
+    Writes table.csv, results/*.json, index.html and, with the report extra, figures/. Killed and
+    called again, it goes on where it stopped and ends with the same bytes. Exit 2 if some step is
+    inconclusive.
     """
     from levelhead.core.results import Inconclusive
     from levelhead.study.run import run

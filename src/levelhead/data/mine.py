@@ -23,6 +23,7 @@ from levelhead.data.kernel import Kernel, Rows, in_order, literal
 from levelhead.data.lexicon import lexicon as read_lexicon
 from levelhead.data.scan import pattern, scanned
 from levelhead.engine.jobs import Job, run
+from levelhead.engine.run_folder import own
 from levelhead.engine.units import Unit
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def mine(
     parts = [list(map(list, cut[begin : begin + PIECES])) for begin in range(0, len(cut), PIECES)]
     units = tuple(Unit(WORK, Frozen(asked | {"pieces": part}), revision=REVISION) for part in parts)
     job = Job("mine", units)
+    own(folder, ("pairs.jsonl", "contexts.jsonl", "manifest.json"))
     store = run(job, join(folder, "store"), runner=runner, on_event=on_event)
     found = gathered(
         job.results(store), quota, lambda name, lines: write_atomic(join(folder, name), lines)
@@ -97,8 +99,8 @@ def some_pieces(spec: Frozen) -> bytes:
         more, found = found_in(read, kernel, quota, rows)
         counts += more
         counts["texts"] += number
-        for word, own in found.items():
-            rows[word] = least(word, rows.get(word, {}) | own, quota)
+        for word, kept in found.items():
+            rows[word] = least(word, rows.get(word, {}) | kept, quota)
     return given(counts, in_order(rows, kernel))
 
 

@@ -14,8 +14,10 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
+from levelhead.engine.run_folder import own
 from levelhead.measure.readouts import model_key
 from levelhead.study.dealing import MAPPED, MODEL, OVERHEAD, Cut, Dealing
+from levelhead.study.finished import WRITTEN
 from levelhead.study.fitting import LeftOut, Role, fitting
 from levelhead.study.schema import Cells, Paired, Plan, Probing, Source
 
@@ -179,7 +181,7 @@ def kept(folder: Path, wanted: str) -> Audit | None:
 
 def keep(audit: Audit, folder: Path) -> None:
     """Write an audit's plan into its folder, also as a study that `levelhead study` repeats."""
-    folder.mkdir(parents=True, exist_ok=True)
+    own(folder, (AUDIT, STUDY, "report.html", *WRITTEN))
     write_atomic(str(folder / STUDY), audit.plan.to_json().encode() + b"\n")
     write_atomic(str(folder / AUDIT), audit.to_json().encode() + b"\n")
 

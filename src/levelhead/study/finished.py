@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 RESULTS = "results"
+WRITTEN = (RESULTS, "table.csv", "figures", "index.html")
+"""What a study leaves in its folder, beside its store."""
 KINDS: Mapping[str, str] = {
     "child": "mitigate.children:Child",
     "tuned": "study.tuning:Trained",

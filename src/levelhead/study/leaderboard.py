@@ -26,6 +26,7 @@ from levelhead.core.files import absolute, join, located, on_disk, whole_path, w
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.engine.events import Failed
+from levelhead.engine.run_folder import own
 from levelhead.engine.runners import Computed, InProcess
 from levelhead.engine.units import Unit
 from levelhead.models.load import bytes_of
@@ -132,7 +133,8 @@ def leaderboard(
             mend="name each model once, and at least one ruler",
         )
     place = on_disk(folder)
-    (place / MODELS).mkdir(parents=True, exist_ok=True)
+    own(place, (MODELS, BOARD, TABLE, COSTS))
+    (place / MODELS).mkdir(exist_ok=True)
     units = {
         name: _unit(name, measures, place, source or {}, judge or {}, threads, store)
         for name in models

@@ -14,8 +14,9 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.files import absolute, on_disk, write_atomic
 from levelhead.engine.claim import claimed
+from levelhead.engine.run_folder import own
 from levelhead.study.apart import apart, tried
-from levelhead.study.finished import RESULTS
+from levelhead.study.finished import RESULTS, WRITTEN
 from levelhead.study.steps import steps
 from levelhead.study.table import Row, rows, to_csv
 from levelhead.study.work import Work
@@ -61,14 +62,14 @@ def run(
         until: when no step but the first may begin any more, by `time.monotonic`.
     """
     place = on_disk(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    own(place, WRITTEN)
     with claimed(str(place)):
         work = Work(plan, place, on_event, cancel, None if store is None else absolute(store))
         every = list(steps(work))
         names = [step.name for step in every]
         results = place / RESULTS
         results.mkdir(exist_ok=True)
-        for path in results.iterdir():
+        for path in results.glob("*.json"):
             if path.stem not in names:
                 path.unlink()  # of a step that the study has no more
 

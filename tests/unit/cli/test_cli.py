@@ -10,6 +10,7 @@ from levelhead import __version__
 from levelhead.core.canonical import content_hash
 from levelhead.core.frozen import Frozen
 from levelhead.engine.jobs import Job, UnitsFailed, run
+from levelhead.engine.run_folder import own
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
 
@@ -66,6 +67,14 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     said = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
     assert (result.returncode, result.stdout) == (3, said)
     assert f"{place} is damaged" in result.stderr
+
+
+def test_a_runs_folder_is_its_stores(tmp_path):
+    own(tmp_path / "run", ())
+    open_store(tmp_path / "run" / "store").put(content_hash(0), b"12345")
+    result = levelhead("store", str(tmp_path / "run"))
+    said = "1 results, 5 bytes, 0 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (0, said)
 
 
 def test_a_run_that_did_not_finish_is_not_whole(tmp_path):

@@ -16,6 +16,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
 from levelhead.engine.claim import FolderInUse, claimed
 from levelhead.engine.processes import LocalProcesses
+from levelhead.engine.store import ForeignFolder
 from levelhead.locate.headmap import HeadMap
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
@@ -143,6 +144,24 @@ def test_two_runs_in_one_folder_are_refused(whole):
     plan, folder, _, _ = whole
     with claimed(str(folder)), pytest.raises(FolderInUse):
         run(read_plan(plan), folder)
+
+
+def test_files_of_others_stay(whole, tmp_path):
+    plan, folder, _, _ = whole
+    mine = tmp_path / "results" / "seat.json"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ForeignFolder, match="holds 'results'"):
+        run(read_plan(plan), tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["results", "seat.json"]
+    # In a run's own folder a result of a step that the study has no more is removed, nothing else.
+    gone, note = (folder / "results" / name for name in ("map.gone.json", "note.txt"))
+    for path in (gone, note):
+        path.write_text("{}")
+    run(read_plan(plan), folder)
+    assert not gone.exists()
+    assert note.exists()
+    note.unlink()
 
 
 def test_the_command_draws_a_page(whole):
