@@ -7,6 +7,7 @@ the confirm half, beside masking.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
 from levelhead.measure.aspects import Judge
+from levelhead.mitigate.gains import bias_of, paid_by
 
 if TYPE_CHECKING:
     import threading
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from levelhead.locate.headmap import HeadMap
     from levelhead.locate.split import Split
     from levelhead.locate.variants import Variants
+    from levelhead.measure.aspects import Aspect, Over
     from levelhead.measure.measure import Measure
     from levelhead.models.lm import LM
 
@@ -65,26 +68,25 @@ class Amplified(Record):
 
 class _Halves(NamedTuple):
     measure: Measure
+    formula: Aspect
+    """What is to fall."""
     varied: Variants
     cut: Split
-    way: int
-
-    def value(self, number: int | None, *, confirm: bool = False) -> float:
-        half = self.cut.confirm if confirm else self.cut.find
-        return self.way * float(self.measure.reduce(half.varied(self.varied, number)))
 
     def fall(self, number: int) -> float:
-        """By how much it comes nearer to parity: beyond parity it is bias again."""
-        parity = self.measure.headline.parity
-        if parity is None:
-            return self.value(None) - self.value(number)
-        before, after = (abs(self.value(one) - self.way * parity) for one in (None, number))
+        """By how much it falls on the find half."""
+        several = (self.cut.find.varied(self.varied, one) for one in (None, number))
+        before, after = (
+            float(self.formula.value(own, self.measure.design(own, self.formula)))
+            for own in several
+        )
         return before - after
 
     def judged(self, numbers: Sequence[int | None], judge: Judge, name: str) -> Estimate:
         """What the measure loses from the first to the second, on the confirm half."""
         first, second = (self.cut.confirm.varied(self.varied, number) for number in numbers)
-        found = effects(self.measure, first, [second], sign=self.way, judge=judge, name=name)
+        asked = {"sign": 1, "judge": judge, "name": name, "aspect": self.formula}
+        found = effects(self.measure, first, [second], **asked)  # type: ignore[arg-type]
         (estimate,) = found.estimates([name], unit=self.measure.headline.unit)
         if estimate is None:
             raise NotMeasurable(f"{name}: nothing changes", mend="check the heads")
@@ -112,7 +114,7 @@ def amplify(
         lm: the model that was located.
         heads: its map.
         measure: the measure of the map.
-        price: what an edit costs, larger being worse: pppl or ppl.
+        price: what an edit costs, such as pppl; gains.WORSE says which way is worse.
         k: heads that masking masks.
         ks: how many of the most negative heads are amplified.
         factors: by how much.
@@ -129,7 +131,7 @@ def amplify(
     variants = [Variant(heads.top(k))]
     variants += [Variant(negative[:own], factor) for own, factor in grid]
 
-    def asked(one: Measure, way: int, by: str) -> _Halves:
+    def asked(one: Measure, over: Over, by: str) -> _Halves:
         readouts = one.read(lm, store=store, threads=threads, on_event=on_event)[0]
         cut = halves(one, readouts, by=by, seed=heads.halves.seed)  # type: ignore[arg-type]
         varied = vary(
@@ -143,10 +145,11 @@ def amplify(
             on_event=on_event,
             cancel=cancel,
         )
-        return _Halves(one, varied, cut, way)
+        return _Halves(one, replace(one.headline, over=over), varied, cut)
 
-    gains = asked(measure, heads.direction.sign or 1, heads.halves.by)
-    prices = asked(price, 1, "auto")
+    paid = paid_by(price.headline)  # refuses what is no price before anything is asked
+    gains = asked(measure, _bias(measure.headline, heads.direction.sign or 1), heads.halves.by)
+    prices = asked(price, paid, "auto")
     settings = [
         Setting(
             heads=tuple(map(label, variant.sites)),
@@ -176,3 +179,10 @@ def amplify(
         difference=gains.judged((0, best), judge, "gain of amplifying less that of masking"),
         **told,  # type: ignore[arg-type]
     )
+
+
+def _bias(head: Aspect, way: int) -> Over:
+    """The distance from parity, beyond which it is bias again; without one, the map's way."""
+    if head.parity is not None or head.lean is not None:
+        return bias_of(head)
+    return lambda values, draw: way * head.over(values, draw)

@@ -61,6 +61,8 @@ class Choice(Record):
     """Of all settings on dev and test, where test holds them all."""
     front: Front | None = None
     """Gain on dev against price."""
+    unpriced: tuple[str, ...] = ()
+    """Settings that act behind all that the price reads: not on the front, nor within a limit."""
     dropped_dev: tuple[Dropped, ...] = ()
     dropped_test: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
@@ -103,10 +105,9 @@ def choose(
         "dropped_dev": dropped,
         "measured_by": dev.measured_by,
     }
-    paid = None if price is None else prices(price, names, worse, judge, draws)
-    if price is not None and paid is not None:
-        units = (dev.measure.headline.unit, price.measure.headline.unit)
-        told["front"] = front(names, gains, paid.effects(way=-1), units=units)
+    if price is not None:
+        told["unpriced"] = tuple(name for name in names if name in price.behind)
+        told["front"] = _front(dev, price, found, worse, judge, draws)
     name = first_best(names, gains.values, cheap)
     if name is None:
         why = "no setting within the price gains anything on dev"
@@ -125,6 +126,19 @@ def choose(
         **_paid(price, price_test, name, worse, judge, draws, known),  # type: ignore[arg-type]
         **told,  # type: ignore[arg-type]
     )
+
+
+def _front(
+    dev: Said, price: Said, found: Redrawn, worse: Worse | None, judge: Judge, draws: int | None
+) -> Front | None:
+    """Gain against price, of the settings that the price sees."""
+    places = [i for i, name in enumerate(dev.settings) if name not in price.behind]
+    if not places:
+        return None
+    names = [tuple(dev.settings)[i] for i in places]
+    paid = prices(price, names, worse, judge, draws).effects(way=-1)
+    units = (dev.measure.headline.unit, price.measure.headline.unit)
+    return front(names, found.effects(places), paid, units=units)
 
 
 def _on_test(
@@ -168,6 +182,9 @@ def _paid(
     told = price_test or price
     if told is None:
         return {"notes": (*known, "no price was asked: what the edit costs is not known")}
+    if name in told.behind:
+        why = f"{name} acts behind all that the price reads: what it costs is not known"
+        return {"notes": (*known, why)}
     if name not in told.settings:
         raise LevelheadError(f"the price of {name!r} was not read", mend="read it for the chosen")
     paid = prices(told, [name], worse, judge, draws).effects(way=-1)

@@ -36,6 +36,8 @@ class Said:
     """What a gain is (mitigate/gains.py)."""
     measured_by: Ruler | None = None
     """The measure, asked of such a model."""
+    behind: tuple[str, ...] = ()
+    """Settings that act behind all that it reads: it says nothing of them."""
 
 
 def best(
@@ -96,20 +98,22 @@ def first_best(
 def within(
     names: Sequence[str], price: Said | None, most: float | None, worse: Worse | None
 ) -> NDArray[np.bool_]:
-    """Which settings are within the price."""
+    """Which settings are within the price; with a limit, none that the price cannot see."""
     if price is None:
         if most is not None:
             raise LevelheadError("a limit without a price", mend="give price, or leave out most")
         return np.ones(len(names), dtype=np.bool_)
     for name in names:
-        if name not in price.settings:
+        if name not in price.settings and name not in price.behind:
             raise UnknownName("setting with a price", name, price.settings)
     if most is None:
         return np.ones(len(names), dtype=np.bool_)
     over = paid_by(price.measure.headline, worse)
-    (base, *others), _ = shared([price.base, *(price.settings[name] for name in names)])
+    seen = [name for name in names if name in price.settings]
+    (base, *others), _ = shared([price.base, *(price.settings[name] for name in seen)])
     before = _whole(price, base, over)
-    return np.array([_whole(price, own, over) - before <= most for own in others])
+    paid = {name: _whole(price, own, over) - before for name, own in zip(seen, others, strict=True)}
+    return np.array([name in paid and paid[name] <= most for name in names])
 
 
 def names_of(dev: Said) -> tuple[str, ...]:

@@ -4,6 +4,11 @@ An edit that makes a classifier unsure of everything lowers every difference of 
 among them. So the base's log-odds are divided by the temperature at which their mean size equals
 the edited model's (Guo et al. 2017, section 4.2, used here as a control); mitigation beyond that is
 what the edit gains over the tempered base.
+
+A temperature knows no offset: a classifier that says much the same of everything, and says it with
+confidence, is no less sure than before, and shows as little of a difference. So the edit must gain
+over a second base, too: the one with its log-odds shifted and scaled to the edited model's mean
+and spread.
 """
 
 from __future__ import annotations
@@ -43,10 +48,12 @@ class Collapse(Record):
     """What the base gains by the temperature alone; None: nothing."""
     gain: Estimate | None = None
     """What the edit gains over the tempered base, paired; None: it answers as that does."""
+    over_alike: Estimate | None = None
+    """What it gains over the base shifted and scaled to its mean and spread; None: nothing."""
     p: PValue | None = None
     """That a placebo gains as much over its own tempered base; None without placebos."""
     beyond: bool
-    """The interval of the gain lies above 0 and, where there are placebos, p says the same."""
+    """The intervals of both gains lie above 0 and, where there are placebos, p says the same."""
     dropped: tuple[Dropped, ...] = ()
 
     @property
@@ -55,6 +62,8 @@ class Collapse(Record):
         told = f"temperature {self.temperature:.3g}"
         if self.beyond:
             return f"mitigates beyond lost confidence ({told})"
+        if not _above(self.over_alike) and _above(self.gain):
+            return "no mitigation shown beyond a shift and a scale of all log-odds"
         return f"no mitigation shown beyond lost confidence ({told})"
 
 
@@ -75,9 +84,15 @@ def temperature(base: Readouts, edited: Readouts) -> float:
 
 def at_temperature(readouts: Readouts, degree: float) -> Readouts:
     """The readouts with every log-odds divided by a temperature."""
-    odds = _log_odds(readouts) / degree
-    values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
-    return replace(readouts, values=values)
+    return _with(readouts, _log_odds(readouts) / degree)
+
+
+def made_alike(base: Readouts, edited: Readouts) -> Readouts:
+    """The base with its log-odds shifted and scaled to the edited model's mean and spread."""
+    before, after = _log_odds(base), _log_odds(edited)
+    spread = before.std(correction=0)
+    scale = after.std(correction=0) / spread if spread > 0 else 0.0
+    return _with(base, (before - before.mean()) * scale + after.mean())
 
 
 def tempered(
@@ -113,6 +128,11 @@ def tempered(
     moved = found.effects().errors > 0
     gain = one(found.effects([0]), "gain beyond confidence", formula.unit) if moved[0] else None
     alone = found.effects([1], way=-1)
+    alike = [made_alike(before, after), after]
+    over = redrawn(measure, alike, bias_of(formula), **asked).effects()  # type: ignore[arg-type]
+    over_alike = None
+    if over.errors[0] > 0:
+        over_alike = one(over, "gain over a base shifted and scaled", formula.unit)
     p = None
     if others:
         value = 0.0 if gain is None else gain.value
@@ -123,9 +143,10 @@ def tempered(
         temperature=degree,
         of_tempering=one(alone, "gain of tempering", formula.unit) if moved[1] else None,
         gain=gain,
+        over_alike=over_alike,
         p=p,
-        beyond=gain is not None
-        and gain.interval.low > 0
+        beyond=_above(gain)
+        and _above(over_alike)
         and (p is None or p.value <= 1 - judge.level + 1e-12),
         dropped=dropped,
     )
@@ -146,6 +167,17 @@ def of_two_classes(readouts: Readouts) -> bool:
         return False
     miss = (torch.logsumexp(values, dim=2).exp() - 1).abs().max()
     return float(miss) <= SUMS_TO_ONE
+
+
+def _above(gain: Estimate | None) -> bool:
+    """Whether a gain's interval lies above 0."""
+    return gain is not None and gain.interval.low > 0
+
+
+def _with(readouts: Readouts, odds: torch.Tensor) -> Readouts:
+    """The readouts with other log-odds of their first class."""
+    values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
+    return replace(readouts, values=values)
 
 
 def _log_odds(readouts: Readouts) -> torch.Tensor:

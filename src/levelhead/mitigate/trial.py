@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ class Trial(NamedTuple):
             rows.append(
                 Tried(
                     gain=gain,
-                    low=None if gain is None else low,
+                    low=low if gain is not None and math.isfinite(low) else None,
                     loss=cost,
                     why_not=_against(gain, low, cost, most),
                     **about,  # type: ignore[arg-type]
@@ -152,6 +153,8 @@ def _against(gain: Estimate | None, low: float, cost: Estimate | None, most: flo
     reasons = []
     if gain is None:
         reasons.append("changes nothing")
+    elif low == -math.inf:
+        reasons.append("no gain shown: what the bias is made of does not change")
     elif low <= 0:
         reasons.append(f"no gain shown: the lower bound is {low:.4g}")
     if cost is not None and cost.interval.high > most:

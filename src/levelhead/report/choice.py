@@ -35,6 +35,8 @@ def chosen(found: Choice, *, of: str = "") -> ChartType:
     lines = [*named(of), *([] if found.front is None else told(found.front)), *found.notes]
     if found.considered < found.settings:
         lines.append(f"{found.considered} of {found.settings} settings are within the price")
+    if found.unpriced:
+        lines.append(f"{len(found.unpriced)} act behind all that the price reads: not on the front")
     return finished(
         alt.vconcat(*panels, spacing=26),
         f"Chosen on dev {BY[found.by]} among {found.settings} settings: {found.chosen or 'none'}",

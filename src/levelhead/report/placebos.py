@@ -44,10 +44,10 @@ def placeboed(found: Placeboed, *, of: str = "") -> ChartType:
 
 def _told(found: Placeboed) -> list[str]:
     own, alike = found.judged, found.matched
-    told = [own.verdict]
+    told = [found.verdict]
     if found.by_value is not None:
-        told.append(f"by the value itself: {found.by_value.verdict}")
-    if found.collapse is not None:
+        told.append(f"by the value itself, confidence aside: {found.by_value.verdict}")
+    if found.collapse is not None and found.collapse.verdict not in found.verdict:
         told.append(found.collapse.verdict)
     told.append(
         f"an ordinary paired test calls {own.significant.value:.0%} of the placebos an effect, "

@@ -223,12 +223,12 @@ def _will_have_sent(work: Work, name: str) -> bool:
 
 
 def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:
-    """What settings cost; one that the price cannot see costs nothing by it."""
+    """What settings cost, of those that the price can see."""
     if row.price is None:
         return None
     price, behind = _said(work, row, row.price)
-    every = {**price.settings, **dict.fromkeys(behind, price.base)}
-    return replace(price, settings={name: every[name] for name in dev.settings})
+    seen = {name: own for name, own in price.settings.items() if name in dev.settings}
+    return replace(price, settings=seen, behind=behind)
 
 
 def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:

@@ -342,6 +342,8 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         yield {"name": one.setting, **warm, "mark": ""}
         if found.gain is not None:
             yield _of(one.setting, found.gain) | _p(found.p)
+        if found.over_alike is not None:
+            yield _of(one.setting, found.over_alike)
         yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
 
 

@@ -132,6 +132,24 @@ def test_what_was_seen_is_not_reported():
         choose(dev, test, price=price, price_test=fewer, judge=JUDGE)
 
 
+def test_what_the_price_cannot_see_is_not_for_nothing():
+    dev, test, price, _ = chosen()
+    seen = {name: price.settings[name] for name in ("s0", "s1", "s2")}
+    partly = replace(price, settings=seen, behind=("s3",))
+    found = choose(dev, test, price=partly, judge=JUDGE)
+    assert found.chosen == "s3" == best(dev, price=partly)
+    assert found.unpriced == ("s3",)
+    assert found.price is None
+    assert found.notes == ("s3 acts behind all that the price reads: what it costs is not known",)
+    assert [point.name for point in found.front.points] == ["base", "s0", "s1", "s2"]
+    within = choose(dev, test, price=partly, most=1.0, judge=JUDGE)
+    assert within.chosen == "s2" == best(dev, price=partly, most=1.0)
+    assert within.considered == 3
+    blind = replace(price, settings={}, behind=tuple(dev.settings))
+    assert choose(dev, test, price=blind, judge=JUDGE).front is None
+    assert best(dev, price=blind, most=1.0) is None
+
+
 def test_a_price_that_stays_is_told():
     dev, test, price, _ = chosen()
     same = Said(PRICE, price.base, dict.fromkeys(dev.settings, price.base))

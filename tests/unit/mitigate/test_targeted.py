@@ -1,19 +1,21 @@
 """Masks of a map: what each way of masking changes, against literal comparisons."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from calibrations import Failed
 from rulers import made, model
+from simulated import Plain, read
 
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.locate.find import locate
 from levelhead.locate.headmap import UndeterminedSign, label
 from levelhead.measure.aspects import Judge
-from levelhead.mitigate.amplify import amplify
+from levelhead.mitigate.amplify import _bias, amplify
 from levelhead.mitigate.changes import changed
 from levelhead.mitigate.heads import mask, scale
 from levelhead.mitigate.targeted import chosen, lines, targeted
@@ -123,6 +125,26 @@ def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
     else:
         assert found.chosen is None
         assert "no amplification" in found.notes[0]
+
+
+def test_beyond_parity_is_bias_again_on_both_halves():
+    ruler, values = Plain(parity=0.5), ([0.9] * 4, [0.2] * 4)
+    head = ruler.headline
+    for way in (1, -1):
+        formula = replace(head, over=_bias(head, way))
+        found = [formula.value(read(own), ruler.design(read(own), head)) for own in values]
+        assert found == pytest.approx([0.4, 0.3])
+    bare = replace(head, parity=None)
+    formula = replace(bare, over=_bias(bare, -1))
+    assert formula.value(read(values[0]), ruler.design(read(values[0]), head)) == pytest.approx(
+        -0.9
+    )
+
+
+def test_what_is_no_price_is_refused_before_anything_is_asked():
+    ruler, lm, heads = located()
+    with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
+        amplify(lm, heads, ruler, made("lpbs"), judge=JUDGE)
 
 
 def test_an_edit_without_effect_is_no_edit():

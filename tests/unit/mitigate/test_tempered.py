@@ -9,7 +9,7 @@ from simulated import JUDGE, Plain, follows, read, triples
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.measure.strength import Strength
-from levelhead.mitigate.tempered import Collapse, at_temperature, temperature, tempered
+from levelhead.mitigate.tempered import Collapse, at_temperature, made_alike, temperature, tempered
 
 RULER = Strength(top=0.2)
 
@@ -66,6 +66,23 @@ def test_an_edit_that_only_tempers_is_not_beyond_it():
         gained.append(told.of_tempering.interval.low > 0)
     assert np.mean(called) <= 0.08
     assert np.mean(gained) >= 0.8
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(3.0, 0.01), (9.0, 1.0)])
+def test_saying_the_same_of_everything_is_not_beyond(offset, scale):
+    # Sure of everything, and as sure as before: a temperature alone would pass it.
+    rng = np.random.default_rng(5)
+    odds = triples(rng, 80, 1.0) + 2
+    other = (odds - odds.mean()) * scale + offset + rng.normal(0, 0.01 * scale, size=odds.shape)
+    found = tempered(RULER, follows(odds), follows(other), judge=JUDGE)
+    assert found.temperature < 1.5
+    assert found.gain.interval.low > 0
+    assert not found.beyond
+    assert found.verdict == "no mitigation shown beyond a shift and a scale of all log-odds"
+    alike = made_alike(follows(odds), follows(other)).values
+    difference = alike[..., 0] - alike[..., 1]
+    assert float(difference.mean()) == pytest.approx(other.mean())
+    assert float(difference.std(correction=0)) == pytest.approx(other.std())
 
 
 def test_placebos_are_tempered_too():
