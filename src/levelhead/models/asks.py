@@ -15,7 +15,7 @@ from levelhead.models.readings import (
     Target,
     WeightedRows,
 )
-from levelhead.models.sites import Site
+from levelhead.models.sites import Site, meets
 from levelhead.models.tokens import NotReadable, Row
 
 if TYPE_CHECKING:
@@ -184,14 +184,24 @@ def _check_scored(wanted: Sequence[Sequence[int]], texts: Sequence[str]) -> None
 def _not_of_the_base(
     lm: LM, sites: Sequence[Site], spans: Sequence[Span] | None, pooling: Pooling | None
 ) -> None:
-    """Refuse what a fold into the pooler has left unedited: the first token's own last state."""
-    last = Site("block_out", lm.anatomy.layers - 1)
+    """Refuse what folds into the maps that read it have left unedited: it would read as no effect.
+
+    Of the last layer that is the first token's own state, which the pooler reads.
+    """
+    last, mend = Site("block_out", lm.anatomy.layers - 1), "read it from the model before baking"
     first = spans is None and (pooling or ("last" if lm.is_causal else "first")) == "first"
-    if lm.folded_into_pooler and first and (not sites or last in sites or Site("pooled") in sites):
+    if last in lm.as_base and first and (not sites or last in sites or Site("pooled") in sites):
         raise LevelheadError(
             "the first token's edit was folded into the pooler; its hidden state is the base's",
-            mend="read it from the edited model before baking",
+            mend=mend,
         )
+    for site in sites:
+        if any(site.stream != "block_out" and meets(site, own) for own in lm.as_base):
+            raise LevelheadError(
+                f"an edit was folded into the weights that read {site}; what stands there is the "
+                "base's",
+                mend=mend,
+            )
 
 
 def _same_length(texts: Sequence[str], spans: Sequence[object]) -> None:

@@ -96,6 +96,16 @@ def baked(anatomy: Anatomy, edits: tuple[Edit, ...]) -> Anatomy:
     return Anatomy.of(copied, anatomy.cls)
 
 
+def into_readers(anatomy: Anatomy, edits: tuple[Edit, ...]) -> list[Site]:
+    """The sites whose edits go into the map that reads them, and leave what it reads as it was."""
+    every = [site for edit in edits for site in edit.at]
+    return [
+        site
+        for site in every
+        if site.stream == "block_out" or anatomy.place(site.stream, site.layer).side == "input"
+    ]
+
+
 def refuse_offloaded(anatomy: Anatomy) -> None:
     """Raise if some weights are not here to be changed or written."""
     if any(parameter.is_meta for parameter in anatomy.model.parameters()):

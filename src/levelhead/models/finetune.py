@@ -213,7 +213,7 @@ def _plan(
         "rows": len(rows),
         "rows_sha256": content_hash([[text, label] for text, label in rows]),
         "folded": [edit.content_hash for edit in edits],
-        "into_pooler": False,
+        "as_base": [list(site) for edit in edits for site in edit.at],
         "masked": sorted(str(site) for edit in edits for site in edit.at),
         "versions": installed_versions(),
     }

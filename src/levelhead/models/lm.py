@@ -15,7 +15,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.models import asks, blanks
 from levelhead.models.attention import attention_rows
-from levelhead.models.bake import baked
+from levelhead.models.bake import baked, into_readers
 from levelhead.models.batches import Batching, padded
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import Edit
@@ -89,8 +89,8 @@ class LM:
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
     recompute: bool = field(default=False, repr=False)
     """Whether layers are computed again for a gradient instead of being held in memory."""
-    folded_into_pooler: bool = field(default=False, repr=False)
-    """Whether an edit of the first token was baked: the base's own state is left there."""
+    as_base: tuple[Site, ...] = field(default=(), repr=False)
+    """Where edits were baked into the map that reads them: what stands there is the base's."""
 
     # -- the model itself
 
@@ -219,13 +219,12 @@ class LM:
     def baked(self) -> LM:
         """This model with its edits folded into plain weights, in a copy; NotBakeable if not."""
         folded = (*self.identity.folded, *(edit.content_hash for edit in self.edits))
-        into_pooler = any(site.stream == "block_out" for edit in self.edits for site in edit.at)
         return replace(
             self,
             anatomy=baked(self.anatomy, self.edits),
             identity=self.identity._replace(folded=folded),
             edits=(),
-            folded_into_pooler=self.folded_into_pooler or into_pooler,
+            as_base=tuple(dict.fromkeys((*self.as_base, *into_readers(self.anatomy, self.edits)))),
         )
 
     def save_pretrained(

@@ -27,6 +27,7 @@ from levelhead.models.lm import LM, Identity, batching_for
 from levelhead.models.quiet import quiet
 from levelhead.models.ranks import ALONE, Ranks
 from levelhead.models.save import RECORD
+from levelhead.models.sites import Site, checked
 from levelhead.models.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -99,13 +100,13 @@ def load(
     )
     anatomy = Anatomy.of(model, model_class, ranks)
     ranks.share_out(anatomy.backbone, anatomy.blocks)
-    folded, into_pooler = _folded(folder)
+    folded, as_base = _folded(folder)
     lm = LM(
         anatomy=anatomy,
         tokens=tokens,
         identity=Identity(str(name), commit, checkpoint, folded),
         batching=replace(batching_for(anatomy, batch_size), fixed=ranks.size > 1),
-        folded_into_pooler=into_pooler,
+        as_base=as_base,
         recompute=recompute,
     )
     if edit is None:
@@ -126,15 +127,15 @@ def bytes_of(name: str, revision: str | None = None) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _folded(folder: Path) -> tuple[tuple[str, ...], bool]:
-    """Hashes of the edits that `save_pretrained` says it folded in, and whether into the pooler."""
+def _folded(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
+    """Hashes of the edits that `save_pretrained` folded in, and where the base is left by it."""
     try:
         told = json.loads((folder / RECORD).read_text())
         folded = tuple(map(str, told["folded"]))
         # A record of folded edits that does not say where they went is not taken for "not there".
-        return folded, bool(told["into_pooler"]) if folded else False
+        return folded, tuple(checked(Site(*one)) for one in told["as_base"]) if folded else ()
     except FileNotFoundError:
-        return (), False
+        return (), ()
     except (ValueError, KeyError, TypeError) as error:
         raise LevelheadError(f"{folder / RECORD} is damaged: {error}", mend="bake again") from None
 

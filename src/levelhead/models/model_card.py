@@ -40,6 +40,14 @@ _NOT_SHOWN = (
     "What happens after fine-tuning: bias in a pretrained model and in a task need not go together "
     "(Dawkins et al. 2024).",
 )
+_INSIDE = "The edit is folded into the weights: `{name}.from_pretrained` loads it."
+_LEFT = {
+    "pooled": "What is taken out of the pooled vector is taken out where the last layer of the "
+    "classifier reads it: the vector itself (`pooler_output`, and whatever `AutoModel` gives "
+    "without that layer) is **the base's**.",
+    "block_out": "What is taken out of the first token is taken out where the pooler reads it: the "
+    "token's own last hidden state is **the base's**.",
+}
 _APART = """\
 The weights in this folder are **those of the base, unchanged**, and the edit lies beside them:
 `AutoModel.from_pretrained` alone gives the model **without it**. These lines give the edited model,
@@ -141,7 +149,9 @@ def _of_the_base(lm: LM) -> tuple[ModelCardData, str]:
 
 def _where(lm: LM, code: str | None) -> str:
     if code is None:
-        return "The edit is folded into the weights: `AutoModel.from_pretrained` loads it."
+        streams = {site.stream for edit in lm.edits for site in edit.at}
+        told = (line for stream, line in _LEFT.items() if stream in streams)
+        return " ".join([_INSIDE.format(name=type(lm.anatomy.model).__name__), *told])
     first = any(edit.settings.get("tokens") == "first" for edit in lm.edits)
     return _APART.format(code=code) + (_FIRST if first and lm.is_causal else "")
 

@@ -78,7 +78,10 @@ def _act(
         if call is not None and turns[number] != int(str(call)) + 1:
             return x
         own = columns.to(x.device)
-        return x.index_copy(-1, own, edit(x[..., own], site))
+        rows = x[..., own]
+        if site.stream == "pooled":  # a decoder's classifier is shown whole texts, not one vector
+            return x.index_copy(-1, own, edit(rows.flatten(0, -2), site).view_as(rows))
+        return x.index_copy(-1, own, edit(rows, site))
 
     return act
 

@@ -84,7 +84,7 @@ def save_whole(
             "base": lm.identity.name,
             "base_sha256": source.hash,
             "folded": lm.identity.folded,
-            "into_pooler": lm.folded_into_pooler,
+            "as_base": lm.as_base,
         }
         if lm.identity.folded:
             (written / RECORD).write_bytes(canonical(record))

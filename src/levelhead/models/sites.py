@@ -55,6 +55,12 @@ class Site(NamedTuple):
         return f"{self.stream} {self.layer}" + ("" if self.head is None else f".{self.head}")
 
 
+def meets(first: Site, second: Site) -> bool:
+    """Whether two sites have something in common: the same head, or all heads and any."""
+    heads = {first.head, second.head}
+    return first[:2] == second[:2] and (len(heads) == 1 or None in heads)
+
+
 def checked(site: Site) -> Site:
     """The site, if it can exist in any model at all; edits and files bring arbitrary ones."""
     if site.stream not in STREAMS:

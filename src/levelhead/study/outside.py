@@ -117,7 +117,7 @@ def _edits(work: Work, row: Outside, lm: LM) -> dict[str, tuple[Edit, ...]]:
     base = work.model(sweep.model)
     source = base if row.subspaces == "reused" else lm
     key = f"{model_key(source)} {sweep.pairs} {sweep.n} {sweep.centered}"
-    if key not in work.fitted:
+    if key not in work.debiased:
         pairs = paired(sweep.pairs, n=sweep.n)
         work.fitted[key] = subspaces(source, pairs, centered=sweep.centered)
         work.debiased[key] = sentence_debias(source, readable(source, pairs)[0])

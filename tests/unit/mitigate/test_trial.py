@@ -1,6 +1,7 @@
 """Candidates that say nothing do not stop the others, and are told."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from levelhead.mitigate.trial import Told, Trial
 
 GAIN = Plain(parity=None)
 PRICE = Plain("snli", parity=None, more="price")
+RULER = Excess(Counterfactual((), labels=("a", "b")))
 NAMES = ("good", "dear", "idle", "broken", "behind")
 
 
@@ -129,13 +131,30 @@ def decided(rng, twin, placebo, n=400):
 )
 def test_a_difference_that_shrinks_because_its_control_grows_is_no_gain(twin, placebo, gains):
     rng = np.random.default_rng(3)
-    ruler = Excess(Counterfactual((), labels=("a", "b")))
     base, edited = decided(rng, 0.3, 0.05), decided(rng, twin, placebo)
     right = read((rng.random(400) < 0.8).astype(float))
-    gained = Told(Said(ruler, base, {"one": edited}), {})
+    gained = Told(Said(RULER, base, {"one": edited}), {})
     paid = Told(Said(PRICE, right, {"one": right}), {})
     tried = Candidates((Candidate("one", "mask", "a head", ()),))
     (row,), _ = trial().on_dev(tried, gained, paid)
     assert row.gain.interval.low > 0  # by the difference alone both look like gains
     assert (row.why_not == "") == gains
     assert trial().on_test("one", gained, paid)[0].gains == gains
+
+
+def test_flips_with_the_group_that_stay_are_no_gain():
+    rng = np.random.default_rng(4)
+    base, other = decided(rng, 0.3, 0.05), decided(rng, 0.3, 0.2)
+    same = base.values.clone()
+    changed = rng.random(400) < 0.2
+    same[changed, 2] = base.values[changed, 2].flip(-1)  # placebo twins alone
+    edited = replace(base, values=same)
+    gained = Told(Said(RULER, base, {"one": edited, "two": other}), {})
+    right = read((rng.random(400) < 0.8).astype(float))
+    paid = Told(Said(PRICE, right, dict.fromkeys(("one", "two"), right)), {})
+    tried = Candidates(tuple(Candidate(name, "mask", "a head", ()) for name in ("one", "two")))
+    rows, _ = trial().on_dev(tried, gained, paid)
+    assert rows[0].gain.interval.low > 0
+    assert rows[0].low is None
+    assert rows[0].why_not == "no gain shown: what the bias is made of does not change"
+    assert not trial().on_test("one", gained, paid)[0].gains

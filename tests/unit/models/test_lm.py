@@ -463,6 +463,24 @@ def test_a_baked_first_token_is_not_read_after_saving_either(bert, tmp_path):
     assert again.embed(["he was tired"], [(0, 2)]).shape == (1, width)
 
 
+def test_what_reads_a_baked_place_gives_the_bases_vector_and_is_refused(bert, tmp_path):
+    edits = [
+        Projection(Site("pooled"), torch.eye(bert.anatomy.width)[:1]),
+        HeadScale([Site("head_out", 1, 0)], 0),
+        Projection(Site("value", 0, 1), torch.eye(bert.anatomy.head_dim)[:1]),
+    ]
+    baked = bert.edited(*edits).baked()
+    baked.save_pretrained(tmp_path / "out")
+    texts = ["he was tired"]
+    for lm in (baked, load(tmp_path / "out")):
+        assert lm.as_base == (Site("pooled"), Site("head_out", 1, 0))
+        for site in (Site("pooled"), Site("head_out", 1), Site("head_out", 1, 0)):
+            with pytest.raises(LevelheadError, match=f"folded into the weights that read {site}"):
+                lm.read(texts, [site])
+        lm.read(texts, [Site("head_out", 1, 1), Site("head_out", 0), Site("value", 0, 1)])
+        assert lm.embed(texts).shape == (1, bert.anatomy.width)
+
+
 def test_a_stored_layer_is_of_the_same_types(bert):
     pairs = [("he was tired", "she was here")]
     one = asks.follows(bert, pairs)

@@ -196,6 +196,9 @@ def test_the_readme_gives_any_family_with_its_edits(tmp_path):
         counts = "turns" in readme_block(tmp_path / family)
         assert counts == (family in ("albert", "deberta-v2"))
     close(classes["logits"][None], pooled.classify([TEXT]))
+    with torch.no_grad():
+        said = plain(pooled)(torch.tensor([rows["llama"].ids])).logits
+    close(said.log_softmax(-1), pooled.classify([TEXT]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
