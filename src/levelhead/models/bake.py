@@ -90,9 +90,11 @@ def baked(anatomy: Anatomy, edits: tuple[Edit, ...]) -> Anatomy:
         fold = _fold(anatomy, where, here)
         folds[fold.path, fold.side, where[0]] = fold  # calls of a shared layer fold once
     copied = copy.deepcopy(anatomy.model)
+    # Where one map reads the pooled vector and, for want of a pooler, the first token: W P M x.
+    order = sorted(folds, key=lambda own: own[2] != "pooled")
     with torch.no_grad():
-        for fold in folds.values():
-            _apply(copied.get_submodule(fold.path), fold)
+        for own in order:
+            _apply(copied.get_submodule(folds[own].path), folds[own])
     return Anatomy.of(copied, anatomy.cls)
 
 
@@ -170,8 +172,16 @@ def _fold_first_token(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Sit
     whole = _Map.identity(anatomy.width)
     for other, _ in here:
         whole = whole.then(other, Site("pooled"))  # it is read as a pooled vector is: one a text
-    fold = _Fold(anatomy.cls.reads_first, "input", torch.arange(anatomy.width), whole)
+    fold = _Fold(_first_reader(anatomy), "input", torch.arange(anatomy.width), whole)
     return _with_bias(anatomy, fold, here)
+
+
+def _first_reader(anatomy: Anatomy) -> str:
+    """The map that alone reads the first token; the head itself if there is no layer to pool."""
+    path, _, last = anatomy.cls.reads_first.rpartition(".")
+    if hasattr(anatomy.model.get_submodule(path), last):
+        return anatomy.cls.reads_first
+    return anatomy.cls.classifier or anatomy.cls.next_sentence  # MobileBERT as it was published
 
 
 def _with_bias(anatomy: Anatomy, fold: _Fold, here: list[tuple[Edit, Site]]) -> _Fold:

@@ -143,3 +143,15 @@ def test_what_cannot_be_folded_names_the_way_out():
     assert "save_pretrained(folder, with_edit_file=True)" in error.value.mend
     assert "levelhead bake --with-edit-file" in error.value.mend
     assert "levelhead.load(model, edit=folder)" in error.value.mend
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_without_a_pooling_layer_the_head_itself_reads_the_first_token(turned):
+    """MobileBERT as it was published; there the head reads both places."""
+    lm = load(
+        zoo.folder("mobilebert", "MobileBertForNextSentencePrediction", classifier_activation=False)
+    )
+    edits = [projection(lm, LAST, tokens="first"), erasure(lm, Site("pooled"))]
+    edited = lm.edited(*(edits[::-1] if turned else edits))
+    close(edited.baked().next_sentence(PAIRS), edited.next_sentence(PAIRS))
+    assert (edited.next_sentence(PAIRS) - lm.next_sentence(PAIRS)).abs().max() > 1e-3

@@ -74,12 +74,20 @@ def test_what_was_edited_is_told_in_words(tmp_path):
 def test_without_measurements_nothing_is_claimed(tmp_path):
     text = readme(load(zoo.folder(*BERT)).edited(MASK), tmp_path / "out")
     assert text.startswith("<!-- levelhead: begin -->\n# zoo-bert-")  # no empty metadata
-    assert "The edit is folded into the weights" in text
+    assert "folded into the weights: `BertForPreTraining.from_pretrained` loads it.\n" in text
     assert "```python" not in text
     assert text.count("No measurement was given for this card") == 2
     assert "whether the edit lowers any bias is not shown" in text
     assert "what the edit costs in fluency or accuracy is not shown" in text
     assert "That groups are treated alike." in text
+
+
+def test_what_plain_weights_leave_is_told(tmp_path):
+    base = load(zoo.folder(*BERT))
+    first = Projection(Site("block_out", 2), axis(0), tokens="first")
+    text = readme(base.edited(first, Projection(Site("pooled"), axis(0))), tmp_path / "out")
+    assert "(`pooler_output`, and whatever `AutoModel` gives without that layer) is **the" in text
+    assert "the token's own last hidden state is **the base's**" in text
 
 
 def test_gains_and_prices_are_told_with_their_intervals(tmp_path):
