@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from levelhead.core.errors import LevelheadError
 from levelhead.data.paired import paired
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.baselines import sentence_debias
@@ -16,7 +17,7 @@ from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.levels import edits_of, subspaces
 from levelhead.mitigate.subspace import readable
 from levelhead.mitigate.swept import Swept, said, swept
-from levelhead.study.projecting import settings_of, told_by
+from levelhead.study.projecting import settings_of, told_by, will_have_sent
 from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ SENT_DEBIAS = "sent-debias"
 
 def outside(work: Work, name: str, row: Outside) -> Iterator[Step]:
     """Every measure of every classifier, and what they say together."""
-    base = work.makers(work.plan.sweeps[row.sweep].model)
+    of = work.plan.sweeps[row.sweep].model
+    if not will_have_sent(work, of):  # settings of classifiers are named by a level it has not
+        raise LevelheadError(
+            f"{of}, which [downstream.{name}] sets classifiers beside, has no pooled vector",
+            mend="sweep a model with a pooler: with its next-sentence head, or its own classifier",
+        )
+    base = work.makers(of)
     read = [f"sweep.{row.sweep}.{one}" for one in work.plan.sweeps[row.sweep].measures]
     for model in row.models:
         for one in row.outside:

@@ -82,7 +82,7 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
         yield Step(f"pairs.{name}", partial(sized_of, work, name), (chosen,))
     if row.placebos:
         for level in LEVELS:
-            if level != "sent" or _will_have_sent(work, row.model):
+            if level != "sent" or will_have_sent(work, row.model):
                 judged = partial(placeboed_of, work, name, level)
                 yield Step(f"placebo.{name}.{level}", judged, (chosen,))
 
@@ -214,7 +214,7 @@ def _said(work: Work, row: Sweeping, measure: str) -> tuple[Said, tuple[str, ...
     return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
 
 
-def _will_have_sent(work: Work, name: str) -> bool:
+def will_have_sent(work: Work, name: str) -> bool:
     """Whether a model has a pooled vector, also before the study has made it."""
     plan = work.plan
     if name in plan.tuned:

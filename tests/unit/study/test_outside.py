@@ -3,7 +3,7 @@
 import contrasts
 import pytest
 from calibrations import Failed
-from rulers import made, model, triples
+from rulers import headless, made, model, triples
 
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, UnknownName
@@ -116,6 +116,14 @@ def test_whose_subspaces(tiny, tmp_path):
         assert found[setting.name] == expected
         every[whose] = found
     assert all(every["refitted"][name] != edits for name, edits in every["reused"].items())
+
+
+def test_a_base_without_a_pooled_vector_is_refused_before_anything_is_trained(
+    tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Work, "model", lambda self, name: headless("strength"))
+    with pytest.raises(LevelheadError, match=r"tiny, which \[downstream.nli\] sets classifiers"):
+        list(steps(Work(plan(), tmp_path, lambda event: None, None)))
 
 
 def test_a_column_is_inside_or_outside():
