@@ -1,6 +1,8 @@
 """Do settings rank alike on other items? Agreement of dev and test, over all and over the best.
 
-Intervals are over items, dev's and test's redrawn apart; the settings are all there are.
+Intervals are over items, dev's and test's redrawn apart; the settings are all there are. They are
+of the correlation of ranks as measured: chance in the items makes measured gains agree less than
+the gains themselves do, the more so the less settings differ.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 FEWEST = 3
 """Settings below which ranks are not correlated."""
+FEW = 8
+"""Settings below which a correlation has no Fisher scale: few orders are possible at all."""
 EDGE = 0.9999
 """Fisher's z has no value at 1."""
 
@@ -126,7 +130,8 @@ def _estimate(
     """A number of `_Found` with its interval.
 
     Resampled ranks are noisier than the ranks themselves, so their quantiles lie too low, and only
-    their spread is used: of correlations on Fisher's scale.
+    their spread is used: of correlations on Fisher's scale. Of a few settings the quantiles are
+    taken, wide as they are: a correlation of 1 has no spread to speak of.
     """
     value = getattr(whole, kind)
     draws = np.array([own for one in redrawn if (own := getattr(one, kind)) is not None])
@@ -139,11 +144,15 @@ def _estimate(
     if kind == "overlap":
         distance = reach * float(draws.std(ddof=1))
         low, high = max(value - distance, 0.0), min(value + distance, 1.0)
+    elif count < FEW:
+        tails = (1 - dev.level) / 2
+        low, high = np.quantile([value, *draws], [tails, 1 - tails], method="linear").tolist()
+        low, high = min(low, value), max(high, value)
     else:
         z = np.arctanh(np.clip([value, *draws], -EDGE, EDGE))
         distance = reach * float(z[1:].std(ddof=1))
         low, high = (float(np.tanh(z[0] + way * distance)) for way in (-1, 1))
-    scale = "" if kind == "overlap" else ", fisher z"
+    scale = "" if kind == "overlap" else ", quantiles" if count < FEW else ", fisher z"
     return Estimate(
         name=f"{kind} of dev and test, best {count}",
         value=value,
