@@ -7,12 +7,13 @@ that cannot be read, or two that may not be compared, is an error.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive, Measurement, Record
-from levelhead.study.finished import finished
+from levelhead.study.finished import AUDIT, finished
 
 if TYPE_CHECKING:
     import os
@@ -46,6 +47,11 @@ class Gate(Record):
     policy_sha256: str
 
 
+class _Cells(NamedTuple):
+    measured: Mapping[str, Measurement | Inconclusive]
+    of_audit: bool
+
+
 class _Range(NamedTuple):
     value: float
     low: float
@@ -62,8 +68,8 @@ def gate(run: str | os.PathLike[str], policy: ReadPolicy) -> Gate:
         run: the folder that `levelhead audit` or `levelhead study` wrote.
         policy: what `read_policy` read; baselines in it are folders like the run's.
     """
-    results = finished(run, (CELL,))
-    rulings = tuple(_ruling(rule, results) for rule in policy.policy.rule)
+    cells = _cells(run)
+    rulings = tuple(_ruling(rule, cells) for rule in policy.policy.rule)
     verdict = min((one.verdict for one in rulings), key=WORST.index)
     return Gate(verdict=verdict, rulings=rulings, policy_sha256=policy.sha256)
 
@@ -77,25 +83,24 @@ def measured(results: Mapping[str, Record]) -> dict[str, Measurement | Inconclus
     }
 
 
-def _ruling(rule: Rule, results: Mapping[str, Record]) -> Ruling:
+def _cells(run: str | os.PathLike[str]) -> _Cells:
+    return _Cells(measured(finished(run, (CELL,))), Path(run, AUDIT).exists())
+
+
+def _ruling(rule: Rule, cells: _Cells) -> Ruling:
     try:
-        verdict, why = _judged(rule, results)
+        verdict, why = _judged(rule, cells)
     except LevelheadError as error:
         verdict, why = "error", f"{error.what} (mend: {error.mend})"
     return Ruling(rule=rule.told, measure=rule.measure, verdict=verdict, why=why, purpose=rule.why)
 
 
-def _judged(rule: Rule, results: Mapping[str, Record]) -> tuple[Verdict, str]:
-    found = _found(rule, results)
+def _judged(rule: Rule, cells: _Cells) -> tuple[Verdict, str]:
+    found = _enough(rule, cells)
     if isinstance(found, str):
         return "inconclusive", found
-    if found.coverage < rule.coverage:
-        used = f"{found.n} of {found.items} items used"
-        return "inconclusive", f"{used}: less than a coverage of {rule.coverage:g}"
-    if found.n < rule.n:
-        return "inconclusive", f"{found.n} items, fewer than {rule.n}"
     if rule.against is not None:
-        base = _found(rule, finished(rule.against, (CELL,)))
+        base = _enough(rule, _cells(rule.against))
         if isinstance(base, str):
             return "inconclusive", f"{rule.against}: {base}"
         verdict, why = _told(found, *_within(rule, _difference(found, base)))
@@ -115,16 +120,44 @@ def _told(found: Measurement, verdict: Verdict, why: str) -> tuple[Verdict, str]
     return verdict, f"{why} ({MISSED})" if mark_of(found) else why
 
 
-def _found(rule: Rule, results: Mapping[str, Record]) -> Measurement | str:
-    """The measurement that a rule is about, or why there is none."""
-    named = {}
-    for step, one in measured(results).items():
-        model = step.split(".", 3)[2]
-        own = one.measure if isinstance(one, Measurement) else ""
-        if rule.measure in (_key(step), own) and rule.model in (None, model):
-            named[step] = one
-    # An audit asks SEAT twice, as `seat` and `seat-occupations`: a name of the run comes first.
-    named = {step: one for step, one in named.items() if _key(step) == rule.measure} or named
+def _enough(rule: Rule, cells: _Cells) -> Measurement | str:
+    """The measurement that a rule is about, if it is of enough items, or why there is none."""
+    found = _found(rule, cells)
+    if isinstance(found, str):
+        return found
+    if found.coverage < rule.coverage:
+        used = f"{found.n} of {found.items} items used"
+        return f"{used}: less than a coverage of {rule.coverage:g}"
+    if found.n < rule.n:
+        return f"{found.n} items, fewer than {rule.n}"
+    return found
+
+
+def _found(rule: Rule, cells: _Cells) -> Measurement | str:
+    """The measurement that a rule is about, or why there is none.
+
+    A name of the run comes first: an audit asks SEAT twice, as `seat` and `seat-occupations`. The
+    measure's own name does only where nothing else can have been meant, which in an audit it can,
+    and where something was not measured that may have been the same measure.
+    """
+    here = {
+        step: one
+        for step, one in cells.measured.items()
+        if rule.model in (None, step.split(".", 3)[2])
+    }
+    named = {step: one for step, one in here.items() if _key(step) == rule.measure}
+    if not named and not cells.of_audit:
+        named = {
+            step: one
+            for step, one in here.items()
+            if isinstance(one, Measurement) and one.measure == rule.measure
+        }
+        lost = [step for step, one in here.items() if isinstance(one, Inconclusive)]
+        if named and lost:
+            return (
+                f"the run calls no measurement {rule.measure}; {', '.join(sorted(named))} is by "
+                f"that measure, and so may be {', '.join(sorted(lost))}, which was not measured"
+            )
     if not named:
         return f"the run has no measurement of {rule.measure}"
     if len(named) > 1:

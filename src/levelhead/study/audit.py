@@ -17,7 +17,7 @@ from levelhead.core.results import Record
 from levelhead.engine.run_folder import own
 from levelhead.measure.readouts import model_key
 from levelhead.study.dealing import MAPPED, MODEL, OVERHEAD, Cut, Dealing
-from levelhead.study.finished import WRITTEN
+from levelhead.study.finished import AUDIT, WRITTEN
 from levelhead.study.fitting import LeftOut, Role, fitting
 from levelhead.study.schema import Cells, Paired, Plan, Probing, Source
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from levelhead.models.lm import LM
 
-AUDIT = "audit.json"
 STUDY = "study.json"
 OTHER = "other"
 TRYING = 0.6

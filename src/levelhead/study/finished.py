@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping
 
+AUDIT = "audit.json"
+"""What an audit asked; a study has none."""
 RESULTS = "results"
 WRITTEN = (RESULTS, "table.csv", "figures", "index.html")
 """What a study leaves in its folder, beside its store."""

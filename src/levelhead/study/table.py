@@ -279,8 +279,9 @@ def _tops(kind: str, tops: Iterable[Top]) -> Iterator[dict[str, Any]]:
 def _compared(one: MapComparison) -> Iterator[dict[str, Any]]:
     for child in one.children:
         failed = mark_of(one.base.measured_by) or mark_of(child.map.measured_by)
-        boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
-        yield {"name": child.name, **boxed, "n": len(one.boxed), "mark": failed}
+        if child.boxed_flipped is not None:  # None: of models with other heads
+            boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
+            yield {"name": child.name, **boxed, "n": len(one.boxed), "mark": failed}
         for estimate in (child.fewer, child.darker, child.flipped, child.total):
             if estimate is not None:
                 yield _of(child.name, estimate, mark=failed)

@@ -234,6 +234,33 @@ def test_a_name_of_the_run_comes_before_that_of_the_measure(tmp_path):
     assert found.verdict == "error"
 
 
+def test_what_was_left_out_is_not_replaced_by_what_has_its_name(tmp_path):
+    rule = policy(tmp_path, 'measure = "seat"\nmost = 9.0')
+    alone = run(tmp_path / "alone", **{"seat-occupations": seat()})
+    assert gate(alone, read_policy(rule)).verdict == "pass"
+    (alone / "audit.json").write_text("{}")
+    (ruling,) = gate(alone, read_policy(rule)).rulings
+    assert (ruling.verdict, ruling.why) == ("inconclusive", "the run has no measurement of seat")
+    beside = run(tmp_path / "beside", a=seat(), b=NOT_MEASURED)
+    (ruling,) = gate(beside, read_policy(rule)).rulings
+    assert ruling.verdict == "inconclusive"
+    assert "the run calls no measurement seat" in ruling.why
+    own = policy(tmp_path, 'measure = "a"\nmost = 9.0', name="own.toml")
+    assert gate(beside, read_policy(own)).verdict == "pass"
+
+
+def test_a_baseline_needs_as_many_items(tmp_path):
+    place = run(tmp_path / "place", seat=seat())
+    other = {"provenance": seat().provenance.model_copy(update={"model_hash": "cd" * 32})}
+    told = []
+    for name, few in (("all", {}), ("few", FEW)):
+        base = run(tmp_path, name, seat=seat(**other, **few))
+        rule = f'measure = "seat"\nagainst = "{base}"\nmost = 9.0\ncoverage = 0.9'
+        told.append(gate(place, read_policy(policy(tmp_path, rule))).rulings[0])
+    assert [one.verdict for one in told] == ["pass", "inconclusive"]
+    assert "less than a coverage of 0.9" in told[1].why
+
+
 def test_the_command_exits_by_the_verdict(tmp_path):
     place = run(tmp_path, seat=seat())
     first = policy(tmp_path, 'measure = "seat"\nmost = 9.0\nwhy = "release"')
