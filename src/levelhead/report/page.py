@@ -27,7 +27,7 @@ from levelhead.report.grid import Grid, grid
 from levelhead.report.save import runtime, script_of, svg_of
 from levelhead.report.theme import ends, number
 from levelhead.report.told import lines
-from levelhead.report.verdict import NOT_SHOWN, SIGNS, p_of, verdict
+from levelhead.report.verdict import NOT_SHOWN, SIGNS, p_of, unreached, verdict
 from levelhead.study.table import rows
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def _limits(audit: Audit, results: Mapping[str, Record]) -> Part:
     left = [(one.what, shortened(one.why)) for one in audit.left_out]
     left += [
         (step, shortened(f"{one.what} ({one.mend})"))
-        for step, one in results.items()
+        for step, one in {**results, **unreached(audit, results)}.items()
         if isinstance(one, Inconclusive)
     ]
     tables = [Table("Not asked, or not to be answered", ("what", "why"), tuple(left))] * bool(left)

@@ -56,6 +56,17 @@ class Verdict(NamedTuple):
     """With p corrected together."""
 
 
+NOT_REACHED = Inconclusive(
+    what="the run ended before it was asked", mend="call the audit again: it goes on from there"
+)
+
+
+def unreached(audit: Audit, results: Mapping[str, Record]) -> dict[str, Inconclusive]:
+    """The rulers of an audit that has not ended, which it has not come to."""
+    asked = {step.rpartition(".")[2] for step in results if step.startswith("cell.")}
+    return {name: NOT_REACHED for name, _ in audit.roles if name not in asked}
+
+
 def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
     """The rulers' p-values are corrected together (Holm); so are those of the differences."""
     roles = dict(audit.roles)
@@ -66,9 +77,8 @@ def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
     biases = [name for name in found if roles.get(name) == "bias"]
     adjusted = dict(zip(biases, corrected([found[name] for name in biases]), strict=True))
     rulers = [
-        _ruled(name, role, adjusted.get(name, cells[name]))
+        _ruled(name, role, adjusted.get(name, cells.get(name, NOT_REACHED)))
         for name, role in audit.roles  # in the audit's order, whichever the results are in
-        if name in cells
     ]
     compared = _compared(results)
     return Verdict(

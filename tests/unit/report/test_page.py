@@ -177,6 +177,17 @@ def test_nothing_measured_says_nothing():
     assert "says nothing about bias" in verdict(audits.audit(), none).headline
 
 
+def test_what_a_run_did_not_come_to_is_not_left_out():
+    whole = audits.results()
+    partly = {step: one for step, one in whole.items() if not step.endswith((".crows", ".pppl"))}
+    found = verdict(audits.audit(), partly)
+    assert [one.name for one in found.rulers] == [name for name, _ in audits.audit().roles]
+    assert "2 could not be read." in found.headline  # one of them was not measured anyway
+    words = " ".join(seen(audits.audit(left_out=(), cut=()), partly)[1].texts)
+    assert "the run ended before it was asked" in words
+    assert "was asked whole" not in words
+
+
 def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
     told = AllFailed()
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: told)
