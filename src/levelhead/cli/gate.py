@@ -49,7 +49,10 @@ def gate(
         with open(place, "a", encoding="utf-8") as file:
             file.write(as_summary(found))
     changed = _changed(Path(run) / KEPT, found)
-    write_atomic(str(Path(run) / KEPT), found.to_json().encode() + b"\n")
+    try:
+        write_atomic(str(Path(run) / KEPT), found.to_json().encode() + b"\n")
+    except OSError as error:  # the ruling stands without it
+        typer.echo(f"levelhead: {KEPT} is not kept: {error.strerror}", err=True)
     if json:
         typer.echo(found.to_json(), file=sys.stdout)
     else:

@@ -66,7 +66,9 @@ def expanded(sources: Sequence[Url]) -> list[str]:
     for source in sources:
         fs, path = located(source)
         protocol = absolute(source).partition("://")[0] if "://" in str(source) else ""
-        names = sorted(fs.glob(path)) if any(sign in path for sign in "*?[") else [path]
+        # A file that is there is itself, whatever signs its name or its folders' names have.
+        pattern = not fs.isfile(path) and any(sign in str(source) for sign in "*?[")
+        names = sorted(fs.glob(path)) if pattern else [path]
         names = [name for name in names if fs.isfile(name)]
         if not names:
             raise LevelheadError(f"there is no file {source}", mend="check the path or the pattern")

@@ -101,7 +101,12 @@ class Dataset:
     def items(self, part: str) -> Iterator[Item]:
         """The items of a part, one after the other; an error if their number is not the table's."""
         file, count = self.file(part), 0
-        text = self.fetched(part).read_bytes().decode("utf-8")
+        try:
+            text = self.fetched(part).read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise LevelheadError(
+                f"{self.name} ({part}) is not UTF-8: {error}", mend="save your copy as UTF-8"
+            ) from None
         try:
             for item in read(self.reader, text, part):
                 count += 1

@@ -19,21 +19,26 @@ LONGEST = 10**8
 ENDINGS = (".csv", ".tsv", ".jsonl")
 
 
-def own_texts(path: str, text: str, label: str | None = None) -> tuple[Labelled, ...]:
+def own_texts(
+    path: str, text: str, label: str | None = None, *, scores: bool = False
+) -> tuple[Labelled, ...]:
     """Texts, and labels if there are any. Ids are row numbers, the first row below a header is 1.
 
     Args:
         path: a file that ends in .csv, .tsv or .jsonl; UTF-8.
         text: the column of the texts.
         label: the column of the labels.
+        scores: whether labels are numbers, which may have a point.
     """
     found = []
+    kinds = (str, int, float) if scores else (str, int)
     for number, row in enumerate(_rows(path), 1):
         for column in filter(None, (text, label)):
             if column not in row:
                 raise UnknownName(f"column of {Path(path).name}", column, list(row))
         values = [row[column] for column in (text, label) if column is not None]
-        if any(not isinstance(value, str | int) or not str(value).strip() for value in values):
+        wrong = (not isinstance(value, kinds) or not str(value).strip() for value in values)
+        if any(wrong):
             raise LevelheadError(
                 f"row {number} of {Path(path).name} has no text or label, or a number with a point",
                 mend="fill it, or leave the row out; write labels as words or whole numbers",

@@ -105,7 +105,7 @@ class Task:
 
     def _own(self, file: str) -> list[Example]:
         *texts, label = self.columns
-        first = own_texts(file, texts[0], label)
+        first = own_texts(file, texts[0], label, scores=self.is_score)
         if len(texts) == 1:
             return list(first)
         second = own_texts(file, texts[1])

@@ -172,6 +172,8 @@ class HeadMap(Record):
         """How many heads are confirmed, or why none can be."""
         if not self.direction.sign:
             return "sign undetermined"
+        if not any(one.effect is not None for one in self.heads):
+            return "no head was tested"
         if self.halves.by == "none":
             sure = sum(one.is_significant for one in self.heads)
             return f"{sure} significant on the same items (exploratory)"

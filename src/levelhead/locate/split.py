@@ -98,6 +98,14 @@ class Split:
         """What a confirmed head may be said to do."""
         return CLAIM[self.by]
 
+    def refuse_one(self) -> None:
+        """Refuse to judge on the items on which was chosen: there is one half, not two."""
+        if self.by == "none":
+            raise NotMeasurable(
+                "nothing can be confirmed: there are no two halves",
+                mend="give enough words or contexts for two halves",
+            )
+
     def block(self, ask: Ask) -> int:
         """A context's block, where contexts are split."""
         return self.find.block(ask) if self.find.blocks is not None else 0

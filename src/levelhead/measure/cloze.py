@@ -210,7 +210,14 @@ def _relative(readouts: Readouts) -> torch.Tensor:
     first, _ = cast("tuple[str, str]", readouts.facts["sides"])
     own = torch.tensor([item.group == first for item in readouts.items])
     value = torch.where(own, mass[:, 0], mass[:, 1])
-    base = {item.units[0]: i for i, item in enumerate(readouts.items) if item.kind == BASE}
+    bases = [i for i, item in enumerate(readouts.items) if item.kind == BASE]
+    base = {readouts.items[i].units[0]: i for i in bases}
+    if len(base) < len(bases):
+        raise NotMeasurable(
+            f"{len(bases)} base prompts of {len(base)} occupations: what is knowledge compared "
+            "with?",
+            mend="give one base prompt an occupation, and other wordings in a measure of their own",
+        )
     rows = [i for i, item in enumerate(readouts.items) if item.kind != BASE]
     if not rows:
         raise NotMeasurable(

@@ -148,7 +148,8 @@ class Prompted(Measure):
             Item(
                 prompt.id,
                 ((way.put(prompt),),),
-                (prompt.occupation, prompt.background or prompt.kind),
+                # Without a background there is none to redraw: a kind is not one of a sample.
+                (prompt.occupation, prompt.background or f"{prompt.kind}, {prompt.occupation}"),
                 prompt.dominated,
                 prompt.kind,
             )

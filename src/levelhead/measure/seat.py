@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast, final, get_args
 
@@ -144,6 +144,16 @@ class Seat(Measure):
                 "a published test has its own sentences, not contexts and groups",
                 mend="leave out contexts and groups, or the test",
             )
+        if idle := [own.name for own in fields(self) if self._is_idle(own)]:
+            raise LevelheadError(
+                f"a published test has its own words: {', '.join(idle)} would change nothing",
+                mend=f"leave out {', '.join(idle)}, or the test",
+            )
+
+    def _is_idle(self, own: Field[object]) -> bool:
+        """Whether an option was given that a published test does not use."""
+        used = not self.of_sentences or own.name not in ("lexicon", "targets", "corpus", "quota")
+        return not used and getattr(self, own.name) != own.default
 
     @property
     def of_sentences(self) -> bool:

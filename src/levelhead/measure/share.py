@@ -1,8 +1,8 @@
 """A part of what a measure asks: whole words, pairs or occupations, the same ones every time.
 
 Which are kept follows from the hash of their names alone: not from their order, the model or the
-machine. The part of a fourth lies within that of a half. What is not sampled (SEAT's attributes) is
-asked whole.
+machine. The part of a fourth lies within that of a half. What is not sampled goes with what it is
+about (an occupation's prompts with knowledge), or is asked whole (SEAT's attributes).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def part_of(asked: Asked, share: float, samples: Callable[[Item], bool]) -> Aske
     units = [{row[i] for row in own} for i in range(len(asked.factors))]
     most = max(range(len(units)), key=lambda i: len(units[i]))
     stay = {unit for unit in units[most] if kept(unit, share)}
-    items = tuple(item for item in asked.items if not samples(item) or item.units[most] in stay)
+    gone = units[most] - stay
+    items = tuple(item for item in asked.items if item.units[most] not in gone)
     note = f"a part was asked: {len(stay)} of {len(units[most])} {asked.factors[most]}"
     return asked._replace(items=items, notes=(*asked.notes, note))

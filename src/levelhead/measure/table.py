@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -185,7 +186,8 @@ def _types(make: type[Measure]) -> dict[str, Any]:
 
 def _typed(kind: Any, value: str, key: str) -> object:
     several = tuple(value.split("+"))
-    readings: list[object] = [value, several] if len(several) == 1 else [several, value]
+    whole_first = len(several) == 1 or Path(value).exists()  # "+" may stand in a file's name
+    readings: list[object] = [value, several] if whole_first else [several, value]
     if value == "none":
         readings = [None]
     for reading in readings:

@@ -134,6 +134,8 @@ def amplify(
     def asked(one: Measure, over: Over, by: str) -> _Halves:
         readouts = one.read(lm, store=store, threads=threads, on_event=on_event)[0]
         cut = halves(one, readouts, by=by, seed=heads.halves.seed)  # type: ignore[arg-type]
+        if one is measure:
+            cut.refuse_one()
         varied = vary(
             lm,
             one,

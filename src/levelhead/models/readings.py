@@ -430,7 +430,9 @@ def _at_positions(result: Result, positions: tuple[int, ...]) -> torch.Tensor:
     return result.hidden[torch.arange(len(own), device=device), own]
 
 
-def _mean(activation: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _mean(own: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """In single precision at least: halves are for weights, and numpy has no bfloat16."""
+    activation = own.to(torch.promote_types(own.dtype, torch.float32))
     if activation.dim() == 2:  # pooled: one vector a row
         return activation
     return torch.einsum("btd,bt->bd", activation, weights.to(activation))

@@ -180,7 +180,7 @@ def kept(folder: Path, wanted: str) -> Audit | None:
 
 def keep(audit: Audit, folder: Path) -> None:
     """Write an audit's plan into its folder, also as a study that `levelhead study` repeats."""
-    own(folder, (AUDIT, STUDY, "report.html", *WRITTEN))
+    own(folder, (AUDIT, STUDY, *WRITTEN))
     write_atomic(str(folder / STUDY), audit.plan.to_json().encode() + b"\n")
     write_atomic(str(folder / AUDIT), audit.to_json().encode() + b"\n")
 

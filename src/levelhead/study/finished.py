@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 AUDIT = "audit.json"
 """What an audit asked; a study has none."""
 RESULTS = "results"
-WRITTEN = (RESULTS, "table.csv", "figures", "index.html")
+PLAN = "plan.json"
+"""The study whose results lie here."""
+ENDS = ("table.csv", "index.html", "report.html", "gate.json")
+"""What is made of results when all are there."""
+WRITTEN = (PLAN, RESULTS, "figures", *ENDS)
 """What a study leaves in its folder, beside its store."""
 KINDS: Mapping[str, str] = {
     "child": "mitigate.children:Child",

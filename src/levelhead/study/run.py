@@ -16,13 +16,13 @@ from levelhead.core.files import absolute, on_disk, write_atomic
 from levelhead.engine.claim import claimed
 from levelhead.engine.run_folder import own
 from levelhead.study.apart import apart, tried
-from levelhead.study.finished import RESULTS, WRITTEN
+from levelhead.study.finished import ENDS, PLAN, RESULTS, WRITTEN
 from levelhead.study.steps import steps
 from levelhead.study.table import Row, rows, to_csv
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from levelhead.core.files import Url
@@ -44,7 +44,7 @@ def run(
     keep_going: bool = False,
     until: float | None = None,
 ) -> dict[str, Record]:
-    """Run what is missing of a study; write `table.csv` and `results/`.
+    """Run what is missing of a study; write `plan.json`, `results/` and `table.csv`.
 
     A step that cannot be measured is Inconclusive, with the reason; it has no row in the table.
 
@@ -69,9 +69,7 @@ def run(
         names = [step.name for step in every]
         results = place / RESULTS
         results.mkdir(exist_ok=True)
-        for path in results.glob("*.json"):
-            if path.stem not in names:
-                path.unlink()  # of a step that the study has no more
+        _clear(place, plan, names)
 
         def here() -> Iterator[tuple[str, Record]]:
             for done, step in enumerate(every):
@@ -96,3 +94,19 @@ def run(
         table: list[Row] = [row for name, result in found.items() for row in rows(name, result)]
         write_atomic(str(place / "table.csv"), to_csv(table).encode())
     return found
+
+
+def _clear(place: Path, plan: Plan, steps: Sequence[str]) -> None:
+    """Remove what is not of this plan: should it never end, it must not be taken for this one's.
+
+    What two plans have in common is still in the store.
+    """
+    told, known = plan.to_json().encode() + b"\n", place / PLAN
+    same = known.exists() and known.read_bytes() == told
+    for path in (place / RESULTS).glob("*.json"):
+        if not same or path.stem not in steps:
+            path.unlink()
+    if not same:
+        for name in ENDS:
+            (place / name).unlink(missing_ok=True)
+        write_atomic(str(known), told)

@@ -194,6 +194,7 @@ def controlled_of(work: Work, name: str, k: int | str) -> Control:
 
     def make() -> Control:
         readouts, cut = work.halves(lm, measure, heads)
+        cut.refuse_one()
         return control(
             lm,
             measure,
@@ -245,6 +246,7 @@ def greedy_of(work: Work, name: str) -> Greedy:
 
     def make() -> Greedy:
         readouts, cut = work.halves(lm, measure, heads)
+        cut.refuse_one()
         candidates = heads.positive()[: row.greedy]
         told = {"sign": heads.direction.sign, "judge": work.judge, **work.how}
         half = cut.find.of(readouts)
@@ -325,7 +327,10 @@ def amplified_of(work: Work, name: str) -> Amplified:
 def explained_of(work: Work, name: str) -> CounterStereotype:
     """The counter-stereotype experiment."""
     row, heads, lm, pairs = _explained(work, name)
-    told = {"map": heads.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
+    placebo = None if row.placebo in (None, "none") else row.placebo
+    words = None if placebo is None else any_lexicon(placebo).sha256
+    told = {"map": heads.content_hash, "row": row.model_dump(), "placebo": words}
+    told["pairs"] = dict(pairs.data)
     return work.kept(
         CounterStereotype,
         told,
@@ -336,7 +341,7 @@ def explained_of(work: Work, name: str) -> CounterStereotype:
             regular=heads.negative(),
             n=row.n,
             off=row.off,
-            placebo=None if row.placebo in (None, "none") else row.placebo,
+            placebo=placebo,
             judge=work.judge,
         ),
     )

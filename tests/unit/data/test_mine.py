@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, MissingExtra
 from levelhead.data import corpus
-from levelhead.data.corpus import pieces, sentences, split
+from levelhead.data.corpus import expanded, pieces, sentences, split
 from levelhead.data.kernel import Kernel
 from levelhead.data.lexicon import lexicon
 from levelhead.data.mine import mine
@@ -215,3 +215,11 @@ def test_the_command_line(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "5 pairs and contexts of" in result.stdout
     assert "not kept as a pair: 1 (several group words)" in result.stdout
+
+
+def test_a_file_that_is_there_is_no_pattern(tmp_path):
+    folder = tmp_path / "[old] runs"
+    folder.mkdir()
+    for name in ("news1.txt", "news[12].txt"):
+        (folder / name).write_text("a line\n")
+        assert expanded([folder / name]) == [str(folder / name)]

@@ -48,3 +48,9 @@ def test_what_cannot_be_read_is_said_with_its_row(tmp_path, name, whole, told):
         own_texts(str(tmp_path / name), "text", "y")
     with pytest.raises(LevelheadError, match="cannot read"):
         own_texts(str(tmp_path / "none.csv"), "text")
+
+
+def test_a_score_may_have_a_point(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "y": 3.8}\n', "utf-8")
+    (found,) = own_texts(str(tmp_path / "a.jsonl"), "text", "y", scores=True)
+    assert found.label == "3.8"

@@ -248,3 +248,10 @@ def test_the_room_is_callable():
     lm, ruler = made_for()
     own = levelhead.locate(lm, ruler, sign="+", exact="none", judge=JUDGE)
     assert own.to_json() == locate(lm, ruler, sign="+", exact="none", judge=JUDGE).to_json()
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+def test_a_model_in_half_precision_is_located(ablation):
+    lm = model("seat", dtype="bfloat16")
+    own = locate(lm, made("seat"), exact=2, ablation=ablation, sign="+", judge=JUDGE)
+    assert sum(one.effect is not None for one in own.heads) == 2

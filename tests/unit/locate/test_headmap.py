@@ -148,7 +148,9 @@ def test_other_parts_have_names_and_no_rank():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_it_says_which_heads_come_first(sign):
     told = str(mapped(sign=sign))
-    assert told == ("crows_margin by gradient: 2-2 0.9, 1-1 0.5, 1-3 0.5 first of 6; 0 confirmed")
+    assert told == (
+        "crows_margin by gradient: 2-2 0.9, 1-1 0.5, 1-3 0.5 first of 6; no head was tested"
+    )
 
 
 def test_it_is_read_back_from_json():

@@ -9,7 +9,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.data.lexicon import Side, Targets
 from levelhead.locate import split as room
 from levelhead.locate.ablated import Variant
-from levelhead.locate.split import BLOCKS, halves
+from levelhead.locate.split import BLOCKS, Half, Split, halves
 from levelhead.locate.variants import vary
 from levelhead.models.sites import Site
 
@@ -193,3 +193,9 @@ def test_items_of_one_unit_stay_together():
 def test_an_unknown_way_is_named():
     with pytest.raises(UnknownName, match="split"):
         halves(SEAT, FOUND, by="wrods")
+
+
+def test_one_half_confirms_nothing():
+    with pytest.raises(NotMeasurable, match="there are no two halves"):
+        Split("none", 0, Half(), Half()).refuse_one()
+    Split("words", 0, Half(), Half()).refuse_one()

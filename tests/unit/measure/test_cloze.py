@@ -112,6 +112,29 @@ def test_prompts_without_knowledge_have_no_relative_probability():
         made("cloze_relative", prompts=base)(model("cloze"), judge=JUDGE)
 
 
+def test_kinds_of_knowledge_are_not_redrawn():
+    """They are what is asked about: however they differ, the interval is of the occupations."""
+    (found,) = made("cloze_relative").read(model("cloze"))
+    ruler = made("cloze_relative")
+    rows = [item for item in found.items if item.kind != "base"]
+    alone = [item.units[1] for item in rows if item.kind == "unrelated"]
+    assert len(set(alone)) == len({item.units[0] for item in rows if item.kind == "unrelated"})
+    values = ruler.headline.per_item(found)
+    apart = values.clone()
+    apart[:, 0] += 100 * apart[:, 1]  # the second kind is another one altogether
+    design = ruler.design(found, ruler.headline)
+    told = [JUDGE.estimate(ruler.headline, own, design).interval for own in (values, apart)]
+    widths = [one.high - one.low for one in told]
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)
+
+
+def test_two_bases_of_one_occupation_are_refused():
+    first = next(one for one in prompts() if one.kind == "base")
+    again = first._replace(id="again", base=first.base.replace("works", "was"))
+    with pytest.raises(LevelheadError, match="what is knowledge compared with"):
+        made("cloze_relative", prompts=(*prompts(), again))(model("cloze"), judge=JUDGE)
+
+
 @pytest.mark.parametrize(
     ("form", "text"),
     [

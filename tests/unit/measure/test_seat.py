@@ -221,9 +221,18 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
         ({"test": "sent-weat6", "weat": "weat6"}, "two tests at once"),
         ({"weat": "weat11"}, "no WEAT test named 'weat11'"),
         ({"weat": "weat6", "groups": ("female", "male")}, "has its own sentences"),
+        ({"weat": "weat6", "quota": 5}, "has its own words: lexicon, quota would change nothing"),
         ({"targets": "rivers"}, "no family of targets named 'rivers'"),
     ],
 )
 def test_what_is_refused(options, told):
     with pytest.raises(LevelheadError, match=told):
         Seat(**({"lexicon": WORDS} | options)).words  # noqa: B018
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_measured(dtype):
+    ruler = made("seat")
+    whole, half = ruler(model("seat"), judge=JUDGE), ruler(model("seat", dtype=dtype), judge=JUDGE)
+    assert half.value == pytest.approx(whole.value, abs=0.2)
+    assert half.n == whole.n

@@ -44,6 +44,14 @@ def test_what_is_not_sampled_is_asked_whole():
     assert {item.units[0] for item in found.items} >= {word for word in WORDS if word >= "word 2"}
 
 
+def test_what_is_said_of_a_unit_goes_with_it():
+    """An occupation's prompts with knowledge are not sampled, and are about it."""
+    found = part_of(asked(WORDS), 0.25, lambda item: item.units[1] == "0")
+    words = {item.units[0] for item in found.items}
+    assert 30 <= len(words) <= 70
+    assert len(found.items) == 2 * len(words)
+
+
 @pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
 def test_what_is_no_share_is_refused(share):
     with pytest.raises(LevelheadError, match="share"):

@@ -39,3 +39,9 @@ def test_options_have_their_types(text, option, value):
 def test_what_is_wrong_is_said(text, told):
     with pytest.raises(LevelheadError, match=told):
         parsed(text)
+
+
+def test_a_file_with_a_plus_in_its_name_is_one_file(tmp_path):
+    path = tmp_path / "c++.txt"
+    path.write_text("A line.\n")
+    assert parsed(f"ppl:texts={path}").texts == str(path)

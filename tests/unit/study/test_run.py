@@ -164,6 +164,26 @@ def test_files_of_others_stay(whole, tmp_path):
     note.unlink()
 
 
+def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
+    def stopped(step, **_):
+        raise KeyboardInterrupt
+
+    out, unsure = tmp_path / "out", Inconclusive(what="nothing", mend="nothing")
+    plan = read_plan(studies.study(tmp_path))
+    monkeypatch.setattr("levelhead.study.run.tried", lambda step, **_: unsure)
+    run(plan, out)
+    before = studies.contents(out)
+    assert len(before) > 1
+    monkeypatch.setattr("levelhead.study.run.tried", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, out)  # the same plan, interrupted: what it has given stays
+    assert studies.contents(out) == before
+    with pytest.raises(KeyboardInterrupt):
+        run(plan.model_copy(update={"seed": plan.seed + 1}), out)
+    assert list((out / "results").iterdir()) == []
+    assert not (out / "table.csv").exists()
+
+
 def test_the_command_draws_a_page(whole):
     plan, folder, _, _ = whole
     done = levelhead("study", str(plan), "-o", str(folder))
