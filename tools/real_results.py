@@ -200,6 +200,8 @@ def page(folder: Path) -> str:
         "Most measures on real weights with the full data, as `tools/real_results.py` wrote it;",
         "tasks' and classifiers' own stand under [tasks](real-tasks.md) and",
         "[downstream](real-downstream.md).",
+        "`cloze_relative`: these intervals are of runs that redrew the kinds of knowledge as if",
+        "they were a sample; they are wider than the same command gives now.",
         "The models are small and their own: nothing here is about bert-base or any larger model.",
         "A negative result stands here like any other. Intervals: 95%. p: as each measure's null",
         "has it, uncorrected, one command each. Detectable: the distance from parity that would",

@@ -101,7 +101,7 @@ def contrasts(
     kinds = [kind for kind in EXPECTED if kind in asked]
     kinds += [kind for kind in asked if kind not in (BASE, *EXPECTED, *cells())]
     changes = [changed(answers, kind, judge) for kind in kinds]
-    base = margin_of(answers, BASE, _at_95(judge))
+    base = margin_of(answers, BASE, at_95(judge))
     return tuple(
         _contrast(answers, kind, change, base, judge, tops)
         for kind, change in zip(kinds, corrected(changes), strict=True)
@@ -176,7 +176,7 @@ def _contrast(
     tops: Sequence[int],
 ) -> Contrast:
     margin = margin_of(answers, kind, judge)
-    sure = margin_of(answers, kind, _at_95(judge))
+    sure = margin_of(answers, kind, at_95(judge))
     verdict = said(base, sure, change, same=_same(answers, kind, base, judge))
     expected = EXPECTED.get(kind, ())
     return Contrast(
@@ -211,7 +211,7 @@ def _same(answers: Answers, kind: str, base: Estimate, judge: Judge) -> bool:
     return above > 0 > below
 
 
-def _at_95(judge: Judge) -> Judge:
+def at_95(judge: Judge) -> Judge:
     """Verdicts are at one level, whatever level intervals are shown at."""
     return replace(judge, level=1 - LEVEL)
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from levelhead.core.errors import NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.data.prompts import factorial
-from levelhead.explain.contrasts import Contrast, Top, between, contrasts, tops_of
+from levelhead.explain.contrasts import Contrast, Top, at_95, between, contrasts, tops_of
 from levelhead.explain.factorial import Factorial, factorial_effects
 from levelhead.explain.findings import Finding, findings
 from levelhead.explain.labour import Labour, labour
@@ -139,7 +139,14 @@ def explained(
     except NotMeasurable as error:
         notes.append(f"labour: {error.what}")
     base, own = margin_of(answers, BASE, judge), contrasts(answers, judge)
-    syntax = between(answers, *COUNTERS, judge)
+    sure = at_95(judge)
+    claimed = own if sure == judge else contrasts(answers, sure)
+    found = findings(
+        margin_of(answers, BASE, sure),
+        claimed,
+        syntax=between(answers, *COUNTERS, sure),
+        causal=lm.is_causal,
+    )
     model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return Knowledge(
         base=base,
@@ -149,7 +156,7 @@ def explained(
         contrasts=own,
         factorial=effects,
         labour=shares,
-        findings=findings(base, own, syntax=syntax, causal=lm.is_causal),
+        findings=found,
         groups=answers.groups,
         n=len(answers.items),
         occupations=len(answers.base),

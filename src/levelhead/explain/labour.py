@@ -16,6 +16,7 @@ import torch
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.data.prompts import table
+from levelhead.explain.contrasts import at_95
 from levelhead.measure.aspects import Aspect, Judge
 from levelhead.measure.prompted import BASE, PAPER
 from levelhead.measure.reductions import drawn
@@ -47,7 +48,9 @@ def labour(answers: Answers, judge: Judge) -> Labour:
     values = torch.stack([answers.margin[where], torch.logit(shares)], dim=1)
     design = answers.design(BASE, grouped=False)
 
-    def estimate(name: str, over: object, parity: float, unit: str, bound: float) -> Estimate:
+    def estimate(
+        name: str, over: object, parity: float, unit: str, bound: float, by: Judge = judge
+    ) -> Estimate:
         aspect = Aspect(
             name=name,
             equation=f"{PAPER}, Table 1, as a regressor",
@@ -60,14 +63,14 @@ def labour(answers: Answers, judge: Judge) -> Labour:
             comparable="labour",
             parity=parity,
         )
-        return judge.estimate(aspect, values, design)
+        return by.estimate(aspect, values, design)
 
-    slope = estimate("slope", lambda v, d: _line(v, d)[0], 1.0, "log-odds per log-odds", inf)
+    asked = ("slope", lambda v, d: _line(v, d)[0], 1.0, "log-odds per log-odds", inf)
     return Labour(
-        slope=slope,
+        slope=estimate(*asked),
         at_half=estimate("margin at half", lambda v, d: _line(v, d)[1], 0.0, "log-odds", inf),
         correlation=estimate("correlation", _correlation, 0.0, "", 1.0),
-        verdict=_said(slope),
+        verdict=_said(estimate(*asked, by=at_95(judge))),
     )
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from told import SHARES, answers
@@ -34,6 +35,15 @@ def test_the_slope_on_shares_is_found(slope, verdict):
     assert found.verdict == verdict
     assert found.slope.parity == 1.0
     assert (abs(found.correlation.value) > 0.9) == (slope != 0)
+
+
+def test_the_verdict_is_at_one_level_whatever_is_shown():
+    own = answers(lambda one: 0.5 + 0.85 * odds(one), noise=1.5)
+    found = [labour(own, replace(JUDGE, level=level)) for level in (0.01, 0.95)]
+    widths = [one.slope.interval.high - one.slope.interval.low for one in found]
+    assert widths[0] < widths[1] / 20
+    assert found[0].verdict == found[1].verdict == "undecided"
+    assert _said(found[0].slope) == "understates"  # by what is shown it would be decided
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.05, 3.0), (-0.5, 0.9), (-0.5, 1.5), (0.6, 1.1)])
