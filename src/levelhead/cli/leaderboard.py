@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,7 +56,7 @@ def leaderboard(
 
     named = list(models or ())
     if file is not None:
-        named += read_models(Path(file).read_text(encoding="utf-8"))
+        named += read_models(file)
     board, costs = measured(
         named,
         measures,

@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,7 +78,7 @@ def leaderboard(
     starting = time.perf_counter() - began  # of this process, and of one for every model
     named = list(models or ())
     if file is not None:
-        named += read_models(Path(file).read_text(encoding="utf-8"))
+        named += read_models(file)
     total: Foreseen | None = None
     for name in named:
         model, _, revision = name.partition("@")

@@ -34,6 +34,7 @@ from levelhead.study.run import run
 from levelhead.study.schema import Cells, Plan, Source
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.core.files import Url
@@ -206,12 +207,14 @@ def to_csv(board: Leaderboard) -> str:
     return file.getvalue()
 
 
-def read_models(text: str) -> list[str]:
-    """The models that a file names: one a line, after # a remark.
-
-    >>> read_models("gpt2  # small")
-    ['gpt2']
-    """
+def read_models(file: str | os.PathLike[str]) -> list[str]:
+    """The models that a file names: one a line, after # a remark."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LevelheadError(
+            f"cannot read {file}: {error}", mend="give a UTF-8 file with a model a line"
+        ) from None
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 

@@ -12,7 +12,7 @@ from command import levelhead
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval
 from levelhead.engine.processes import LocalProcesses
-from levelhead.study.leaderboard import Entrant, Leaderboard, leaderboard
+from levelhead.study.leaderboard import Entrant, Leaderboard, leaderboard, read_models
 
 FEW = {"draws": 99, "permutations": 99}
 
@@ -135,3 +135,13 @@ def test_the_command_line(asked, board, tmp_path):
 def test_a_model_twice_is_an_error(tmp_path):
     with pytest.raises(LevelheadError, match="2 models, 1 different ones"):
         leaderboard(["a", "a"], ["seat"], tmp_path)
+
+
+def test_a_file_of_models_is_read_or_refused(tmp_path):
+    path = tmp_path / "models.txt"
+    path.write_text("gpt2  # small\n\n# none\nbert@abc\n")
+    assert read_models(path) == ["gpt2", "bert@abc"]
+    for wrong, told in ((tmp_path / "none.txt", "No such file"), (tmp_path / "b.txt", "utf-8")):
+        (tmp_path / "b.txt").write_bytes(b"caf\xe9")
+        with pytest.raises(LevelheadError, match=f"cannot read .*{told}"):
+            read_models(wrong)
