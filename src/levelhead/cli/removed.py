@@ -109,12 +109,14 @@ def removed(
     gain: Estimate | None = None
     by: Ruler | None = None
     if ruler is not None:
+        from levelhead.measure.aspects import Judge
         from levelhead.measure.table import parsed
 
         measure = parsed(ruler)
         by = measure.ruler(lm)
         with progress("questions") as on_event:
-            gain = gain_by(measure, lm, edits, on_event=on_event)
+            judge = Judge(seed=seed, draws=draws, level=level)
+            gain = gain_by(measure, lm, edits, judge=judge, on_event=on_event)
     with steps() as tell:
         found = judged(
             lm,
