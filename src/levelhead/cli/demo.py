@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.options import to_write
 from levelhead.cli.progress import steps
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def demo(
     ] = "bert",
     seed: Annotated[int, typer.Option(help="Of text and training.")] = 0,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Where the report goes, an HTML file.")
+        str,
+        typer.Option(
+            "--output", "-o", callback=to_write, help="Where the report goes, an HTML file."
+        ),
     ] = "levelhead-demo.html",
 ) -> None:
     """Grow a small model twice, without and with a planted bias, and measure both.

@@ -10,7 +10,17 @@ import typer
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.knowledge import knowledge
 from levelhead.cli.measure import cells
-from levelhead.cli.options import AllowPickle, BatchSize, Device, Draws, Dtype, Json, Level, Output
+from levelhead.cli.options import (
+    AllowPickle,
+    BatchSize,
+    Chart,
+    Device,
+    Draws,
+    Dtype,
+    Json,
+    Level,
+    Output,
+)
 from levelhead.cli.progress import steps
 from levelhead.cli.told import told
 
@@ -69,9 +79,7 @@ def counterstereotype(
     permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
     level: Level = 0.95,
     output: Output = None,
-    chart: Annotated[
-        str | None, typer.Option(help="Draw it (Figure 4): a .svg, .png or .html file.")
-    ] = None,
+    chart: Chart = None,
     json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
     batch_size: BatchSize = 32,

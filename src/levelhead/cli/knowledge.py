@@ -12,6 +12,7 @@ from levelhead.cli.opened import opened
 from levelhead.cli.options import (
     AllowPickle,
     BatchSize,
+    Chart,
     Device,
     Draws,
     Dtype,
@@ -62,7 +63,7 @@ def knowledge(
     draws: Draws = 1999,
     level: Level = 0.95,
     output: Output = None,
-    chart: Annotated[str | None, typer.Option(help="Draw it: a .svg, .png or .html file.")] = None,
+    chart: Chart = None,
     json: Json = False,
     store: Annotated[
         str | None, typer.Option(help="A folder that keeps what the model said.")

@@ -11,12 +11,14 @@ from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.options import (
     AllowPickle,
     BatchSize,
+    Chart,
     Device,
     Draws,
     Dtype,
     Json,
     Level,
     Model,
+    Output,
     Revision,
 )
 from levelhead.cli.progress import line, progress
@@ -49,12 +51,8 @@ def locate(
     top: Annotated[
         int | None, typer.Option(help="Print only the labels of this many heads; exit 2 if unsure.")
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the map as JSON to this file.")
-    ] = None,
-    chart: Annotated[
-        str | None, typer.Option(help="Draw the map: a .svg, .png or .html file.")
-    ] = None,
+    output: Output = None,
+    chart: Chart = None,
     clip_negative: Annotated[
         bool, typer.Option("--clip-negative", help="Draw negative heads white, as the paper does.")
     ] = False,

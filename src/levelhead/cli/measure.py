@@ -110,8 +110,6 @@ def measure(
     given = {"texts": data, "text": text, "label": label, "lexicon": lexicon}
     wanted = _wanted(measures, {name: value for name, value in given.items() if value})
     judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
-    if output is not None:
-        _writable(output)
     lm = opened(
         model,
         revision=revision,
@@ -282,18 +280,6 @@ def _compare(console: Console, found: Measured) -> None:
         console.print(Text(str(one)), soft_wrap=True)
         for note in one.notes:
             console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
-
-
-def _writable(output: str) -> None:
-    """Refuse a place that cannot be written to before anything is read."""
-    from pathlib import Path
-
-    from levelhead.core.errors import LevelheadError
-
-    if "://" not in output and not Path(output).absolute().parent.is_dir():
-        raise LevelheadError(
-            f"there is no folder for {output}", mend="make it, or name another file"
-        )
 
 
 def cells(one: Measurement | Estimate) -> tuple[str, ...]:

@@ -6,6 +6,25 @@ from typing import Annotated
 
 import typer
 
+
+def to_write(place: str | None) -> str | None:
+    """A file that can be written: refused here, not after hours of work."""
+    from levelhead.core.files import expect_writable
+
+    if place is not None:
+        expect_writable(place)
+    return place
+
+
+def _picture(place: str | None) -> str | None:
+    """The same, with an ending that says how to draw."""
+    from levelhead.report.save import drawn_as
+
+    if place is not None:
+        drawn_as(place)
+    return to_write(place)
+
+
 Model = Annotated[
     str, typer.Argument(help="A Hub id, a folder written by save_pretrained, or a .gguf file.")
 ]
@@ -20,7 +39,12 @@ AllowPickle = Annotated[
     bool,
     typer.Option("--allow-pickle", help="Read pickled weights. Only if you trust them."),
 ]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="Write JSON to this file.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", callback=to_write, help="Write JSON to this file.")
+]
+Chart = Annotated[
+    str | None, typer.Option(callback=_picture, help="Draw it: a .svg, .png or .html file.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Draws = Annotated[int, typer.Option(help="Resamples for an interval.")]
 Level = Annotated[float, typer.Option(help="Confidence level.")]

@@ -18,6 +18,7 @@ from levelhead.cli.options import (
     Level,
     Model,
     Revision,
+    to_write,
 )
 from levelhead.cli.progress import progress
 
@@ -87,7 +88,10 @@ def tune(
         typer.Option("--output", "-o", help="A new folder for the edit, if there is one."),
     ] = None,
     why: Annotated[
-        str | None, typer.Option(help="Write all that was found as JSON to this file, edit or not.")
+        str | None,
+        typer.Option(
+            callback=to_write, help="Write all that was found as JSON to this file, edit or not."
+        ),
     ] = None,
     json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every candidate.")] = False,

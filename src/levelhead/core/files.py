@@ -141,6 +141,28 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
         raise
 
 
+def expect_writable(url: Url) -> None:
+    """Refuse a file that cannot be written before the work whose result it shall hold.
+
+    Folders that are missing are made by `write_atomic`; what a remote store allows is not asked.
+    """
+    fs, path = located(url)
+    if not isinstance(fs, LocalFileSystem):
+        return
+    if os.path.isdir(path):
+        raise LevelheadError(f"{os.fspath(url)} is a folder", mend="name a file in it")
+    near = next(str(one) for one in Path(path).parents if os.path.exists(one))
+    if not os.path.isdir(near):
+        raise LevelheadError(
+            f"{os.fspath(url)} cannot be written: {near} is a file", mend="name another file"
+        )
+    if not os.access(near, os.W_OK | os.X_OK):
+        raise LevelheadError(
+            f"{os.fspath(url)} cannot be written: nothing may be added to {near}",
+            mend="name another file, or ask whose folder it is",
+        )
+
+
 def remove_abandoned(folder: Url) -> None:
     """Remove unfinished files of writers on this machine that are no more. Others stay."""
     fs, path = located(folder)

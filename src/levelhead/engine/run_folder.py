@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from levelhead.core.canonical import canonical
-from levelhead.core.files import Url, absolute, join, located, write_atomic
+from levelhead.core.files import Url, absolute, expect_writable, join, located, write_atomic
 from levelhead.engine.store import ForeignFolder
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def own(folder: Url, writes: Iterable[str]) -> None:
     url = absolute(folder)
     if is_own(url):
         return
+    expect_writable(join(url, MARKER))
     taken = [name for name in writes if _holds(url, name)]
     if taken:
         raise ForeignFolder(

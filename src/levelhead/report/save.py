@@ -54,10 +54,15 @@ def save(chart: ChartType, path: Url) -> None:
         chart: what `chart` and the other functions of this room return.
         path: .svg, .png, .pdf, .html or .json.
     """
+    write_atomic(path, drawn_as(path)(chart))
+
+
+def drawn_as(path: Url) -> Callable[[ChartType], bytes]:
+    """What draws a picture of that name; `UnknownName` if nothing does."""
     ending = os.path.splitext(os.fspath(path))[1].lower()
     if ending not in ENDINGS:
         raise UnknownName("kind of picture", ending, ENDINGS)
-    write_atomic(path, ENDINGS[ending](chart))
+    return ENDINGS[ending]
 
 
 def svg_of(chart: ChartType) -> bytes:

@@ -54,6 +54,24 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        (["measure", "-m", "strength", "-o"], "is a folder"),
+        (["locate", "-o"], "is a folder"),
+        (["locate", "--chart"], "there is no kind of picture named ''"),
+        (["tune", "--why"], "is a folder"),
+        (["demo", "-o"], "is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_read(verb, said, tmp_path):
+    result = levelhead(*verb, str(tmp_path), *(["no-such-model"] if verb[0] != "demo" else []))
+    assert result.returncode == 3
+    assert said in result.stderr
+    assert "mend:" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     store, keys = open_store(tmp_path / "run"), [content_hash(i) for i in range(3)]
     for key in keys:

@@ -27,6 +27,32 @@ def test_bytes_come_back_and_are_replaced(folder):
         assert files.file_hash(url) == hashlib.sha256(data).hexdigest()
 
 
+def test_a_file_that_cannot_be_written_is_refused_before(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    files.expect_writable(tmp_path / "new" / "er" / "file")
+    files.expect_writable(tmp_path / "file")
+    files.expect_writable("memory://a/b")
+    for place, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "x", "file is a file")):
+        with pytest.raises(LevelheadError, match=said):
+            files.expect_writable(place)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_of_others_is_refused_before(tmp_path):
+    tmp_path.chmod(0o500)
+    child = os.fork()
+    if child == 0:  # root may write everywhere, so another user asks
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            files.expect_writable(tmp_path / "x")
+        except LevelheadError as error:
+            os._exit(0 if "nothing may be added" in error.what else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_path_is_a_path_whatever_it_is_called(tmp_path):
     for name in ("a::b", "with space", "100%20", "ü"):
         files.write_atomic(tmp_path / name / "file", b"x")
