@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.data.prompts import counteracts
+from levelhead.measure.prompted import KINDS
 from levelhead.measure.wording import wording
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
         "thinks they do, so that margins with them are not independent of it"
     )
     words = (tuple(sorted_in[0]), tuple(sorted_in[1]))
-    return Prevalent(replace(cloze, prompts=rest, backgrounds=None, words=words), told)
+    ruler = replace(cloze, prompts=rest, backgrounds=None, words=words, kinds=KINDS)
+    return Prevalent(ruler, told)
 
 
 def _side(masses: list[list[float]], ratio: float) -> int | None:

@@ -397,6 +397,17 @@ def chosen(value: str, options: tuple[str, ...], what: str) -> None:
         raise UnknownName(what, str(value), options)
 
 
+def refuse_idle(measure: Measure, options: tuple[str, ...], beside: str) -> None:
+    """Refuse options that were given where another one leaves them without effect."""
+    own = {one.name: one.default for one in fields(measure)}
+    given = [name for name in options if getattr(measure, name) != own[name]]
+    if given:
+        named = ", ".join(given)
+        raise LevelheadError(
+            f"beside {beside}, {named} would change nothing", mend=f"leave out {named}, or {beside}"
+        )
+
+
 def positive(value: float, what: str) -> None:
     """Refuse a number that must be larger than 0."""
     if not value > 0:

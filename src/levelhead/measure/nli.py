@@ -25,7 +25,7 @@ from levelhead.data.readers import NLI
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, corrected, exchanged_first
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.reductions import drawn, mean, refuse_undecided
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Nli(Measure):
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")
         chosen(self.source, get_args(Source), "source")
+        if self.pairs is not None:
+            refuse_idle(self, ("source",), "pairs of your own")
         if not 0 < self.tau < 1:
             raise LevelheadError(f"tau is {self.tau}", mend="give a probability such as 0.5")
 

@@ -17,7 +17,7 @@ from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Item
 from levelhead.measure.aspects import Aspect
-from levelhead.measure.measure import Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.wording import Form, Separator, wording
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Prompted(Measure):
             chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.form, get_args(Form), "form")
         chosen(self.separator, get_args(Separator), "separator")
+        if self.words is not None:
+            refuse_idle(self, ("kinds",), "words of your own")
         if not self.kinds:
             raise LevelheadError("no kind of words", mend="give at least one")
         for kind in self.kinds:
@@ -114,6 +116,8 @@ class Prompted(Measure):
         forms: tuple[str, ...] = ("natural", "paper") if lm.is_causal else ("blank",)
         if self.form == "chat":
             forms = ("chat", *forms)
+        if self.words is not None:  # no kind is asked of them
+            return {"form": forms}
         alone = tuple((kind,) for kind in self.kinds)
         return {"form": forms, "kinds": (self.kinds, *alone) if len(alone) > 1 else (self.kinds,)}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast, final, get_args
 
@@ -35,7 +35,7 @@ from levelhead.data.swap import swap
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, jackknife, short_lists
-from levelhead.measure.measure import Beside, Measure, Need, chosen, positive
+from levelhead.measure.measure import Beside, Measure, Need, chosen, positive, refuse_idle
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
 from levelhead.models.lm import Pooling
 
@@ -139,21 +139,9 @@ class Seat(Measure):
             raise LevelheadError("pooling is of sentences", mend="give test or weat, too")
         if self.test is not None and self.weat is not None:
             raise LevelheadError("two tests at once", mend="give test or weat")
-        if self.of_sentences and (self.contexts != "own" or self.groups is not None):
-            raise LevelheadError(
-                "a published test has its own sentences, not contexts and groups",
-                mend="leave out contexts and groups, or the test",
-            )
-        if idle := [own.name for own in fields(self) if self._is_idle(own)]:
-            raise LevelheadError(
-                f"a published test has its own words: {', '.join(idle)} would change nothing",
-                mend=f"leave out {', '.join(idle)}, or the test",
-            )
-
-    def _is_idle(self, own: Field[object]) -> bool:
-        """Whether an option was given that a published test does not use."""
-        used = not self.of_sentences or own.name not in ("lexicon", "targets", "corpus", "quota")
-        return not used and getattr(self, own.name) != own.default
+        if self.of_sentences:
+            idle = ("lexicon", "targets", "groups", "corpus", "contexts", "quota")
+            refuse_idle(self, idle, "a published test")
 
     @property
     def of_sentences(self) -> bool:

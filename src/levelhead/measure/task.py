@@ -23,7 +23,7 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.glue import METRICS
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.reductions import mean, refuse_undecided
 from levelhead.models.checkpoints import NoHead
 
@@ -63,6 +63,10 @@ class Tasked(Measure):
 
     def __post_init__(self) -> None:
         chosen(self.headline_is, get_args(Headline), "headline")
+        if self.texts is not None:
+            refuse_idle(self, ("part", "file"), "texts of your own")
+        if self.file is not None:
+            refuse_idle(self, ("part",), "a file of your own")
         if tasks.task(self.task).is_score and self.headline_is == "task_likelihood":
             raise LevelheadError(
                 f"{self.task} foretells a number, which has no likelihood here",

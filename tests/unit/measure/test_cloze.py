@@ -156,6 +156,12 @@ def test_words_the_model_does_not_know_are_counted():
     assert "girl" in lost
 
 
+def test_words_of_your_own_are_of_no_kind_that_a_multiverse_varies():
+    lm = model("cloze")
+    assert set(Cloze().varied(lm)) == {"form", "kinds"}
+    assert set(Cloze(words=(("woman",), ("man",))).varied(lm)) == {"form"}
+
+
 def test_what_is_refused():
     with pytest.raises(LevelheadError, match="no set of prompts named 'table9'"):
         Cloze(prompts="table9")
@@ -163,6 +169,8 @@ def test_what_is_refused():
         Cloze(kinds=("nouns",))
     with pytest.raises(LevelheadError, match="backgrounds are drawn for the published"):
         made("cloze", backgrounds=1)
+    with pytest.raises(LevelheadError, match="beside words of your own, kinds would change"):
+        Cloze(words=(("woman",), ("man",)), kinds=("person",))
     with pytest.raises(LevelheadError, match="no form named 'sung'"):
         Cloze(form="sung")
     with pytest.raises(LevelheadError, match="speak of 'male', which is not compared"):

@@ -185,6 +185,8 @@ def test_words_of_neither_group_are_dropped_by_name():
     assert found.dropped == (Dropped("nurse/0/river", "'river' is of neither group"),)
     with pytest.raises(LevelheadError, match="occupation, template and word"):
         Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).asked(None)
+    with pytest.raises(LevelheadError, match="beside pairs of your own, source would change"):
+        Nli(neutral(), source="coal")
 
 
 def test_an_occupation_with_one_group_only_has_no_gap():

@@ -140,6 +140,10 @@ def test_what_does_not_fit_is_refused(classifier, scorer):
         Tasked(task="stsb", headline_is="task_likelihood")
     with pytest.raises(UnknownName, match="no task named 'mprc'"):
         Tasked(task="mprc")
+    with pytest.raises(LevelheadError, match="beside texts of your own, part, file would change"):
+        Tasked(task="mrpc", texts=PAIRS, part="test", file="dev.csv")
+    with pytest.raises(LevelheadError, match="beside a file of your own, part would change"):
+        Tasked(task="mrpc", part="test", file="dev.csv")
     wrong = (PAIRS[0]._replace(label="same"), *PAIRS[1:])
     with pytest.raises(UnknownName, match="label of mrpc"):
         Tasked(task="mrpc", texts=wrong, labels=ALIKE)(classifier, judge=JUDGE)
