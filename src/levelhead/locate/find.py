@@ -121,7 +121,7 @@ def locate(
         scores, told = work.scores(by, find, places, parts, direction)
     # Without embeddings all words are one vector: there is nothing to compare.
     possible = [site for site in places if site.stream != "embeddings"]
-    tested = _tested(scores, exact if by != "ablation" else "all")
+    tested = _tested(scores, "all" if by == "ablation" else exact)
     tested = [site for site in tested if site in possible]
     if ablated is None and tested:
         ablated = work.ablated(readouts[0], tested, cut, ablation)
@@ -341,6 +341,10 @@ def _check(by: str, parts: Sequence[str], ablation: str, exact: Exact | None) ->
     if not (exact is None or exact in ("all", "none") or (type(exact) is int and exact > 0)):
         raise LevelheadError(
             f"{exact!r} parts cannot be ablated", mend="give 'all', 'none' or how many"
+        )
+    if by == "ablation" and exact not in (None, "all"):
+        raise LevelheadError(
+            f"by ablation every part is ablated, not {exact!r}", mend="leave out exact"
         )
 
 

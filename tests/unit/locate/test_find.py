@@ -204,6 +204,11 @@ def test_embeddings_are_ranked_and_not_ablated():
         locate(lm, ruler, by="ablation", parts=parts, sign="+", judge=JUDGE)
 
 
+def test_by_ablation_every_part_is_ablated():
+    with pytest.raises(LevelheadError, match="by ablation every part is ablated, not 3"):
+        locate(*made_for(), by="ablation", exact=3, judge=JUDGE)
+
+
 def test_an_edited_model_is_located_as_it_is():
     lm, ruler = made_for()
     edit = HeadScale([HEADS[6]], 0)
