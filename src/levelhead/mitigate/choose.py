@@ -202,8 +202,8 @@ def _corrected(
     """The mean gain, on units left out, of the best by the units drawn; how often it is `place`.
 
     Its standard error is taken as the mean of those of the settings picked: as if they all moved
-    together, which is wide rather than narrow. Near parity the value is low rather than high:
-    about a third of the units are left out, and a distance from parity grows with noise.
+    together, which is wide rather than narrow. On the units left out a distance from parity has
+    the side that the units drawn found (`Redrawn.left`), so that noise adds to neither.
     """
     effects = found.effects()
     # The base, last, gains nothing: it is picked where nothing gains, as by the whole choice.

@@ -71,13 +71,11 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
     """
     if by not in get_args(By):
         raise UnknownName("way of gaining", str(by), get_args(By))
-    over, lean, parity = aspect.over, aspect.lean, aspect.parity
-    if lean is not None and by == "value":
+    over, sided = aspect.over, sided_of(aspect, by)
+    if aspect.lean is not None and by == "value":
         return over
-    if lean is not None:
-        return lambda values, draw: lean(values, draw).abs()
-    if parity is not None:
-        return lambda values, draw: (over(values, draw) - parity).abs()
+    if sided is not None:
+        return lambda values, draw: sided(values, draw).abs()
     if aspect.more == "price":
         raise LevelheadError(
             f"{aspect.name} is a price: it has no parity that an edit could come nearer to",
@@ -91,6 +89,16 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
     if aspect.more == "parity":
         return lambda values, draw: -over(values, draw)
     return over
+
+
+def sided_of(aspect: Aspect, by: By = "parity") -> Over | None:
+    """The distance from parity with its sign; None where the bias has no other side."""
+    over, lean, parity = aspect.over, aspect.lean, aspect.parity
+    if lean is not None:
+        return lean if by == "parity" else None
+    if parity is not None:
+        return lambda values, draw: over(values, draw) - parity
+    return None
 
 
 def paid_by(aspect: Aspect, worse: Worse | None = None) -> Over:
@@ -146,7 +154,11 @@ class Redrawn:
     draws: NDArray[np.float64]
     """`[m, 1 + k]`."""
     left: NDArray[np.float64]
-    """`[m, 1 + k]`: of the units that the same draw left out; `[0, 1 + k]` if not wanted."""
+    """`[m, 1 + k]`: of the units that the same draw left out; `[0, 1 + k]` if not wanted.
+
+    A distance from parity is measured to the side on which the units drawn lie, and may be below 0:
+    without its sign it would grow with the noise of the few that are left out.
+    """
     design: Design
     level: float
     items: tuple[str, ...]
@@ -173,6 +185,7 @@ def redrawn(
     judge: Judge,
     draws: int | None = None,
     left: bool = False,
+    sided: Over | None = None,
 ) -> Redrawn:
     """A formula of several models' readouts, of the same units redrawn.
 
@@ -187,6 +200,7 @@ def redrawn(
         judge: seed and level.
         draws: of the units; by default those of the judge, at most 999.
         left: whether the formula is wanted of the units left out, too.
+        sided: the formula with a sign, if it is the absolute value of one.
     """
     design = one_factor(measure.design(readouts[0], aspect))
     values = [aspect.per_item(one).detach() for one in readouts]
@@ -199,10 +213,13 @@ def redrawn(
     rest: list[NDArray[np.float64]] = []
     for _ in range(SPARE * wanted):
         samples = tuple(rng.choice(stratum, len(stratum)) for stratum in design.samples)
+        drawn = Draw(design, samples)
         try:
-            row = _each(over, values, Draw(design, samples))
+            row = _each(over, values, drawn)
             if left:
-                rest.append(_each(over, values, Draw(design, _left_out(design, samples))))
+                others = _each(sided or over, values, Draw(design, _left_out(design, samples)))
+                sides = 1.0 if sided is None else np.sign(_each(sided, values, drawn))
+                rest.append(sides * others)
         except NotMeasurable:
             continue  # all units alike, or none of a side: no value, in no model
         rows.append(row)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
+from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared, sided_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,9 +65,17 @@ def biases(
     """The bias of the base and some settings, of units redrawn."""
     head = said.measure.headline
     readouts, dropped = shared([said.base, *(said.settings[name] for name in names)])
-    over = bias_of(head, said.by)
-    told = redrawn(said.measure, readouts, over, aspect=head, judge=judge, draws=draws, left=left)
-    return told, dropped
+    found = redrawn(
+        said.measure,
+        readouts,
+        bias_of(head, said.by),
+        aspect=head,
+        judge=judge,
+        draws=draws,
+        left=left,
+        sided=sided_of(head, said.by),
+    )
+    return found, dropped
 
 
 def prices(

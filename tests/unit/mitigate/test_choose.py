@@ -177,6 +177,22 @@ def test_the_best_of_74_that_do_nothing_is_not_believed():
         assert np.mean([0 in own.interval for own in told]) >= 0.9
 
 
+def test_edits_that_shrink_what_was_never_there_gain_nothing_beyond_the_choice():
+    """At parity the base's distance is noise, which smaller answers make smaller."""
+    found = []
+    for run in range(60):
+        rng = np.random.default_rng([6, run])
+        both = []
+        for tag in "dt":
+            base = rng.normal(size=60)
+            shrunk = {f"s{i}": read(base * i / 20, tag) for i in range(20)}
+            both.append(Said(Plain(), read(base, tag), shrunk))
+        found.append(choose(*both, judge=JUDGE, draws=39))
+    assert np.mean([own.on_dev.value for own in found]) > 0.07
+    assert abs(np.mean([own.corrected.value for own in found])) < 0.02
+    assert np.mean([0 in own.corrected.interval for own in found]) >= 0.9
+
+
 def test_one_that_gains_among_74_is_believed():
     found = [simulated(run, [0.7] + [0.0] * 73) for run in range(15)]
     assert all(own.chosen == "s0" for own in found)
