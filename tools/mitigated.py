@@ -50,7 +50,7 @@ def prepared(rho: float, seed: int, store: str):
 
 def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
     """What one ruler says of the edit and its placebos."""
-    found, _ = said(lm, ruler, sets, store=store)
+    found = said(lm, ruler, sets, store=store)
     edited, *rest = found.settings.values()
     one = judged(ruler, found.base, edited, rest, judge=JUDGE, aspect=aspect)
     return {

@@ -239,7 +239,7 @@ def _by_ablation(
     """What the bias loses without a head; heads without which it has no value are not ranked."""
     head, over = measure.headline, bias_of(measure.headline)
     alone = {label(site): (mask([site]),) for site in _heads(lm)}
-    found, _ = said(lm, measure, alone, **told)  # type: ignore[arg-type]
+    found = said(lm, measure, alone, **told)  # type: ignore[arg-type]
 
     def bias(readouts: Readouts) -> float:
         (own,), _ = shared([readouts])

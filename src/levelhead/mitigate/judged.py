@@ -75,6 +75,15 @@ class Judged(Record):
         return f"not shown to mitigate: placebos gain as much ({told})"
 
 
+def refuse_few(placebos: int, least: int) -> None:
+    """Refuse to judge by fewer placebos than were wanted."""
+    if placebos < max(least, 1):
+        raise LevelheadError(
+            f"{placebos} placebos say little: chance is judged by them",
+            mend=f"give at least {max(least, 1)}, or fewer by least=",
+        )
+
+
 def judged(
     measure: Measure,
     base: Readouts,
@@ -101,11 +110,7 @@ def judged(
         least: placebos below which nothing is judged.
         draws: of the units; by default those of the judge, at most 999.
     """
-    if len(placebos) < max(least, 1):
-        raise LevelheadError(
-            f"{len(placebos)} placebos say little: chance is judged by them",
-            mend=f"give at least {max(least, 1)}, or fewer by least=",
-        )
+    refuse_few(len(placebos), least)
     judge = judge or Judge()
     formula = measure.headline if aspect is None else measure.aspect(aspect)
     readouts, dropped = shared([base, edited, *placebos])

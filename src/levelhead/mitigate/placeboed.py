@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
 from levelhead.data.paired import placebo_pairs
-from levelhead.mitigate.judged import LEAST, Judged, judged
+from levelhead.mitigate.judged import LEAST, Judged, judged, refuse_few
 from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
 from levelhead.mitigate.subspace import activations, at_by_default, both_sides, readable
 from levelhead.mitigate.swept import said
 from levelhead.mitigate.tempered import Collapse, of_two_classes, tempered
+from levelhead.models.edits import Projection
+from levelhead.models.tokens import MASK
 
 if TYPE_CHECKING:
     import threading
@@ -25,13 +28,15 @@ if TYPE_CHECKING:
     from levelhead.core.files import Url
     from levelhead.data.paired import Placebo, TextPair
     from levelhead.engine.events import Event
+    from levelhead.measure.asked import Asked
     from levelhead.measure.aspects import Judge
     from levelhead.measure.measure import Measure
-    from levelhead.models.edits import Projection
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
+OF_PAIRS = ("follows", "classify", "rate")
+"""Verbs whose question is a text or a pair; that of others begins with its text."""
 TEXTS = 400
 """Texts whose activations say how much a direction takes away, at most."""
 
@@ -47,6 +52,8 @@ class Placeboed(Record):
     """What is left beyond lost confidence; None of measures that are not of two classes."""
     matched: Matched
     """On texts that the placebos were not matched on."""
+    among: Annotated[int, Field(ge=1)] = 1
+    """Of how many settings this is the best, by other items. Its placebos had no such choice."""
     measured_by: Ruler | None = None
     """What it is measured by."""
 
@@ -57,6 +64,24 @@ class Placeboed(Record):
             return f"the gain is not more than lost confidence; {self.collapse.verdict}"
         return self.judged.verdict
 
+    @property
+    def mitigates(self) -> bool:
+        """Beyond placebos and, where it can be told apart, beyond lost confidence."""
+        return self.judged.mitigates and (self.collapse is None or self.collapse.beyond)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its verdict leaves open."""
+        told = list(self.judged.notes)
+        if self.collapse is None:
+            told.append("lost confidence is not told apart: the measure is not of two classes")
+        if self.among > 1:
+            told.append(
+                f"the setting is the best of {self.among} on other items, and placebos stand at it "
+                "alone: p is smaller than if each had chosen its own"
+            )
+        return tuple(told)
+
 
 def placeboed(
     lm: LM,
@@ -66,6 +91,7 @@ def placeboed(
     *,
     setting: str,
     others: Sequence[Sequence[TextPair]] | None = None,
+    among: int = 1,
     n: int = LEAST,
     least: int = LEAST,
     judge: Judge,
@@ -84,6 +110,7 @@ def placeboed(
         setting: its name.
         others: pairs with other contrasts, for the placebos; by default tense, number and two words
             of one group, in English.
+        among: of how many settings it was chosen as the best, which is told.
         n: placebos.
         least: placebos below which nothing is judged.
         judge: seed, resamples and level.
@@ -92,6 +119,13 @@ def placeboed(
         on_event: is told how far it is.
         cancel: set it to stop.
     """
+    refuse_few(n, least)
+    for edit in edits:
+        if not isinstance(edit, Projection):
+            raise LevelheadError(
+                f"placebos are projections along other directions, not a {type(edit).__name__}",
+                mend="judge heads by `control`, beside random ones; erasures have no placebos",
+            )
     sites = [edit.site for edit in edits]
     held = activations_of(lm, measure, sites, judge.seed)
     matching, kept = ({site: rows[half::2] for site, rows in held.items()} for half in (0, 1))
@@ -99,8 +133,8 @@ def placeboed(
     made = placebos(edits, pools, matching, n=n, seed=judge.seed)
     sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(made)}
     told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
-    found, behind = said(lm, measure, sets, **told)  # type: ignore[arg-type]
-    if behind:
+    found = said(lm, measure, sets, **told)  # type: ignore[arg-type]
+    if found.behind:
         raise NotMeasurable(
             f"{setting} acts behind all that {measure.name} reads",
             mend="judge it by a measure that it can change",
@@ -119,6 +153,7 @@ def placeboed(
         by_value=by_value,
         collapse=collapse,
         matched=matched(edits, made, kept),
+        among=among,
         measured_by=found.measured_by,
     )
 
@@ -152,26 +187,48 @@ def activations_of(
     their means do.
     """
     rng = np.random.default_rng(seed)
-    asks = [ask for item in measure.asked(lm)[0].items for ask in item.asks]
+    asked = running(measure.asked(lm)[0], rng)
+    if len(asked) < 2:
+        raise NotMeasurable(
+            f"{measure.name} asks {len(asked)} running texts, by which placebos could be matched",
+            mend="judge the edit by a measure that asks whole texts, or words in their blanks",
+        )
     by_word = [site for site in sites if at_by_default(lm, site) == "mean"]
     first = [site for site in sites if site not in by_word]
     found: dict[Site, torch.Tensor] = {}
     if first:
-        whole = sorted({tuple(part for part in ask if isinstance(part, str)) for ask in asks})
-        some = [whole[i] for i in sorted(rng.permutation(len(whole))[:TEXTS])]
+        some = [asked[i] for i in sorted(rng.permutation(len(asked))[:TEXTS])]
         texts = [own[0] if len(own) == 1 else own for own in some]
         found |= lm.read(texts, first, pooling="first")
     if by_word:
-        own = sorted({part for ask in asks for part in ask if isinstance(part, str)})
-        chosen, spans = _words(lm, own, rng)
+        chosen, spans = _words(lm, sorted({text for own in asked for text in own}), rng)
         found |= activations(lm, chosen, spans, by_word, at="word")
     return {site: found[site].double() for site in sites}
+
+
+def running(asked: Asked, rng: np.random.Generator) -> list[tuple[str, ...]]:
+    """The texts of a question, or the pairs of them, with a word that is asked for in each blank.
+
+    Where none is asked for, a text with a blank is left out.
+    """
+    found = set()
+    for ask in (ask for item in asked.items for ask in item.asks):
+        if asked.verb in OF_PAIRS:
+            found.add(tuple(map(str, ask)))
+            continue
+        text = str(ask[0])
+        words = ask[1:2] if asked.verb == "put" else asked.settings.get("words", ())
+        if MASK in text and isinstance(words, tuple) and words:
+            text = text.replace(MASK, str(words[rng.integers(len(words))]))
+        if MASK not in text:
+            found.add((text,))
+    return sorted(found)
 
 
 def _words(
     lm: LM, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[str], list[tuple[int, int]]]:
-    """Some texts and a word of each; those with a blank to be filled are no running text."""
+    """Some texts and a word of each, of those that the model can read."""
     chosen, spans = [], []
     for i in rng.permutation(len(texts)):
         try:

@@ -44,10 +44,8 @@ def gain_by(
         on_event: is told how far it is.
     """
     measure.check(lm)
-    found, behind = said(
-        lm, measure, {EDIT: tuple(edits)}, store=store, threads=threads, on_event=on_event
-    )
-    if behind:
+    found = said(lm, measure, {EDIT: tuple(edits)}, store=store, threads=threads, on_event=on_event)
+    if found.behind:
         raise LevelheadError(
             f"the edit acts behind all that {measure.name} reads: it cannot change it",
             mend="give a measure that reads what the edit changes",

@@ -64,8 +64,8 @@ def said(
     threads: int = 1,
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
-) -> tuple[Said, tuple[str, ...]]:
-    """What a model and its settings say to a measure, and the settings that cannot change it.
+) -> Said:
+    """What a model and its settings say to a measure, and which of them cannot change it.
 
     Args:
         lm: the model as it is.
@@ -83,16 +83,15 @@ def said(
     acting: dict[str, Readouts] = {
         name: own for name, own in zip(settings, found, strict=True) if own is not None
     }
-    answered = Said(measure, base, acting, measured_by=measure.ruler(lm))
-    return answered, tuple(name for name in settings if name not in acting)
+    behind = tuple(name for name in settings if name not in acting)
+    return Said(measure, base, acting, measured_by=measure.ruler(lm), behind=behind)
 
 
-def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
+def swept(of: Said, *, judge: Judge) -> Swept:
     """The values of all settings, and their paired changes with intervals.
 
     Args:
         of: what the model and its settings said.
-        behind: the settings that cannot change the measure.
         judge: seed, resamples and level.
     """
     if not of.settings:
@@ -117,7 +116,7 @@ def swept(of: Said, behind: tuple[str, ...] = (), *, judge: Judge) -> Swept:
             SweptSetting(name=name, value=float(value), change=change)
             for name, value, change in zip(of.settings, found.whole[1:], changes, strict=True)
         ),
-        behind=behind,
+        behind=of.behind,
         dropped=dropped,
         measured_by=of.measured_by,
     )

@@ -51,10 +51,10 @@ class Trial(NamedTuple):
         self, lm: LM, measure: Measure, edits: Mapping[str, Edits], how: Mapping[str, object]
     ) -> Told:
         """The model and the candidates, asked together."""
-        found, behind = said(lm, measure, edits, **how)  # type: ignore[arg-type]
+        found = said(lm, measure, edits, **how)  # type: ignore[arg-type]
         kept, without = measurable(found)
         reason = "acts behind all that is read"
-        return Told(kept, without | dict.fromkeys(behind, reason))
+        return Told(kept, without | dict.fromkeys(found.behind, reason))
 
     def of_base(self, own: Said) -> Estimate:
         """A measure of the model as it is."""

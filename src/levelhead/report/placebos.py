@@ -61,7 +61,7 @@ def _told(found: Placeboed) -> list[str]:
         told.append("SOME PLACEBOS ARE NEARLY THE EDIT ITSELF: that they gain as much says little")
     if own.dropped:
         told.append(f"{len(own.dropped)} items were left out")
-    return [*told, *own.notes]
+    return [*told, *found.notes]
 
 
 def _counts(found: Placeboed) -> ChartType:

@@ -58,8 +58,7 @@ def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:
 
     def make() -> Swept:
         found = said(lm, own, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
-        kept, _ = measurable(found[0])
-        return swept(kept, found[1], judge=work.judge)
+        return swept(measurable(found)[0], judge=work.judge)
 
     return work.kept(Swept, told, make)
 
@@ -100,9 +99,10 @@ def downstream_of(work: Work, name: str) -> Downstream:
 def _said(work: Work, lm: LM, row: Outside, measure: str) -> Said:
     """What a model says with every setting that has a value; behind all that is read: as it is."""
     edits = _edits(work, row, lm)
-    found, behind = said(lm, work.measure(measure), edits, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+    found = said(lm, work.measure(measure), edits, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
     kept, _ = measurable(found)
-    return replace(kept, settings={**kept.settings, **dict.fromkeys(behind, kept.base)})
+    every = {**kept.settings, **dict.fromkeys(kept.behind, kept.base)}
+    return replace(kept, settings=every, behind=())
 
 
 def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:

@@ -106,7 +106,7 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
     row, own = work.plan.sweeps[name], work.measure(measure)
 
     def make() -> Swept:
-        return swept(*_said(work, row, measure), judge=work.judge)
+        return swept(_said(work, row, measure), judge=work.judge)
 
     return work.kept(Swept, {"row": told_by(work, row), "measure": told_of(own)}, make)
 
@@ -116,7 +116,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
     row, own = work.plan.sweeps[name], work.measure(measure)
 
     def make() -> Findings:
-        said, _ = _said(work, row, measure)
+        said = _said(work, row, measure)
         head = own.headline
         over, better = column_of(head)
         readouts, _ = shared([said.base, *said.settings.values()])
@@ -144,8 +144,8 @@ def chosen_of(work: Work, name: str, by: By) -> Choice:
     }
 
     def make() -> Choice:
-        dev, test = (replace(_said(work, row, one)[0], by=by) for one in (row.gain, row.test))
-        price = _priced(work, row, dev)
+        dev, test = (replace(_said(work, row, one), by=by) for one in (row.gain, row.test))
+        price = None if row.price is None else _said(work, row, row.price)
         return choose(dev, test, price=price, most=row.most, judge=work.judge)
 
     return work.kept(Choice, told, make)
@@ -165,7 +165,7 @@ def sized_of(work: Work, name: str) -> Handful:
         for size in row.sizes or ():
             fitted = subspaces(lm, paired(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = edits_of(lm, setting, fitted)
-        found, _ = said(lm, measure, sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+        found = said(lm, measure, sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
         result = swept(found, judge=work.judge)
         sizes = tuple(
             OfPairs(pairs=int(one.name), value=one.value, change=one.change)
@@ -185,7 +185,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
 
     def make() -> Placeboed:
         lm = work.model(row.model)
-        dev, _ = _said(work, row, row.gain)
+        dev = _said(work, row, row.gain)
         own = {one: dev.settings[one] for one in dev.settings if Setting.named(one).level == level}
         chosen = best(replace(dev, settings=own))
         if chosen is None:
@@ -199,6 +199,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
             edits,
             _pairs(row),
             setting=chosen,
+            among=len(own),
             n=row.placebos or 200,
             judge=work.judge,
             cancel=work.cancel,
@@ -208,7 +209,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
     return work.kept(Placeboed, told | {"measures": [told_of(one) for one in measures]}, make)
 
 
-def _said(work: Work, row: Sweeping, measure: str) -> tuple[Said, tuple[str, ...]]:
+def _said(work: Work, row: Sweeping, measure: str) -> Said:
     lm = work.model(row.model)
     sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in settings_of(lm, row)}
     return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
@@ -220,15 +221,6 @@ def will_have_sent(work: Work, name: str) -> bool:
     if name in plan.tuned:
         return True  # a classifier
     return has_sent(work.model(plan.children[name].of if name in plan.children else name))
-
-
-def _priced(work: Work, row: Sweeping, dev: Said) -> Said | None:
-    """What settings cost, of those that the price can see."""
-    if row.price is None:
-        return None
-    price, behind = _said(work, row, row.price)
-    seen = {name: own for name, own in price.settings.items() if name in dev.settings}
-    return replace(price, settings=seen, behind=behind)
 
 
 def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:

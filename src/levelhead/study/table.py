@@ -332,7 +332,8 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         yield _of(one.setting, own.gain, f"{by}{own.gain.name}")
         told = {"n": len(own.placebos), **_p(own.p)}
         yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
-        yield {"name": one.setting, "what": f"{by}mitigates", "value": int(own.mitigates)}
+        mitigates = own.mitigates if by else one.mitigates
+        yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}
         for estimate in (own.significant, own.significant_gains):
             yield _of("placebos", estimate, f"{by}{estimate.name}")
     angles = {"what": "as many at right angles", "value": one.matched.effective}

@@ -161,7 +161,7 @@ def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], ro
     source = work.plan.maps[row.map].model
     whole = work.trained(trained(work, base, how, place / key), source)
     if row.mask == "after":
-        return said(whole, measure, masks, cancel=work.cancel, **work.how)[0]  # type: ignore[arg-type]
+        return said(whole, measure, masks, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
     found = {}
     for i, (name, edits) in enumerate(masks.items()):
         folder = trained(work, base, how, place / f"{key}-masked-{i}", edits=edits)

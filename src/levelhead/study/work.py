@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from levelhead.study.schema import Child, Plan, Tuned
 
 WORK = "levelhead.study.run:run"
-REVISION = 3
+REVISION = 4
 """Raised when what a step makes of the readings changes: stored results are then made anew."""
 Result = TypeVar("Result", bound=Record)
 

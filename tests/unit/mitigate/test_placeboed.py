@@ -1,11 +1,16 @@
 import contrasts
+import numpy as np
 import pytest
 import torch
 from rulers import JUDGE, made, model
+from sweeps import placebo_judged
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.frozen import Frozen
+from levelhead.measure.asked import Asked, Item
 from levelhead.mitigate.levels import project
-from levelhead.mitigate.placeboed import Placeboed, activations_of, placeboed
+from levelhead.mitigate.placeboed import Placeboed, activations_of, placeboed, running
+from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 
 PAIRS = contrasts.texts()
@@ -26,6 +31,58 @@ def test_an_edit_is_judged_by_its_placebos():
     assert again == found
     with pytest.raises(LevelheadError, match="20 placebos say little"):
         placeboed(lm, ruler, edits, PAIRS, n=20, **asked)
+
+
+def test_what_a_verdict_leaves_open_is_told():
+    found = placebo_judged()
+    assert found.mitigates
+    assert found.notes == ()
+    lost = found.collapse.model_copy(update={"beyond": False})
+    assert not found.model_copy(update={"collapse": lost}).mitigates
+    many, apart = found.model_copy(update={"among": 32, "collapse": None}).notes[::-1]
+    assert many.startswith("the setting is the best of 32 on other items")
+    assert apart == "lost confidence is not told apart: the measure is not of two classes"
+
+
+def test_only_projections_have_placebos():
+    lm, ruler = model("strength"), made("strength")
+    mask = (HeadScale([Site("head_out", 1, 0)], 0),)
+    with pytest.raises(LevelheadError, match="along other directions, not a HeadScale"):
+        placeboed(lm, ruler, mask, PAIRS, setting="mask", others=OTHERS, judge=JUDGE)
+
+
+def test_texts_are_as_asked_with_a_word_in_every_blank():
+    rng = np.random.default_rng(0)
+    blank = (("The [MASK] works.",), ("The [MASK] sings.",))
+    items = (Item("i", blank, ("u",)),)
+    filled = Asked("fill", Frozen({"words": ("man", "woman")}), ("units",), items)
+    texts = [text for (text,) in running(filled, rng)]
+    assert len(texts) == 2
+    assert all(text.split()[1] in ("man", "woman") for text in texts)
+    put = (Item("i", (("The [MASK] works.", "nurse"), ("No blank.", "nurse")), ("u",)),)
+    found = running(Asked("put", Frozen({}), ("units",), put), rng)
+    assert found == [("No blank.",), ("The nurse works.",)]
+    pair = (Item("i", (("first", "second"),), ("u",)),)
+    assert running(Asked("follows", Frozen({}), ("units",), pair), rng) == [("first", "second")]
+    assert running(Asked("top", Frozen({"k": 10}), ("units",), items), rng) == []
+
+
+@pytest.mark.parametrize("name", ["cloze", "stereotype_margin"])
+def test_words_in_blanks_are_judged_by_placebos_too(name):
+    lm, ruler = model(name), made(name)
+    edits = project(lm, "penultimate", PAIRS)
+    asked = {"setting": "penultimate", "others": OTHERS, "judge": JUDGE}
+    found = placeboed(lm, ruler, edits, PAIRS, n=4, least=4, **asked)
+    assert len(found.judged.placebos) == 4
+    assert found.collapse is None
+    held = activations_of(lm, ruler, [edit.site for edit in edits], 0)
+    assert all(len(rows) > 2 for rows in held.values())
+
+
+def test_what_asks_no_running_text_is_not_judged():
+    lm = model("cloze_top")
+    with pytest.raises(NotMeasurable, match="cloze_top asks 0 running texts"):
+        activations_of(lm, made("cloze_top"), [Site("block_out", 0)], 0)
 
 
 def test_what_cannot_act_is_not_judged():

@@ -21,7 +21,7 @@ def sets(lm):
 
 def test_changes_are_those_of_each_model_by_itself():
     lm, ruler = model("strength"), made("strength")
-    found = swept(*said(lm, ruler, sets(lm)), judge=JUDGE)
+    found = swept(said(lm, ruler, sets(lm)), judge=JUDGE)
     assert Swept.from_json(found.to_json()) == found
     assert [one.name for one in found.settings] == list(sets(lm))
     assert found.behind == ()
@@ -38,8 +38,8 @@ def test_changes_are_those_of_each_model_by_itself():
 def test_what_cannot_change_a_measure_has_no_change():
     lm, ruler = model("strength"), made("seat")
     every = {name: own for name, own in sets(lm).items() if name != "both"}
-    found = swept(*said(lm, ruler, every), judge=JUDGE)
+    found = swept(said(lm, ruler, every), judge=JUDGE)
     assert found.behind == ("behind",)
     assert found.of("behind") is None
     with pytest.raises(NotMeasurable, match="no setting acts before what seat reads"):
-        swept(*said(lm, ruler, {"behind": every["behind"]}), judge=JUDGE)
+        swept(said(lm, ruler, {"behind": every["behind"]}), judge=JUDGE)

@@ -105,8 +105,9 @@ def test_what_may_be_paid_is_a_share_or_so_many_points():
 
 def test_answers_that_are_no_numbers_are_told(monkeypatch):
     gained, _ = both()
-    broken = Said(GAIN, gained.said.base, {"broken": read(torch.full((300,), math.nan))})
-    monkeypatch.setattr("levelhead.mitigate.trial.said", lambda *a, **k: (broken, ("behind",)))
+    nothing = {"broken": read(torch.full((300,), math.nan))}
+    broken = Said(GAIN, gained.said.base, nothing, behind=("behind",))
+    monkeypatch.setattr("levelhead.mitigate.trial.said", lambda *a, **k: broken)
     told = trial().read(None, GAIN, {}, {})
     assert dict(told.said.settings) == {}
     assert told.without == {

@@ -46,10 +46,11 @@ def test_no_collapse_placebos_like_the_edit_and_notes():
     spec = placeboed(found.model_copy(update={"judged": judged, "matched": alike})).to_dict()
     told = spec["title"]["subtitle"]
     assert told[0].startswith("not shown to mitigate: placebos gain as much")
-    assert told[-3:] == [
+    assert told[-4:] == [
         "SOME PLACEBOS ARE NEARLY THE EDIT ITSELF: that they gain as much says little",
         "1 items were left out",
         "a note",
+        "lost confidence is not told apart: the measure is not of two classes",
     ]
 
 
