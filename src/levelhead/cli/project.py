@@ -33,10 +33,16 @@ def project(
     n: Annotated[int | None, typer.Option(help="How many pairs of texts; all by default.")] = None,
     seed: Annotated[int, typer.Option(help="Of the choice of n pairs.")] = 0,
     weighted: Annotated[
-        bool,
-        typer.Option("--weighted/--hard", help="By the share of variance explained, or wholly."),
-    ] = True,
-    dims: Annotated[int, typer.Option(help="Directions at last and penultimate: 1 or 2.")] = 1,
+        bool | None,
+        typer.Option(
+            "--weighted/--hard",
+            help="By the share of variance explained, which is the default, or wholly.",
+        ),
+    ] = None,
+    dims: Annotated[
+        int | None,
+        typer.Option(help="Directions at last and penultimate: 1, which is the default, or 2."),
+    ] = None,
     fitted: Annotated[
         str, typer.Option(help="On the model as it is (original), or site by site (sequential).")
     ] = "original",

@@ -25,7 +25,7 @@ from levelhead.locate.headmap import label
 from levelhead.measure.excess import Excess
 from levelhead.mitigate.gains import bias_of, shared
 from levelhead.mitigate.heads import mask
-from levelhead.mitigate.levels import edits_of, has_sent, subspaces
+from levelhead.mitigate.levels import edits_of, has_sent, levels_of, subspaces
 from levelhead.mitigate.settings import Setting, grid
 from levelhead.mitigate.subspace import readable
 from levelhead.mitigate.swept import said
@@ -121,10 +121,9 @@ def projections(lm: LM, pairs: Sequence[TextPair], *, trim: bool = True) -> Cand
             else "there is no pair of texts",
             mend="give a lexicon whose words the model knows",
         )
-    deep = lm.anatomy.layers > 1
-    settings = [one for one in grid(sent=has_sent(lm)) if deep or one.level in ("sent", "last")]
+    settings = [one for one in grid(sent=has_sent(lm)) if one.level in levels_of(lm)]
     rules = {one: rule_against(one) if trim else "" for one in settings}
-    found = subspaces(lm, kept, level="penultimate+attn" if deep else "last")
+    found = subspaces(lm, kept)
     return Candidates(
         tuple(
             Candidate(one.name, "projection", f"projections at {', '.join(one.parts)}", edits)

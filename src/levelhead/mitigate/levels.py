@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Fitted = Literal["original", "sequential"]
 DEEPEST: Level = "penultimate+attn"
+MARKED = r"\s*(?P<level>.*?[^\s(])[\s(]+(?P<marks>[01](,[01])*)\)?\s*"
+"""A setting by its name: a level, then a mark for every choice."""
 
 
 def has_sent(lm: LM) -> bool:
@@ -36,6 +38,12 @@ def has_sent(lm: LM) -> bool:
     except LevelheadError:
         return False
     return True
+
+
+def levels_of(lm: LM) -> tuple[Level, ...]:
+    """The levels that a model has, the deepest last."""
+    outer: tuple[Level, ...] = ("sent", "last") if has_sent(lm) else ("last",)
+    return (*outer, "penultimate", DEEPEST) if lm.anatomy.layers > 1 else outer
 
 
 def level_of(lm: LM, name: str) -> Level:
@@ -66,10 +74,13 @@ def level_of(lm: LM, name: str) -> Level:
     return level
 
 
-def sites_of(lm: LM, level: str = DEEPEST) -> dict[Part, tuple[Site, ...]]:
-    """The sites of a level by part, in the order in which a forward comes to them."""
+def sites_of(lm: LM, level: str | None = None) -> dict[Part, tuple[Site, ...]]:
+    """The sites of a level by part, in the order in which a forward comes to them.
+
+    By default of the deepest level that the model has.
+    """
     anatomy = lm.anatomy
-    parts = LEVELS[level_of(lm, level)]
+    parts = LEVELS[level_of(lm, level or levels_of(lm)[-1])]
     last = anatomy.layers - 1
     sites: dict[Part, tuple[Site, ...]] = {
         "attn": tuple(
@@ -89,16 +100,32 @@ def tokens_of(lm: LM, part: Part) -> Which:
     return "first" if part == "last" and lm.anatomy.cls.reads_first else "all"
 
 
-def setting_of(lm: LM, level: str | Setting, *, weighted: bool = True, dims: int = 1) -> Setting:
-    """A setting: given, by its name ("last 0,1,1"), or one step for all parts of a level."""
+def setting_of(
+    lm: LM, level: str | Setting, *, weighted: bool | None = None, dims: int | None = None
+) -> Setting:
+    """A setting: given, by its name ("last 0,1,1"), or one step for all parts of a level.
+
+    Args:
+        lm: the model.
+        level: or a setting, or its name.
+        weighted: by default True; a setting says it of every part itself.
+        dims: of last and penultimate, 1 by default; likewise.
+    """
+    if isinstance(level, str) and (named := re.fullmatch(MARKED, level)):
+        level = Setting.named(f"{level_of(lm, named['level'])} {named['marks']}")
     if isinstance(level, Setting):
+        if weighted is not None or dims is not None:
+            raise LevelheadError(
+                f"{level} says itself what is weighted, and in how many dimensions",
+                mend="leave out weighted and dims, or name a level alone",
+            )
         return level
-    if re.search(r"[\s(][01]", level):
-        name, _, marks = re.sub(r"[()]", " ", level).strip().partition(" ")
-        return Setting.named(f"{level_of(lm, name)} {marks}")
+    weighted, dims = weighted is not False, 1 if dims is None else dims
     if dims not in (1, 2):
         raise LevelheadError(f"{dims} dimensions", mend="take 1 or 2")
     chosen, step = level_of(lm, level), STEPS[2 * weighted + dims - 1]
+    if chosen == "sent" and dims > 1:
+        raise LevelheadError("sent has one dimension", mend="leave out dims, or go deeper")
     parts = LEVELS[chosen]
     return Setting(
         level=chosen,
@@ -112,7 +139,7 @@ def subspaces(
     lm: LM,
     pairs: Sequence[TextPair],
     *,
-    level: str = DEEPEST,
+    level: str | None = None,
     dims: int = 2,
     at: At | None = None,
     centered: bool = False,
@@ -124,7 +151,7 @@ def subspaces(
     Args:
         lm: the model as it is.
         pairs: of texts that differ in the contrast.
-        level: the deepest that is wanted.
+        level: the deepest that is wanted; by default the deepest that the model has.
         dims: the most that is wanted; sent and the attention have one.
         at: at which tokens the texts are read; by default those that are edited.
         centered: see `subspace`.
@@ -165,8 +192,8 @@ def project(
     level: str | Setting,
     pairs: Sequence[TextPair],
     *,
-    weighted: bool = True,
-    dims: int = 1,
+    weighted: bool | None = None,
+    dims: int | None = None,
     fitted: Fitted = "original",
     at: At | None = None,
     centered: bool = False,
@@ -179,8 +206,9 @@ def project(
             12 layers), a setting's name ("last 0,1,1") or a `Setting`, which say their own
             `weighted` and `dims`.
         pairs: of texts that differ in the contrast, such as `paired("gender-en")`.
-        weighted: take each direction out by the share of variance it explains; False: wholly.
-        dims: 1 or 2 directions; sent and the attention have one.
+        weighted: take each direction out by the share of variance it explains, which is the
+            default; False: wholly.
+        dims: 1 (by default) or 2 directions; sent and the attention have one.
         fitted: on activations of the model as it is, all in one pass (`original`), or each site
             on those that the edits before it have left (`sequential`).
         at: at which tokens the texts are read; by default those that are edited.

@@ -17,7 +17,7 @@ from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.levels import edits_of, subspaces
 from levelhead.mitigate.subspace import readable
 from levelhead.mitigate.swept import Swept, said, swept
-from levelhead.study.projecting import settings_of, told_by, will_have_sent
+from levelhead.study.projecting import settings_of, told_by, will_have
 from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SENT_DEBIAS = "sent-debias"
 def outside(work: Work, name: str, row: Outside) -> Iterator[Step]:
     """Every measure of every classifier, and what they say together."""
     of = work.plan.sweeps[row.sweep].model
-    if not will_have_sent(work, of):  # settings of classifiers are named by a level it has not
+    if "sent" not in will_have(work, of):  # settings of classifiers are named by a level it has not
         raise LevelheadError(
             f"{of}, which [downstream.{name}] sets classifiers beside, has no pooled vector",
             mend="sweep a model with a pooler: with its next-sentence head, or its own classifier",

@@ -16,7 +16,7 @@ from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
 from levelhead.mitigate.claims import Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn, shared
-from levelhead.mitigate.levels import edits_of, has_sent, sites_of, subspaces
+from levelhead.mitigate.levels import edits_of, has_sent, levels_of, sites_of, subspaces
 from levelhead.mitigate.placeboed import Placeboed, placeboed
 from levelhead.mitigate.said import Said, best
 from levelhead.mitigate.settings import LEVELS, Setting, grid
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from levelhead.data.paired import TextPair
     from levelhead.mitigate.gains import By
+    from levelhead.mitigate.settings import Level
     from levelhead.mitigate.subspace import Subspace
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
@@ -81,8 +82,8 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
     if row.sizes:
         yield Step(f"pairs.{name}", partial(sized_of, work, name), (chosen,))
     if row.placebos:
-        for level in LEVELS:
-            if level != "sent" or will_have_sent(work, row.model):
+        for level in row.levels or LEVELS:
+            if level in will_have(work, row.model):
                 judged = partial(placeboed_of, work, name, level)
                 yield Step(f"placebo.{name}.{level}", judged, (chosen,))
 
@@ -215,18 +216,19 @@ def _said(work: Work, row: Sweeping, measure: str) -> Said:
     return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
 
 
-def will_have_sent(work: Work, name: str) -> bool:
-    """Whether a model has a pooled vector, also before the study has made it."""
-    plan = work.plan
-    if name in plan.tuned:
-        return True  # a classifier
-    return has_sent(work.model(plan.children[name].of if name in plan.children else name))
+def will_have(work: Work, name: str) -> tuple[Level, ...]:
+    """The levels of a model, also before the study has made it."""
+    plan, source = work.plan, name
+    while source in plan.tuned or source in plan.children:
+        source = (plan.tuned.get(source) or plan.children[source]).of
+    own = levels_of(work.model(source))
+    return own if name not in plan.tuned or "sent" in own else ("sent", *own)  # a classifier
 
 
 def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
     """The settings of a sweep, as far as a model has its levels."""
-    every = grid(sent=has_sent(lm))
-    return tuple(one for one in every if row.levels is None or one.level in row.levels)
+    wanted = [one for one in levels_of(lm) if row.levels is None or one in row.levels]
+    return tuple(one for one in grid(sent=has_sent(lm)) if one.level in wanted)
 
 
 def _subspaces(work: Work, row: Sweeping) -> dict[Site, Subspace]:

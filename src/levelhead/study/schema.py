@@ -236,6 +236,12 @@ class Sweeping(Strict):
     placebos: Annotated[int, Field(ge=200)] | None = None
     """Of the best setting of every level."""
 
+    @model_validator(mode="after")
+    def _reports_on_other_items(self) -> Self:
+        if self.gain == self.test:
+            raise ValueError(f"{self.gain} chooses and reports: test is a measure of other items")
+        return self
+
 
 class Outside(Strict):
     """The settings of a sweep again, in classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""

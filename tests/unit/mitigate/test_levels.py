@@ -11,6 +11,7 @@ from levelhead.mitigate.levels import (
     edits_of,
     has_sent,
     level_of,
+    levels_of,
     project,
     setting_of,
     sites_of,
@@ -99,8 +100,10 @@ def test_a_setting_and_its_name_are_the_same():
     setting = Setting.named("last 0,1,1")
     edits = project(model, setting, pairs)
     assert project(model, "last 0,1,1", pairs) == edits
-    assert project(model, "layer3 (0,1,1)", pairs, weighted=False) == edits
+    assert project(model, "layer3 (0,1,1)", pairs) == edits
     assert [edit.weights.tolist() == [1, 1] for edit in edits] == [True, False]
+    assert str(setting_of(model, "[layer 3] (0,1,1)")) == "last 0,1,1"
+    assert str(setting_of(model, "layer 3")) == "last 1,0,1"
     assert str(setting_of(model, "last", weighted=False, dims=2)) == "last 0,1,0"
     assert str(setting_of(lm("gpt2"), "last", weighted=False, dims=2)) == "last 0,1"
 
@@ -147,6 +150,8 @@ def test_layers_have_the_papers_names_by_depth():
 def test_a_shallow_model_has_no_layer_before_the_last():
     model = lm("bert", "BertForPreTraining", num_hidden_layers=1)
     assert [edit.site for edit in project(model, "layer1", texts())] == [Site("block_out", 0), SENT]
+    assert levels_of(model) == ("sent", "last")
+    assert set(subspaces(model, texts())) == {Site("block_out", 0), SENT}
     with pytest.raises(LevelheadError, match="this model has one layer, and none before it"):
         project(model, "penultimate", texts())
 
@@ -182,6 +187,11 @@ def test_wrong_words_are_refused():
     model, pairs = lm("bert"), texts()
     with pytest.raises(UnknownName, match="there is no way of fitting named 'orignal'"):
         project(model, "last", pairs, fitted="orignal")
+    for given in ({"weighted": True}, {"dims": 1}):
+        with pytest.raises(LevelheadError, match="last 0,1,1 says itself what is weighted"):
+            project(model, "last 0,1,1", pairs, **given)
+    with pytest.raises(LevelheadError, match="sent has one dimension"):
+        project(model, "sent", pairs, dims=2)
     with pytest.raises(LevelheadError, match="3 dimensions"):
         project(model, "last", pairs, dims=3)
     with pytest.raises(LevelheadError, match=r"no subspace was fitted at query 1\.0") as refused:

@@ -99,6 +99,7 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
             assert one.setting.startswith(level)
             assert len(one.judged.placebos) == 200
             assert one.matched.placebos == 200
+            assert one.among == sum(setting.level == level for setting in grid())
             assert -1 <= one.judged.alike <= 1
         else:
             assert isinstance(one, Inconclusive)
@@ -114,9 +115,19 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
     assert contents(tmp_path) == before
 
 
+def test_a_sweep_of_one_level_has_no_steps_of_others(tiny, tmp_path):
+    row = plan(price=None, stability=None, sizes=None, levels=["last"])
+    steps = projecting.sweeping(
+        Work(row, tmp_path, lambda event: None, None), "all", row.sweeps["all"]
+    )
+    assert [one.name for one in steps if "placebo" in one.name] == ["placebo.all.last"]
+
+
 def test_names_of_a_sweep_are_checked():
     for wrong in ({"model": "other"}, {"gain": "other"}, {"price": "other"}):
         with pytest.raises(UnknownName):
             plan(**wrong).check()
+    with pytest.raises(ValueError, match="dev chooses and reports: test is a measure of other"):
+        plan(test="dev")
     with pytest.raises(ValueError, match="greater than or equal to 200"):
         plan(placebos=20)
