@@ -17,7 +17,7 @@ from scipy import stats
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Estimate, Interval, Probability, Record
+from levelhead.core.results import Dropped, Estimate, Interval, Probability, Provenance, Record
 from levelhead.core.statistics.power import minimum_detectable_effect
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.front import Front, front
@@ -68,6 +68,8 @@ class Choice(Record):
     notes: tuple[str, ...] = ()
     measured_by: Ruler | None = None
     """What it is measured by."""
+    provenance: tuple[Provenance, ...] = ()
+    """Of what was asked on dev, on test, and of the prices."""
 
 
 def choose(
@@ -104,6 +106,11 @@ def choose(
         "considered": int(cheap.sum()),
         "dropped_dev": dropped,
         "measured_by": dev.measured_by,
+        "provenance": tuple(
+            own.judged_by(judge)
+            for own in (dev, test, price, price_test)
+            if own is not None and own.asked_of is not None
+        ),
     }
     if price is not None:
         told["unpriced"] = tuple(name for name in names if name in price.behind)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Estimate, Record
+from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.locate.effects import Effects
 from levelhead.mitigate.gains import WORSE, bias_of
 from levelhead.mitigate.settings import STEPS, Setting
@@ -64,6 +64,7 @@ class Findings(Record):
     claims: Annotated[tuple[Compared, ...], Field(min_length=1)]
     measured_by: Ruler | None = None
     """What it is measured by."""
+    provenance: Provenance | None = None
 
     def of(self, claim: str, level: str = "all") -> Compared:
         """A claim by its name."""
@@ -151,6 +152,7 @@ def findings(
     better: Better,
     unit: str = "",
     measured_by: Ruler | None = None,
+    provenance: Provenance | None = None,
 ) -> Findings:
     """Test every claim that the settings allow.
 
@@ -161,6 +163,7 @@ def findings(
         better: which way it is better.
         unit: of the values.
         measured_by: the measure, asked of such a model.
+        provenance: of what was asked.
     """
     place = {name: i + 1 for i, name in enumerate(names)}
     lists = [
@@ -183,6 +186,7 @@ def findings(
             for (name, level, pairs), estimate in zip(lists, told, strict=True)
         ),
         measured_by=measured_by,
+        provenance=provenance,
     )
 
 

@@ -18,7 +18,7 @@ from scipy import stats
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Estimate, Interval, Record
+from levelhead.core.results import Estimate, Interval, Provenance, Record
 from levelhead.mitigate.claims import Better, Findings, findings
 from levelhead.mitigate.ranks import correlated
 from levelhead.mitigate.settings import LEVELS
@@ -109,6 +109,8 @@ class Downstream(Record):
     """Spearman, over all settings and the base, of every column inside with every one outside."""
     regrets: tuple[Regret, ...]
     findings: tuple[Findings, ...]
+    provenance: tuple[Provenance, ...] = ()
+    """Of every measure of every model."""
 
     def column(self, name: str) -> Column:
         """A column by its name."""
@@ -153,6 +155,7 @@ def downstream(
     left_out: Sequence[str] = (),
     keep: float = 0.05,
     viability: Viability = "relative",
+    provenance: Sequence[Provenance] = (),
 ) -> Downstream:
     """Compare settings inside a model and in what is built on it. No model is run.
 
@@ -165,6 +168,7 @@ def downstream(
         keep: what a viable setting may lose of it.
         viability: "absolute": in the price's own unit (points, where it is in %); "relative": as a
             share of the base's.
+        provenance: of what was asked.
     """
     if viability not in ("absolute", "relative"):
         raise LevelheadError(f"viability is {viability!r}", mend="give absolute or relative")
@@ -198,6 +202,7 @@ def downstream(
         keep=keep,
         limit=limit,
         left_out=tuple(left_out),
+        provenance=tuple(provenance),
         viable=tuple(name for name, own in zip(names, fits, strict=True) if own),
         best=tuple(bests),
         correlations=_correlations(inside, means),

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Record
+from levelhead.core.results import Provenance, Record
 from levelhead.data.paired import placebo_pairs
 from levelhead.mitigate.judged import LEAST, Judged, judged, refuse_few
 from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
@@ -56,6 +56,8 @@ class Placeboed(Record):
     """Of how many settings this is the best, by other items. Its placebos had no such choice."""
     measured_by: Ruler | None = None
     """What it is measured by."""
+    provenance: Provenance | None = None
+    """Its edits' hash is of the setting and all placebos."""
 
     @property
     def verdict(self) -> str:
@@ -155,6 +157,7 @@ def placeboed(
         matched=matched(edits, made, kept),
         among=among,
         measured_by=found.measured_by,
+        provenance=found.judged_by(judge),
     )
 
 

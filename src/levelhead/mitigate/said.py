@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.frozen import Frozen
 from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared, sided_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.calibration import Ruler
-    from levelhead.core.results import Dropped
+    from levelhead.core.results import Dropped, Provenance
     from levelhead.measure.aspects import Judge, Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
@@ -38,6 +39,16 @@ class Said:
     """The measure, asked of such a model."""
     behind: tuple[str, ...] = ()
     """Settings that act behind all that it reads: it says nothing of them."""
+    asked_of: Provenance | None = None
+    """The model, the measure and its items, and the edits of the settings."""
+
+    def judged_by(self, judge: Judge) -> Provenance | None:
+        """What a number that a judge makes of it depends on."""
+        if self.asked_of is None:
+            return None
+        own = {"by": self.by, "resamples": judge.draws, "level": judge.level}
+        settings = Frozen({**self.asked_of.settings, **own})
+        return self.asked_of.model_copy(update={"seed": judge.seed, "settings": settings})
 
 
 def best(

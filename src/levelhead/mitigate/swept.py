@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import Ruler
+from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Record
+from levelhead.core.results import Dropped, Estimate, Provenance, Record
 from levelhead.measure.sweep import read_each
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.said import Said
@@ -49,6 +50,7 @@ class Swept(Record):
     dropped: tuple[Dropped, ...] = ()
     measured_by: Ruler | None = None
     """What it is measured by."""
+    provenance: Provenance | None = None
 
     def of(self, name: str) -> SweptSetting | None:
         """A setting by its name; None if it cannot change the measure."""
@@ -83,8 +85,30 @@ def said(
     acting: dict[str, Readouts] = {
         name: own for name, own in zip(settings, found, strict=True) if own is not None
     }
-    behind = tuple(name for name in settings if name not in acting)
-    return Said(measure, base, acting, measured_by=measure.ruler(lm), behind=behind)
+    return Said(
+        measure,
+        base,
+        acting,
+        measured_by=measure.ruler(lm),
+        behind=tuple(name for name in settings if name not in acting),
+        asked_of=_asked_of(lm, measure, settings, base),
+    )
+
+
+def _asked_of(
+    lm: LM, measure: Measure, settings: Mapping[str, Edits], base: Readouts
+) -> Provenance:
+    """The model as it is; the edits of all settings have one hash together."""
+    edits = {name: [edit.content_hash for edit in own] for name, own in settings.items()}
+    return Provenance.of(
+        lm.identity.name,
+        lm.content_hash,
+        revision=lm.identity.revision,
+        edits=tuple(edit.content_hash for edit in lm.edits),
+        data={**measure.data, "edits of the settings": content_hash(edits)},
+        equation=measure.headline.equation,
+        settings={"measure": measure.settings, "asked": base.facts},
+    )
 
 
 def swept(of: Said, *, judge: Judge) -> Swept:
@@ -119,4 +143,5 @@ def swept(of: Said, *, judge: Judge) -> Swept:
         behind=of.behind,
         dropped=dropped,
         measured_by=of.measured_by,
+        provenance=of.judged_by(judge),
     )

@@ -91,7 +91,9 @@ def downstream_of(work: Work, name: str) -> Downstream:
         outer = {read[one]: found[read[one]] for one in row.outside}
         left_out = tuple(one for one in wanted if one not in names)
         rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
-        return downstream(names, inside, outer, left_out=left_out, **rule)  # type: ignore[arg-type]
+        judged = [own.judged_by(work.judge) for _, own in every]
+        told = {"left_out": left_out, "provenance": [one for one in judged if one is not None]}
+        return downstream(names, inside, outer, **rule, **told)  # type: ignore[arg-type]
 
     return work.kept(Downstream, told, make)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Estimate, Record
+from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.data.paired import paired, pairs_hash
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
@@ -60,6 +60,7 @@ class Handful(Record):
     sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
     measured_by: Ruler | None = None
     """What it is measured by."""
+    provenance: Provenance | None = None
 
 
 def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
@@ -127,6 +128,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
             "better": better,
             "unit": head.unit,
             "measured_by": said.measured_by,
+            "provenance": said.judged_by(work.judge),
         }
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
@@ -172,7 +174,12 @@ def sized_of(work: Work, name: str) -> Handful:
             OfPairs(pairs=int(one.name), value=one.value, change=one.change)
             for one in result.settings
         )
-        told = {"measure": measure.name, "base": result.base, "measured_by": result.measured_by}
+        told = {
+            "measure": measure.name,
+            "base": result.base,
+            "measured_by": result.measured_by,
+            "provenance": result.provenance,
+        }
         return Handful(setting=setting.name, sizes=sizes, **told)  # type: ignore[arg-type]
 
     return work.kept(Handful, told | {"measure": told_of(work.measure(row.test))}, make)

@@ -26,6 +26,12 @@ def test_changes_are_those_of_each_model_by_itself():
     assert [one.name for one in found.settings] == list(sets(lm))
     assert found.behind == ()
     base = ruler(lm, judge=JUDGE)
+    own, single = found.provenance, base.provenance
+    assert (own.model_hash, own.seed) == (single.model_hash, single.seed)
+    edits = own.data["edits of the settings"]
+    assert dict(own.data) == {**single.data, "edits of the settings": edits}
+    other = swept(said(lm, ruler, {"mask": sets(lm)["mask"]}), judge=JUDGE).provenance
+    assert other.data["edits of the settings"] != edits
     assert found.base.value == pytest.approx(base.value, abs=1e-5)
     for name, edits in sets(lm).items():
         alone = ruler(lm.edited(*edits), judge=JUDGE)

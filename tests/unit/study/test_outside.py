@@ -37,13 +37,18 @@ PLAN = {
         "one": {"of": "tiny", "task": "nli", "seed": 0},
         "two": {"of": "tiny", "task": "nli", "seed": 1},
     },
-    "measures": {"strength": "strength", "fairness": "nli_fairness", "snli": "snli"},
+    "measures": {
+        "strength": "strength",
+        "other": "strength",
+        "fairness": "nli_fairness",
+        "snli": "snli",
+    },
     "sweeps": {
         "nsp": {
             "model": "tiny",
             "measures": ["strength"],
             "gain": "strength",
-            "test": "strength",
+            "test": "other",
         }
     },
 }
@@ -58,6 +63,7 @@ def tiny(monkeypatch):
     """Measures, pairs and models in the words of the zoo; the classifiers are there already."""
     rulers = {
         "strength": Strength(triples=triples(24), top=0.3),
+        "other": Strength(triples=triples(36)[24:], top=0.3),
         "fairness": made("nli_fairness"),
         "snli": made("snli"),
     }

@@ -89,6 +89,8 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
     assert len(seat.settings) == 64
     choice = found["choice.all"]
     assert isinstance(choice, Choice)
+    assert [one.data.keys() for one in choice.provenance] == [strength.provenance.data.keys()] * 2
+    assert found["findings.all.dev"].provenance == strength.provenance
     if choice.chosen is not None:
         assert isinstance(found["pairs.all"], Handful)
         assert [one.pairs for one in found["pairs.all"].sizes] == [8, 16]
@@ -99,6 +101,7 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch):
             assert one.setting.startswith(level)
             assert len(one.judged.placebos) == 200
             assert one.matched.placebos == 200
+            assert one.provenance.model_hash == strength.provenance.model_hash
             assert one.among == sum(setting.level == level for setting in grid())
             assert -1 <= one.judged.alike <= 1
         else:
