@@ -70,10 +70,10 @@ def project(
     from pathlib import Path
 
     from levelhead.data.held_out import seen_words
-    from levelhead.data.paired import paired
+    from levelhead.data.paired import paired, pairs_hash
     from levelhead.mitigate import levels
     from levelhead.mitigate.subspace import readable
-    from levelhead.models.edit_files import save_edits
+    from levelhead.models.edit_files import Origin, save_edits
     from levelhead.models.load import load
     from levelhead.models.save import new_folder
 
@@ -100,7 +100,15 @@ def project(
             centered=centered,
         )
     if output is not None:
-        save_edits(edits, output, seen=seen_words(kept))
+        how = {
+            "setting": str(setting),
+            "lexicon": Path(lexicon).name,
+            "pairs": {"n": len(kept), "sha256": pairs_hash(kept)},
+            "fitted": fitted,
+            "at": at,
+            "centered": centered,
+        }
+        save_edits(edits, output, seen=seen_words(kept), origin=Origin.of(lm, **how))
     typer.echo(f"{output or 'not written (give -o)'}: {setting} of {lm.identity.name}")
     typer.echo(f"  fitted on {len(kept)} pairs of texts, {fitted}")
     for reason in sorted({row.reason.partition(" in ")[0] for row in dropped}):

@@ -118,7 +118,7 @@ def tune(
     from levelhead.core.files import write_atomic
     from levelhead.measure.aspects import Judge
     from levelhead.mitigate.tune import tune as tuned
-    from levelhead.models.edit_files import save_edits
+    from levelhead.models.edit_files import Origin, save_edits
     from levelhead.models.load import cache_folder, load
     from levelhead.models.save import new_folder
 
@@ -170,7 +170,8 @@ def tune(
         # The edit comes last: a folder without it is never read as one.
         write_atomic(str(Path(output, WHY)), whole.encode())
         write_atomic(str(Path(output, README)), readme(told).encode())
-        save_edits(edits, output, seen=told.seen)
+        origin = Origin.of(lm, setting=told.chosen, lexicon=Path(lexicon).name, told_in=WHY)
+        save_edits(edits, output, seen=told.seen, origin=origin)
         typer.echo(f"{output}: {told.chosen} of {lm.identity.name}", err=json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
@@ -15,7 +15,8 @@ from safetensors.torch import save as written_tensors
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import Url, join, located, read_bytes, write_atomic
-from levelhead.core.results import Record, Sha256
+from levelhead.core.frozen import Frozen
+from levelhead.core.results import FrozenMapping, Record, Sha256
 from levelhead.models.edits import Edit, HeadScale, Projection
 from levelhead.models.erasure import Erasure
 from levelhead.models.sites import Site
@@ -25,11 +26,28 @@ if TYPE_CHECKING:
 
     import torch
 
+    from levelhead.models.lm import LM
+
 TEXT, TENSORS, SEEN = "edits.json", "edits.safetensors", "seen.txt"
 
 
 class RefusedEdits(LevelheadError):
     """An edit file that is not what it says it is."""
+
+
+class Origin(Record):
+    """What edits were fitted on, and how."""
+
+    model: str
+    checkpoint: Sha256
+    """Of its files: directions of one model say nothing in another."""
+    how: FrozenMapping
+
+    @classmethod
+    def of(cls, lm: LM, **how: object) -> Self:
+        """Of edits that were fitted on a model."""
+        own = lm.identity
+        return cls(model=own.name, checkpoint=own.checkpoint.hash, how=Frozen(how))
 
 
 class _Entry(Record):
@@ -47,15 +65,24 @@ class _Contents(Record):
     """The file beside this one that holds the tensors."""
     tensors_sha256: Sha256
     edits: tuple[_Entry, ...] = Field(min_length=1)
+    origin: Origin | None = None
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """As it is written: what is not known is not there."""
+        return self.model_dump(exclude={"origin"} if self.origin is None else None)
 
 
-def save_edits(edits: Sequence[Edit], folder: Url, *, seen: Iterable[str] = ()) -> None:
+def save_edits(
+    edits: Sequence[Edit], folder: Url, *, seen: Iterable[str] = (), origin: Origin | None = None
+) -> None:
     """Write edits into a folder that `load_edits` and `load(edit=...)` read.
 
     Args:
         edits: in their order.
         folder: where to.
         seen: the words that they were fitted on, so that nobody judges them by these.
+        origin: the model that they were fitted on, and how.
     """
     if isinstance(edits, Edit) or not edits:
         raise LevelheadError("there is no list of edits to save", mend="write [edit]")
@@ -80,9 +107,9 @@ def save_edits(edits: Sequence[Edit], folder: Url, *, seen: Iterable[str] = ()) 
             )
             for edit in edits
         ),
+        origin=origin,
     )
-    plain = contents.model_dump()
-    text = canonical({"sha256": content_hash(plain), "contents": plain})
+    text = canonical({"sha256": content_hash(contents.plain), "contents": contents.plain})
     fs, path = located(join(folder, TEXT))
     if fs.exists(path) and read_bytes(join(folder, TEXT)) != text:
         raise LevelheadError(f"{folder} holds other edits", mend="give a new folder")
@@ -103,6 +130,11 @@ def seen_by_edits(folder: Url) -> tuple[str, ...] | None:
     except UnicodeError:
         raise RefusedEdits(f"{SEEN} is no UTF-8 text", mend="copy it again") from None
     return tuple(word for word in words if word)
+
+
+def origin_of(folder: Url) -> Origin | None:
+    """What the edits of a folder were fitted on; None if it does not say."""
+    return _contents(folder).origin
 
 
 def load_edits(folder: Url) -> tuple[Edit, ...]:
@@ -139,7 +171,7 @@ def _contents(folder: Url) -> _Contents:
             f"{TEXT} is no edit file: {str(error).splitlines()[0]}",
             mend="give a folder that save_edits wrote",
         ) from None
-    if content_hash(contents.model_dump()) != found.get("sha256"):
+    if content_hash(contents.plain) != found.get("sha256"):
         raise RefusedEdits(
             f"{TEXT} was changed after it was written", mend="copy the whole folder again"
         )

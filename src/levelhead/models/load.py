@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.models.anatomy import Anatomy, layers_of
 from levelhead.models.checkpoints import WANTED, Checkpoint
 from levelhead.models.edit_files import TEXT as EDITS
-from levelhead.models.edit_files import load_edits
+from levelhead.models.edit_files import load_edits, origin_of
 from levelhead.models.edits import Edit
 from levelhead.models.families import ModelClass, family
 from levelhead.models.gguf import converted
@@ -112,8 +113,20 @@ def load(
     if edit is None:
         return lm
     if isinstance(edit, str | os.PathLike):
+        _warn_of_another(lm, edit)
         return lm.edited(*load_edits(edit))
     return lm.edited(*((edit,) if isinstance(edit, Edit) else edit))
+
+
+def _warn_of_another(lm: LM, edit: str | os.PathLike[str]) -> None:
+    """Tell of edits that were fitted on other weights: on a child of theirs that may be meant."""
+    origin = origin_of(edit)
+    if origin is not None and origin.checkpoint != lm.identity.checkpoint.hash:
+        warnings.warn(
+            f"the edit of {edit} was fitted on {origin.model}, whose weights are not these of "
+            f"{lm.identity.name}: its directions may mean nothing here",
+            stacklevel=3,
+        )
 
 
 def cache_folder() -> Path:

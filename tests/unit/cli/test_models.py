@@ -10,7 +10,7 @@ import zoo
 from command import levelhead
 
 from levelhead.cli import app
-from levelhead.models.edit_files import save_edits
+from levelhead.models.edit_files import save_edits, seen_by_edits
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.lm import LM
 from levelhead.models.load import load
@@ -58,7 +58,7 @@ def test_bake_writes_the_edited_model(tmp_path):
 def test_bake_writes_the_edit_beside_the_model_where_no_weights_can_carry_it(tmp_path):
     path = zoo.folder("bert", "BertForPreTraining")
     edit = Projection(Site("block_out", 1), torch.eye(24, dtype=torch.float64)[:1])
-    save_edits([edit], tmp_path / "edit")
+    save_edits([edit], tmp_path / "edit", seen=["he", "she"])
     args = ("bake", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
     result = levelhead(*args)
     assert result.returncode == 3
@@ -72,6 +72,7 @@ def test_bake_writes_the_edit_beside_the_model_where_no_weights_can_carry_it(tmp
     assert "AutoModel\n  alone loads the base" in result.stdout
     assert "```python" in (tmp_path / "out" / "README.md").read_text()
     assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
+    assert seen_by_edits(tmp_path / "out") == ("he", "she")
 
 
 @pytest.mark.parametrize(

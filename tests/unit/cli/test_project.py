@@ -11,7 +11,7 @@ from levelhead.cli.mitigate import app
 from levelhead.core.errors import LevelheadError
 from levelhead.data.paired import paired
 from levelhead.mitigate.levels import project
-from levelhead.models.edit_files import load_edits
+from levelhead.models.edit_files import load_edits, origin_of
 from levelhead.models.load import load
 
 LIST = """
@@ -62,6 +62,11 @@ def test_the_edit_is_that_of_python(tmp_path, own):
     assert "block_out 2: 1.000, 1.000 taken out of first tokens" in result.stdout
     assert "not known until measured" in result.stdout
     load(folder, edit=str(out))
+    origin = origin_of(out)
+    assert origin.checkpoint == lm.identity.checkpoint.hash
+    assert origin.how["setting"] == "penultimate+attn 0,1,0,1,0"
+    assert origin.how["lexicon"] == own.name
+    assert origin.how["pairs"]["n"] == 12
 
 
 def test_without_a_folder_nothing_is_written(own):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edit_files import RefusedEdits, load_edits, save_edits
+from levelhead.models.edit_files import Origin, RefusedEdits, load_edits, origin_of, save_edits
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.erasure import Erasure
 from levelhead.models.load import load
@@ -62,6 +62,22 @@ def test_head_scales_come_back_equal(tmp_path_factory, heads, factor):
     folder = tmp_path_factory.mktemp("edit")
     save_edits([edit], folder)
     assert load_edits(folder) == (edit,)
+
+
+def test_edits_of_other_weights_are_told_when_they_are_loaded(tmp_path):
+    first = zoo.folder("bert", "BertModel")
+    second = zoo.folder("bert", "BertModel", seed=1)
+    origin = Origin.of(load(first), setting="last 0,0,0")
+    save_edits([projection()], tmp_path / "edit", origin=origin)
+    assert origin_of(tmp_path / "edit") == origin
+    assert dict(origin.how) == {"setting": "last 0,0,0"}
+    load(first, edit=tmp_path / "edit", dtype="bfloat16")  # the same weights
+    with pytest.warns(UserWarning, match="whose weights are not these"):
+        found = load(second, edit=tmp_path / "edit")
+    assert found.edits == (projection(),)
+    rewrite(tmp_path / "edit", origin={"model": "x", "checkpoint": "no hash", "how": {}})
+    with pytest.raises(RefusedEdits, match="is no edit file"):
+        load_edits(tmp_path / "edit")
 
 
 def test_the_same_edit_gives_the_same_bytes(folder, tmp_path):
