@@ -109,7 +109,7 @@ def test_effects_of_other_items_are_not_paired():
 
 @pytest.mark.parametrize(
     ("options", "what"),
-    [({"by": "ablation"}, "way to locate"), ({"ablation": "mean"}, "ablation"),
+    [({"by": "ablation", "exact": "all"}, "way to locate"), ({"ablation": "mean"}, "ablation"),
      ({"split": "words"}, "halves"), ({"judge": replace(JUDGE, seed=2)}, "seed")],
 )  # fmt: skip
 def test_maps_that_were_made_otherwise_are_refused(options, what):
