@@ -47,7 +47,7 @@ class Origin(Record):
     def of(cls, lm: LM, **how: object) -> Self:
         """Of edits that were fitted on a model."""
         own = lm.identity
-        return cls(model=own.name, checkpoint=own.checkpoint.hash, how=Frozen(how))
+        return cls(model=own.shown, checkpoint=own.checkpoint.hash, how=Frozen(how))
 
 
 class _Entry(Record):

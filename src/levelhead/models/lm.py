@@ -51,6 +51,12 @@ class Identity(NamedTuple):
     folded: tuple[str, ...] = ()
     """Hashes of edits that were folded into the weights after they were read."""
 
+    @property
+    def shown(self) -> str:
+        """Its name in files that are handed on; of a folder the last part, nobody's home."""
+        place = Path(self.name).expanduser()
+        return place.resolve().name if place.exists() else self.name
+
 
 class Scores(NamedTuple):
     """Log-probabilities of texts and how many tokens each is the sum of."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from huggingface_hub import ModelCard, ModelCardData
@@ -108,7 +107,7 @@ def card(
     """
     own = "\n\n".join(
         [
-            f"# {_name(lm)}, edited",
+            f"# {lm.identity.shown}, edited",
             _where(lm, code),
             "## What was edited",
             _base(lm),
@@ -122,7 +121,7 @@ def card(
         ]
     )
     data, below = _of_the_base(lm)
-    if "/" in lm.identity.name and not Path(lm.identity.name).expanduser().exists():
+    if "/" in lm.identity.shown:
         data.base_model = lm.identity.name
     told = data.to_yaml().strip()
     head = "" if told == "{}" else f"---\n{told}\n---\n"
@@ -156,16 +155,10 @@ def _where(lm: LM, code: str | None) -> str:
     return _APART.format(code=code) + (_FIRST if first and lm.is_causal else "")
 
 
-def _name(lm: LM) -> str:
-    """The base's name; of a folder only the last part, which is nobody's home."""
-    name = lm.identity.name
-    return Path(name).expanduser().resolve().name if Path(name).expanduser().exists() else name
-
-
 def _base(lm: LM) -> str:
     revision = f", revision `{lm.identity.revision}`" if lm.identity.revision else ""
     return (
-        f"The base is `{_name(lm)}`{revision} (SHA-256 of its files "
+        f"The base is `{lm.identity.shown}`{revision} (SHA-256 of its files "
         f"`{lm.identity.checkpoint.hash}`). In a forward, what passes these places is edited; "
         "layers and heads are counted from 0:"
     )

@@ -63,6 +63,7 @@ def test_the_edit_is_that_of_python(tmp_path, own):
     assert "not known until measured" in result.stdout
     load(folder, edit=str(out))
     origin = origin_of(out)
+    assert origin.model == folder.name
     assert origin.checkpoint == lm.identity.checkpoint.hash
     assert origin.how["setting"] == "penultimate+attn 0,1,0,1,0"
     assert origin.how["lexicon"] == own.name
