@@ -32,16 +32,15 @@ def bake(
     """
     from pathlib import Path
 
-    from levelhead.core.files import write_atomic
-    from levelhead.models.edit_files import SEEN, seen_by_edits
+    from levelhead.models.edit_files import save_seen, seen_by_edits
     from levelhead.models.load import load
     from levelhead.models.save import new_folder
 
     new_folder(Path(output))
     lm = load(model, revision=revision, dtype=dtype, edit=edit, allow_pickle=allow_pickle)
     lm.save_pretrained(output, with_edit_file=with_edit_file)
-    if with_edit_file and (words := seen_by_edits(edit)):
-        write_atomic(str(Path(output, SEEN)), ("\n".join(words) + "\n").encode())
+    if with_edit_file:
+        save_seen(seen_by_edits(edit) or (), output)
     where = "beside the base's weights" if with_edit_file else "folded in"
     typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) {where}:")
     for part in lm.edits:

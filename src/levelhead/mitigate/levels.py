@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Fitted = Literal["original", "sequential"]
 DEEPEST: Level = "penultimate+attn"
-MARKED = r"\s*(?P<level>.*?[^\s(])[\s(]+(?P<marks>[01](,[01])*)\)?\s*"
-"""A setting by its name: a level, then a mark for every choice."""
+MARKED = r"\s*(?P<level>.*?[^\s(])[\s(]+(?P<marks>[01]([\s,]+\d)*)\)?\s*"
+"""A setting by its name: a level, then a mark for every choice; `Setting` says if one is wrong."""
 
 
 def has_sent(lm: LM) -> bool:

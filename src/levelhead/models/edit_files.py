@@ -113,11 +113,16 @@ def save_edits(
     fs, path = located(join(folder, TEXT))
     if fs.exists(path) and read_bytes(join(folder, TEXT)) != text:
         raise LevelheadError(f"{folder} holds other edits", mend="give a new folder")
-    if words := sorted(seen):
-        write_atomic(join(folder, SEEN), ("\n".join(words) + "\n").encode())
+    save_seen(seen, folder)
     write_atomic(join(folder, TENSORS), tensors)
     # The text is written last and names the tensors' hash: half a folder is never read as an edit.
     write_atomic(join(folder, TEXT), text)
+
+
+def save_seen(words: Iterable[str], folder: Url) -> None:
+    """Write the words that the edits of a folder were fitted on, if there are any."""
+    if found := sorted(words):
+        write_atomic(join(folder, SEEN), ("\n".join(found) + "\n").encode())
 
 
 def seen_by_edits(folder: Url) -> tuple[str, ...] | None:

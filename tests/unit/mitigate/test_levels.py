@@ -104,6 +104,9 @@ def test_a_setting_and_its_name_are_the_same():
     assert [edit.weights.tolist() == [1, 1] for edit in edits] == [True, False]
     assert str(setting_of(model, "[layer 3] (0,1,1)")) == "last 0,1,1"
     assert str(setting_of(model, "layer 3")) == "last 1,0,1"
+    assert str(setting_of(model, "last (0, 1, 1)")) == "last 0,1,1"
+    with pytest.raises(LevelheadError, match="'0,1,2' are no 3 marks of the level last"):
+        setting_of(model, "last 0,1,2")
     assert str(setting_of(model, "last", weighted=False, dims=2)) == "last 0,1,0"
     assert str(setting_of(lm("gpt2"), "last", weighted=False, dims=2)) == "last 0,1"
 
