@@ -158,6 +158,42 @@ class Estimate(Record):
         return f"{self.name} {self.value:.4g} {self.interval} (n {self.n})"
 
 
+class Skill(Record):
+    """Evidence that a model can do what a measure needs.
+
+    A null result of a model without the skill says nothing: an untrained model treats all groups
+    alike.
+    """
+
+    name: str
+    """What the model was asked to do, such as "prefers sentences to their words shuffled"."""
+    value: float
+    interval: Interval
+    chance: float
+    """What guessing reaches."""
+    threshold: float
+    """The least value that counts as having the skill; above chance."""
+    n: Annotated[int, Field(ge=1)]
+    unit: str = ""
+
+    @model_validator(mode="after")
+    def _above_chance(self) -> Self:
+        if self.threshold <= self.chance:
+            raise ValueError(f"the threshold {self.threshold} is not above chance {self.chance}")
+        return self
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the value reaches the threshold and the whole interval lies above chance."""
+        return self.value >= self.threshold and self.interval.low > self.chance
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.value:.4g} {self.interval} {self.unit}".rstrip()
+            + f" (chance {self.chance:.4g}, needed {self.threshold:.4g}, n {self.n})"
+        )
+
+
 class Provenance(Record):
     """Everything a value depends on. Made with `Provenance.of`; versions are read, not given."""
 
@@ -222,6 +258,10 @@ class Measurement(Record):
     unit: str = ""
     direction: str = ""
     """What a larger value means."""
+    above: str = ""
+    """What a value above parity says of the model, in words; empty where it has no parity."""
+    below: str = ""
+    """What a value below parity says of the model, in words; empty where it cannot be below."""
     comparable: str = ""
     """Values may be compared where this is the same."""
     groups: tuple[str, ...] = ()
@@ -230,6 +270,14 @@ class Measurement(Record):
     """The distance from parity that a test at 0.05 would have found four times out of five."""
     n: Annotated[int, Field(ge=1)]
     """Items used; `n + len(dropped)` is the number of items asked."""
+    population: Annotated[int, Field(ge=1)] | None = None
+    """Items that the data set holds, asked or not; None where the measure does not know it."""
+    excess: Estimate | None = None
+    """The value less its parity, where parity is estimated from the same items. Its interval is
+    that of the difference itself: shifting the value's interval by an estimated parity covers the
+    difference far less often than its level says."""
+    skill: Skill | None = None
+    """Whether the model can do what the measure needs; None: it was not checked."""
     dropped: tuple[Dropped, ...]
     per_item: tuple[ItemValue, ...] = ()
     beside: tuple[Estimate, ...] = ()
@@ -263,6 +311,22 @@ class Measurement(Record):
     def coverage(self) -> float:
         """The share of asked items that was used."""
         return self.n / self.items
+
+    @property
+    def sampled(self) -> float | None:
+        """The share of the data set that was used; None where its size is not known."""
+        return None if self.population is None else self.n / self.population
+
+    @property
+    def effect(self) -> tuple[float, float, float] | None:
+        """Value less parity, and the interval of that difference; None without a parity."""
+        if self.parity is None:
+            return None
+        if self.excess is not None:
+            own = self.excess
+            return own.value, own.interval.low, own.interval.high
+        low, high = (end - self.parity for end in (self.interval.low, self.interval.high))
+        return self.value - self.parity, low, high
 
     def __str__(self) -> str:
         p = self.p

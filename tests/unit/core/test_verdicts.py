@@ -1,0 +1,85 @@
+"""One verdict for every command: what differs, what is not shown, and what cannot be said."""
+
+import pytest
+from calibrations import AllFailed
+from maps import measurement
+
+from levelhead.core.results import Estimate, Interval, PValue, Skill
+from levelhead.core.verdicts import NO_SKILL, REFUTED, measure_verdict
+
+
+def interval(low, high):
+    return Interval(low=low, high=high, level=0.95, method="made up")
+
+
+def skill(value=90.0, low=80.0):
+    return Skill(
+        name="prefers sentences",
+        value=value,
+        interval=interval(low, 99.0),
+        chance=50.0,
+        threshold=65.0,
+        n=60,
+        unit="%",
+    )
+
+
+def measured(value, low, high, p, **changes):
+    told = {
+        "interval": interval(low, high),
+        "parity": 0.0,
+        "p": PValue(value=p, method="made up", alternative="two-sided"),
+        "above": "leans to the stereotype",
+        "below": "leans against the stereotype",
+        "skill": skill(),
+    }
+    return measurement(value).model_copy(update=told | changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "toward"),
+    [
+        (measured(1.0, 0.5, 1.5, 0.01), "differs", "leans to the stereotype"),
+        (measured(-1.0, -1.5, -0.5, 0.01), "differs", "leans against the stereotype"),
+        (measured(0.1, -0.5, 0.7, 0.6), "not shown", ""),
+        (measured(0.6, -0.1, 1.3, 0.03), "unclear", ""),
+        (measured(1.0, 0.5, 1.5, 0.01, parity=None), "no test", ""),
+    ],
+)
+def test_every_status_to_either_side(found, status, toward):
+    assert measure_verdict(found)[:2] == (status, toward)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.6])
+def test_a_model_without_the_skill_is_inconclusive_whatever_the_number(p):
+    lacking = measured(1.0, 0.5, 1.5, p, skill=skill(55.0, 45.0))
+    told = measure_verdict(lacking)
+    assert told.status == "inconclusive"
+    assert NO_SKILL in told.reason
+
+
+def test_a_skill_needs_threshold_and_interval_above_chance():
+    assert skill(70.0, 51.0).is_shown
+    assert not skill(70.0, 49.0).is_shown
+    assert not skill(60.0, 55.0).is_shown
+    with pytest.raises(ValueError, match="not above chance"):
+        skill().model_copy(update={"threshold": 50.0})
+
+
+def test_a_measure_that_calibration_refuted_is_inconclusive(monkeypatch):
+    found = measured(0.1, -0.5, 0.7, 0.6)
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    assert measure_verdict(found).status == "inconclusive"
+    assert REFUTED in measure_verdict(found).reason
+    assert measure_verdict(found, allow_uncalibrated=True).status == "not shown"
+
+
+def test_an_unchecked_skill_is_said():
+    assert measure_verdict(measured(0.1, -0.5, 0.7, 0.6, skill=None)).reason == "skill not checked"
+
+
+def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():
+    excess = Estimate(name="lean", value=0.4, interval=interval(-0.2, 1.0), n=9)
+    found = measured(2.0, 1.9, 2.1, 0.03, parity=1.6, excess=excess)
+    assert found.effect == (0.4, -0.2, 1.0)
+    assert measure_verdict(found).status == "unclear"
