@@ -239,7 +239,6 @@ class Counterfactual(Measure):
             null="flip",
             flip=exchanged_columns,
             low=-aspect.high,
-            alternative="greater",
             closed=_percent_points if aspect.is_step else None,
         )
         return Tested(excess, both, pair[1].design())
@@ -254,7 +253,7 @@ class Counterfactual(Measure):
         alike = bool((both[:, 0] == both[:, 1]).all())
         over = judge.estimate(excess, both, design, tested=not alike)
         if alike:  # every rearrangement gives the same value, this one among them
-            p = PValue(value=1.0, method="sign flip", alternative="greater")
+            p = PValue(value=1.0, method="sign flip", alternative=excess.alternative)
             over = over.model_copy(update={"p": p})
         own = judge.estimate(same, both[:, 0], design, tested=False)
         return own, judge.estimate(control, both[:, 1], design, tested=False), over

@@ -184,7 +184,6 @@ class Distance(Twins):
             null="flip",
             flip=exchanged_columns,
             low=-1.0,
-            alternative="greater",
         )
         return Tested(excess, both, self.design(pair[1], self.headline))
 

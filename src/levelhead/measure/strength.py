@@ -85,7 +85,6 @@ class Preference(Twins):
             parity=None,
             null="flip",
             lean=self.lean,
-            alternative="greater",
             method="expanded",
         )
         signed = replace(
@@ -96,7 +95,6 @@ class Preference(Twins):
             direction="above 0: the stereotype is preferred; below 0: the anti-stereotype",
             comparable=f"{self.alike}, signed mean",
             parity=0.0,
-            alternative="two-sided",
             method=None,
         )
         lean = replace(

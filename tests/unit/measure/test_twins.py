@@ -1,10 +1,14 @@
 import dataclasses
 
+import numpy as np
 import pytest
+import simulated
 import torch
 from rulers import JUDGE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.statistics.designs import groups
+from levelhead.core.verdicts import measure_verdict
 from levelhead.measure.distance import Distance
 from levelhead.measure.strength import Contrast, Strength
 
@@ -122,7 +126,45 @@ def test_items_that_all_lean_alike_are_no_chance():
     assert spread.parity == pytest.approx(spread.value, abs=1e-6)
     assert spread.p.value > 0.3
     against = strength_of_all([-0.3 + 0.01 * (i % 4) for i in range(n)])
-    assert against.p.value > 0.9
+    assert against.value < against.parity
+    assert against.p.value <= 0.02  # twice 1 / 200
+
+
+@pytest.mark.parametrize("name", ["strength", "contrast"])
+@pytest.mark.parametrize("bias", [1.5, -1.5])
+def test_a_lean_to_either_side_is_a_difference(name, bias):
+    """A model with reversed labels leans to the anti-stereotype: that is bias, not parity."""
+    given = simulated.triples(np.random.default_rng(3), 200, bias)
+    own = {"strength": Strength(), "contrast": Contrast()}[name]
+    odds = torch.as_tensor(given, dtype=torch.float64)
+    values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
+    s = own.bias_of(simulated.read(values))
+    for aspect in own.aspects:
+        found = simulated.JUDGE.estimate(aspect, s, groups(200))
+        assert (found.value - found.parity) * bias > 0
+        assert found.p.alternative == "two-sided"
+        assert found.p.value == 0.02  # the least of 99 sign flips, two-sided
+
+
+def test_labels_reversed_differ_toward_the_anti_stereotype():
+    n = len(made("strength").triples)
+    for way in (1, -1):
+        found = strength_of_all([way * (0.3 + 0.01 * (i % 4)) for i in range(n)])
+        verdict = measure_verdict(found)
+        assert verdict.status == "differs"
+        assert verdict.toward == (found.above if way > 0 else found.below) != ""
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_placebo_twins_that_move_more_are_a_difference_too(way):
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(80, 1)) + np.array([[0.0, 1.0]]) * rng.normal(size=(80, 1))
+    calm = np.repeat(odds[:, :1], 2, axis=1) + 0.01 * rng.normal(size=(80, 2))
+    pair = [simulated.follows(each) for each in ((odds, calm) if way > 0 else (calm, odds))]
+    excess, both, design = Distance(triples()).tested(pair)
+    found = simulated.JUDGE.estimate(excess, both, design)
+    assert way * found.value > 0
+    assert found.p.value == 0.02
 
 
 def told(shift):
