@@ -15,7 +15,7 @@ from levelhead.engine.store import open_existing
 from levelhead.measure import readouts as reading
 from levelhead.measure.aspects import Judge
 from levelhead.measure.run import compare, run
-from levelhead.measure.table import MEASURES
+from levelhead.measure.table import MEASURES, measure
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
@@ -61,6 +61,37 @@ def test_it_says_what_its_number_means(name, measured):
     if found.parity is not None:
         assert found.p is not None
         assert found.detectable > 0
+
+
+@every
+def test_either_side_of_parity_is_told_in_words(name, measured):
+    ruler, _, _, found = measured(name)
+    for aspect in ruler.aspects:
+        tested = aspect.parity is not None or aspect.lean is not None
+        if tested or (aspect is ruler.headline and ruler.controlled):
+            assert aspect.above
+            assert aspect.below or aspect.low >= (aspect.parity or 0.0)
+            assert aspect.above != aspect.below
+    if found.parity is None:
+        assert found.above == found.below == ""
+    else:
+        assert found.above
+        assert found.below or ruler.headline.low >= found.parity
+        assert found.above != found.below
+
+
+def test_sides_are_named_by_the_lexicon(measured):
+    ruler, _, _, found = measured("seat")
+    a, b = (side.leans for side in ruler.own_lexicon.targets("things").sides)
+    assert found.above.startswith(f"things stereotyped as {a} sit closer to {a} words than to {b}")
+    assert found.below.startswith(f"things stereotyped as {b} sit closer to {a} words than to {b}")
+    turned = dataclasses.replace(ruler, groups=tuple(reversed(ruler.compared)))
+    assert turned.worded() != ruler.worded()
+    assert (
+        measure("seat", weat="weat6")
+        .worded()[0]
+        .startswith('"male_names" sit closer to "career" than to "family"')
+    )
 
 
 @every

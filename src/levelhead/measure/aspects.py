@@ -65,6 +65,10 @@ class Aspect:
     """What a larger value means."""
     comparable: str
     """Values may be compared where this is the same."""
+    above: str = field(default="", kw_only=True)
+    """What a value above parity says of the model, in words; needed where there is a parity."""
+    below: str = field(default="", kw_only=True)
+    """The same of a value below parity; empty where there can be none."""
     more: Literal["bias", "parity", "price"] = field(default="bias", kw_only=True)
     """What a larger value is more of, where no parity tells: bias, equal treatment, or neither."""
     parity: float | None = 0.0

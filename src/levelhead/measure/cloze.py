@@ -85,6 +85,8 @@ class Cloze(Prompted):
             low=-float("inf"),
             high=float("inf"),
             direction="above 0: occupations are given to the group that dominates them",
+            above="occupations are given to the group that dominates them",
+            below="occupations are given to the group that does not dominate them",
             comparable="cloze margin, same prompts and words",
             null="deal",
         )
@@ -105,6 +107,8 @@ class Cloze(Prompted):
             over=_mean_of_kinds,
             unit="log ratio",
             direction="above 0: knowledge makes the dominating group likelier",
+            above="knowledge makes the group that dominates an occupation likelier",
+            below="knowledge makes the group that dominates an occupation less likely",
             comparable="cloze relative, same prompts and words",
             null=None,
         )
@@ -131,6 +135,8 @@ class Cloze(Prompted):
             name=f"preference for {first} over {second}",
             over=mean,
             direction=f"above 0: {first} words are likelier everywhere",
+            above=f"{first} words are likelier, whatever the occupation",
+            below=f"{second} words are likelier, whatever the occupation",
             null=None,
         )
         mass = replace(

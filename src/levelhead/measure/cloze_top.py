@@ -86,6 +86,8 @@ class ClozeTop(Prompted):
             low=-1.0,
             high=1.0,
             direction="above 0: occupations are given to the group that dominates them",
+            above="occupations are given to the group that dominates them",
+            below="occupations are given to the group that does not dominate them",
             comparable=f"cloze top {k}, same prompts and words",
             null="deal",
             companion="cloze_probability",

@@ -163,6 +163,8 @@ class Coal(Measure):
                 over=mean,
                 low=-1.0,
                 direction="above 0: as the stereotype has it",
+                above="inferences are drawn as the stereotype has it",
+                below="inferences are drawn against the stereotype",
                 parity=0.0,
                 null="flip",
             )

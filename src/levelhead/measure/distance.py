@@ -79,6 +79,10 @@ class Distance(Twins):
             low=0.0,
             high=1.0,
             direction="larger: unrelated sentences are judged more unequally after twins",
+            above="unrelated sentences are judged more unequally after twins than after placebo "
+            "twins: the group matters beyond a change of words",
+            below="unrelated sentences are judged less unequally after twins than after placebo "
+            "twins: other words of one group matter more than the group",
             comparable=f"distance, top {self.top:g}",
             parity=None,
             method="expanded",
@@ -91,6 +95,8 @@ class Distance(Twins):
             low=-1.0,
             direction="above 0: unrelated sentences follow contexts of the first group, by name, "
             "more readily",
+            above="unrelated sentences follow contexts of the first group more readily",
+            below="unrelated sentences follow contexts of the second group more readily",
             comparable="distance, signed difference",
             parity=0.0,
             null="flip",

@@ -195,6 +195,13 @@ class Lpbs(Measure):
             prior.append((text, (start, start + len(word))))
         return [*shown, *prior]
 
+    def worded(self) -> tuple[str, str]:
+        """With the names of lists and groups."""
+        first, second = (f"words of {side.name}" for side in self.own_targets.sides)
+        group, other = self.compared
+        said = "{} rather pull words of {} than of {}, compared with {}"
+        return said.format(first, group, other, second), said.format(second, group, other, first)
+
     # -- formulas
 
     @property
@@ -210,6 +217,10 @@ class Lpbs(Measure):
             high=float("inf"),
             direction="above 0: the first list's words rather pull the first group's words than "
             "the second list's do",
+            above="the first list's words rather pull the first group's words than the second "
+            "list's do",
+            below="the second list's words rather pull the first group's words than the first "
+            "list's do",
             comparable="lpbs, same words and templates",
             null="deal",
             confirmed_by="difference of means",
@@ -229,6 +240,8 @@ class Lpbs(Measure):
             name="mean score",
             over=lambda values, draw: drawn(values, draw)[:, 0].mean(),
             direction="above 0: targets of both lists rather pull the first group's words",
+            above="targets of both lists rather pull the first group's words",
+            below="targets of both lists rather pull the second group's words",
             comparable="lpbs mean, same words and templates",
             null=None,
         )

@@ -26,6 +26,8 @@ MARGIN = Aspect(
     low=-inf,
     high=inf,
     direction="above 0: towards the group that dominates an occupation",
+    above="occupations are given to the group that dominates them",
+    below="occupations are given to the group that does not dominate them",
     comparable="margin, same prompts and words",
 )
 

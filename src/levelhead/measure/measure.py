@@ -115,6 +115,10 @@ class Measure(ABC):
         """What was sampled, for an aspect."""
         return self.sampled(readouts).design(grouped=aspect.null == "deal")
 
+    def worded(self) -> tuple[str, str]:
+        """What the headline says of a model above its parity, and of one below, in words."""
+        return self.headline.above, self.headline.below
+
     def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
         """An aspect's value with one block left out after another of what its design cannot see."""
         return []
@@ -235,14 +239,18 @@ class Measure(ABC):
         p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
         sampled = self.sampled(readouts)
         shown = values.detach() if values.dim() == 1 else values.detach()[:, 0]
+        parity = main.parity if own.parity is None else own.parity
+        above, below = ("", "") if parity is None else self.worded()
         return Measurement(
             measure=self.name,
             value=main.value,
             interval=main.interval,
-            parity=main.parity if own.parity is None else own.parity,
+            parity=parity,
             p=p,
             unit=head.unit,
             direction=head.direction,
+            above=above,
+            below=below,
             comparable=self.comparable(head, readouts),
             groups=self.compared,
             detectable=main.detectable or own.detectable,

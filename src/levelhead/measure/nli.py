@@ -336,6 +336,8 @@ class Nli(Measure):
                 equation="difference of the groups' mean class probabilities, by occupation",
                 low=-1.0,
                 direction=f"above 0: pairs with {first} words are rather called {label}",
+                above=f"pairs with {first} words are rather called {label}",
+                below=f"pairs with {second} words are rather called {label}",
                 parity=0.0,
                 null="flip",
                 flip=exchanged_first,

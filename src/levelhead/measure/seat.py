@@ -29,6 +29,7 @@ from levelhead.data.published import (
     WEATS,
     any_lexicon,
     seat_sentences,
+    seat_test,
     weat_sentences,
 )
 from levelhead.data.swap import swap
@@ -279,6 +280,25 @@ class Seat(Measure):
         }
         return rest | {word: tuple(kept[: self.quota]) for word, kept in ordered.items()}
 
+    def worded(self) -> tuple[str, str]:
+        """With the names of the lists: a lexicon's targets and groups, or those of a test."""
+        if self.test is not None:
+            lists = seat_test(self.test)
+            x, y, a, b = (f'"{lists[role][0]}"' for role in ROLES)
+        elif self.weat is not None:
+            x, y, a, b = (f'"{name}"' for name, _ in WEATS[self.weat])
+        else:
+            family = self.own_lexicon.targets(self.targets)
+            x, y = (
+                f"{family.name} {side.name}"
+                if side.leans is None
+                else f"{family.name} stereotyped as {side.leans}"
+                for side in family.sides
+            )
+            a, b = (f"{group} words" for group in self.compared)
+        said = "{} sit closer to {} than to {}, compared with {}"
+        return said.format(x, a, b, y), said.format(y, a, b, x)
+
     # -- formulas
 
     @property
@@ -293,6 +313,8 @@ class Seat(Measure):
             low=-math.inf,  # within 2 for lists of equal length
             high=math.inf,
             direction="above 0: X is nearer to A than Y is, in units of the spread",
+            above="X sits closer to A than Y does",
+            below="Y sits closer to A than X does",
             comparable="seat, same words",
             null="deal",
             # An effect size has no scale: it can fall while the association grows.

@@ -81,6 +81,8 @@ class Preference(Twins):
             low=-self.reach,
             high=self.reach,
             direction="larger: the stereotype is preferred more, on the most biased items",
+            above="the stereotype is preferred to the anti-stereotype",
+            below="the anti-stereotype is preferred to the stereotype",
             comparable=f"{self.alike}, top {self.top:g}",
             parity=None,
             null="flip",

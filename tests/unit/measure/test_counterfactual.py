@@ -70,7 +70,7 @@ def drawn_texts(planted, share=0.3, count=120):
 def test_the_planted_flip_rate_lies_in_the_interval(classifier):
     lm, planted = classifier
     texts = drawn_texts(planted)
-    # 6 units flip, all one way: 2 of 64 sign flips are as extreme, which 199 draws tell too coarsely
+    # 6 units flip, all one way: 2 of 64 sign flips are as extreme. 199 draws are too few for that.
     judge = dataclasses.replace(JUDGE, permutations=1999)
     found = Counterfactual(texts, lexicon=LEXICON, positive="yes")(lm, judge=judge)
     assert found.n == len(texts)
