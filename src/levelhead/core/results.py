@@ -141,6 +141,20 @@ class ItemValue(NamedTuple):
     value: FiniteFloat
 
 
+class Precision(Record):
+    """How well a tested number is known: what its minimum detectable effect is computed from.
+
+    Kept because the level of a test changes when it is corrected for its family.
+    """
+
+    standard_error: Annotated[float, Field(gt=0)]
+    """Of what is tested, such as a lean."""
+    df: Annotated[int, Field(ge=1)]
+    """Degrees of freedom of the standard error."""
+    least_p: Probability = 0.0
+    """The smallest p that the test can give: of few rearrangements, none is very small."""
+
+
 class Estimate(Record):
     """A number that stands beside a measurement: on other items, or another aspect of the same."""
 
@@ -152,7 +166,10 @@ class Estimate(Record):
     n: Annotated[int, Field(ge=1)]
     unit: str = ""
     detectable: Annotated[float, Field(gt=0)] | None = None
-    """The distance from parity that a test at 0.05 would have found four times out of five."""
+    """The distance from parity that this test at 0.05, after its correction if it is one of a
+    family, would have found four times out of five; None where no distance would have been."""
+    precision: Precision | None = None
+    """What `detectable` is computed from; None where it has another source."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.4g} {self.interval} (n {self.n})"
@@ -267,7 +284,10 @@ class Measurement(Record):
     groups: tuple[str, ...] = ()
     """The groups that are compared, where one may choose them: the first less the second."""
     detectable: Annotated[float, Field(gt=0)] | None = None
-    """The distance from parity that a test at 0.05 would have found four times out of five."""
+    """The distance from parity that this test at 0.05, after its correction if it is one of a
+    family, would have found four times out of five; None where no distance would have been."""
+    precision: Precision | None = None
+    """What `detectable` is computed from."""
     n: Annotated[int, Field(ge=1)]
     """Items used; `n + len(dropped)` is the number of items asked."""
     population: Annotated[int, Field(ge=1)] | None = None

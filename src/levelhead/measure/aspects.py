@@ -16,12 +16,19 @@ import torch
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Alternative, Estimate, Interval, Measurement, PValue
+from levelhead.core.results import (
+    Alternative,
+    Estimate,
+    Interval,
+    Measurement,
+    Precision,
+    PValue,
+)
 from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
 from levelhead.core.statistics.families import holm
 from levelhead.core.statistics.intervals import effect_size_interval, proportion_interval
 from levelhead.core.statistics.nulls import Null, permutation, sign_flip
-from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.core.statistics.power import detectable_effect
 from levelhead.measure.reductions import AT_ONCE, half_difference
 
 if TYPE_CHECKING:
@@ -168,11 +175,13 @@ class Judge:
         null = self.null(aspect, fixed, design, name=name) if tested else None
         parity = aspect.parity if null is None or aspect.parity is not None else null.mean
         if aspect.lean is not None:
-            parity = found.value - float(aspect.lean(fixed, design.whole))
-            found = replace(found, standard_error=self._of_lean(aspect.lean, fixed, design, name))
+            lean = self._of_lean(aspect.lean, fixed, design, name)
+            parity = found.value - lean.value
+            found = replace(found, standard_error=lean.standard_error)
         p: PValue | None = null.p if null is not None else None
         if p is None and parity is not None and tested:
             p = found.p(parity, alternative=aspect.alternative)
+        precision = None if parity is None else _precision(found, null)
         return Estimate(
             name=name,
             value=found.value,
@@ -181,7 +190,30 @@ class Judge:
             p=p,
             n=len(fixed),
             unit=aspect.unit,
-            detectable=None if parity is None else self._detectable(aspect, found),
+            detectable=None
+            if precision is None
+            else detectable_effect(precision, alternative=aspect.alternative),
+            precision=precision,
+        )
+
+    def lean(
+        self, aspect: Aspect, values: torch.Tensor, design: Design, *, name: str | None = None
+    ) -> Estimate | None:
+        """What `estimate` tests of an aspect with a lean: value less parity, with its own interval.
+
+        Parity is estimated from the same items, so the value's interval moved by it is not the
+        difference's. None for an aspect without a lean.
+        """
+        if aspect.lean is None:
+            return None
+        found = self._of_lean(aspect.lean, values.detach(), design, name or aspect.name)
+        return Estimate(
+            name=f"{name or aspect.name} less its parity",
+            value=found.value,
+            interval=found.interval,
+            parity=0.0,
+            n=len(values),
+            unit=aspect.unit,
         )
 
     def null(
@@ -216,21 +248,25 @@ class Judge:
             )
         return None
 
-    def _of_lean(self, lean: Over, values: torch.Tensor, design: Design, name: str) -> float:
-        """The standard error of what is tested."""
-        drawn = bootstrap(
+    def _of_lean(self, lean: Over, values: torch.Tensor, design: Design, name: str) -> Bootstrap:
+        """What is tested, its interval and standard error."""
+        return bootstrap(
             lambda draw: float(lean(values, draw)),
             design,
             rng=self.rng(name, "lean"),
             draws=self.draws,
             level=self.level,
+            # A difference of top shares of which a few items decide: see docs/statistics.md.
+            method="outer",
         )
-        return drawn.standard_error
 
-    def _detectable(self, aspect: Aspect, found: Bootstrap) -> float:
-        return minimum_detectable_effect(
-            found.standard_error, found.df, alternative=aspect.alternative
-        )
+
+def _precision(found: Bootstrap, null: Null | None) -> Precision:
+    return Precision(
+        standard_error=found.standard_error,
+        df=found.df,
+        least_p=0.0 if null is None else null.least_p,
+    )
 
 
 def _at_once(over: Over, values: torch.Tensor, design: Design) -> AtOnce | None:
@@ -268,7 +304,11 @@ Tested = TypeVar("Tested", Estimate, Measurement)
 
 
 def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
-    """A family of tests, their p-values corrected by Holm; what has no p stays as it is."""
+    """A family of tests, their p-values corrected by Holm; what has no p stays as it is.
+
+    The minimum detectable effect becomes that of the corrected test: the level that is left for a
+    single departure is alpha divided by the size of the family.
+    """
     family = [one.p for one in tested if one.p is not None]
     if len(family) < 2:
         return tuple(tested)
@@ -279,7 +319,12 @@ def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
             found.append(one)
             continue
         told = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
-        found.append(one.model_copy(update={"p": one.p.model_copy(update=told)}))
+        update: dict[str, object] = {"p": one.p.model_copy(update=told)}
+        if one.precision is not None and one.detectable is not None:
+            update["detectable"] = detectable_effect(
+                one.precision, alternative=one.p.alternative, tests=len(family)
+            )
+        found.append(one.model_copy(update=update))
     return tuple(found)
 
 

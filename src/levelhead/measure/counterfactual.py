@@ -243,6 +243,7 @@ class Counterfactual(Measure):
             null="flip",
             flip=exchanged_columns,
             low=-aspect.high,
+            method="outer",  # a few texts may move far, and most hardly
             closed=_percent_points if aspect.is_step else None,
         )
         return Tested(excess, both, pair[1].design())
@@ -266,13 +267,13 @@ class Counterfactual(Measure):
         """Placebo twins; signed changes by class; rates by group; what was dropped, and why."""
         notes = _coverage(found[0])
         estimates: list[Estimate] = []
-        parity = p = detectable = None
+        parity = p = excess = None
         try:
             pairs = [self._against(found, aspect, judge) for aspect in self.aspects]
             estimates += [one for three in pairs for one in three]
             _, placebos, over = pairs[0]
             if over.n == len(found[0]):
-                parity, p, detectable = placebos.value, over.p, over.detectable
+                parity, p, excess = placebos.value, over.p, over
             else:
                 notes.append(
                     f"{over.n} of {len(found[0])} texts have a placebo twin: they are set against "
@@ -291,7 +292,7 @@ class Counterfactual(Measure):
             more, told = by_class(two, classes, self.positive, judge)
             estimates += more
             notes += told
-        return Beside(tuple(estimates), tuple(notes), parity, p, detectable=detectable)
+        return Beside(tuple(estimates), tuple(notes), parity, p, excess)
 
     def _by_group(self, readouts: Readouts) -> Two:
         """Texts that speak of one group, as they read for the first and as for the second."""

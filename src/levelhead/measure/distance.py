@@ -138,9 +138,7 @@ class Distance(Twins):
             f"parity is the distance of placebo twins, which {control.n} of {len(real)} contexts "
             f"have; p compares it with these contexts' own {same.value:.4g}"
         )
-        return Beside(
-            (*wrong, *pairs), (told,), control.value, excess.p, detectable=excess.detectable
-        )
+        return Beside((*wrong, *pairs), (told,), control.value, excess.p, excess)
 
     def _wrong(self, real: Readouts, judge: Judge, column: int) -> Estimate:
         share = replace(
@@ -190,6 +188,7 @@ class Distance(Twins):
             null="flip",
             flip=exchanged_columns,
             low=-1.0,
+            method="outer",  # a difference of top shares
         )
         return Tested(excess, both, self.design(pair[1], self.headline))
 

@@ -47,7 +47,8 @@ class Beside(NamedTuple):
     """Where a measure finds its parity by a control of its own."""
     p: PValue | None = None
     """The test against that control."""
-    detectable: float | None = None
+    excess: Estimate | None = None
+    """What exceeds that control: the number that p is of."""
 
 
 class Tested(NamedTuple):
@@ -236,6 +237,7 @@ class Measure(ABC):
                 without.append(f"{aspect.name}: {error.what}")
         clean, notes = self._unflagged(readouts, judge)
         own = self.beside(found, judge)
+        tested = clean[0] if self.tests_unflagged and clean else own.excess or main
         p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
         sampled = self.sampled(readouts)
         shown = values.detach() if values.dim() == 1 else values.detach()[:, 0]
@@ -253,8 +255,10 @@ class Measure(ABC):
             below=below,
             comparable=self.comparable(head, readouts),
             groups=self.compared,
-            detectable=main.detectable or own.detectable,
+            detectable=tested.detectable,
+            precision=tested.precision,
             n=len(sampled),
+            excess=own.excess or self._lean(readouts, judge, is_clean=bool(clean)),
             dropped=tuple(
                 Dropped(item.id, why) for item, why in readouts.dropped if self.samples(item)
             ),
@@ -278,6 +282,13 @@ class Measure(ABC):
             name=name,
             among=jackknife(self.left_out(readouts, aspect)),
         )
+
+    def _lean(self, readouts: Readouts, judge: Judge, *, is_clean: bool) -> Estimate | None:
+        """The headline less its parity, of the items that p is of; of all if there is no p."""
+        head, name = self.headline, None
+        if self.tests_unflagged and is_clean:
+            readouts, name = readouts.some(lambda item: not item.flagged), UNFLAGGED
+        return judge.lean(head, head.per_item(readouts), self.design(readouts, head), name=name)
 
     def each_group(
         self, readouts: Readouts, judge: Judge, what: str
@@ -332,7 +343,7 @@ class Measure(ABC):
             return (), (
                 f"{flags} of {len(readouts)} items are flagged; without them: {error.what}",
             )
-        note = f"p is of the {found.n} of {len(readouts)} items without a flag"
+        note = f"p and the excess are of the {found.n} of {len(readouts)} items without a flag"
         return (found,), ((note,) if self.tests_unflagged and flags else ())
 
     def _clean_p(self, clean: Sequence[Estimate]) -> PValue | None:

@@ -304,3 +304,52 @@ def test_items_on_one_target_term_are_drawn_together():
 def test_what_is_refused(make, told):
     with pytest.raises(LevelheadError, match=told):
         make()
+
+
+# -- the difference from an estimated parity has an interval of its own
+
+
+def test_the_excess_is_the_lean_of_the_items_that_p_is_of():
+    ruler, lm = made("strength"), model("strength")
+    found = ruler.read(lm)
+    flagged = [item._replace(flagged=i % 3 == 0) for i, item in enumerate(found[0].items)]
+    found[0] = dataclasses.replace(found[0], items=tuple(flagged))
+    result = ruler.measured(lm, found, judge=JUDGE)
+    s = ruler.bias_of(found[0])[[i for i in range(len(flagged)) if i % 3]]
+    top = round(0.3 * len(s))
+    own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
+    assert result.excess.value == pytest.approx((own - turned) / 2, abs=1e-12)
+    assert result.excess.n == len(s) == result.aside("unflagged").n
+    assert result.effect == (
+        result.excess.value,
+        result.excess.interval.low,
+        result.excess.interval.high,
+    )
+    assert result.detectable == result.aside("unflagged").detectable
+    assert any(f"p and the excess are of the {len(s)} of" in note for note in result.notes)
+
+
+def test_the_excess_of_distance_is_over_placebo_twins():
+    result = made("distance", triples=triples(40))(model("distance"), judge=JUDGE)
+    assert result.excess == result.aside("excess over placebo twins")
+    assert result.effect[0] == result.excess.value
+    assert (result.detectable, result.precision) == (
+        result.excess.detectable,
+        result.excess.precision,
+    )
+
+
+def test_few_large_s_on_the_other_side_lie_in_the_interval_of_the_lean():
+    """The value's interval is narrow here, for hardly a s is positive; the lean's is not."""
+    rng = np.random.default_rng(0)
+    s = torch.as_tensor(np.where(rng.random(200) < 0.06, -1.0, 0.001 * rng.normal(size=200)))
+    top = Strength().headline
+    whole = simulated.JUDGE.estimate(top, s, groups(200))
+    lean = simulated.JUDGE.lean(top, s, groups(200))
+    assert lean.value == pytest.approx(whole.value - whole.parity, abs=1e-12)
+    width = whole.interval.high - whole.interval.low
+    assert lean.interval.high - lean.interval.low > 50 * width
+    # The truth: 6 of the top 10% are -1, half of the difference of the two tails.
+    assert lean.interval.low < -0.3 < lean.interval.high
+    shifted = (end - whole.parity for end in (whole.interval.low, whole.interval.high))
+    assert not next(shifted) < -0.3 < next(shifted)

@@ -42,6 +42,8 @@ class Null:
     p: PValue
     mean: float
     deviation: float
+    least_p: float
+    """The smallest p that so many rearrangements can give."""
 
 
 def permutation(
@@ -153,4 +155,9 @@ def _null(
         ),
         mean=float(null.mean()),
         deviation=float(null.std()),
+        # Listed rearrangements hold the data themselves; random ones are joined by them.
+        least_p=min(
+            1.0,
+            (2 if alternative == "two-sided" else 1) / (null.size + (0 if draws is None else 1)),
+        ),
     )
