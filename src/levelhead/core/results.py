@@ -352,9 +352,12 @@ class Measurement(Record):
         p = self.p
         shown = "" if p is None else f", p {p.value if p.adjusted is None else p.adjusted:.3g}"
         parity = "" if self.parity is None else f"parity {self.parity:.4g}{shown}, "
-        return (
-            f"{self.measure} {self.value:.4g} {self.interval} ({parity}n {self.n} of {self.items})"
-        )
+        used = f"n {self.n} of {self.items}"
+        if self.population is not None and self.population > self.items:
+            # A part of the data set was asked: coverage of that part is no coverage of the whole.
+            asked = "" if self.n == self.items else f", {self.items} asked"
+            used = f"n {self.n} of {self.population}{asked}"
+        return f"{self.measure} {self.value:.4g} {self.interval} ({parity}{used})"
 
     def aside(self, name: str) -> Estimate:
         """One of the numbers beside, by name."""

@@ -18,6 +18,7 @@ ALPHA = 0.05
 """Of every verdict, after correction for the family of tests."""
 Status = Literal["differs", "unclear", "not shown", "inconclusive", "no test", "not measured"]
 NO_SKILL = "model lacks the skill this measure needs"
+POWERLESS = "no effect could be found: the test's smallest p is {:.2g}"
 REFUTED = "the measure failed validation on models with planted bias"
 
 
@@ -61,4 +62,7 @@ def measure_verdict(measured: Measurement, *, allow_uncalibrated: bool = False) 
         # The test holds contexts and parity fixed, the interval does not: neither "differs" nor
         # "not shown" follows.
         return MeasureVerdict("unclear", reason=f"parity lies in the interval; p {p:.2g}")
+    if measured.precision is not None and measured.detectable is None:
+        # Of four units, no rearrangement is rarer than 1 in 8: such a test can only be silent.
+        return MeasureVerdict("inconclusive", reason=POWERLESS.format(measured.precision.least_p))
     return MeasureVerdict("not shown", reason=unchecked)

@@ -37,6 +37,8 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "gap": (("gap", ("dev",)),),
 }
 """The data sets and parts that a source is read from."""
+BEYOND = "more of one group than of the other, or beyond the limit"
+"""Why a passage that fits is left out."""
 _FIRST, _SECOND = "\x01", "\x02"
 
 
@@ -268,7 +270,5 @@ def _passages(
             )
     many = min(map(len, found.values()))
     kept = many if limit is None else min(many, limit // 2)
-    left_out["more of one group than of the other, or beyond the limit"] += sum(
-        len(own) - kept for own in found.values()
-    )
+    left_out[BEYOND] += sum(len(own) - kept for own in found.values())
     return [one for own in found.values() for one in own[:kept]]

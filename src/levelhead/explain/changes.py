@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Estimate, PValue, Record
+from levelhead.core.results import Estimate, Precision, PValue, Record
 from levelhead.core.statistics.bootstrap import bootstrap
 from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.core.statistics.power import detectable_effect
 from levelhead.explain.by_head import HeadChange, head_changes
 from levelhead.explain.heads import Group
 from levelhead.explain.relabelled import Relabelled, relabelled
@@ -150,6 +150,7 @@ def estimated(
         level=judge.level,
         method="expanded",
     )
+    precision = Precision(standard_error=found.standard_error, df=found.df)
     return Estimate(
         name=name,
         value=found.value,
@@ -158,9 +159,8 @@ def estimated(
         p=None if parity is None else found.p(parity),
         n=len(values),
         unit=UNIT,
-        detectable=None
-        if parity is None
-        else minimum_detectable_effect(found.standard_error, found.df),
+        detectable=None if parity is None else detectable_effect(precision),
+        precision=None if parity is None else precision,
     )
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.results import Dropped, Estimate, Precision, Provenance, Record
 from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.core.statistics.power import detectable_effect
 from levelhead.data.templates import carried, subject
 from levelhead.explain.attention import on_attribute
 from levelhead.explain.heads import checked_heads, provenance
@@ -311,6 +311,7 @@ def _table(values: Values, labels: Sequence[str], others: Sequence[str]) -> dict
 def _estimate(label: str, values: Values, name: str, judge: Judge) -> Estimate:
     test = t_test(values, level=judge.level)
     error = float(values.std(ddof=1)) / len(values) ** 0.5
+    precision = Precision(standard_error=error, df=len(values) - 1)
     return Estimate(
         name=label,
         value=test.mean,
@@ -319,5 +320,6 @@ def _estimate(label: str, values: Values, name: str, judge: Judge) -> Estimate:
         p=test.p,
         n=len(values),
         unit=UNITS[name],
-        detectable=minimum_detectable_effect(error, len(values) - 1),
+        detectable=detectable_effect(precision),
+        precision=precision,
     )

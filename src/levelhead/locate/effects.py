@@ -18,7 +18,7 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.statistics.designs import Draw, meet
 from levelhead.core.statistics.families import max_t
-from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.core.statistics.power import critical_of_maximum, minimum_detectable_effect
 from levelhead.core.statistics.spread import is_constant
 from levelhead.measure.aspects import refuse_nothing
 
@@ -86,7 +86,11 @@ class Effects:
         return np.asarray(stats.t.isf(np.exp(tail), factor.df))
 
     def estimates(self, names: Sequence[str], *, unit: str = "") -> tuple[Estimate | None, ...]:
-        """With intervals and p-values, corrected as one family; None for what changes nothing."""
+        """With intervals and p-values, corrected as one family; None for what changes nothing.
+
+        The minimum detectable effect is of the corrected test: of one part that has an effect among
+        others that have none.
+        """
         (factor,) = self.design.factors
         errors = self.errors
         some = np.flatnonzero(errors > 0)
@@ -98,6 +102,7 @@ class Effects:
         t = self.values[some] / errors[some]
         null = self.null(some)
         adjusted = max_t(np.abs(t), null)
+        critical = critical_of_maximum(null)
         raw = (1 + (null >= np.abs(t)).sum(axis=0)) / (1 + len(null))
         reach = float(stats.t.ppf((1 + self.level) / 2, factor.df))
         found: list[Estimate | None] = [None] * len(names)
@@ -124,7 +129,9 @@ class Effects:
                 ),
                 n=self.design.items,
                 unit=unit,
-                detectable=minimum_detectable_effect(error, factor.df),
+                detectable=None
+                if critical is None
+                else minimum_detectable_effect(error, factor.df, critical=critical),
             )
         return tuple(found)
 

@@ -60,6 +60,8 @@ class PartScore(Record):
     interval: Interval | None = None
     p: PValue | None = None
     detectable: float | None = None
+    """The effect that the corrected test would have found four times out of five, if this part
+    alone had one; None where so few draws find none."""
 
     @property
     def site(self) -> Site:

@@ -46,3 +46,5 @@ class Asked(NamedTuple):
     """What the formulas must know and the questions do not say."""
     notes: tuple[str, ...] = ()
     """What a reader must know of how the items came about."""
+    population: int | None = None
+    """Items that the data set holds, asked or not; None: as many as are listed here."""

@@ -320,7 +320,7 @@ def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
             continue
         told = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
         update: dict[str, object] = {"p": one.p.model_copy(update=told)}
-        if one.precision is not None and one.detectable is not None:
+        if one.precision is not None:
             update["detectable"] = detectable_effect(
                 one.precision, alternative=one.p.alternative, tests=len(family)
             )

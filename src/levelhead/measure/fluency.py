@@ -89,7 +89,8 @@ class Fluency(Measure):
         told = f"{len(items)} of {whole} sentences, chosen by hash"
         if whole < len(self._all):
             told += f"; {len(self._all) - whole} stand there more than once and count once"
-        return (Asked("score", Frozen({}), ("documents",), items, notes=(told,)),)
+        asked = Asked("score", Frozen({}), ("documents",), items, notes=(told,))
+        return (asked._replace(population=whole or None),)
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:

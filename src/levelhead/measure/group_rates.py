@@ -136,7 +136,8 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
     )
     design = clusters(two.units)
     found = judge.estimate(ratio, decided, design, tested=False)
-    found = found.model_copy(update={"detectable": None})  # a distance has no unit on this scale
+    # A distance has no unit on this scale.
+    found = found.model_copy(update={"detectable": None, "precision": None})
     if bool((decided[:, 0] == decided[:, 1]).all()):
         return found
     # Of the difference of the rates: the ratio's own distance from 1 depends on which is first.

@@ -142,8 +142,16 @@ class Measure(ABC):
     # -- what follows
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
-        """What it asks of a model: everything, or a share."""
-        return tuple(part_of(one, self.share, self.samples) for one in self.questions(lm))
+        """What it asks of a model: everything, or a share; and how many items there are in all."""
+        return tuple(
+            part_of(self._counted(one), self.share, self.samples) for one in self.questions(lm)
+        )
+
+    def _counted(self, asked: Asked) -> Asked:
+        """With the size of the data set, counted before a share of it is taken."""
+        if asked.population is not None:
+            return asked
+        return asked._replace(population=sum(map(self.samples, asked.items)) or None)
 
     @property
     def headline(self) -> Aspect:
@@ -258,6 +266,7 @@ class Measure(ABC):
             detectable=tested.detectable,
             precision=tested.precision,
             n=len(sampled),
+            population=readouts.population,
             excess=own.excess or self._lean(readouts, judge, is_clean=bool(clean)),
             dropped=tuple(
                 Dropped(item.id, why) for item, why in readouts.dropped if self.samples(item)

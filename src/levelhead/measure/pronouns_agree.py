@@ -18,7 +18,15 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.spread import is_constant
-from levelhead.data.agreeing import PEOPLE, Agreeing, Agreement, Source, agreeing, data_of
+from levelhead.data.agreeing import (
+    BEYOND,
+    PEOPLE,
+    Agreeing,
+    Agreement,
+    Source,
+    agreeing,
+    data_of,
+)
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
@@ -111,6 +119,13 @@ class PronounAgreement(Measure):
         words = self.own_lexicon
         return data_of(self.sources) | {f"lexicon {words.name}": words.sha256}
 
+    @property
+    def _beyond(self) -> int:
+        """Sentences that could have been asked and are not: the limit, or the other group's."""
+        if self.texts is not None:
+            return 0
+        return sum(dict(own.left_out).get(BEYOND, 0) for own in self._read.values())
+
     def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Both pronouns in every sentence: in the blank, or in the whole text."""
         causal = lm.anatomy.cls.causal
@@ -126,7 +141,12 @@ class PronounAgreement(Measure):
                 for reason, count in own.left_out
                 if count
             ]
-        told = {"factors": ("sentences",), "items": items, "notes": tuple(notes)}
+        told = {
+            "factors": ("sentences",),
+            "items": items,
+            "notes": tuple(notes),
+            "population": len(items) + self._beyond or None,
+        }
         if causal:
             return (Asked("score", Frozen({}), **told),)  # type: ignore[arg-type]
         words = sorted({word for one in self.items for word in (one.own, one.other)})

@@ -71,6 +71,8 @@ class Readouts:
     notes: tuple[str, ...] = ()
     shrunk_to: int | None = None
     """The least batch that memory allowed, where it was less than asked for."""
+    population: int | None = None
+    """Items that the data set holds, asked or not; None where that is not known."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -330,6 +332,7 @@ def gathered(asked: Asked, plan: Plan, kept: Store) -> Readouts:
         facts=asked.facts,
         notes=asked.notes,
         shrunk_to=shrunk,
+        population=asked.population,
     )
 
 

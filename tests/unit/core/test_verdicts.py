@@ -4,8 +4,8 @@ import pytest
 from calibrations import AllFailed
 from maps import measurement
 
-from levelhead.core.results import Estimate, Interval, PValue, Skill
-from levelhead.core.verdicts import NO_SKILL, REFUTED, measure_verdict
+from levelhead.core.results import Estimate, Interval, Precision, PValue, Skill
+from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, measure_verdict
 
 
 def interval(low, high):
@@ -83,3 +83,12 @@ def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():
     found = measured(2.0, 1.9, 2.1, 0.03, parity=1.6, excess=excess)
     assert found.effect == (0.4, -0.2, 1.0)
     assert measure_verdict(found).status == "unclear"
+
+
+def test_a_test_that_can_find_nothing_is_inconclusive():
+    few = Precision(standard_error=0.3, df=3, least_p=0.125)
+    told = measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
+    assert told == ("inconclusive", "", POWERLESS.format(0.125))
+    enough = few.model_copy(update={"least_p": 0.001})
+    able = measured(0.1, -0.5, 0.7, 0.6, precision=enough, detectable=1.0)
+    assert measure_verdict(able).status == "not shown"

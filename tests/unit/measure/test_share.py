@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rulers import made, model
+from rulers import JUDGE, agreeing, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
+from levelhead.core.results import Dropped
+from levelhead.data.agreeing import BEYOND, Agreement
 from levelhead.measure.asked import Asked, Item
+from levelhead.measure.pronouns_agree import PronounAgreement
 from levelhead.measure.share import kept, part_of
 
 
@@ -67,3 +70,30 @@ def test_a_share_is_told_and_makes_another_measure():
     assert set(some.items) < set(every.items)
     assert any("a part was asked" in note for note in some.notes)
     assert not any("a part was asked" in note for note in every.notes)
+
+
+def test_the_size_of_the_data_set_is_told_beside_the_part():
+    ruler, lm = made("crows"), model("crows")
+    whole, part = (replace(ruler, share=share)(lm, judge=JUDGE) for share in (1.0, 0.6))
+    assert (whole.population, part.population) == (12, 12)
+    assert part.items < 12
+    assert str(whole).endswith("n 12 of 12)")
+    assert str(part).endswith(f"n {part.n} of 12)")
+    lost = part.model_copy(update={"dropped": (Dropped("x", "an unknown word"),)})
+    assert str(lost).endswith(f"n {part.n} of 12, {part.n + 1} asked)")
+
+
+def test_a_limit_tells_the_size_of_the_data_set_too():
+    ruler = made("pppl", limit=4)
+    found = ruler(model("pppl"), judge=JUDGE)
+    assert (found.items, found.population) == (4, 10)
+    assert found.sampled == 0.4
+    assert replace(ruler, share=0.5).asked(model("pppl"))[0].population == 10
+
+
+def test_passages_beyond_the_limit_count_as_not_asked():
+    ruler = PronounAgreement(sources=("gap",), limit=20)
+    left = (("no pronoun", 7), (BEYOND, 30))
+    vars(ruler)["_read"] = {"gap": Agreement(sentences=agreeing(), left_out=left)}
+    (asked,) = ruler.asked(model("pronoun_agreement"))
+    assert asked.population == len(asked.items) + 30
