@@ -2,7 +2,8 @@
 
 An edit that takes a group out of a model may take grammar with it: that the man is `he`. This is
 asked where no stereotype can help, of sentences in which everybody is of one group
-(`data.agreeing`). A price, not a bias: an edit is to leave it as it was.
+(`data.agreeing`). A price, not a bias: an edit is to leave it as it was. The gap between the groups,
+in sentences that were asked of both, is a bias: one group's people are written about worse.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.designs import groups as independent
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.spread import is_constant
 from levelhead.data.agreeing import (
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 Headline = Literal["pronoun_agreement", "pronoun_agreement_margin"]
 SOURCES: tuple[str, ...] = get_args(Source)
+GAP = "gap: "
+"""Begins the name of the difference between the groups, the first less the second."""
 
 
 @final
@@ -195,7 +199,7 @@ class PronounAgreement(Measure):
         return (share, margin) if self.headline_is == "pronoun_agreement" else (margin, share)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
-        """The headline by group and by source."""
+        """The headline by group and by source, and the gap between the groups."""
         readouts = found[0]
         estimates: list[Estimate] = []
         notes: list[str] = []
@@ -210,7 +214,42 @@ class PronounAgreement(Measure):
                 estimates.append(judge.estimate(head, values, design, name=told, tested=False))
             except NotMeasurable as error:
                 notes.append(f"{told}: {error.what}")
+        try:
+            estimates.append(self._gap(readouts, judge))
+        except NotMeasurable as error:
+            notes.append(f"gap between the groups: {error.what}")
         return Beside(tuple(estimates), tuple(notes))
+
+    def _gap(self, readouts: Readouts, judge: Judge) -> Estimate:
+        """By how much the first group's pronouns agree more often, in sentences asked of both."""
+        first, second = self.compared
+        values = self.headline.per_item(readouts).detach()
+        by_sentence: dict[str, dict[str, float]] = {}
+        for item, value in zip(readouts.items, values.tolist(), strict=True):
+            by_sentence.setdefault(item.units[0], {})[item.group] = value
+        both = [pair for pair in by_sentence.values() if {first, second} <= set(pair)]
+        if not both:
+            raise NotMeasurable(
+                "no sentence was read of both groups", mend="ask sources whose people are exchanged"
+            )
+        differences = torch.tensor([pair[first] - pair[second] for pair in both]).double()
+        is_share = self.headline.unit == "% of sentences"
+        gap = replace(
+            self.headline,
+            name=f"{GAP}{first} - {second}",
+            over=_percent if is_share else mean,
+            unit="percentage points" if is_share else self.headline.unit,
+            low=-100.0 if is_share else -float("inf"),
+            high=100.0 if is_share else float("inf"),
+            parity=0.0,
+            # Under equal treatment either group could have been asked in the other's place: the
+            # difference of a sentence changes its sign. Without any difference there is no such
+            # distribution, and the interval's p-value is 1.
+            null="flip" if bool(differences.any()) else None,
+            companion=None,
+            closed=_where_no_spread if is_share else None,
+        )
+        return judge.estimate(gap, differences, independent(len(both), name="sentences"))
 
 
 def _asks(one: Agreeing, *, causal: bool) -> tuple[Ask, ...]:
@@ -251,6 +290,21 @@ def _agrees(readouts: Readouts) -> torch.Tensor:
 
 def _percent(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return 100 * mean(values, draw)
+
+
+def _where_no_spread(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Of differences that are all alike: Wilson's, for resampling has no width there.
+
+    All 0: neither group is favoured in any sentence, by as much as that many sentences can say.
+    """
+    if not is_constant(values.numpy()):
+        return None
+    value = float(values[0])
+    trials = len(values)
+    apart = proportion_interval(round(abs(value) * trials), trials, level=level)
+    reach = max(apart.high - abs(value), abs(value) - apart.low)
+    ends = {"low": max(value - reach, -1.0), "high": min(value + reach, 1.0)}
+    return scaled(apart.model_copy(update=ends), 100)
 
 
 def _where_constant(values: torch.Tensor, design: Design, level: float) -> Interval | None:

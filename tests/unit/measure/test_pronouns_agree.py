@@ -29,7 +29,8 @@ def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
     assert "always the same pronoun: 50%" in found.notes
     assert "10 sentences" in smooth.interval.method
     told = [one.name for one in found.beside]
-    assert told[-4:] == ["group: female", "group: male", "source: a", "source: b"]
+    parts = ["group: female", "group: male", "source: a", "source: b"]
+    assert told[-5:] == [*parts, "gap: female - male"]
 
 
 def test_a_causal_model_is_asked_for_the_whole_sentence():
@@ -60,6 +61,55 @@ def test_always_the_same_pronoun_is_half():
     values[:] = torch.arange(20.0)[:, None, None]
     with pytest.raises(NotMeasurable, match="both pronouns are equally likely in every sentence"):
         own.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
+
+
+def answers(readouts, right):
+    """Readouts in which the agreeing pronoun is likelier where `right` says so of an item."""
+    values = torch.zeros_like(readouts.values)
+    for number, item in enumerate(readouts.items):
+        says_she = (item.group == "female") == right(item)
+        values[number, 0, int(says_she)] = 1.0 + number
+    return type(readouts)(**{**readouts.__dict__, "values": values})
+
+
+def test_a_gap_between_the_groups_has_a_paired_test():
+    """Right of every man and of no woman but one: a difference, not only a lower share."""
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    kept = readouts.items[0].units[0]
+    he = answers(readouts, lambda item: item.group == "male" or item.units[0] == kept)
+    gap = own.measured(lm, [he], judge=JUDGE).aside("gap: female - male")
+    assert gap.value == pytest.approx(-90.0)
+    assert gap.n == 10  # sentences, each asked of both groups
+    assert gap.parity == 0
+    assert gap.interval.high < 0
+    assert gap.p.alternative == "two-sided"
+    assert gap.p.value < 0.05
+    she = answers(readouts, lambda item: item.group == "female" or item.units[0] == kept)
+    other = own.measured(lm, [she], judge=JUDGE).aside("gap: female - male")
+    assert (other.value, other.p.value) == (-gap.value, gap.p.value)
+
+
+def test_no_gap_has_an_interval_of_as_many_trials_as_sentences():
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    gap = own.measured(lm, [answers(readouts, lambda item: True)], judge=JUDGE).aside(
+        "gap: female - male"
+    )
+    assert gap.value == 0
+    assert (gap.interval.low, gap.interval.high) == pytest.approx((-27.75, 27.75), abs=0.01)
+    assert gap.p.value == 1
+
+
+def test_a_gap_needs_sentences_that_were_read_of_both_groups():
+    own, lm = made(NAME), model(NAME)
+    (readouts,) = own.read(lm)
+    apart = tuple(item._replace(units=(item.id,)) for item in readouts.items)
+    found = own.measured(
+        lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], judge=JUDGE
+    )
+    assert not any(one.name.startswith("gap") for one in found.beside)
+    assert any("no sentence was read of both groups" in note for note in found.notes)
 
 
 def test_one_answer_to_everything_is_no_knowledge():
