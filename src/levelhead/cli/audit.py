@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,11 +17,15 @@ from levelhead.cli.progress import line, progress, steps
 from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from levelhead.core.results import Record
-    from levelhead.study.audit import Audit
+    from levelhead.models.lm import LM
+    from levelhead.report.verdict import Ruled
+    from levelhead.study.apart import Deadline
+    from levelhead.study.audit import Audit, Audited, Chance
+    from levelhead.study.schema import Plan
 
 NO_BUDGET, BASE = "none", "base"
 
@@ -44,8 +48,8 @@ def audit(
     budget: Annotated[
         str,
         typer.Option(
-            help="How long it may take: 30s, 10m, 1h; less is asked then, and said. "
-            "none: everything is asked whole."
+            help="How long it may take: 30s, 10m, 1h. The core suite is always run first and "
+            "whole; the budget decides what is added. none: everything."
         ),
     ] = "20m",
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
@@ -67,11 +71,12 @@ def audit(
     address: Address = LOCAL,
     gpus: Gpus = 0,
 ) -> None:
-    """Audit a model: rulers, heads, counterexamples, prices, and a report in one HTML file.
+    """Audit a model: measures of bias, heads, counterexamples, capability, and a report.
 
-    Finds out what the model can answer, asks what fits into the budget, and says what it did not
-    ask. Interrupted and called again, it goes on where it stopped. Exit 2 if nothing of what was
-    asked could be answered by any ruler of bias.
+    A fixed core suite of measures is run first, the same whatever the budget, and gives the
+    verdict; the budget decides what is added, and what was skipped is said. Interrupted and called
+    again, it goes on where it stopped. Exit 0: the core suite was run, whether bias was found or
+    not. Exit 2: inconclusive, for some of it was not run.
     """
     began = time.monotonic()  # what loads the model counts, too
     from levelhead.core.files import on_disk
@@ -80,7 +85,7 @@ def audit(
     typer.echo(f"loading {model}", err=True)
     from levelhead.models.load import load
     from levelhead.models.spent import spent
-    from levelhead.study.audit import Audited, keep, kept, planned, request
+    from levelhead.study.audit import Audited, Chance
     from levelhead.study.budget import seconds
     from levelhead.study.run import run
     from levelhead.study.schema import Source
@@ -97,37 +102,102 @@ def audit(
     elif against is not None:
         other = Source(path=against, dtype=dtype, batch_size=batch_size, device=device)
     sources = Audited(source, other)
-    told = {"budget": limit, "seed": seed, "threads": cores, "draws": draws}
-    told["permutations"] = permutations
-    with spent() if profile else nullcontext() as meter:
-        lm = load(model, edit=edit, **how)  # type: ignore[arg-type]
-        found = kept(folder, request(lm, sources, **told))
-        if found is None:
-            with steps() as tell:
-                found = planned(lm, sources, began=began, on_step=tell, **told)  # type: ignore[arg-type]
-            keep(found, folder)
+    chance = Chance(seed=seed, threads=cores, draws=draws, permutations=permutations)
+    clock = _Clock(began, limit)
 
-        until = None if limit is None else began + limit
-
-        def step(name: str, done: int, of: int) -> None:
-            now = time.monotonic()
-            left = "" if until is None or done == of else f", {_minutes(max(until - now, 0))} left"
-            line(f"[{done}/{of}] {name} (after {_minutes(now - began)}{left})")
-
+    def ran(plan: Plan, deadline: Deadline | None) -> dict[str, Record]:
         with progress("questions") as on_event:
-            results = run(
-                found.plan,
+            return run(
+                plan,
                 folder,
                 runner=chosen(runner, workers=workers, address=address, gpus=gpus),
-                on_step=step,
+                on_step=clock.tell,
                 on_event=on_event,
                 keep_going=True,
-                until=until,
+                until=deadline,
             )
+
+    with spent() if profile else nullcontext() as meter:
+        lm = load(model, edit=edit, **how)  # type: ignore[arg-type]
+        found, results = _asked(
+            _planned(lm, sources, folder, limit, chance), lm, folder, clock, ran
+        )
     report = _written(found, results, folder)
     if meter is not None:
         typer.echo(f"levelhead: {meter}", err=True)
     _show(found, results, report, json=json)
+
+
+def _planned(lm: LM, sources: Audited, folder: Path, limit: float | None, chance: Chance) -> Audit:
+    """The audit that the folder holds, or its core suite anew; with another budget that as well."""
+    from levelhead.study.audit import NothingToAsk, keep, kept, plan_core, request
+
+    found = kept(folder, request(lm, sources, chance))
+    if found is not None and found.budget == limit:
+        return found
+    try:
+        found = plan_core(lm, sources, budget=limit, chance=chance)
+    except NothingToAsk as error:
+        typer.echo(f"levelhead: {error}", err=True)
+        raise ExitWith(INCONCLUSIVE) from None
+    keep(found, folder)
+    return found
+
+
+class _Clock(NamedTuple):
+    """When an audit began, and how many seconds it may take."""
+
+    began: float
+    limit: float | None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds of the budget that are left; below 0 if it is spent."""
+        return None if self.limit is None else self.began + self.limit - time.monotonic()
+
+    def tell(self, name: str, done: int, of: int) -> None:
+        """Show which step begins, and how much time is left."""
+        left = "" if self.left is None or done == of else f", {_minutes(max(self.left, 0))} left"
+        line(f"[{done}/{of}] {name} (after {_minutes(time.monotonic() - self.began)}{left})")
+
+    def deadline(self, times: float = 1.0, exempt: frozenset[str] = frozenset()) -> Deadline | None:
+        """When no step may begin any more, in budgets."""
+        from levelhead.study.apart import Deadline
+
+        return None if self.limit is None else Deadline(self.began + times * self.limit, exempt)
+
+
+def _asked(
+    audit: Audit,
+    lm: LM,
+    folder: Path,
+    clock: _Clock,
+    ran: Callable[[Plan, Deadline | None], dict[str, Record]],
+) -> tuple[Audit, dict[str, Record]]:
+    """Run the core suite; then plan what there is time for beyond it, and run that."""
+    from levelhead.study.audit import CORE_LIMIT, extended, keep
+
+    if audit.stage == "core":
+        results = ran(audit.plan, clock.deadline(CORE_LIMIT))
+        if _is_cut_short(results):  # the next call goes on with the core suite
+            return audit, results
+        left = clock.left
+        if left is not None and left <= 0:
+            line("the core suite took longer than the budget: nothing is added")
+        with steps() as tell:
+            whole = extended(audit, lm, left=left, on_step=tell)
+        keep(whole, folder)
+        if whole.plan == audit.plan:
+            return whole, results
+        audit = whole
+    return audit, ran(audit.plan, clock.deadline(exempt=audit.core_steps))
+
+
+def _is_cut_short(results: Mapping[str, Record]) -> bool:
+    from levelhead.core.results import Inconclusive
+    from levelhead.study.apart import SPENT
+
+    return any(isinstance(one, Inconclusive) and one.what == SPENT for one in results.values())
 
 
 def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path | None:
@@ -160,22 +230,19 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, j
 
     told = verdict(audit, results)
     if json:
-        from levelhead.core.calibration import NOT_TRIED, verdict_of
         from levelhead.core.canonical import canonical
 
+        rows = [_row(one) for one in (*told.rulers, *told.derived)]
+        skipped = [row.model_dump() for row in audit.left_out]
         plain = {
             "verdict": told.headline,
+            "complete": told.is_complete,
+            "coverage": told.coverage,
+            "planned": list(audit.core_names),
+            "run": [one.name for one in told.rulers if one.measurement and one.is_core],
+            "skipped": [{key: row[key] for key in ("what", "reason", "why")} for row in skipped],
             "report": None if report is None else str(report),
-            "rulers": [
-                {
-                    "name": one.name,
-                    "role": one.role,
-                    "status": one.status,
-                    "why": one.why,
-                    "calibration": verdict_of(one.measurement) if one.measurement else NOT_TRIED,
-                }
-                for one in told.rulers
-            ],
+            "rulers": rows,
         }
         typer.echo(canonical(plain).decode(), file=sys.stdout)
     else:
@@ -183,8 +250,25 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, j
             typer.echo(line, file=sys.stdout)
         if report is not None:
             typer.echo(f"report: {report}", file=sys.stdout)
-    if not any(one.measurement for one in told.rulers if one.role == "bias"):
+    if not told.is_complete:
+        typer.echo(f"levelhead: INCONCLUSIVE: {told.coverage}", err=True)
         raise ExitWith(INCONCLUSIVE)
+
+
+def _row(one: Ruled) -> dict[str, object]:
+    """What one measure says, as plain JSON."""
+    from levelhead.core.calibration import NOT_TRIED, verdict_of
+
+    return {
+        "name": one.name,
+        "role": one.role,
+        "core": one.is_core,
+        "status": one.status,
+        "direction": one.toward,
+        "reason": one.reason,
+        "why": one.why,
+        "calibration": verdict_of(one.measurement) if one.measurement else NOT_TRIED,
+    }
 
 
 def _minutes(spent: float) -> str:

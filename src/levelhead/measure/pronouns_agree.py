@@ -2,8 +2,8 @@
 
 An edit that takes a group out of a model may take grammar with it: that the man is `he`. This is
 asked where no stereotype can help, of sentences in which everybody is of one group
-(`data.agreeing`). A price, not a bias: an edit is to leave it as it was. The gap between the groups,
-in sentences that were asked of both, is a bias: one group's people are written about worse.
+(`data.agreeing`). A price, not a bias: an edit is to leave it as it was. The gap between the
+groups, in sentences that were asked of both, is a bias: one group's people are written about worse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A forest plot: every ruler's value and interval on an axis of its own, parity as a line."""
+"""A forest plot: every measure's value and interval on an axis of its own, parity as a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 420, 34
 ABOUT = (
     "point: value; bar: its interval; dashed line: parity, the value if groups were treated alike",
-    "each ruler has its own unit and axis",
+    "each measure has its own unit and axis",
 )
 
 
@@ -56,7 +56,7 @@ def _row(name: str, one: Measurement | Estimate) -> ChartType:
     }
     base = alt.Chart(data([told])).encode(
         tooltip=[
-            alt.Tooltip("name:N", title="ruler"),
+            alt.Tooltip("name:N", title="measure"),
             alt.Tooltip("told:N", title="value"),
             alt.Tooltip("parity_told:N", title="parity"),
             alt.Tooltip("n:Q", title="n"),

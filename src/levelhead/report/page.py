@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.report.verdict import Verdict
+    from levelhead.report.verdict import Ruled, Verdict
     from levelhead.study.audit import Audit
 
 LONGEST = 400
@@ -148,32 +148,54 @@ def figure(name: str, drawn: ChartType, caption: str, alt: str) -> Figure:
 # -- parts
 
 
+MEASURES = (
+    "measure",
+    "what it shows",
+    "value",
+    "interval",
+    "parity",
+    "p",
+    "minimum detectable effect",
+    "items used",
+    "validation on planted bias",
+    "a larger value means",
+)
+
+
 def _rulers(told: Verdict) -> Part:
-    found = [
-        (marked(one.name, one.measurement), one.measurement)
-        for one in told.rulers
-        if one.measurement is not None
+    core = [row for row in told.rulers if row.is_core]
+    added = [row for row in told.rulers if not row.is_core]
+    biases = [row for row in (*core, *told.derived, *added) if row.role == "bias"]
+    drawn = [
+        (marked(row.name, row.measurement), row.measurement)
+        for row in biases
+        if row.measurement is not None
     ]
     figures: tuple[Figure, ...] = ()
-    if found:
-        drawn = forest(found, title="All rulers")
-        alt = f"Values and intervals of {len(found)} rulers; the numbers stand in the table below."
-        figures = (figure("forest", drawn, "Every ruler, with its interval and parity.", alt),)
-    columns = ("ruler", "what it says", "value", "interval", "parity", "p", "least effect found")
-    table = Table(
-        "p of the rulers of bias is corrected for their number (Holm)",
-        (*columns, "items used", "where the truth is known", "a larger value means"),
-        tuple(_ruled(one) for one in told.rulers),
-    )
+    if drawn:
+        plot = forest(drawn, title="Measures of bias")
+        alt = f"Values and intervals of {len(drawn)} measures; the numbers are in the table below."
+        caption = "Every measure of bias, with its interval and parity."
+        figures = (figure("forest", plot, caption, alt),)
+    tables = [
+        Table(
+            f"Core suite: {told.coverage}; p is corrected for the number of its tests (Holm)",
+            MEASURES,
+            tuple(_ruled(row) for row in (*core, *told.derived)),
+        )
+    ]
+    if added:
+        caption = "Beyond the core suite; p is corrected apart, and the headline counts none of it"
+        tables.append(Table(caption, MEASURES, tuple(map(_ruled, added))))
     notes = tuple(
-        (one.name, shortened(note))
-        for one in told.rulers
-        if one.measurement is not None
-        for note in (*_calibrated(one.measurement), *one.measurement.notes)
+        (row.name, shortened(note))
+        for row in told.rulers
+        if row.measurement is not None
+        for note in (*_calibrated(row.measurement), *row.measurement.notes)
     )
-    known = Table("What to know of each ruler", ("ruler", "note"), notes)
+    known = Table("Notes and caveats", ("measure", "note"), notes)
     folded = (known, *_beside_numbers(told))
-    return Part("rulers", "Rulers", folded=folded, figures=figures, tables=(table,))
+    return Part("rulers", "Measures", folded=folded, figures=figures, tables=tuple(tables))
 
 
 def _beside_numbers(told: Verdict) -> Iterator[Table]:
@@ -189,29 +211,52 @@ def _beside_numbers(told: Verdict) -> Iterator[Table]:
         if one.measurement is not None
         for beside in one.measurement.beside
     )
-    columns = ("ruler", "number", "value", "interval", "parity", "p", "least effect found", "n")
+    columns = ("measure", "number", "value", "interval", "parity", "p")
     if found:
-        yield Table("What stands beside each number", columns, found)
+        yield Table("Supporting statistics", (*columns, "minimum detectable effect", "n"), found)
 
 
-def _ruled(one: Any) -> tuple[str, ...]:
+def _ruled(one: Ruled) -> tuple[str, ...]:
     if one.measurement is None:
-        return (one.name, SIGNS[one.status], *[""] * 5, "", "", shortened(one.why))
+        sign = f"{SIGNS[one.status]}: {one.reason}" if one.reason else SIGNS[one.status]
+        return (one.name, sign, *[""] * 7, shortened(one.why))
     own = one.measurement
+    sign = "capability" if one.role == "price" else SIGNS[one.status]
+    if one.toward:
+        sign += f": {one.toward}"
+    elif one.status == "inconclusive":
+        sign += f": {one.reason}"
     return (
         marked(one.name, own),
-        "price" if one.role == "price" else SIGNS[one.status],
+        sign,
         *_numbers(own),
-        f"{own.n} of {own.items}",
+        used_of(own),
         verdict_of(own),
         own.direction,
     )
 
 
+def used_of(one: Measurement) -> str:
+    """How many items were used, of all that the data set holds; else of those asked.
+
+    >>> from types import SimpleNamespace as Shown
+    >>> used_of(Shown(n=46, items=46, population=1508, sampled=46 / 1508))
+    '46 of 1,508 (3%)'
+    >>> used_of(Shown(n=45, items=46, population=None, sampled=None))
+    '45 of 46 asked'
+    """
+    if one.population is None or one.sampled is None:
+        return f"{one.n:,} of {one.items:,} asked"
+    lost = one.items - one.n
+    share = f"{one.sampled:.0%}" if one.sampled >= 0.01 else "below 1%"
+    dropped = f"; {lost:,} asked and not used" if lost else ""
+    return f"{one.n:,} of {one.population:,} ({share}){dropped}"
+
+
 def _calibrated(one: Measurement) -> tuple[str, ...]:
-    """How the ruler did where the truth is known."""
+    """How the measure did on models with planted bias."""
     found = calibrated(one)
-    return () if found is None else (f"where the truth is known: {cited(found)}",)
+    return () if found is None else (f"validation on planted bias: {cited(found)}",)
 
 
 def _numbers(one: Any) -> tuple[str, ...]:
@@ -239,14 +284,18 @@ def _p(p: float | None) -> str:
 def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
     if not told.comparisons:
         return
-    which = ("the other model", "this one") if audit.plan.against else ("this model", "it, edited")
+    which = (
+        ("the other model", "this model")
+        if audit.plan.against
+        else ("this model", "the edited model")
+    )
     found = [(f"{one.measure} {one.mark}".rstrip(), one.difference) for one in told.comparisons]
-    drawn = forest(found, title=f"Second less first: {which[1]} less {which[0]}")
-    alt = f"Differences by {len(found)} rulers; the numbers stand in the table below."
-    columns = ("ruler", "first", "second", "difference", "interval", "parity", "p")
+    drawn = forest(found, title=f"Second minus first: {which[1]} - {which[0]}")
+    alt = f"Differences by {len(found)} measures; the numbers are in the table below."
+    columns = ("measure", "first", "second", "difference", "interval", "parity", "p")
     table = Table(
         "Paired item by item; p corrected for their number (Holm)",
-        (*columns, "least effect found", "what it says"),
+        (*columns, "minimum detectable effect", "what it says"),
         tuple(
             (
                 name,
@@ -350,24 +399,26 @@ def _removed(results: Mapping[str, Record]) -> Iterator[Part]:
         if isinstance(one, Removed):
             drawn = figure("removed", chart(one), "What probes still read.", "Probes' AUC.")
             said = [f"{one.verdict}: {one.why}", *one.notes]
-            said += [f"The ruler that fell or did not: {MISSED}."] if mark_of(one.gain_by) else []
+            said += [f"The measure that fell or did not: {MISSED}."] if mark_of(one.gain_by) else []
             yield Part("removed", "Removed or hidden", tuple(said), figures=(drawn,))
 
 
 def _limits(audit: Audit, results: Mapping[str, Record]) -> Part:
-    left = [(one.what, shortened(one.why)) for one in audit.left_out]
+    left: list[tuple[str, str, str]] = [
+        (one.what, one.reason, shortened(one.why)) for one in audit.left_out
+    ]
     left += [
-        (step, shortened(f"{one.what} ({one.mend})"))
+        (step, "not measured", shortened(f"{one.what} ({one.mend})"))
         for step, one in {**results, **unreached(audit, results)}.items()
         if isinstance(one, Inconclusive)
     ]
-    tables = [Table("Not asked, or not to be answered", ("what", "why"), tuple(left))] * bool(left)
+    tables = [Table("Skipped", ("what", "reason", "details"), tuple(left))] * bool(left)
     if audit.cut:
         budget = f" in {audit.budget:g} seconds" if audit.budget else ""
         cut = tuple((one.what, f"{one.asked:,} of {one.whole:,}") for one in audit.cut)
-        tables.append(Table(f"Asked in part{budget}", ("what", "questions"), cut))
+        tables.append(Table(f"Sampled{budget}", ("what", "questions"), cut))
     said = () if tables else ("Everything that fits this model was asked whole.",)
-    return Part("limits", "What was not asked", said, tables=tuple(tables))
+    return Part("limits", "Skipped and sampled", said, tables=tuple(tables))
 
 
 def _data(results: Mapping[str, Record]) -> Part:
@@ -383,7 +434,7 @@ def _data(results: Mapping[str, Record]) -> Part:
     cards = tuple(_cards(list(names)))
     tables = [Table("What was asked, and what it cannot tell", _CARD, cards)] if cards else []
     if flagged:
-        columns = ("ruler", "items the linter finds something wrong with")
+        columns = ("measure", "items the linter finds something wrong with")
         tables.append(Table("Flags", columns, tuple(flagged)))
     return Part("data", "Data", tables=tuple(tables))
 

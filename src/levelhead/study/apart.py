@@ -13,7 +13,7 @@ import time
 import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.files import whole_path
@@ -40,18 +40,27 @@ SPENT = "the time was spent before this step"
 GO_ON = "run the same command again: it goes on where it stopped"
 
 
+class Deadline(NamedTuple):
+    """When no step may begin any more, by `time.monotonic`; the first step may always."""
+
+    at: float
+    exempt: frozenset[str] = frozenset()
+    """Steps that it is not for."""
+
+
 def apart(
     work: Work,
     every: Sequence[Step],
     runner: OrderedRunner,
     *,
     keep_going: bool,
-    until: float | None,
+    until: Deadline | None,
     cancel: threading.Event,
 ) -> Iterator[tuple[str, Record]]:
     """The results of all steps, by name, in the order in which they end."""
     # Until when by the clock on the wall: other machines have that, too.
-    late = None if until is None else time.time() + until - time.monotonic()
+    late = None if until is None else time.time() + until.at - time.monotonic()
+    exempt = frozenset[str]() if until is None else until.exempt
     told = {
         "plan": _placed(work.plan).to_json(),
         "folder": str(work.folder.resolve()),
@@ -61,7 +70,13 @@ def apart(
     units = {
         step.name: Unit(
             WORK,
-            Frozen(told | {"step": step.name, "until": late if number else None}),
+            Frozen(
+                told
+                | {
+                    "step": step.name,
+                    "until": late if number and step.name not in exempt else None,
+                }
+            ),
             threads=work.plan.threads,
         )
         for number, step in enumerate(every)

@@ -1,14 +1,15 @@
-"""An audit is a study that levelhead writes: whatever fits a model, in the time there is.
+"""An audit is a study that levelhead writes: a core suite of measures, and what time is left for.
 
-What is asked follows from what the model can answer and how fast it answers here. The plan is kept
-in the folder, so that the audit is resumed, and repeated elsewhere, with the same questions.
+The core suite is fixed (`core_suite`). What is added to it follows from how fast the model answers
+here and how much time the core suite left. The plan is kept in the folder, so that the audit is
+resumed, and repeated elsewhere, with the same questions.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
@@ -16,38 +17,62 @@ from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
 from levelhead.engine.run_folder import own
 from levelhead.measure.readouts import model_key
-from levelhead.study.dealing import MAPPED, MODEL, OVERHEAD, Cut, Dealing
+from levelhead.measure.table import parsed
+from levelhead.study.budget import Paces
+from levelhead.study.core_suite import Role, core_suite, kind_of
+from levelhead.study.dealing import MODEL, OVERHEAD, Cut, Dealing
 from levelhead.study.finished import AUDIT, WRITTEN
-from levelhead.study.fitting import LeftOut, Role, fitting
+from levelhead.study.fitting import LeftOut, extensions, left_out_by, locators
 from levelhead.study.schema import Cells, Paired, Plan, Probing, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from levelhead.models.lm import LM
 
 STUDY = "study.json"
 OTHER = "other"
-TRYING = 0.6
-"""Of the time there is, when no further ruler is tried out any more."""
+CELLS, MORE = "audit", "more"
+"""The cells of the core suite, and of what is added."""
+CORE_LIMIT = 3.0
+"""Of the budget, when no further measure of the core suite begins: below that the suite is run to
+its end, budget or not, for a verdict that depends on the clock would be none."""
+LOOKING = 0.3
+"""Of the time that is left, when no further measure is looked at."""
+Stage = Literal["core", "whole"]
 
 
 class Audit(Record):
     """What is asked of a model, and what is not."""
 
     request: str
-    """A hash of everything the plan was made from."""
+    """A hash of everything the core suite's plan was made from."""
     budget: float | None
     """Seconds."""
     about: str
     """The model in a line."""
     plan: Plan
     roles: tuple[tuple[str, Role], ...]
-    """What each measure is for."""
+    """What each measure is for: those of the core suite, whether they could be asked or not, and
+    those that were added."""
+    core: tuple[str, ...] = ()
+    """The names of the core suite; empty where no suite was planned: then all roles are."""
+    stage: Stage = "whole"
+    """Whether what is added to the core suite is planned yet."""
     left_out: tuple[LeftOut, ...]
     cut: tuple[Cut, ...]
     expected: float | None
-    """Seconds that the questions take, by a few of them."""
+    """Seconds that the added questions take, by a few of them."""
+
+    @property
+    def core_names(self) -> tuple[str, ...]:
+        """The measures that the verdict rests on."""
+        return self.core or tuple(name for name, _ in self.roles)
+
+    @property
+    def core_steps(self) -> frozenset[str]:
+        """The steps of the core suite, as the study names them."""
+        return frozenset(f"cell.{CELLS}.{MODEL}.{name}" for name in self.core_names)
 
 
 class Audited(NamedTuple):
@@ -57,97 +82,143 @@ class Audited(NamedTuple):
     against: Source | None = None
 
 
-def planned(
-    lm: LM,
-    sources: Audited,
-    *,
-    budget: float | None,
-    began: float | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    draws: int = 1999,
-    permutations: int = 9999,
-    on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
-) -> Audit:
-    """What to ask a model.
+class Chance(NamedTuple):
+    """How chance is judged, and with how many threads everything is computed."""
+
+    seed: int = 0
+    threads: int = 1
+    draws: int = 1999
+    permutations: int = 9999
+
+
+def plan_core(lm: LM, sources: Audited, *, budget: float | None, chance: Chance) -> Audit:
+    """The core suite of a model: the same whatever the budget and the machine.
 
     Args:
         lm: the model, edited or not.
         sources: how the study opens it, and the one it is set beside.
-        budget: seconds; None: everything is asked whole.
-        began: since when they count, by `time.monotonic`; by default now.
-        seed: of everything drawn.
-        threads: of numpy and torch.
-        draws: resamples for an interval.
-        permutations: rearrangements for a p-value.
-        on_step: is told what is tried out, how much, and of how much.
+        budget: seconds, kept for what is added later; None: there is no limit.
+        chance: seed, threads, resamples and permutations.
     """
-    began = time.monotonic() if began is None else began
-    most = None if budget is None else began + TRYING * budget
-    rulers, left_out = fitting(lm, most, threads=threads, on_step=on_step)
-    if not rulers:
-        why = "; ".join(f"{one.what}: {one.why}" for one in left_out)
-        raise LevelheadError(
-            f"there is nothing to ask of {lm.identity.name}: {why}",
+    suite = core_suite(kind_of(lm))
+    measures: dict[str, str] = {}
+    left_out: list[LeftOut] = []
+    for row in suite:
+        try:
+            measure = parsed(row.text)
+            measure.check(lm)
+            measure.asked(lm)
+        except LevelheadError as error:
+            left_out.append(left_out_by(row.name, error))
+        else:
+            measures[row.name] = row.text
+    if not any(row.role == "bias" and row.name in measures for row in suite):
+        why = "; ".join(f"{skipped.what}: {skipped.why}" for skipped in left_out)
+        raise NothingToAsk(
+            f"INCONCLUSIVE: no measure of bias can be asked of {lm.identity.name}: {why}",
             mend="use a model with a head of its own, and check the data: `levelhead data list`",
         )
-    models = 2 if sources.against else 1
-    left = None if budget is None else (budget + began - time.monotonic()) * OVERHEAD
-    dealt = Dealing(left, models, left_out)
-    texts = dealt.rulers(rulers)
-    measures = {name: text for name, text in texts.items() if text}
-    roles = tuple((one.ruler.name, one.ruler.role) for one in rulers if one.ruler.name in measures)
-    plan = {
+    plan: dict[str, object] = {
         "format": "levelhead-study-1",
         "name": "audit",
         "about": f"An audit of {_shown(sources.model)}",
-        "seed": seed,
-        "threads": threads,
-        "draws": draws,
-        "permutations": permutations,
+        **chance._asdict(),
         "models": {MODEL: sources.model}
         | ({OTHER: sources.against} if sources.against is not None else {}),
         "measures": measures,
-        "cells": {"audit": Cells(models=(MODEL,), measures=tuple(measures))},
+        "cells": {CELLS: Cells(models=(MODEL,), measures=tuple(measures))},
     }
     if sources.against is not None:
         plan["against"] = {OTHER: Paired(first=OTHER, second=MODEL, measures=tuple(measures))}
     if sources.model.edit is not None:
-        ruler = next((name for name in MAPPED if name in measures), None)
+        names = {measures[name].partition(":")[0]: name for name in reversed(measures)}
+        ruler = next(
+            (
+                names[text]
+                for row in locators(lm)[0]
+                if (text := row.text.partition(":")[0]) in names
+            ),
+            None,
+        )
         plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}
-    named = {one.ruler.name: one for one in rulers}
-    heads = dealt.heads(lm, named, measures)
-    plan |= dealt.knowledge(lm, named)
-    plan |= heads or dealt.heads(lm, named, measures, last=True)
-    found = Plan(**plan)  # type: ignore[arg-type]
-    found.check()
+    core = Plan(**plan)  # type: ignore[arg-type]
+    core.check()
     return Audit(
-        request=request(
-            lm,
-            sources,
-            budget=budget,
-            seed=seed,
-            threads=threads,
-            draws=draws,
-            permutations=permutations,
-        ),
+        request=request(lm, sources, chance),
         budget=budget,
         about=_short(str(lm), lm, sources.model),
-        plan=found,
-        roles=roles,
-        left_out=tuple(
-            one.model_copy(update={"why": _short(one.why, lm, sources.model)})
-            for one in dealt.left_out
-        ),
-        cut=tuple(dealt.cut),
-        expected=None if budget is None else dealt.used,
+        plan=core,
+        roles=tuple((row.name, row.role) for row in suite),
+        core=tuple(row.name for row in suite),
+        stage="core",
+        left_out=tuple(_shortened(left_out, lm, sources.model)),
+        cut=(),
+        expected=None,
     )
 
 
-def request(lm: LM, sources: Audited, **told: object) -> str:
-    """A hash of all that an audit's plan is made from, but the speed of the machine."""
+def extended(
+    audit: Audit,
+    lm: LM,
+    *,
+    left: float | None,
+    on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
+    paces: Paces | None = None,
+) -> Audit:
+    """An audit with what there is time for beyond its core suite.
+
+    Args:
+        audit: its core suite, which has been run.
+        lm: the model.
+        left: seconds; None: everything is asked whole.
+        on_step: is told what is looked at, how many were, and of how many.
+        paces: how long questions take; by default a few of each kind are timed.
+    """
+    began = time.monotonic()
+    core = audit.plan
+    paces = paces or Paces(lm, threads=core.threads, is_timed=left is not None)
+    until = None if left is None else began + LOOKING * left
+    names = {name: core.measures[name] for name in audit.core if name in core.measures}
+    rulers, left_out = extensions(lm, names, paces, until=until, on_step=on_step)
+    total = None if left is None else (began + left - time.monotonic()) * OVERHEAD
+    dealt = Dealing(lm, paces, total, 2 if core.against else 1, left_out)
+    added = dealt.rulers(rulers)
+    measures = {**core.measures, **added}
+    parts: dict[str, object] = {}
+    if added:
+        more = Cells(models=(MODEL,), measures=tuple(added))
+        parts["cells"] = {**core.cells, MORE: more}
+        if core.against:
+            pair = core.against[OTHER]
+            both = (*pair.measures, *added)
+            parts["against"] = {OTHER: pair.model_copy(update={"measures": both})}
+    heads = dealt.heads(measures)
+    parts |= dealt.knowledge()
+    parts |= heads or dealt.heads(measures, last=True)
+    plan = core.model_copy(update={**parts, "measures": measures})
+    plan.check()
+    source = core.models[MODEL]
+    roles = {fit.ruler.name: fit.ruler.role for fit in rulers}
+    return audit.model_copy(
+        update={
+            "plan": plan,
+            "roles": (*audit.roles, *((name, roles[name]) for name in added)),
+            "stage": "whole",
+            "left_out": (*audit.left_out, *_shortened(dealt.left_out, lm, source)),
+            "cut": tuple(dealt.cut),
+            "expected": None if left is None else dealt.used,
+        }
+    )
+
+
+class NothingToAsk(LevelheadError):
+    """No measure of bias of the core suite can be asked of a model."""
+
+
+def request(lm: LM, sources: Audited, chance: Chance) -> str:
+    """A hash of all that a core suite's plan is made from: neither budget nor speed are."""
     against = None if sources.against is None else sources.against.model_dump()
-    return content_hash({"model": model_key(lm), "against": against, **told})
+    return content_hash({"model": model_key(lm), "against": against, **chance._asdict()})
 
 
 def read_audit(folder: str | Path) -> Audit:
@@ -166,7 +237,10 @@ def read_audit(folder: str | Path) -> Audit:
 
 
 def kept(folder: Path, wanted: str) -> Audit | None:
-    """The audit that a folder holds, if it is the one that is wanted; another is refused."""
+    """The audit that a folder holds, if it is the one that is wanted; another is refused.
+
+    The same one with another budget is not another: its core suite is the same.
+    """
     if not (folder / AUDIT).exists():
         return None
     found = read_audit(folder)
@@ -193,3 +267,8 @@ def _shown(source: Source) -> str:
 
 def _short(text: str, lm: LM, source: Source) -> str:
     return text.replace(lm.identity.name, _shown(source))
+
+
+def _shortened(left_out: Sequence[LeftOut], lm: LM, source: Source) -> Iterator[LeftOut]:
+    for skipped in left_out:
+        yield skipped.model_copy(update={"why": _short(skipped.why, lm, source)})

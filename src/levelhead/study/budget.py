@@ -1,14 +1,14 @@
 """How long questions take on this machine, and what part of them fits into the time there is.
 
-A few questions of each measure are asked and timed; the rest follows by counting. Parts are halves
-of halves, so that a little more or less speed asks the same questions.
+A few questions of each kind are asked and timed, once; the rest follows by counting. Parts are
+halves of halves, so that a little more or less speed asks the same questions.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from threadpoolctl import threadpool_limits
 
@@ -73,18 +73,38 @@ def units(asked: Asked, samples: Measure, thrift: Thrift | None = None) -> int:
     return max((len(set(names)) for names in zip(*own, strict=True)), default=0)
 
 
-def pace(lm: LM, asked: Sequence[Asked], *, threads: int) -> float:
-    """Seconds a question, by asking a few; more of them until they take long enough to tell."""
-    took = number = 0.0
-    with threadpool_limits(threads):
-        for one in asked:
-            rows = _some(one)
-            if not rows:
-                continue
-            each = _timed(lm, one, rows)
-            own = sum(len(item.asks) for item in one.items)
-            took, number = took + each * own, number + own
-    return took / number if number else 0.0
+@final
+class Paces:
+    """Seconds a question, by kind of question; each kind is timed once, when it is first needed."""
+
+    def __init__(self, lm: LM, *, threads: int, is_timed: bool = True) -> None:
+        self.lm = lm
+        self.threads = threads
+        self.is_timed = is_timed
+        """If not, time does not matter: a question takes none."""
+        self.known: dict[str, float] = {}
+
+    def pace(self, asked: Sequence[Asked], *, kind: str = "") -> float:
+        """Seconds a question.
+
+        Args:
+            asked: what a measure asks.
+            kind: what its texts are, where their length makes them a kind apart.
+        """
+        took = number = 0.0
+        for part in asked:
+            count = sum(len(item.asks) for item in part.items)
+            took += self._each(part, f"{part.verb} {kind}".rstrip()) * count
+            number += count
+        return took / number if number else 0.0
+
+    def _each(self, asked: Asked, kind: str) -> float:
+        if not self.is_timed:
+            return 0.0
+        if kind not in self.known and (rows := _some(asked)):
+            with threadpool_limits(self.threads):
+                self.known[kind] = _timed(self.lm, asked, rows)
+        return self.known.get(kind, 0.0)
 
 
 def _some(asked: Asked) -> list[Ask]:

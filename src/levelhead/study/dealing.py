@@ -1,4 +1,4 @@
-"""The time there is, dealt to the parts of an audit; what it is not enough for is told."""
+"""The time that the core suite leaves, dealt to what an audit adds; what it is not enough for."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
+from levelhead.measure.table import parsed
 from levelhead.study.budget import questions, shared_out
-from levelhead.study.fitting import LIMITS, QUOTAS, LeftOut
+from levelhead.study.fitting import LIMITS, LeftOut, Ruler, fitted, locators, no_time
 from levelhead.study.schema import Explained, Located, Masking, Prompting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.study.budget import Thrift
+    from levelhead.study.budget import Paces, Thrift
     from levelhead.study.fitting import Fitting
 
 MODEL = "model"
 """The audited model's name in the plan."""
-MAPPED = ("seat", "seat-occupations")
-"""The rulers whose heads are located: the first that is asked."""
 PRICES = ("pppl", "ppl")
+COUNTEREXAMPLES = "cloze"
+"""The measure whose prompts the battery of counterexamples varies."""
 DEALT = {"rulers": 0.45, "heads": 0.25, "masking": 0.1, "explain": 0.05, "knowledge": 0.15}
 """Of the time for questions, the share of each part; what one leaves goes to the next."""
 OVERHEAD = 0.75
@@ -50,7 +52,11 @@ class Cut(Record):
 class Dealing:
     """The time that is left, and what it was not enough for."""
 
-    def __init__(self, total: float | None, models: int, left_out: Sequence[LeftOut]) -> None:
+    def __init__(
+        self, lm: LM, paces: Paces, total: float | None, models: int, left_out: Sequence[LeftOut]
+    ) -> None:
+        self.lm = lm
+        self.paces = paces
         self.total = total
         self.models = models
         self.used = 0.0
@@ -71,32 +77,24 @@ class Dealing:
         return (self.total - self.used) * DEALT[name] / later
 
     def rulers(self, fitting: Sequence[Fitting]) -> dict[str, str]:
-        """Every ruler as it is asked; empty if there is no time for it."""
+        """The measures that are added, as they are asked."""
         ways = self._ways(fitting, self.part("rulers"))
-        if not ways and self.total is not None:
-            ways = self._ways(fitting, self.total / OVERHEAD)  # rather than anything else
-        biases = [one for one in fitting if one.ruler.role == "bias"]
-        if not any(one.ruler.name in ways for one in biases or fitting):
-            # One is asked even if it takes longer: a price alone, or nothing, would be no audit.
-            cheapest = min(biases or fitting, key=lambda one: one.seconds(one.least))
-            ways |= {cheapest.ruler.name: cheapest.least}
         texts = {}
         for one in fitting:
             name = one.ruler.name
             if name not in ways:
-                self.left_out.append(LeftOut(what=name, why="there is no time for it"))
-                texts[name] = ""
+                self.left_out.append(no_time(name))
                 continue
             way = ways[name]
             self.used += one.seconds(way) * self.models
-            texts[name] = one.ruler.text if way is None else with_option(one.ruler.text, way)
+            texts[name] = with_option(one.ruler.text, way)
             if way is not None:
                 asked = questions(one.asked, one.measure, way)
                 self.cut.append(Cut(what=name, whole=one.whole, asked=asked))
         return texts
 
     def _ways(self, fitting: Sequence[Fitting], limit: float) -> dict[str, Thrift | None]:
-        """How each ruler is asked in its part of some time; the dearest is given up first."""
+        """How each measure is asked in its part of some time; the dearest is given up first."""
         left = list(fitting)
         while left:
             given = shared_out({one.ruler.name: one.seconds() * self.models for one in left}, limit)
@@ -108,50 +106,82 @@ class Dealing:
         return {}
 
     def _fits(self, one: Fitting, limit: float) -> list[Thrift | None]:
-        """How a ruler can be asked in some time, the most first."""
+        """How a measure can be asked in some time, the most first."""
         return [way for way in one.ways if one.seconds(way) * self.models <= limit * 1.001]
 
-    def heads(
-        self, lm: LM, fitting: dict[str, Fitting], measures: dict[str, str], *, last: bool = False
-    ) -> dict[str, object]:
+    def heads(self, measures: dict[str, str], *, last: bool = False) -> dict[str, object]:
         """The map of heads, and what is made of it.
 
-        Tried twice: in its part of the time, and, where that is too little, last, in all that the
-        others left.
+        By the best calibrated measure that there is time for. Tried twice: in its part of the time,
+        and, where that is too little, last, in all that the others left.
+
+        Args:
+            measures: of the plan; those of the map are added.
+            last: whether to say why there is none.
         """
-        mapped, price = (
-            next((p for p in names if p in measures), None) for names in (MAPPED, PRICES)
-        )
         limit = self.left if last else self.part("heads")
-        every = lm.anatomy.layers * lm.anatomy.heads
-        way = None if mapped is None else _located(fitting[mapped], every, limit)
-        if mapped is None or way is None:
-            why = "there is no time to locate them" if mapped else "no ruler of embeddings is asked"
-            if last:
-                self.left_out.append(LeftOut(what="heads", why=why))
-            return {}
-        one, (thrift, exact, cost) = fitting[mapped], way
+        every = self.lm.anatomy.layers * self.lm.anatomy.heads
+        candidates, why = locators(self.lm) if limit > 0 else ([], ["time budget"])
+        for ruler in candidates:
+            try:
+                fit = fitted(self.lm, ruler, self.paces)
+            except LevelheadError as error:
+                why.append(f"{ruler.name}: {error.what}")
+                continue
+            way = _located(fit, every, limit)
+            if way is not None:
+                return self._mapped(fit, way, every, measures)
+            why.append(f"{ruler.name}: time budget")
+        if last:
+            is_late = any("time budget" in reason for reason in why)
+            told = "; ".join(why) or "no measure that can locate heads fits this model"
+            reason: Literal["time budget", "does not fit this model"] = (
+                "time budget" if is_late else "does not fit this model"
+            )
+            self.left_out.append(LeftOut(what="heads", why=told, reason=reason))
+        return {}
+
+    def _mapped(
+        self,
+        fit: Fitting,
+        way: tuple[Thrift | None, int | Literal["all"], float],
+        every: int,
+        measures: dict[str, str],
+    ) -> dict[str, object]:
+        """A map by one measure, with masking and the counter-stereotype experiment."""
+        thrift, exact, cost = way
         self.used += cost
         if exact != "all":
             self.cut.append(Cut(what="heads ablated one by one", whole=every, asked=exact))
-        measures["heads"] = with_option(one.ruler.text, thrift)
+        measures["heads"] = with_option(fit.ruler.text, thrift)
         plan: dict[str, object] = {
             "maps": {"heads": Located(model=MODEL, measure="heads", exact=exact)}
         }
-        variants = one.seconds(thrift) + (fitting[price].seconds(LIMITS[-1]) if price else 0.0)
+        price = self._price()
+        variants = fit.seconds(thrift) + (price.seconds() if price else 0.0)
         if price and 10 * variants <= self.part("masking"):
             self.used += 10 * variants
-            measures["price"] = with_option(fitting[price].ruler.text, LIMITS[-1])
+            measures["price"] = price.ruler.text
             plan["masking"] = {"heads": Masking(map="heads", prices=("price",), random=3)}
         elif price:
-            self.left_out.append(LeftOut(what="masking", why="there is no time for it"))
-        return plan | self._explained(one)
+            self.left_out.append(no_time("masking"))
+        return plan | self._explained(fit)
+
+    def _price(self) -> Fitting | None:
+        """What masking heads costs, on few texts."""
+        for name in PRICES:
+            ruler = Ruler(name, with_option(name, LIMITS[-1]), "price", ())
+            try:
+                return fitted(self.lm, ruler, self.paces)
+            except LevelheadError:
+                continue
+        return None
 
     def _explained(self, one: Fitting) -> dict[str, object]:
         """The counter-stereotype experiment, with as many pairs as there is time for."""
         fits = [n for n in PAIRS if n * FORWARDS_A_PAIR * one.pace <= self.part("explain")]
         if not fits:
-            self.left_out.append(LeftOut(what="counter-stereotypes", why="there is no time"))
+            self.left_out.append(no_time("counter-stereotypes"))
             return {}
         self.used += fits[0] * FORWARDS_A_PAIR * one.pace
         if fits[0] < PAIRS[0]:
@@ -159,34 +189,36 @@ class Dealing:
         explained = Explained(map="heads", pairs="counter-stereotype", n=fits[0])
         return {"explain": {"heads": explained}}
 
-    def knowledge(self, lm: LM, fitting: dict[str, Fitting]) -> dict[str, object]:
+    def knowledge(self) -> dict[str, object]:
         """The battery of counterexamples."""
-        one = fitting.get("cloze")
-        if one is None:
-            return {}
         limit = self.part("knowledge")
+        base = parsed(COUNTEREXAMPLES)
+        try:
+            base.check(self.lm)
+            whole = questions(base.asked(self.lm), base)
+        except LevelheadError:  # a model that no prompt can be asked of
+            return {}
         for backgrounds in (None, 3, 1):
-            measure = replace(one.measure, backgrounds=backgrounds)  # type: ignore[call-arg]
-            asked = questions(measure.asked(lm), measure)
-            cost = asked * one.pace
-            if cost <= limit:
+            measure = replace(base, backgrounds=backgrounds)  # type: ignore[call-arg]
+            rows = measure.asked(self.lm)
+            asked = questions(rows, measure)
+            cost = asked * self.paces.pace(rows) if limit > 0 else 0.0
+            if limit > 0 and cost <= limit:
                 self.used += cost
                 row = Prompting(model=MODEL, backgrounds=backgrounds, parts=False)
                 if backgrounds is not None:
-                    whole = replace(one.measure, backgrounds=None)  # type: ignore[call-arg]
-                    every = questions(whole.asked(lm), whole)
-                    self.cut.append(Cut(what="counterexamples", whole=every, asked=asked))
+                    self.cut.append(Cut(what="counterexamples", whole=whole, asked=asked))
                 return {"knowledge": {"prompts": row}}
-        self.left_out.append(LeftOut(what="counterexamples", why="there is no time for them"))
+        self.left_out.append(no_time("counterexamples"))
         return {}
 
 
 def _located(
     one: Fitting, every: int, limit: float
-) -> tuple[Thrift, int | Literal["all"], float] | None:
-    """With how many contexts a word heads are located, how many are ablated, and the seconds."""
-    ways: list[tuple[Thrift, int | Literal["all"]]] = [(thrift, "all") for thrift in QUOTAS]
-    ways += [(QUOTAS[-1], few) for few in FEW_HEADS if few < every]
+) -> tuple[Thrift | None, int | Literal["all"], float] | None:
+    """With how much of a measure heads are located, how many are ablated, and the seconds."""
+    ways: list[tuple[Thrift | None, int | Literal["all"]]] = [(way, "all") for way in one.ways]
+    ways += [(one.least, few) for few in FEW_HEADS if few < every]
     for thrift, exact in ways:
         count = every if exact == "all" else exact
         cost = one.seconds(thrift) * (1 + BOTH_WAYS + WITHOUT * count)
@@ -195,8 +227,10 @@ def _located(
     return None
 
 
-def with_option(text: str, way: Thrift) -> str:
+def with_option(text: str, way: Thrift | None) -> str:
     """A measure with an option set, in the place of the same option if it has it."""
+    if way is None:
+        return text
     name, _, rest = text.partition(":")
     options = [one for one in filter(None, rest.split(",")) if not one.startswith(f"{way.option}=")]
     return f"{name}:{','.join([*options, f'{way.option}={way.value:g}'])}"

@@ -1,6 +1,6 @@
-"""What a model can be asked by: the rulers of an audit, tried and timed.
+"""What an audit may ask beyond its core suite, and by which measure it locates heads.
 
-One row a ruler, with the ways in which it is asked when there is less time.
+One row a measure, with the ways in which it is asked when there is less time.
 """
 
 from __future__ import annotations
@@ -8,23 +8,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from levelhead.core.calibration import calibrated
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
+from levelhead.data.datasets import NotHere
 from levelhead.measure.table import parsed
-from levelhead.study.budget import Thrift, pace, questions, units
+from levelhead.models.checkpoints import NoHead
+from levelhead.study.budget import Thrift, questions, units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.measure.asked import Asked
     from levelhead.measure.measure import Measure
     from levelhead.models.lm import LM
+    from levelhead.study.budget import Paces
+    from levelhead.study.core_suite import Role
 
-Role = Literal["bias", "price"]
+Reason = Literal["data missing", "time budget", "does not fit this model", "error"]
 
 
 class Ruler(NamedTuple):
-    """A measure of the audit, and how it is asked with less time."""
+    """A measure that an audit may add, and how it is asked with less time."""
 
     name: str
     text: str
@@ -53,9 +58,24 @@ RULERS: tuple[Ruler, ...] = (
     Ruler("agreement", "pronoun_agreement:sources=winogender+winobias", "price", SHARES),
     Ruler("snli", "snli", "price", SHARES),
 )
-"""One row a ruler, in the order in which they are asked."""
+"""One row a measure, in the order in which they are asked: what the core suite lacks, and larger
+samples of what it has."""
+LARGER = "-larger"
+"""Ends the name of a larger sample of a measure of the core suite."""
+LOCATORS: tuple[Ruler, ...] = (
+    Ruler("cloze", "cloze:backgrounds=1", "bias", SHARES),
+    Ruler("contrast", "contrast", "bias", SHARES),
+    Ruler("crows_margin", "crows_margin", "bias", SHARES),
+    Ruler("stereotype_margin", "stereotype_margin", "bias", SHARES),
+    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", "bias", QUOTAS),
+    Ruler("seat-occupations", "seat:quota=30", "bias", QUOTAS),
+    Ruler("strength", "strength", "bias", SHARES),
+)
+"""Smooth measures that heads can be located by; among those calibrated alike, the first."""
+FLUENCY = ("pppl", "ppl")
+"""Measures whose texts are long: a question takes longer than another measure's."""
 FEWEST = 20
-"""Words, pairs or occupations: of fewer, a part of a ruler is not asked."""
+"""Words, pairs or occupations: of fewer, a part of a measure is not asked."""
 
 
 class LeftOut(Record):
@@ -63,10 +83,11 @@ class LeftOut(Record):
 
     what: str
     why: str
+    reason: Reason = "does not fit this model"
 
 
 class Fitting(NamedTuple):
-    """A ruler that a model can be asked by, and how long that takes."""
+    """A measure that a model can be asked by, and how long that takes."""
 
     ruler: Ruler
     measure: Measure
@@ -74,6 +95,8 @@ class Fitting(NamedTuple):
     whole: int
     pace: float
     """Seconds a question; 0 if time does not matter."""
+    more_than: int = 0
+    """Questions of the core suite's version: a part that is no larger adds nothing."""
 
     @property
     def ways(self) -> list[Thrift | None]:
@@ -82,8 +105,12 @@ class Fitting(NamedTuple):
             way
             for way in (None, *self.ruler.thrifts)
             if way is None
-            or way.option != "share"
-            or units(self.asked[0], self.measure, way) >= FEWEST
+            or (
+                (way.option != "share" or units(self.asked[0], self.measure, way) >= FEWEST)
+                and (
+                    not self.more_than or questions(self.asked, self.measure, way) > self.more_than
+                )
+            )
         ]
 
     @property
@@ -96,24 +123,97 @@ class Fitting(NamedTuple):
         return self.pace * questions(self.asked, self.measure, thrift)
 
 
-def fitting(
-    lm: LM, until: float | None, *, threads: int, on_step: Callable[[str, int, int], None]
+def fitted(lm: LM, ruler: Ruler, paces: Paces) -> Fitting:
+    """A measure with what it asks of a model; an error where it cannot be asked."""
+    measure = parsed(ruler.text)
+    measure.check(lm)
+    asked = measure.asked(lm)
+    kind = measure.name if measure.name in FLUENCY else ""
+    return Fitting(ruler, measure, asked, questions(asked, measure), paces.pace(asked, kind=kind))
+
+
+def extensions(
+    lm: LM,
+    core: Mapping[str, str],
+    paces: Paces,
+    *,
+    until: float | None = None,
+    on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> tuple[list[Fitting], list[LeftOut]]:
-    """The rulers that a model can be asked by, and why it cannot by others."""
-    found: list[Fitting] = []
+    """The measures that could be added to a core suite, and why others could not.
+
+    Args:
+        lm: the model.
+        core: the suite: measures by name, as the command line has them.
+        paces: how long questions take.
+        until: when no further measure is looked at, by `time.monotonic`.
+        on_step: is told what is looked at, how many were, and of how many.
+    """
+    fits: list[Fitting] = []
     left_out: list[LeftOut] = []
-    for number, ruler in enumerate(RULERS):
-        on_step(f"trying {ruler.name}", number, len(RULERS))
+    rows = [ruler for ruler in RULERS if core.get(ruler.name) != ruler.text]
+    for number, ruler in enumerate(rows):
+        on_step(f"planning {ruler.name}", number, len(rows))
+        name = ruler.name + LARGER * (ruler.name in core)
         try:
             measure = parsed(ruler.text)
             measure.check(lm)
-            if found and until is not None and time.monotonic() > until:
-                raise LevelheadError("there is no time to try it", mend="give a larger budget")
-            asked = measure.asked(lm)
-            each = 0.0 if until is None else pace(lm, asked, threads=threads)
+            if until is not None and time.monotonic() > until:
+                left_out.append(no_time(name))
+                continue
+            more_than = 0
+            if ruler.name in core:
+                small = parsed(core[ruler.name])
+                more_than = questions(small.asked(lm), small)
+            found = fitted(lm, ruler._replace(name=name), paces)
         except LevelheadError as error:
-            left_out.append(LeftOut(what=ruler.name, why=error.what))
+            left_out.append(left_out_by(name, error))
             continue
-        found.append(Fitting(ruler, measure, asked, questions(asked, measure), each))
-    on_step("tried", len(RULERS), len(RULERS))
-    return found, left_out
+        if found.whole > more_than:
+            fits.append(found._replace(more_than=more_than))
+    on_step("planned", len(rows), len(rows))
+    return fits, left_out
+
+
+def locators(lm: LM) -> tuple[list[Ruler], list[str]]:
+    """The measures that may locate a model's heads, the best calibrated first; and why not others.
+
+    A measure that failed validation on models with planted bias says nothing about heads either. Of
+    the others, the one that detects the smallest planted dose comes first, then the one that ranks
+    doses best. A step function has no gradient.
+    """
+    ranked: list[tuple[bool, float, float, int]] = []
+    refused: list[str] = []
+    for number, ruler in enumerate(LOCATORS):
+        measure = parsed(ruler.text)
+        try:
+            measure.check(lm)
+        except LevelheadError:
+            continue
+        if measure.headline.is_step:
+            continue
+        key = measure.ruler(lm)
+        known = None if key is None else calibrated(key)
+        if known is not None and known.verdict == "misses":
+            refused.append(f"{ruler.name} failed validation on models with planted bias")
+            continue
+        is_judged = known is not None and known.verdict != "not judged"
+        dose = known.smallest if known is not None else None
+        rank = known.rank if known is not None else None
+        ranked.append((not is_judged, 2.0 if dose is None else dose, -(rank or 0.0), number))
+    return [LOCATORS[number] for *_, number in sorted(ranked)], refused
+
+
+def no_time(what: str) -> LeftOut:
+    """Something that is skipped for lack of time."""
+    return LeftOut(what=what, why="time budget", reason="time budget")
+
+
+def left_out_by(what: str, error: LevelheadError) -> LeftOut:
+    """Something that an error left out."""
+    reason: Reason = "error"
+    if isinstance(error, NotHere):
+        reason = "data missing"
+    elif isinstance(error, NoHead):
+        reason = "does not fit this model"
+    return LeftOut(what=what, why=error.what, reason=reason)

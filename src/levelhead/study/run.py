@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
     from levelhead.engine.events import Event
     from levelhead.engine.runners import OrderedRunner
+    from levelhead.study.apart import Deadline
     from levelhead.study.schema import Plan
 
 
@@ -42,7 +43,7 @@ def run(
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
     keep_going: bool = False,
-    until: float | None = None,
+    until: Deadline | None = None,
 ) -> dict[str, Record]:
     """Run what is missing of a study; write `plan.json`, `results/` and `table.csv`.
 
@@ -59,7 +60,7 @@ def run(
         cancel: set it to stop.
         keep_going: take any error of ours for a step that cannot be measured: data that are not
             there, an edit that does not say what it was fitted on.
-        until: when no step but the first may begin any more, by `time.monotonic`.
+        until: when no step but the first may begin any more.
     """
     place = on_disk(folder)
     own(place, WRITTEN)
@@ -74,7 +75,12 @@ def run(
         def here() -> Iterator[tuple[str, Record]]:
             for done, step in enumerate(every):
                 on_step(step.name, done, len(every))
-                late = bool(done) and until is not None and time.monotonic() > until
+                late = (
+                    bool(done)
+                    and until is not None
+                    and step.name not in until.exempt
+                    and time.monotonic() > until.at
+                )
                 with threadpool_limits(plan.threads):  # as a worker has it: the same last bits
                     result = tried(step, keep_going=keep_going, late=late)
                 yield step.name, result

@@ -1,130 +1,195 @@
-"""An audit's plan: what fits a model, in the time there is; kept, resumed and repeated."""
+"""An audit's plan: a core suite that no clock changes, and what there is time for beyond it."""
 
 import pytest
 import studies
 import zoo
+from calibrations import Failed
 from rulers import corpus, sentences
 
+from levelhead.core.calibration import Ruler as Calibrated
+from levelhead.core.calibration import calibrated
 from levelhead.core.errors import LevelheadError
+from levelhead.data.datasets import NotHere
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
-from levelhead.study import dealing, fitting
-from levelhead.study.audit import STUDY, Audited, keep, kept, planned, read_audit, request
+from levelhead.study import core_suite, dealing, fitting
+from levelhead.study.audit import (
+    STUDY,
+    Audited,
+    Chance,
+    NothingToAsk,
+    extended,
+    keep,
+    kept,
+    plan_core,
+    read_audit,
+    request,
+)
+from levelhead.study.budget import Paces
+from levelhead.study.core_suite import BERT, CAUSAL, CLASSIFIER, CORE, EMBEDDINGS, MASKED, PAIRS
+from levelhead.study.core_suite import CoreMeasure, kind_of
 from levelhead.study.dealing import OVERHEAD, with_option
-from levelhead.study.fitting import LIMITS, QUOTAS, RULERS, SHARES, Ruler
+from levelhead.study.fitting import LARGER, LIMITS, LOCATORS, QUOTAS, RULERS, SHARES, Ruler
+from levelhead.study.fitting import locators
 from levelhead.study.schema import Source, read_plan
 
-BERT = ("bert", "BertForPreTraining")
+TINY = ("bert", "BertForPreTraining")
+CHANCE = Chance()
 
 
 @pytest.fixture
 def bert():
-    return load(zoo.folder(*BERT))
+    return load(zoo.folder(*TINY))
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """Rulers in the words of the tiny models, and a machine that takes 0.1 s a question."""
+    """A core suite and more, in the words of the tiny models."""
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(sentences()))
     seat = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={corpus()}"
+    core = (
+        CoreMeasure("seat", with_option(seat, QUOTAS[-1]), "bias", (BERT,)),
+        CoreMeasure("pppl", f"pppl:texts={texts},limit=2", "price", (BERT,)),
+    )
     rulers = (
         Ruler("seat", seat, "bias", QUOTAS),
         Ruler("half", seat, "bias", SHARES),
         Ruler("pppl", f"pppl:texts={texts}", "price", LIMITS),
         Ruler("ppl", f"ppl:texts={texts}", "price", LIMITS),
     )
+    monkeypatch.setattr(core_suite, "CORE", core)
     monkeypatch.setattr(fitting, "RULERS", rulers)
+    monkeypatch.setattr(fitting, "LOCATORS", rulers[:1])
     monkeypatch.setattr(fitting, "FEWEST", 3)
-    monkeypatch.setattr(fitting, "pace", lambda lm, asked, threads: 0.1)
+    monkeypatch.setattr(dealing.Dealing, "_price", lambda own: None)
+    monkeypatch.setattr(dealing.Dealing, "knowledge", lambda own: {})
     return rulers
 
 
 def sources(**changes):
-    return Audited(Source(path=str(zoo.folder(*BERT)), **changes))
+    return Audited(Source(path=str(zoo.folder(*TINY)), **changes))
 
 
-def test_without_a_budget_everything_that_fits_is_asked_whole(bert, tiny):
-    found = planned(bert, sources(), budget=None)
-    assert dict(found.roles) == {"seat": "bias", "half": "bias", "pppl": "price"}
-    assert [one.what for one in found.left_out] == ["ppl"]
-    assert "causal" in found.left_out[0].why
+def paced(lm, each=0.1):
+    """A machine that takes so many seconds a question."""
+    paces = Paces(lm, threads=1)
+    paces.known = dict.fromkeys(("embed", "score", "score pppl", "score ppl"), each)
+    return paces
+
+
+def planned(lm, *, left, each=0.1):
+    core = plan_core(lm, sources(), budget=left, chance=CHANCE)
+    return extended(core, lm, left=left, paces=None if left is None else paced(lm, each))
+
+
+def test_the_core_suite_is_the_same_whatever_the_budget_and_the_machine(bert, tiny):
+    """A headline must not depend on machine load: nothing of the core suite may."""
+    plans = [
+        planned(bert, left=left, each=each)
+        for left, each in ((None, 0.0), (1e6, 1e-4), (1200.0, 0.1), (60.0, 5.0), (0.001, 100.0))
+    ]
+    for plan in plans:
+        assert plan.core == ("seat", "pppl")
+        assert plan.plan.cells["audit"].measures == ("seat", "pppl")
+        assert {name: plan.plan.measures[name] for name in plan.core} == {
+            row.name: row.text for row in core_suite.CORE
+        }
+        assert plan.request == plans[0].request
+        assert plan.core_steps == {"cell.audit.model.seat", "cell.audit.model.pppl"}
+    # The budget decides what is added: everything, or nothing at all.
+    assert set(plans[0].plan.cells["more"].measures) == {f"seat{LARGER}", "half", f"pppl{LARGER}"}
+    assert set(plans[-1].plan.cells) == {"audit"}
+    late = {row.what for row in plans[-1].left_out if row.reason == "time budget"}
+    assert late >= {f"seat{LARGER}", "half", f"pppl{LARGER}", "heads"}
+
+
+def test_without_a_budget_everything_that_fits_is_added_whole(bert, tiny):
+    found = planned(bert, left=None)
+    assert found.stage == "whole"
+    assert dict(found.roles)[f"seat{LARGER}"] == "bias"
+    assert found.plan.measures[f"seat{LARGER}"] == tiny[0].text
+    (ppl,) = found.left_out
+    assert (ppl.what, ppl.reason) == ("ppl", "does not fit this model")
     assert not found.cut
     assert found.expected is None
-    assert found.plan.measures["seat"] == tiny[0].text
     assert found.plan.maps["heads"].exact == "all"
-    assert found.plan.masking["heads"].prices == ("price",)
-    assert not found.plan.against
-    assert not found.plan.removed
 
 
-def test_less_time_asks_less_and_says_so(bert, tiny):
-    whole = planned(bert, sources(), budget=1e6)
+def test_less_time_adds_less_and_says_so(bert, tiny):
+    whole = planned(bert, left=1e6)
     assert not whole.cut
-    few = whole.expected / 12
-    found = planned(bert, sources(), budget=few)
+    few = whole.expected / 4
+    found = planned(bert, left=few)
     assert found.expected <= few * OVERHEAD
-    assert found.cut
-    for one in found.cut:
-        assert 0 < one.asked < one.whole
-    # The same time gives the same plan; half the time asks no more of anything.
-    again = planned(bert, sources(), budget=few)
-    assert again.plan == found.plan
-    half = {one.what: one.asked for one in planned(bert, sources(), budget=few / 2).cut}
-    assert all(half.get(one.what, 0) <= one.asked for one in found.cut)
+    late = {row.what for row in found.left_out if row.reason == "time budget"}
+    assert found.cut or late
+    for cut in found.cut:
+        assert 0 < cut.asked < cut.whole
+
+
+def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
+    """Not each measure: trying all of them took longer than a small budget."""
+    timed = []
+    monkeypatch.setattr(
+        "levelhead.study.budget._timed", lambda lm, asked, rows: timed.append(asked.verb) or 0.01
+    )
+    core = plan_core(bert, sources(), budget=60.0, chance=CHANCE)
+    assert not timed
+    extended(core, bert, left=60.0)
+    assert sorted(timed) == ["embed", "score"]
 
 
 def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):
     """Their own part of the time is too little for them, but nobody else needs the rest."""
-    whole = planned(bert, sources(), budget=1e6)
+    whole = planned(bert, left=1e6)
     monkeypatch.setattr(dealing, "DEALT", dealing.DEALT | {"heads": 1e-9})
-    found = planned(bert, sources(), budget=whole.expected / OVERHEAD * 1.1)
+    found = planned(bert, left=whole.expected / OVERHEAD * 1.2)
     assert "heads" in found.plan.maps
-    assert "heads" not in {one.what for one in found.left_out}
+    assert "heads" not in {row.what for row in found.left_out}
 
 
-def test_a_price_alone_is_no_audit(bert, tiny, monkeypatch):
-    def dear(lm, asked, threads):
-        return 0.001 if asked[0].verb == "score" else 9.0
+def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
+    def missing(text):
+        if text.startswith("pppl"):
+            raise NotHere("the texts are not here", mend="levelhead data get")
+        return parsed(text)
 
-    monkeypatch.setattr(fitting, "pace", dear)
-    found = planned(bert, sources(), budget=1.0)
-    assert set(found.plan.measures) == {"seat", "pppl"}
-
-
-def test_without_time_the_cheapest_ruler_is_asked_all_the_same(bert, tiny):
-    found = planned(bert, sources(), budget=1e-3)
+    monkeypatch.setattr("levelhead.study.audit.parsed", missing)
+    found = plan_core(bert, sources(), budget=None, chance=CHANCE)
+    assert found.core == ("seat", "pppl")
     assert list(found.plan.measures) == ["seat"]
-    assert {one.what for one in found.left_out} >= {"half", "pppl", "heads"}
+    assert [(row.what, row.reason) for row in found.left_out] == [("pppl", "data missing")]
 
 
-def test_a_model_that_nothing_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
-    monkeypatch.setattr(fitting, "RULERS", tiny[3:])
-    with pytest.raises(LevelheadError, match="nothing to ask"):
-        planned(bert, sources(), budget=None)
+def test_a_model_that_no_measure_of_bias_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
+    monkeypatch.setattr(core_suite, "CORE", core_suite.CORE[1:])
+    with pytest.raises(NothingToAsk, match="INCONCLUSIVE: no measure of bias"):
+        plan_core(bert, sources(), budget=None, chance=CHANCE)
 
 
 def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
     other = Audited(sources(edit="edit").model, sources().model)
-    found = planned(bert, other, budget=None)
-    pair = found.plan.against["other"]
+    core = plan_core(bert, other, budget=None, chance=CHANCE)
+    pair = core.plan.against["other"]
     assert (pair.first, pair.second) == ("other", "model")
-    assert set(pair.measures) == {"seat", "half", "pppl"}
-    assert found.plan.removed["edit"].ruler == "seat"
+    assert pair.measures == ("seat", "pppl")
+    assert core.plan.removed["edit"].ruler == "seat"
+    whole = extended(core, bert, left=None)
+    assert set(whole.plan.against["other"].measures) >= {"seat", "pppl", "half", f"seat{LARGER}"}
 
 
 def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
     folder = tmp_path / "audit"
-    found = planned(bert, sources(), budget=60.0)
+    found = planned(bert, left=60.0)
     assert kept(folder, found.request) is None
     keep(found, folder)
     assert kept(folder, found.request) == found == read_audit(folder)
     assert read_plan(folder / STUDY) == found.plan
-    own = {"budget": 60.0, "seed": 0, "threads": 1, "draws": 1999, "permutations": 9999}
-    assert request(bert, sources(), **own) == found.request
-    for change in ({"budget": 61.0}, {"seed": 1}, {"draws": 99}):
+    assert request(bert, sources(), CHANCE) == found.request
+    for change in ({"seed": 1}, {"draws": 99}, {"permutations": 99}):
         with pytest.raises(LevelheadError, match="another audit"):
-            kept(folder, request(bert, sources(), **(own | change)))
+            kept(folder, request(bert, sources(), CHANCE._replace(**change)))
     (folder / "audit.json").write_text("{}")
     with pytest.raises(LevelheadError, match="cannot be read"):
         kept(folder, found.request)
@@ -132,9 +197,65 @@ def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
         read_audit(tmp_path / "nowhere")
 
 
-def test_every_ruler_of_the_table_is_one():
-    names = [one.name for one in RULERS]
+# -- the tables
+
+
+def test_every_measure_of_the_tables_is_one():
+    names = [row.name for row in RULERS]
     assert len(set(names)) == len(names)
-    for one in RULERS:
-        for way in one.thrifts:
-            parsed(with_option(one.text, way))
+    for row in RULERS:
+        for way in row.thrifts:
+            parsed(with_option(row.text, way))
+    for row in LOCATORS:
+        assert not parsed(row.text).headline.is_step
+
+
+@pytest.mark.parametrize("kind", [BERT, MASKED, CAUSAL, PAIRS, CLASSIFIER, EMBEDDINGS])
+def test_every_kind_of_model_has_a_core_suite(kind):
+    suite = core_suite.core_suite(kind)
+    assert any(row.role == "bias" for row in suite)
+    assert len({row.name for row in suite}) == len(suite)
+    for row in suite:
+        parsed(row.text)
+
+
+@pytest.mark.parametrize(("kind", "family"), [(BERT, "bert"), (CAUSAL, "llama")])
+def test_the_core_suite_holds_no_measure_that_failed_validation(kind, family):
+    for row in core_suite.core_suite(kind):
+        key = Calibrated(measure=parsed(row.text).name, family=family, causal=kind == CAUSAL)
+        known = calibrated(key)
+        assert known is None or known.verdict != "misses", row.name
+
+
+def test_kinds_follow_from_heads(bert):
+    assert kind_of(bert) == BERT
+    assert kind_of(load(zoo.folder("llama", "LlamaForCausalLM"))) == CAUSAL
+    assert len(CORE) > 8
+
+
+# -- by which measure heads are located
+
+
+def test_heads_are_located_by_the_best_calibrated_smooth_measure(bert):
+    """SEAT failed on decoders of LLaMA's kind: it located their heads all the same."""
+    ordered, refused = locators(load(zoo.folder("llama", "LlamaForCausalLM")))
+    assert ordered[0].name in ("cloze", "contrast", "crows_margin")
+    assert not any(row.name.startswith("seat") for row in ordered)
+    assert any("seat failed validation" in reason for reason in refused)
+    # On BERT it detects the smallest dose.
+    assert locators(bert)[0][0].name == "seat"
+
+
+def test_a_measure_that_failed_validation_locates_no_heads(bert, tiny, monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
+    found = planned(bert, left=None)
+    assert not found.plan.maps
+    (heads,) = (row for row in found.left_out if row.what == "heads")
+    assert "seat failed validation on models with planted bias" in heads.why
+
+
+def test_a_measure_whose_data_are_missing_gives_way_to_the_next(bert, tiny, monkeypatch):
+    absent = Ruler("absent", f"{tiny[0].text},quota=1,groups=no+body", "bias", QUOTAS)
+    monkeypatch.setattr(fitting, "LOCATORS", (absent, tiny[0]))
+    found = planned(bert, left=None)
+    assert found.plan.measures["heads"] == tiny[0].text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.study.budget import Thrift, pace, questions, seconds, shared_out
+from levelhead.study.budget import Paces, Thrift, questions, seconds, shared_out
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10 m", "-5s", "1d", "5mm5"])
@@ -40,4 +40,7 @@ def test_questions_are_counted_with_and_without_thrift():
 
 def test_a_question_takes_time():
     lm, ruler = model("seat"), made("seat")
-    assert 0 < pace(lm, ruler.asked(lm), threads=1) < 5
+    paces = Paces(lm, threads=1)
+    assert 0 < paces.pace(ruler.asked(lm)) < 5
+    assert set(paces.known) == {"embed"}
+    assert Paces(lm, threads=1, is_timed=False).pace(ruler.asked(lm)) == 0

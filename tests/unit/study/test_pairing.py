@@ -15,7 +15,7 @@ from levelhead.models.edit_files import save_edits
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
-from levelhead.study.apart import GO_ON, SPENT
+from levelhead.study.apart import GO_ON, SPENT, Deadline
 from levelhead.study.finished import finished
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
@@ -93,7 +93,7 @@ def test_one_step_that_fails_need_not_end_the_others(tmp_path, edit):
 
 def test_spent_time_leaves_steps_for_the_next_call(tmp_path, edit):
     plan = paired(tmp_path, edit)
-    results = run(plan, tmp_path / "out", until=time.monotonic() - 1)
+    results = run(plan, tmp_path / "out", until=Deadline(time.monotonic() - 1))
     first, *others = results.values()
     assert not isinstance(first, Inconclusive)  # no time at all would be no run
     assert set(others) == {Inconclusive(what=SPENT, mend=GO_ON)}
