@@ -96,7 +96,7 @@ def test_without_scripts_the_essentials_are_there(driver, opened):
     try:
         driver.refresh()
         body = driver.find_element(By.TAG_NAME, "body").text
-        assert "rulers of bias" in body
+        assert "shows significant bias" in body
         assert len(driver.find_elements(By.CSS_SELECTOR, "figure img")) == 6
         cell = driver.find_elements(By.CSS_SELECTOR, "button.head")[3]
         ActionChains(driver).scroll_to_element(cell).move_to_element(cell).perform()

@@ -28,6 +28,11 @@ def judged(name, value, p, parity=0.0, **changes):
     )
 
 
+def _is_added(name):
+    """Whether a measure is one that the budget added, by its name."""
+    return name.endswith("-larger") or name == "distance"
+
+
 def audit(model="a-model", **changes):
     plan = Plan(
         format="levelhead-study-1",
@@ -43,6 +48,7 @@ def audit(model="a-model", **changes):
         "about": f"{model}: BertForPreTraining, 6 layers x 12 heads; masked",
         "plan": plan,
         "roles": ROLES,
+        "core": tuple(name for name, _ in changes.get("roles", ROLES) if not _is_added(name)),
         "left_out": (LeftOut(what="ppl", why="it is no causal model"),),
         "cut": (Cut(what="crows", whole=1508, asked=377),),
         "expected": 21.5,

@@ -105,9 +105,7 @@ def test_a_gap_needs_sentences_that_were_read_of_both_groups():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
     apart = tuple(item._replace(units=(item.id,)) for item in readouts.items)
-    found = own.measured(
-        lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], judge=JUDGE
-    )
+    found = own.measured(lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], judge=JUDGE)
     assert not any(one.name.startswith("gap") for one in found.beside)
     assert any("no sentence was read of both groups" in note for note in found.notes)
 

@@ -8,7 +8,6 @@ import pytest
 from calibrations import AllFailed
 from maps import example_of, measurement
 
-from levelhead.core.results import Interval
 from levelhead.locate.headmap import HeadMap
 from levelhead.report.page import LONGEST, page, shortened
 from levelhead.report.save import runtime
@@ -41,6 +40,12 @@ def seen(audit=None, results=None):
     return text, parser
 
 
+def cells(**more):
+    """The measures alone: charts of heads take seconds to draw."""
+    found = audits.results(**more)
+    return {step: one for step, one in found.items() if step.startswith(("cell.", "against."))}
+
+
 @pytest.fixture(scope="module")
 def plain():
     return seen()
@@ -49,8 +54,9 @@ def plain():
 def test_the_verdict_comes_first_with_what_it_does_not_show(plain):
     text, parser = plain
     words = " ".join(parser.texts)
-    assert "1 of 3 rulers of bias tells this model from parity." in words
-    assert words.index("rulers of bias tells") < words.index("Every ruler, with its interval")
+    assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: could not be measured." in words
+    assert "1 of 2 measures shows significant bias." in words
+    assert words.index("shows significant bias") < words.index("Every measure of bias, with its")
     for line in NOT_SHOWN:
         assert line in words
     assert text.index('id="verdict"') < text.index('id="rulers"')
@@ -60,7 +66,8 @@ def test_everything_asked_and_not_asked_is_told(plain):
     words = " ".join(plain[1].texts)
     for told in ("1.2 [1, 1.4]", "no item could be read", "it is no causal model", "377 of 1,508"):
         assert told in words
-    assert "Not measured: strength (no item could be read)" in words
+    assert "Skipped: strength (no item could be read)" in words
+    assert "40 of 41 asked" in words
     assert COMMAND in words
     assert "ab" * 32 in words
 
@@ -137,80 +144,55 @@ def test_the_same_audit_gives_the_same_bytes(plain):
 
 
 def test_another_model_stands_beside():
-    own = audits.results(**{"against.other.seat": audits.comparison()})
+    own = cells(**{"against.other.seat": audits.comparison()})
     text, parser = seen(results=own)
     words = " ".join(parser.texts)
-    assert "First: this model. Second: it, edited." in words
+    assert "First: this model. Second: the edited model." in words
     assert "seat: 1.2 -> 0.8, difference -0.4 [-0.5, -0.3]: lower" in words
     assert text.count('id="differences"') == 1
 
 
-def test_p_is_corrected_over_the_rulers():
-    own = audits.results(
-        **{
-            "cell.audit.model.seat": audits.judged("seat", 1.2, 0.03),
-            "cell.audit.model.crows": audits.judged("crows", 0.9, 0.04),
-        }
-    )
-    found = verdict(audits.audit(), own)
-    assert (
-        found.headline == "0 of 3 rulers of bias tell this model from parity. 1 could not be read."
-    )
-    assert [one.measurement.p.adjusted for one in found.rulers[:2]] == [0.06, 0.06]
-
-
-def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
-    """SEAT's p takes the contexts as they are; its interval does not."""
-    wide = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
-    own = audits.results(
-        **{"cell.audit.model.seat": audits.judged("seat", 0.5, 0.0001, interval=wide)}
-    )
-    found = verdict(audits.audit(), own)
-    (ruled,) = (one for one in found.rulers if one.name == "seat")
-    assert ruled.status == "unclear"
-    assert "Test and interval of 1 disagree." in found.headline
-    assert "within the interval" in ruled.why
-
-
-def test_nothing_measured_says_nothing():
-    none = {step: one for step, one in audits.results().items() if "strength" in step}
-    assert "says nothing about bias" in verdict(audits.audit(), none).headline
-
-
 def test_what_a_run_did_not_come_to_is_not_left_out():
-    whole = audits.results()
+    whole = cells()
     partly = {step: one for step, one in whole.items() if not step.endswith((".crows", ".pppl"))}
     found = verdict(audits.audit(), partly)
     assert [one.name for one in found.rulers] == [name for name, _ in audits.audit().roles]
-    assert "2 could not be read." in found.headline  # one of them was not measured anyway
+    assert "2 not run: not reached" in found.headline
     words = " ".join(seen(audits.audit(left_out=(), cut=()), partly)[1].texts)
     assert "the run ended before it was asked" in words
     assert "was asked whole" not in words
 
 
-def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
+def test_a_measure_that_failed_validation_is_marked(monkeypatch):
     told = AllFailed()
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: told)
-    text, parser = seen()
+    text, parser = seen(results=cells())
     assert "strength †" in parser.texts or "seat †" in parser.texts
     assert "misses (bert)" in parser.texts
-    assert "failed where the truth is known." in text  # the headline
-    assert any("Not to be relied on, by models whose bias is known:" in t for t in parser.texts)
+    assert "No measure could tell whether this model is biased." in text
+    assert "2 inconclusive: failed validation on models with planted bias." in text
     assert "Spearman 0.12 with a planted dose; false alarms 5%" in text
     assert {(family, causal) for _, family, causal in told.asked} == {("bert", False)}
 
 
 def test_a_ruler_that_failed_is_marked_where_two_models_are_compared(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    own = audits.results(**{"against.other.seat": audits.comparison()})
+    own = cells(**{"against.other.seat": audits.comparison()})
     text, _ = seen(results=own)
     item_by_item = text.partition('id="against"')[2]
     assert "seat †" in item_by_item
 
 
+def test_what_was_added_stands_apart_from_the_core_suite():
+    larger = audits.audit(roles=(*audits.ROLES, ("crows-larger", "bias")))
+    more = {"cell.more.model.crows-larger": audits.judged("crows", 0.9, 0.001, population=1508)}
+    text, _ = seen(larger, cells(**more))
+    assert text.index("Core suite: 3 of 4 planned") < text.index("Beyond the core suite; p is")
+    assert text.index("Beyond the core suite; p is") < text.rindex("40 of 1,508 (3%)")
+
+
 def test_a_ruler_that_was_not_tried_is_said_to_be(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
-    _, parser = seen()
+    _, parser = seen(results=cells())
     assert "not tried" in parser.texts
-    assert not any("Not to be relied on" in text for text in parser.texts)
     assert not any("†" in text for text in parser.texts)

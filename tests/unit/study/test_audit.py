@@ -26,11 +26,28 @@ from levelhead.study.audit import (
     request,
 )
 from levelhead.study.budget import Paces
-from levelhead.study.core_suite import BERT, CAUSAL, CLASSIFIER, CORE, EMBEDDINGS, MASKED, PAIRS
-from levelhead.study.core_suite import CoreMeasure, kind_of
+from levelhead.study.core_suite import (
+    BERT,
+    CAUSAL,
+    CLASSIFIER,
+    CORE,
+    EMBEDDINGS,
+    MASKED,
+    PAIRS,
+    CoreMeasure,
+    kind_of,
+)
 from levelhead.study.dealing import OVERHEAD, with_option
-from levelhead.study.fitting import LARGER, LIMITS, LOCATORS, QUOTAS, RULERS, SHARES, Ruler
-from levelhead.study.fitting import locators
+from levelhead.study.fitting import (
+    LARGER,
+    LIMITS,
+    LOCATORS,
+    QUOTAS,
+    RULERS,
+    SHARES,
+    Ruler,
+    locators,
+)
 from levelhead.study.schema import Source, read_plan
 
 TINY = ("bert", "BertForPreTraining")

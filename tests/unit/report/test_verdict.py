@@ -1,0 +1,298 @@
+"""An audit's verdict: what counts as bias, what is counted apart, and what was not run."""
+
+import audits
+import pytest
+from calibrations import Failed
+from maps import interval, p_value
+
+from levelhead.core.results import Estimate, Inconclusive, Interval, Skill
+from levelhead.report.page import used_of
+from levelhead.report.verdict import BASE_ROW, GAP_ROW, unreached, verdict
+from levelhead.study.apart import SPENT
+from levelhead.study.fitting import LeftOut
+
+CELL = "cell.audit.model."
+WIDE = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
+
+
+@pytest.fixture(autouse=True)
+def untried(monkeypatch):
+    """No measure was tried on planted bias, unless a test says so."""
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+
+
+def told(audit=None, **cells):
+    """The verdict on core measures by name, all others as `audits` has them."""
+    own = audits.results(**{f"{CELL}{name}": one for name, one in cells.items()})
+    return verdict(audit or audits.audit(left_out=()), own)
+
+
+def row(found, name):
+    return next(one for one in (*found.rulers, *found.derived) if one.name == name)
+
+
+def skill(value, low):
+    ends = Interval(low=low, high=value + 5, level=0.95, method="made up")
+    return Skill(
+        name="tells sentences from shuffled words",
+        value=value,
+        interval=ends,
+        chance=50.0,
+        threshold=70.0,
+        n=40,
+        unit="%",
+    )
+
+
+def whole(**changes):
+    cells = {
+        "seat": audits.judged("seat", 1.2, 0.001),
+        "crows": audits.judged("crows", 0.1, 0.4),
+        "strength": audits.judged("strength", 0.1, 0.5),
+    }
+    return cells | changes
+
+
+def test_a_complete_core_suite_counts_the_measures_that_show_bias():
+    found = told(**whole())
+    assert found.headline == "1 of 3 measures shows significant bias."
+    assert found.is_complete
+    assert found.coverage == "4 of 4 planned measures run"
+
+
+def test_bias_against_the_stereotype_is_bias_with_its_direction():
+    anti = audits.judged(
+        "strength",
+        -1.215,
+        0.0001,
+        above="the stereotype is preferred",
+        below="the anti-stereotype is preferred",
+    )
+    found = told(**whole(strength=anti))
+    assert found.headline == "2 of 3 measures show significant bias."
+    assert row(found, "strength").status == "differs"
+    assert row(found, "strength").toward == "the anti-stereotype is preferred"
+    (line,) = (line for line in found.sentences if line.startswith("Significant bias:"))
+    assert "the anti-stereotype is preferred" in line
+    # A measure that has no words for its sides still names the side.
+    plain = told(**whole(strength=audits.judged("strength", -1.2, 0.0001)))
+    assert row(plain, "strength").toward == "below parity"
+
+
+def test_a_model_without_the_skill_is_inconclusive_and_counted_apart():
+    """An untrained model treats all groups alike: that is not "no bias"."""
+    null = audits.judged("crows", 0.02, 0.9, skill=skill(51.0, 46.0))
+    found = told(**whole(crows=null))
+    assert row(found, "crows").status == "inconclusive"
+    assert "1 of 2 measures shows significant bias." in found.headline
+    assert "1 inconclusive: model lacks the skill this measure needs." in found.headline
+    assert not any(line.startswith("No bias shown: crows") for line in found.sentences)
+    able = told(**whole(crows=null.model_copy(update={"skill": skill(90.0, 85.0)})))
+    assert row(able, "crows").status == "not shown"
+
+
+def test_a_measure_that_failed_validation_is_inconclusive(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("crows"))
+    found = told(**whole())
+    assert row(found, "crows").status == "inconclusive"
+    assert "1 of 2 measures shows significant bias." in found.headline
+    assert "1 inconclusive: failed validation on models with planted bias." in found.headline
+    assert "it did not see the dose" in row(found, "crows").why
+
+
+def test_nothing_conclusive_is_no_all_clear(monkeypatch):
+    monkeypatch.setattr(
+        "levelhead.core.calibration.kept", lambda: Failed("seat", "crows", "strength")
+    )
+    found = told(**whole())
+    assert "No measure could tell whether this model is biased." in found.headline
+    assert " 0 of" not in f" {found.headline}"
+
+
+def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
+    """The same core results give the same headline whatever the budget added."""
+    core = whole(
+        seat=audits.judged("seat", 1.2, 0.02),
+        crows=audits.judged("crows", 0.9, 0.03),
+        strength=audits.judged("strength", 0.8, 0.04),
+    )
+    small = told(**core)
+    larger = audits.audit(
+        left_out=(),
+        roles=(*audits.ROLES, ("crows-larger", "bias"), ("distance", "bias")),
+        budget=1200.0,
+    )
+    steps = {f"{CELL}{name}": one for name, one in core.items()}
+    added = {
+        "cell.more.model.crows-larger": audits.judged("crows", 1.1, 0.0001),
+        "cell.more.model.distance": audits.judged("distance", 0.9, 0.2),
+    }
+    large = verdict(larger, audits.results(**steps, **added))
+    assert small.headline == large.headline == "0 of 3 measures show significant bias."
+    for name in core:
+        assert row(small, name).measurement == row(large, name).measurement
+        assert row(small, name).measurement.p.adjusted == pytest.approx(0.06)
+    assert row(large, "crows-larger").measurement.p.adjusted == pytest.approx(0.0002)
+    assert not row(large, "crows-larger").is_core
+    assert any(
+        line.startswith("Significant bias, beyond the core suite: crows-larger")
+        for line in large.sentences
+    )
+
+
+def test_a_core_suite_that_was_not_run_whole_is_inconclusive():
+    """Seven measures that could not be fetched made "1 of 1", exit 0."""
+    names = [f"m{number}" for number in range(7)]
+    audit = audits.audit(
+        roles=(("seat", "bias"), *((name, "bias") for name in names)),
+        core=("seat", *names),
+        left_out=tuple(
+            LeftOut(what=name, why="could not be fetched", reason="data missing") for name in names
+        ),
+    )
+    found = verdict(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
+    assert not found.is_complete
+    assert found.headline.startswith(
+        "INCONCLUSIVE: 1 of 8 planned measures run; 7 not run: data missing."
+    )
+    assert row(found, "m3").status == "not measured"
+    assert (row(found, "m3").reason, row(found, "m3").why) == (
+        "data missing",
+        "could not be fetched",
+    )
+    assert not unreached(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
+
+
+def test_each_reason_why_something_was_not_run_is_counted():
+    late = Inconclusive(what=SPENT, mend="go on")
+    broken = Inconclusive(what="no item could be read", mend="other data")
+    found = told(**whole(crows=late, strength=broken))
+    assert found.coverage == (
+        "2 of 4 planned measures run; 1 not run: could not be measured; 1 not run: time budget"
+    )
+    assert not found.is_complete
+
+
+def test_a_capability_that_was_not_measured_leaves_the_suite_incomplete():
+    own = audits.results(**{f"{CELL}{name}": one for name, one in whole().items()})
+    own[f"{CELL}pppl"] = Inconclusive(what=SPENT, mend="go on")
+    found = verdict(audits.audit(left_out=()), own)
+    assert not found.is_complete
+    assert any("Skipped: pppl" in line for line in found.sentences)
+
+
+def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
+    """SEAT's p takes the contexts as they are; its interval does not."""
+    found = told(**whole(seat=audits.judged("seat", 0.5, 0.0001, interval=WIDE)))
+    assert row(found, "seat").status == "unclear"
+    assert "0 of 3 measures show significant bias. 1 unclear" in found.headline
+
+
+def test_what_shows_no_bias_says_what_it_could_have_detected():
+    found = told(**whole())
+    assert "minimum detectable effect 0.3 (80% power)" in row(found, "crows").why
+
+
+# -- findings that the headline used to ignore
+
+
+def agreement(female, male, p=0.001, value=80.0):
+    gap = Estimate(
+        name="gap: female - male",
+        value=female - male,
+        interval=interval(female - male, 5.0),
+        parity=0.0,
+        p=p_value(p),
+        n=200,
+        unit="percentage points",
+        detectable=4.0,
+    )
+    return audits.judged("pronoun_agreement", value, 0.5).model_copy(
+        update={"parity": None, "p": None, "beside": (gap,), "interval": interval(value, 3.0)}
+    )
+
+
+def with_agreement(**changes):
+    audit = audits.audit(left_out=(), roles=(*audits.ROLES, ("agreement", "price")))
+    return told(audit, **whole(agreement=agreement(**changes)))
+
+
+def test_a_gap_of_pronoun_agreement_between_groups_is_bias():
+    """Male 98.8 against female 60.6 was a price, and no word of it in the headline."""
+    found = with_agreement(female=60.6, male=98.8)
+    assert found.headline == "2 of 4 measures show significant bias."
+    gap = row(found, GAP_ROW)
+    assert gap.status == "differs"
+    assert gap.toward == "pronouns agree less often with female people than with male"
+    assert gap.measurement.n == 200
+    assert "Significant bias: seat" in found.sentences[0]
+    assert GAP_ROW in found.sentences[0]
+
+
+def test_no_gap_is_counted_as_not_shown():
+    found = with_agreement(female=80.0, male=81.0, p=0.6)
+    assert found.headline == "1 of 4 measures shows significant bias."
+    assert row(found, GAP_ROW).status == "not shown"
+
+
+def test_always_the_same_pronoun_is_a_habit_and_no_gap():
+    found = with_agreement(female=0.0, male=100.0, value=50.0)
+    assert row(found, GAP_ROW).status == "inconclusive"
+    assert "1 of 3 measures shows significant bias." in found.headline
+
+
+def battery(p):
+    from levelhead.explain.knowledge import Knowledge
+
+    base = Estimate(
+        name="margin: base",
+        value=0.207,
+        interval=interval(0.207),
+        parity=0.0,
+        p=p_value(p),
+        n=40,
+        unit="log-odds",
+    )
+    plain = base.model_copy(update={"name": "preference", "parity": None, "p": None})
+    return Knowledge(
+        base=base,
+        preference=plain,
+        mass=plain,
+        tops=(),
+        contrasts=(),
+        findings=(),
+        groups=("female", "male"),
+        n=40,
+        occupations=40,
+        dropped=(),
+        provenance=audits.judged("cloze", 0.2, 0.1).provenance,
+    )
+
+
+def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
+    roles = (*audits.ROLES, ("cloze", "bias"))
+    skipped = (LeftOut(what="cloze", why="broken", reason="error"),)
+    cells = {f"{CELL}{name}": one for name, one in whole().items()}
+    own = audits.results(**cells, **{"knowledge.prompts": battery(0.001)})
+    found = verdict(audits.audit(roles=roles, left_out=skipped), own)
+    assert row(found, BASE_ROW).status == "differs"
+    assert "2 of 4 measures show significant bias." in found.headline
+    assert not found.is_complete
+    # Where cloze was measured, the same prompts are no second finding.
+    asked = own | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
+    again = verdict(audits.audit(roles=roles, left_out=()), asked)
+    assert BASE_ROW not in [one.name for one in again.derived]
+
+
+# -- coverage
+
+
+def test_items_used_are_shown_of_the_whole_data_set():
+    """46 of 46 hid that 3% of the pairs were asked."""
+    crows = audits.judged("crows", 0.1, 0.4, n=46, dropped=(), population=1508)
+    assert used_of(crows) == "46 of 1,508 (3%)"
+    assert used_of(audits.judged("crows", 0.1, 0.4)) == "40 of 41 asked"
+    lost = audits.judged("crows", 0.1, 0.4, population=1508)
+    assert used_of(lost) == "40 of 1,508 (3%); 1 asked and not used"
+    few = audits.judged("crows", 0.1, 0.4, n=4, dropped=(), population=1508)
+    assert used_of(few) == "4 of 1,508 (below 1%)"
