@@ -8,6 +8,7 @@ resumed, and repeated elsewhere, with the same questions.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -114,8 +115,11 @@ def plan_core(lm: LM, sources: Audited, *, budget: float | None, chance: Chance)
             measures[row.name] = row.text
     if not any(row.role == "bias" and row.name in measures for row in suite):
         why = "; ".join(f"{skipped.what}: {skipped.why}" for skipped in left_out)
+        reasons = Counter(skipped.reason for skipped in left_out)
+        counts = "; ".join(f"{count} not run: {name}" for name, count in sorted(reasons.items()))
         raise NothingToAsk(
-            f"INCONCLUSIVE: no measure of bias can be asked of {lm.identity.name}: {why}",
+            f"INCONCLUSIVE: no measure of bias can be asked of {lm.identity.name}: "
+            f"{len(measures)} of {len(suite)} planned measures run; {counts} ({why})",
             mend="use a model with a head of its own, and check the data: `levelhead data list`",
         )
     plan: dict[str, object] = {

@@ -1,0 +1,155 @@
+"""The order in which an audit asks, and its exit codes: an unfinished core suite is no verdict."""
+
+import json
+import time
+
+import audits
+import pytest
+import zoo
+
+from levelhead.cli import audit as cli
+from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.core.results import Inconclusive
+from levelhead.data.datasets import NotHere
+from levelhead.models.load import load
+from levelhead.study import audit as planning
+from levelhead.study.apart import GO_ON, SPENT
+from levelhead.study.audit import CORE_LIMIT, Audited, Chance, read_audit
+from levelhead.study.core_suite import BERT, core_suite
+from levelhead.study.schema import Source
+
+LATE = Inconclusive(what=SPENT, mend=GO_ON)
+CELL = "cell.audit.model."
+
+
+@pytest.fixture(autouse=True)
+def untried(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """What is planned beyond the core suite: told how much time was left."""
+    left_over = []
+
+    def extended(audit, lm, *, left, on_step):
+        left_over.append(left)
+        plan = audit.plan
+        if left is None or left > 0:
+            plan = plan.model_copy(update={"about": "with more"})
+        return audit.model_copy(update={"plan": plan, "stage": "whole"})
+
+    monkeypatch.setattr(planning, "extended", extended)
+    return left_over
+
+
+def asked(tmp_path, audit, results, *, limit, began=None):
+    """The plans that were run and until when, and what came of it."""
+    runs = []
+
+    def ran(plan, deadline):
+        runs.append((plan, deadline))
+        return results
+
+    began = time.monotonic() if began is None else began
+    clock = cli._Clock(began, limit)
+    return runs, began, cli._asked(audit, None, tmp_path / "audit", clock, ran)
+
+
+def core_audit(**changes):
+    return audits.audit(left_out=(), stage="core", **changes)
+
+
+def test_the_core_suite_is_run_first_and_not_cut_by_the_budget(tmp_path, added):
+    runs, began, (audit, _) = asked(tmp_path, core_audit(), audits.results(), limit=60.0)
+    (first, hard), (second, soft) = runs
+    assert first == core_audit().plan
+    assert hard.at == pytest.approx(began + CORE_LIMIT * 60.0)
+    assert second.about == "with more"
+    assert soft.at == pytest.approx(began + 60.0)
+    # Read again from the store in the second run: no clock may take them away.
+    assert soft.exempt == audit.core_steps
+    assert 0 < added[0] <= 60.0
+    assert read_audit(tmp_path / "audit") == audit
+    assert audit.stage == "whole"
+
+
+def test_a_core_suite_that_takes_longer_than_the_budget_is_finished_and_nothing_added(
+    tmp_path, added, capsys
+):
+    late = time.monotonic() - 100
+    runs, _, (audit, results) = asked(
+        tmp_path, core_audit(), audits.results(), limit=60.0, began=late
+    )
+    assert len(runs) == 1
+    assert audit.stage == "whole"
+    assert results == audits.results()
+    assert "took longer than the budget" in capsys.readouterr().err
+
+
+def test_a_core_suite_that_was_stopped_is_gone_on_with_by_the_next_call(tmp_path, added):
+    results = audits.results(**{f"{CELL}crows": LATE})
+    runs, _, (audit, _) = asked(tmp_path, core_audit(), results, limit=10.0)
+    assert (len(runs), added) == (1, [])
+    assert audit.stage == "core"
+
+
+def test_a_planned_audit_is_resumed_by_its_plan(tmp_path, added):
+    whole = audits.audit(left_out=())
+    runs, _, (audit, _) = asked(tmp_path, whole, audits.results(), limit=60.0)
+    assert [plan for plan, _ in runs] == [whole.plan]
+    assert (audit, added) == (whole, [])
+
+
+def complete():
+    return audits.results(**{f"{CELL}strength": audits.judged("strength", 0.1, 0.5)})
+
+
+def test_a_finished_core_suite_is_exit_0_whatever_it_shows(capsys):
+    cli._show(audits.audit(), complete(), None, json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "1 of 3 measures shows significant bias."
+    assert told["complete"]
+    assert told["planned"] == told["run"] == ["seat", "crows", "strength", "pppl"]
+    assert told["skipped"][0]["reason"] == "does not fit this model"
+    rows = {row["name"]: row for row in told["rulers"]}
+    assert (rows["seat"]["status"], rows["seat"]["direction"]) == ("differs", "above parity")
+    assert rows["crows"]["status"] == "not shown"
+    assert rows["pppl"]["role"] == "price"
+
+
+def test_an_unfinished_core_suite_is_exit_2_and_says_so_on_stderr(capsys):
+    results = complete() | {f"{CELL}crows": LATE}
+    for json_wanted in (True, False):
+        with pytest.raises(ExitWith) as left:
+            cli._show(audits.audit(), results, None, json=json_wanted)
+        assert left.value.code == INCONCLUSIVE
+        told = capsys.readouterr()
+        assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: time budget" in told.out
+        assert "INCONCLUSIVE: 3 of 4 planned measures run" in told.err
+
+
+def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
+    def missing(text):
+        raise NotHere("could not be fetched", mend="levelhead data get")
+
+    folder = zoo.folder("bert", "BertForPreTraining")
+    monkeypatch.setattr(planning, "parsed", missing)
+    sources = Audited(Source(path=str(folder)))
+    with pytest.raises(ExitWith) as left:
+        cli._planned(load(folder), sources, tmp_path / "audit", 60.0, Chance())
+    assert left.value.code == INCONCLUSIVE
+    many = len(core_suite(BERT))  # whatever the suite holds
+    told = f"0 of {many} planned measures run; {many} not run: data missing"
+    assert told in capsys.readouterr().err
+
+
+def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, monkeypatch):
+    held = audits.audit(left_out=(), budget=60.0)
+    planning.keep(held, tmp_path / "audit")
+    monkeypatch.setattr(planning, "request", lambda lm, sources, chance: held.request)
+    monkeypatch.setattr(planning, "plan_core", lambda *given, budget, chance: core_audit())
+    same = cli._planned(None, None, tmp_path / "audit", 60.0, Chance())
+    assert same == held
+    other = cli._planned(None, None, tmp_path / "audit", 600.0, Chance())
+    assert other.stage == "core"
