@@ -4,8 +4,9 @@
 set -euo pipefail
 model=${1:-bert-base-uncased}
 
-# Everything the model can answer, in the time there is. Open audit/report.html.
-levelhead audit "$model" -o audit --budget 30s
+# A core suite of measures, always the same, and what else there is time for. Exit 2 if the suite was
+# not finished: that is no verdict. Open audit/report.html.
+levelhead audit "$model" -o audit --budget 2m
 
 # What a release must satisfy. A measure that is missing, or was asked of too few, never passes.
 cat > policy.toml <<'POLICY'
