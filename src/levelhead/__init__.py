@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from levelhead.measure.excess import Excess as Excess
     from levelhead.measure.fluency import Perplexity as Perplexity
     from levelhead.measure.fluency import PseudoPerplexity as PseudoPerplexity
+    from levelhead.measure.group_preference import GroupPreference as GroupPreference
     from levelhead.measure.lpbs import Lpbs as Lpbs
     from levelhead.measure.multiverse import Multiverse as Multiverse
     from levelhead.measure.multiverse import multiverse as multiverse
@@ -150,6 +151,7 @@ _HOME = {
     "Contrast": "levelhead.measure.strength",
     "Crows": "levelhead.measure.crows",
     "Distance": "levelhead.measure.distance",
+    "GroupPreference": "levelhead.measure.group_preference",
     "HeadScale": "levelhead.models.edits",
     "Judge": "levelhead.measure.aspects",
     "Perplexity": "levelhead.measure.fluency",
@@ -201,6 +203,7 @@ __all__ = [
     "Distance",
     "Erasure",
     "Excess",
+    "GroupPreference",
     "HeadMap",
     "HeadScale",
     "Interval",

@@ -216,6 +216,7 @@ def made(name, *, empty=False, word="the", **options):
         "cloze_probability": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_relative": {"prompts": prompts(word), "lexicon": WORDS},
         "cloze_top": {"prompts": prompts(word), "lexicon": WORDS},
+        "group_preference": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": neutral(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": coal(word), "labels": NLI} for name in COAL},
         **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
@@ -246,7 +247,7 @@ def made(name, *, empty=False, word="the", **options):
 
 CASES = (
     *("seat", "strength", "distance", "contrast", "crows", "crows_margin", "cloze"),
-    *("cloze_probability", "cloze_relative", "cloze_top", "pppl", "ppl"),
+    *("cloze_probability", "cloze_relative", "cloze_top", "group_preference", "pppl", "ppl"),
     *CLASSIFIED,
     *STEREOSET,
     *PRONOUNS,

@@ -17,6 +17,7 @@ from levelhead.measure.cloze_top import ClozeTop
 from levelhead.measure.continuation import Continuation
 from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.group_preference import GroupPreference
 from levelhead.measure.lpbs import Lpbs
 from levelhead.measure.stereoset import StereoSet
 
@@ -74,6 +75,9 @@ def fitting(rulers: Rulers, lm: LM) -> dict[str, Measure]:
         "cloze_top": ClozeTop(
             cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds
         ),
+        "group_preference": GroupPreference(
+            cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds
+        ),
         "stereotype_score": sets,
         "stereotype_margin": replace(sets, headline_is="stereotype_margin"),
         "icat": replace(sets, headline_is="icat"),
@@ -99,6 +103,8 @@ def expected(measure: Measure) -> Expected:
     """What a measure should do where groups and targets are joined more strongly."""
     if isinstance(measure, Distance):
         return "none"  # of unrelated sentences, which are about nobody
+    if isinstance(measure, GroupPreference):
+        return "none"  # what is planted joins targets with groups: neither group is named more
     match measure.headline.more:
         case "price":
             return "none"

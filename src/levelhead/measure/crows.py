@@ -12,13 +12,29 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
+import torch
+
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.results import Estimate
 from levelhead.data.datasets import dataset
 from levelhead.data.items import MinimalPair
 from levelhead.data.lint import lint
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, percent_interval
+from levelhead.measure.aspects import Aspect, Judge, corrected, percent_interval
+from levelhead.measure.frequency import (
+    AUTO,
+    EXCESS,
+    Frequencies,
+    both_tests,
+    chosen_sources,
+    excess_over,
+    explained,
+    fit_unigram,
+    hashes_of,
+    prefers_first,
+    unigram_scores,
+)
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn, mean
 from levelhead.models.tokens import NotReadable
@@ -26,17 +42,17 @@ from levelhead.models.tokens import NotReadable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import torch
-
-    from levelhead.core.results import Interval
+    from levelhead.core.results import Interval, Measurement
     from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
+    from levelhead.measure.frequency import Unigram
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
 Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
 Headline = Literal["crows", "crows_margin"]
 MASKED = ("nangia", "meade")
+AVERAGED = ("meade", "token_mean")
 EQUATIONS = {
     "auto": "Nangia et al. 2020, section 3 (masked models); sum of log p (causal models)",
     "nangia": "Nangia et al. 2020, section 3",
@@ -44,6 +60,7 @@ EQUATIONS = {
     "sentence": "sum of log p over the sentence",
     "token_mean": "mean of log p over the sentence",
 }
+TYPE = "type: "
 NEAR = 1e-4
 """A margin below this may change sign with the batch size."""
 
@@ -68,9 +85,14 @@ class Crows(Measure):
     decimals: int | None = 3
     """Nangia's and Meade's scores are rounded so before they are compared, as their code does."""
     headline_is: Headline = "crows"
+    frequencies: Frequencies = AUTO
+    """The text whose word frequencies are the control: data sets of the catalog, or files. "auto":
+    WikiText-2 for CrowS-Pairs itself, none for pairs of your own; None: no control."""
 
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
     linted: ClassVar[bool] = True
+    of_the_model: ClassVar[tuple[str, ...]] = ("frequencies",)
+    """The control stands beside the number and does not change it: values compare without it."""
 
     def __post_init__(self) -> None:
         chosen(self.protocol, get_args(Protocol), "protocol")
@@ -204,6 +226,93 @@ class Crows(Measure):
         estimates, without = self.each_group(readouts, judge, "type")
         return Beside(estimates, (*notes, *without))
 
+    # -- the frequency control
+
+    def measured(
+        self, lm: LM, found: Sequence[Readouts], *, judge: Judge, threads: int = 1
+    ) -> Measurement:
+        """The number, and how far it exceeds what word frequency alone would give."""
+        plain = super().measured(lm, found, judge=judge, threads=threads)
+        readouts = found[0]
+        if readouts.facts["protocol"] == "nangia":
+            note = "word frequency: both sentences are scored on the same words, so it cancels"
+            return plain.model_copy(update={"notes": (*plain.notes, note)})
+        sources = chosen_sources(self.frequencies, fits=self.pairs is None)
+        if not isinstance(sources, str) and not hasattr(lm, "tokens"):
+            sources = "the model's tokens are not known here"
+        if isinstance(sources, str):
+            note = f"{EXCESS}: not available: {sources}; p of each type is not controlled for it"
+            return plain.model_copy(
+                update={"beside": _tested(plain.beside, {}), "notes": (*plain.notes, note)}
+            )
+        unigram = fit_unigram(lm.tokens, sources)
+        overall, types, notes = self._excesses(lm, readouts, unigram, judge)
+        told = [explained(one, types[one.name]) for one in plain.beside if one.name in types]
+        if overall is not None:
+            told.append(explained(_as_estimate(plain), overall))
+        names = "; ".join(f"{source.name} ({source.licence})" for source in sources)
+        counted = f"word frequency: a unigram model of {unigram.n} tokens of {names}, add-1"
+        data = dict(plain.provenance.data) | dict(hashes_of(sources))
+        return plain.model_copy(
+            update={
+                "beside": (
+                    *_tested(plain.beside, types),
+                    *(() if overall is None else (overall,)),
+                    *types.values(),
+                ),
+                "notes": (*plain.notes, counted, *notes, *filter(None, told)),
+                "provenance": plain.provenance.model_copy(update={"data": Frozen(data)}),
+            }
+        )
+
+    def _excesses(
+        self, lm: LM, readouts: Readouts, unigram: Unigram, judge: Judge
+    ) -> tuple[Estimate | None, dict[str, Estimate], list[str]]:
+        """The excess of all pairs, of each type (Holm), and why some have none."""
+        averaged = readouts.facts["protocol"] in AVERAGED
+        scores = unigram_scores(lm, unigram, readouts.items, averaged)
+        margins = self._rounded(readouts).detach()
+        by_model = ((margins > 0).double() + (margins >= 0).double()) / 2
+        by_frequency = prefers_first(scores)
+        overall, types, notes = None, [], []
+        parts: dict[str | None, list[int]] = {None: list(range(len(readouts)))}
+        if len(readouts.groups) > 1:
+            parts |= {name: places.tolist() for name, places in readouts.groups.items()}
+        for name, places in parts.items():
+            rows = torch.tensor(places)
+            called = EXCESS if name is None else f"{TYPE}{name}, {EXCESS}"
+            items = [readouts.items[i] for i in places]
+            try:
+                excess = excess_over(by_model[rows], by_frequency[rows], items, judge, called)
+            except NotMeasurable as error:
+                notes.append(f"{called}: not available: {error.what}")
+                continue
+            if name is None:
+                overall = excess
+            else:
+                types.append(excess)
+        own = {one.name.removesuffix(f", {EXCESS}"): one for one in corrected(types)}
+        return overall, own, notes
+
+
+def _tested(beside: Sequence[Estimate], excesses: Mapping[str, Estimate]) -> tuple[Estimate, ...]:
+    """What stands beside, types tested against parity and word frequency both (Holm)."""
+    types = [one for one in beside if one.name.startswith(TYPE)]
+    family = corrected([both_tests(one, excesses.get(one.name)) for one in types])
+    tested = {one.name: one for one in family}
+    return tuple(tested.get(one.name, one) for one in beside)
+
+
+def _as_estimate(found: Measurement) -> Estimate:
+    return Estimate(
+        name="all pairs",
+        value=found.value,
+        interval=found.interval,
+        parity=found.parity,
+        p=found.p,
+        n=found.n,
+    )
+
 
 def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval | None:
     if bool((values == 0).all()):
@@ -217,7 +326,7 @@ def _wilson(values: torch.Tensor, design: Design, level: float) -> Interval | No
 def _scores(readouts: Readouts) -> torch.Tensor:
     """`[pairs, 2]` scores: sums of log-probabilities, or means over tokens (Meade)."""
     scores, tokens = readouts.values[..., 0], readouts.values[..., 1]
-    return scores / tokens if readouts.facts["protocol"] in ("meade", "token_mean") else scores
+    return scores / tokens if readouts.facts["protocol"] in AVERAGED else scores
 
 
 def _asks(lm: LM, pair: MinimalPair, protocol: str) -> tuple[Ask, Ask] | str:

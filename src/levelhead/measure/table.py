@@ -18,6 +18,7 @@ from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.crows import Crows
 from levelhead.measure.distance import Distance
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.group_preference import GroupPreference
 from levelhead.measure.lpbs import Lpbs
 from levelhead.measure.nli import Nli
 from levelhead.measure.pairs import every_pair
@@ -55,6 +56,9 @@ MEASURES: dict[str, Row] = {
         Cloze, "what knowledge before the sentence changes", (("headline_is", "cloze_relative"),)
     ),
     "cloze_top": Row(ClozeTop, "the paper's way: group words among the k likeliest"),
+    "group_preference": Row(
+        GroupPreference, "which group is named where the sentence says nothing about it"
+    ),
     "lpbs": Row(Lpbs, "what a word does to the group that a masked model puts before it"),
     "stereotype_score": Row(StereoSet, "share of stereotypes preferred to anti-stereotypes"),
     **{
