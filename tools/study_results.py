@@ -16,7 +16,7 @@ from pathlib import Path
 from levelhead.core.calibration import marked
 from levelhead.core.files import write_atomic
 from levelhead.locate.headmap import HeadMap
-from levelhead.study.table import Inconclusive
+from levelhead.study.table import Inconclusive, Row, blocks
 
 ROUGH = ", top "
 """Of knowledge: numbers at the paper's three k, which its picture shows."""
@@ -28,14 +28,35 @@ def number(text: str) -> str:
     return f"{float(text):.4g}" if text else ""
 
 
+def tables(rows: list[dict]) -> str:
+    """Rows of a study's table as Markdown, intervals of different kinds in different tables."""
+    parted = blocks(Row(**typed(row)) for row in rows)
+    kinds = {over: {(row.name, row.what) for row in own} for over, own in parted}
+    return "\n".join(
+        (f"Intervals over {over}, not over items:\n\n" if over else "")
+        + table([row for row in rows if (row["name"], row["what"]) in own])
+        for over, own in kinds.items()
+    )
+
+
+def typed(row: dict) -> dict:
+    """What `blocks` looks at, of a row read back from CSV."""
+    return {key: row[key] for key in ("step", "name", "what")} | {
+        "value": float(row["value"]),
+        "over": row.get("over", ""),
+    }
+
+
 def table(rows: list[dict], *, named: bool = True) -> str:
     """Rows of a study's table as Markdown."""
-    lines = ["| | number | value | interval | p | least effect found | n |", "|" + "---|" * 7]
+    head = "| | number | value | interval | over | p | least effect found | n |"
+    lines = [head, "|" + "---|" * 8]
     for row in rows:
         ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
         p = row["adjusted"] or row["p"]
         what = f"{row['what']} {row.get('mark', '')}".rstrip()
         cells = [row["name"] if named else "", what, number(row["value"]), ends]
+        cells.append(row.get("over", "") if ends else "")
         cells += [f"{float(p):.4f}" if p else "", number(row["detectable"]), row["n"]]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
@@ -91,7 +112,7 @@ def run_text(folder: Path) -> str:
             own = [row for row in own if ROUGH not in row["name"]]
         if not own:  # a picture
             continue
-        parts.append(f"### {step}\n\n{table(own)}")
+        parts.append(f"### {step}\n\n{tables(own)}")
     return "\n".join(parts)
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Which = Literal["top", "bottom", "positive", "random"]
 RANDOM = 5
 """Random sets of each size; the paper has one."""
+SETS = "random head sets"
+"""What intervals of random heads are over, with their number: the items are the same in all."""
 
 
 class Masked(Record):
@@ -44,6 +46,8 @@ class Masked(Record):
     name: str
     heads: tuple[str, ...]
     """<layer>-<head>, counted from 1."""
+    over: str = ""
+    """What all its intervals are over, if not over the items of each measure."""
     changes: tuple[Change, ...]
     """By measure, in the order they were given in."""
 
@@ -132,7 +136,8 @@ def targeted(
         heads: its map.
         measures: the measure of the map first, then prices.
         k: how many heads; the paper has 3.
-        random: sets of random heads of each size; their mean is told, with the spread of the sets.
+        random: sets of random heads of each size, at least 2; their mean is reported, with an
+            interval over the sets.
         judge: seed, resamples and level.
         store: a folder that keeps readouts.
         threads: of numpy and torch.
@@ -140,6 +145,11 @@ def targeted(
         cancel: set it to stop.
     """
     heads.refuse_other(lm)
+    if random < 2:
+        # One set has no spread: its interval over items would stand among those over sets.
+        raise LevelheadError(
+            f"{random} random sets have no spread", mend="give at least 2 sets of random heads"
+        )
     judge = judge or Judge()
     work = _Reader(lm, measures, store, threads, on_event, judge, heads)
     rng = judge.rng("random heads", heads.content_hash)
@@ -157,7 +167,10 @@ def targeted(
         map=heads.content_hash,
         base=work.base,
         rows=tuple(rows),
-        notes=(f"random: mean of {random} sets, interval over the sets",),
+        notes=(
+            f"random: mean of {random} sets, interval over {random} {SETS} with the items held "
+            "fixed; all other intervals are over items: the two kinds are not comparable",
+        ),
     )
 
 
@@ -273,7 +286,8 @@ def _mean(several: Sequence[Masked]) -> Masked:
                 measured_by=first.measured_by,
             )
         )
-    return several[0].model_copy(update={"changes": tuple(changes), "heads": ()})
+    over = f"{len(several)} {SETS}"
+    return several[0].model_copy(update={"changes": tuple(changes), "heads": (), "over": over})
 
 
 def _over_sets(first: Estimate | None, own: Sequence[Estimate | None]) -> Estimate | None:
@@ -290,8 +304,10 @@ def _over_sets(first: Estimate | None, own: Sequence[Estimate | None]) -> Estima
                 low=mean - reach * error,
                 high=mean + reach * error,
                 level=first.interval.level,
-                method=f"student, {len(values)} random sets",
+                method=f"student, {len(values)} {SETS}",
             ),
+            # The number of sets, not of items: with it the interval becomes narrower.
+            "n": len(values),
             "p": None,
             "detectable": None,
         }

@@ -27,7 +27,7 @@ from levelhead.report.charts import (
 )
 from levelhead.report.choice import drawable
 from levelhead.report.save import save
-from levelhead.study.table import Row, rows
+from levelhead.study.table import Row, blocks, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,8 +168,12 @@ def _beside(table: Printed, results: Mapping[str, Record]) -> list[str]:
 
 
 def _numbers(found: Sequence[Row]) -> str:
-    columns = ("", "number", "value", "interval", "p, corrected if of a family")
-    told = _table((*columns, "least effect found", "n"), [_cells(row) for row in found])
+    columns = ("", "number", "value", "interval", "over", "p, corrected if of a family")
+    told = "".join(
+        (f"<p>Intervals over {html.escape(over)}, not over items:</p>" if over else "")
+        + _table((*columns, "least effect found", "n"), [_cells(row) for row in own])
+        for over, own in blocks(found)
+    )
     return told + (f"<p>{MISSED}</p>" if any(row.mark for row in found) else "")
 
 
@@ -180,7 +184,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     least = "" if row.detectable is None else f"{row.detectable:.3g}"
     told = "" if p is None else f"{p:.4f}"
     what = f"{row.what} {row.mark}".rstrip()
-    return row.name, what, f"{row.value:.4g}", interval, told, least, n
+    over = row.over if interval else ""
+    return row.name, what, f"{row.value:.4g}", interval, over, told, least, n
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

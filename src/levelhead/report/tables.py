@@ -58,7 +58,8 @@ def parquet(found: Sequence[Row]) -> bytes:
 
 def latex(found: Sequence[Row]) -> bytes:
     """A table for booktabs and longtable, a row a number."""
-    head = r"\textbf{step} & \textbf{of} & \textbf{number} & \textbf{value} & \textbf{interval} \\"
+    head = r"\textbf{step} & \textbf{of} & \textbf{number} & \textbf{value} & \textbf{interval} & "
+    head += r"\textbf{over} \\"
     body = [
         " & ".join(
             (
@@ -67,6 +68,7 @@ def latex(found: Sequence[Row]) -> bytes:
                 escaped(row.what) + DAGGER * bool(row.mark),
                 f"${number(row.value)}${mark(row)}",
                 "" if row.low is None or row.high is None else f"${ends(row.low, row.high)}$",
+                "" if row.low is None else escaped(row.over),
             )
         )
         + r" \\"
@@ -77,14 +79,14 @@ def latex(found: Sequence[Row]) -> bytes:
         notes.append(DAGGER + escaped(MISSED.removeprefix(MISSES)))
     lines = [
         r"% needs \usepackage{booktabs,longtable}",
-        r"\begin{longtable}{lllrl}",
+        r"\begin{longtable}{lllrll}",
         r"\toprule",
         head,
         r"\midrule",
         r"\endhead",
         *body,
         r"\bottomrule",
-        r"\\".join(rf"\multicolumn{{5}}{{l}}{{\footnotesize {note}}}" for note in notes),
+        r"\\".join(rf"\multicolumn{{6}}{{l}}{{\footnotesize {note}}}" for note in notes),
         r"\end{longtable}",
     ]
     return ("\n".join(lines) + "\n").encode()

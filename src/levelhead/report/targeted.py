@@ -8,6 +8,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.report.late import alt
 from levelhead.report.theme import PALE, SHAPES, categories, ends, few, finished, named, number
 from levelhead.report.told import data
+from levelhead.study.table import interval_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from levelhead.mitigate.targeted import Lines, Masked, Targeted
 
 WIDTH = 500
+LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
+"""What a line of the plane is: the two kinds of interval are not comparable."""
 
 
 class Point(Protocol):
@@ -168,7 +171,7 @@ def gain_and_price(
     return finished(
         _ways(rows, gain, price),
         f"What masking heads of {model} buys and costs",
-        ["lines: intervals; grey: no change", *notes],
+        [LINES, *notes],
         width=WIDTH + 150,
     )
 
@@ -199,7 +202,7 @@ def masked(found: Targeted, *, of: str = "") -> ChartType:
     return finished(
         alt.vconcat(*panels, spacing=30),
         "What masking heads buys and costs",
-        [*named(of), "edited less base; lines: intervals; grey: no change", *found.notes],
+        [*named(of), f"edited less base; {LINES}", *found.notes],
         width=WIDTH + 150,
     )
 
@@ -232,14 +235,20 @@ def _ways(ways: Sequence[Row], gain: str, price: str) -> ChartType:
         alt.Tooltip("way:N", title="masked"),
         alt.Tooltip("told gain:N", title="gain"),
         alt.Tooltip("told price:N", title="price"),
+        alt.Tooltip("over:N", title="intervals over"),
     ]
+    line: dict[str, Any] = {
+        "strokeDash": alt.condition("datum.sets", alt.value([4, 3]), alt.value([1, 0]))
+    }
     zero = alt.Chart(data([{"zero": 0}]))
     return alt.layer(
         zero.mark_rule(color=PALE).encode(x="zero:Q"),
         zero.mark_rule(color=PALE).encode(y="zero:Q"),
-        base.mark_rule(strokeWidth=1.5, opacity=0.7).encode(x="gain low:Q", x2="gain high:Q", y=y),
         base.mark_rule(strokeWidth=1.5, opacity=0.7).encode(
-            x=x, y="price low:Q", y2="price high:Q"
+            x="gain low:Q", x2="gain high:Q", y=y, **line
+        ),
+        base.mark_rule(strokeWidth=1.5, opacity=0.7).encode(
+            x=x, y="price low:Q", y2="price high:Q", **line
         ),
         base.mark_point(filled=True, size=90, opacity=1, stroke="white", strokeWidth=1).encode(
             x=x,
@@ -254,7 +263,10 @@ def _ways(ways: Sequence[Row], gain: str, price: str) -> ChartType:
 
 def _row(one: Row) -> dict[str, Any]:
     gain, price = one.gain, one.price
+    kinds = tuple(dict.fromkeys(interval_over(own.interval) for own in (gain, price)))
     return {
+        "over": " (gain), ".join(kinds) + " (price)" * (len(kinds) > 1),
+        "sets": any(kind[:1].isdigit() for kind in kinds),
         "way": one.name,
         "gain": gain.value,
         "gain low": gain.interval.low,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.calibration import mark_of
@@ -26,7 +27,7 @@ from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.removed import Removed
 from levelhead.mitigate.swept import Swept
-from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.mitigate.targeted import SETS, Lines, Targeted
 from levelhead.study.projecting import Handful, Stable
 from levelhead.study.tuning import MaskedTask, Trained
 
@@ -49,6 +50,9 @@ class Row(Record):
     high: float | None = None
     level: float | None = None
     method: str = ""
+    over: str = ""
+    """What the interval is over: kinds of items that were resampled ("words"), or repetitions with
+    their number ("3 random head sets"). Intervals of the two kinds are not comparable."""
     parity: float | None = None
     p: float | None = None
     adjusted: float | None = None
@@ -58,6 +62,47 @@ class Row(Record):
     unit: str = ""
     mark: str = ""
     """Of a ruler that failed where the truth is known."""
+
+    @property
+    def is_over_items(self) -> bool:
+        """Whether the interval is over items, as those of measures are; True without one."""
+        return not self.over[:1].isdigit() and self.over not in REPEATED.values()
+
+
+REPEATED = {
+    "heads relabelled within layers": "random groups of heads",
+    "bootstrap of models": "models",
+}
+"""What intervals are over whose method names no number of units."""
+
+
+def interval_over(interval: Interval) -> str:
+    """What an interval is over, as its method says it: resampled items, without their number.
+
+    >>> told = {"low": 0.0, "high": 1.0, "level": 0.95}
+    >>> interval_over(Interval(method="bootstrap t, 20+20 words; contexts held", **told))
+    'words; contexts held'
+    >>> interval_over(Interval(method="student, 3 random head sets", **told))
+    '3 random head sets'
+    """
+    units = re.search(r"(?<![\w.])\d[\d+]* [a-z].*", interval.method)
+    if units is None:
+        # The closed forms ("wilson", "t", "bonett-price") are all over single items.
+        return REPEATED.get(interval.method, "items")
+    if units[0].endswith(SETS):
+        return units[0]
+    return re.sub(r"\b\d[\d+]* (of (?=\d))?", "", units[0])
+
+
+def blocks(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows in blocks whose intervals are of one kind: over items first, then each repetition.
+
+    Printed in one column, an interval over three sets reads like one over all words.
+    """
+    parted: dict[str, list[Row]] = {"": []}
+    for row in table:
+        parted.setdefault("" if row.is_over_items else row.over, []).append(row)
+    return [(over, own) for over, own in parted.items() if own]
 
 
 def rows(step: str, result: Record) -> list[Row]:
@@ -102,7 +147,8 @@ def _of(
 def _ends(one: Interval | None) -> dict[str, Any]:
     if one is None:
         return {}
-    return {"low": one.low, "high": one.high, "level": one.level, "method": one.method}
+    told = {"low": one.low, "high": one.high, "level": one.level, "method": one.method}
+    return told | {"over": interval_over(one)}
 
 
 def _p(p: PValue | None) -> dict[str, Any]:
@@ -155,6 +201,7 @@ def _description(one: Description) -> Iterator[dict[str, Any]]:
             "what": figure.name,
             "value": figure.value,
             "method": f"{one.relabellings} relabellings" if one.relabellings else "",
+            "over": f"{one.relabellings} relabellings" if one.relabellings else "",
             **told,
             **_p(figure.p),
         }
@@ -170,6 +217,7 @@ def _control(one: Control) -> Iterator[dict[str, Any]]:
 
 def _spread(one: Spread) -> dict[str, Any]:
     told = {"low": one.low, "high": one.high, "method": "range over splits", "n": one.splits}
+    told["over"] = f"{one.splits} splits"
     return {"name": "splits", "what": one.name, "value": one.median, **told}
 
 
@@ -210,7 +258,7 @@ def _lines(one: Lines) -> Iterator[dict[str, Any]]:
     for curve in one.curves:
         failed = mark_of(curve.measured_by)
         for point in curve.points:
-            told = {"low": point.low, "high": point.high, "mark": failed}
+            told = {"low": point.low, "high": point.high, "mark": failed, "over": "items"}
             yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **told}
             if point.change is not None:
                 yield _of(f"top {point.k}", point.change, f"change of {curve.name}", failed)
@@ -368,6 +416,7 @@ def _masked_task(one: MaskedTask) -> Iterator[dict[str, Any]]:
                 "value": sum(random) / len(random),
                 "low": min(random),
                 "high": max(random),
+                "over": f"{len(random)} {SETS}",
                 "n": len(random),
                 "unit": one.unit,
                 "p": one.p(setting.name),

@@ -70,6 +70,18 @@ def test_every_way_of_masking_is_its_edited_model():
         assert change.value.value == pytest.approx(after)
         assert change.change.value == pytest.approx(after - before, abs=1e-9)
         assert change.change.value in change.change.interval
+    assert top.over == ""
+    assert top.changes[0].change.n == len(ruler.sampled(ruler.read(lm)[0]).items)
+    for row in found.rows[3:]:
+        # The number beside the interval is that of what it is over.
+        assert row.over == "2 random head sets"
+        assert {one.change.interval.method for one in row.changes} == {
+            "student, 2 random head sets"
+        }
+        assert {one.change.n for one in row.changes} == {2}
+    assert "2 random head sets with the items held fixed" in found.notes[0]
+    with pytest.raises(LevelheadError, match="1 random sets have no spread"):
+        targeted(lm, heads, [ruler, price], k=2, random=1, judge=JUDGE)
     assert top.changes[0].confirmed is not None
     assert [one.name for one in top.changes[0].beside] == ["change of difference of means"]
     assert top.changes[1].confirmed is None

@@ -26,12 +26,14 @@ def test_parquet_holds_what_csv_holds():
 
 def test_latex_has_intervals_and_marks():
     rows = [
-        Row(step="cell", name="a_b", what="50%", value=1.5, low=1.0, high=2.0, p=0.04),
+        Row(
+            step="cell", name="a_b", what="50%", value=1.5, low=1.0, high=2.0, p=0.04, over="words"
+        ),
         Row(step="cell", name="", what="x", value=-2.0, p=0.001, adjusted=0.2),
         Row(step="cell", name="", what="x", value=3.0, p=0.0005),
     ]
     text = tables.latex(rows).decode()
-    assert r"cell & a\_b & 50\% & $1.5$* & $[1, 2]$ \\" in text
+    assert r"cell & a\_b & 50\% & $1.5$* & $[1, 2]$ & words \\" in text
     assert r"$-2$ &" in text  # the corrected p decides
     assert "$3$***" in text
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1

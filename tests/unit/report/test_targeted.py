@@ -46,6 +46,19 @@ def test_a_panel_a_price_on_the_confirm_half(half, first):
     assert spec["title"]["subtitle"][-1] == "random: mean of 5 sets, interval over the sets"
 
 
+def test_intervals_over_sets_are_drawn_and_told_apart_from_those_over_items():
+    spec = masked(targeted()).to_dict()
+    drawn = next(own for own in spec["datasets"].values() if "gain" in own[0])
+    over = {row["way"]: (row["over"], row["sets"]) for row in drawn}
+    assert over["top 3"] == ("items", False)
+    assert over["random 3"] == over["random 44"] == ("5 random head sets", True)
+    assert "solid over items, dashed over random head sets" in " ".join(spec["title"]["subtitle"])
+    *_, across, upright, points = spec["vconcat"][0]["layer"]
+    for line in (across, upright):
+        assert line["encoding"]["strokeDash"]["condition"]["test"] == "datum.sets"
+    assert "over" in [tip["field"] for tip in points["encoding"]["tooltip"]]
+
+
 def test_refusals():
     with pytest.raises(LevelheadError, match="there is nothing to draw"):
         lines([], measure="LPBS")

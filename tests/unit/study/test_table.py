@@ -1,6 +1,8 @@
 """The table of a study: which results say what they are measured by."""
 
-from maps import comparison
+import pytest
+from maps import comparison, interval, targeted
+from sweeps import masked_task
 
 from levelhead.core.results import Inconclusive, Measurement
 from levelhead.explain.counterstereotype import CounterStereotype
@@ -13,7 +15,7 @@ from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.removed import Removed
 from levelhead.mitigate.targeted import Lines, Targeted
 from levelhead.study.projecting import Stable
-from levelhead.study.table import ROWS, rows
+from levelhead.study.table import ROWS, blocks, interval_over, rows, to_csv
 from levelhead.study.tuning import MaskedTask, Trained
 
 OF_NO_RULER = {
@@ -33,3 +35,33 @@ def test_maps_of_models_with_other_heads_have_no_count_of_the_same_heads():
     told = rows("compare.all", comparison())
     counted = {row.name for row in told if row.what == "anti-bias heads turned positive"}
     assert counted == {one.name for one in comparison().children} - {"deeper model"}
+
+
+@pytest.mark.parametrize(
+    ("method", "over"),
+    [
+        ("bootstrap t, 20+20 words; contexts held", "words; contexts held"),
+        ("bca, 40 words x 3 contexts", "words x contexts"),
+        ("out of bag, t, 234 triples", "triples"),
+        ("range of resamples, 5 of 20 words", "words"),
+        ("spearman, fisher z, effects redrawn: 60 words", "words"),
+        ("student, 3 random head sets", "3 random head sets"),
+        ("wilson", "items"),
+        ("noncentral t, 5+5", "items"),
+        ("heads relabelled within layers", "random groups of heads"),
+    ],
+)
+def test_every_method_says_what_its_interval_is_over(method, over):
+    assert interval_over(interval(0.0, method=method)) == over
+
+
+def test_intervals_over_random_sets_stand_in_a_block_of_their_own():
+    told = rows("masking.table1", targeted())
+    assert all(row.over for row in told if row.low is not None)
+    (first, items), (second, sets) = blocks(told)
+    assert (first, second) == ("", "5 random head sets")
+    assert {row.name for row in sets} == {"random 3", "random 44"}
+    assert {row.n for row in sets} == {5}
+    assert not any(row.name.startswith("random") for row in items)
+    assert "5 random head sets" in to_csv(told)
+    assert [over for over, _ in blocks(rows("glue", masked_task()))] == ["", "3 random head sets"]
