@@ -112,7 +112,9 @@ def choice_of(*, priced=True, chosen=True):
     )
 
 
-def placebo_judged(gain=0.05, *, count=200, reach=0.02, spread=0.012, collapse=True):
+def placebo_judged(
+    gain=0.05, *, count=200, reach=0.02, spread=0.012, collapse=True, base_p=0.001, effective=120.0
+):
     rng = np.random.default_rng(2)
     placebos = (0.004 + spread * rng.standard_normal(count)).tolist()
     quantile = float(np.quantile(placebos, 0.95, method="higher"))
@@ -124,6 +126,8 @@ def placebo_judged(gain=0.05, *, count=200, reach=0.02, spread=0.012, collapse=T
         placebos=tuple(placebos),
         quantile=quantile,
         p=PValue(value=p, method="placebo edits", alternative="greater", draws=count),
+        base=found("strength of the base, from parity", 0.1, 0.02, p=base_p, n=749),
+        effective=effective,
         beyond_placebos=beyond,
         alike=0.1,
         mitigates=beyond and gain > reach,

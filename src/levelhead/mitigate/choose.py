@@ -22,7 +22,7 @@ from levelhead.core.statistics.power import minimum_detectable_effect
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.front import Front, front
 from levelhead.mitigate.gains import By, redrawn, shared
-from levelhead.mitigate.judged import one
+from levelhead.mitigate.judged import NO_EFFECT, estimate_base_effect, has_no_effect, one
 from levelhead.mitigate.ranks import Agreement, agreement
 from levelhead.mitigate.said import biases, first_best, names_of, prices, within
 
@@ -51,6 +51,9 @@ class Choice(Record):
     """What the best of as many settings gains on items that it was not chosen on, from dev."""
     optimism: float | None = None
     """By how much the gain on dev is larger than that."""
+    base: Estimate | None = None
+    """The model itself on test, from parity, tested two-sided; None of measures without another
+    side. Without an effect of its own no gain is mitigation."""
     on_test: Estimate | None = None
     """Its gain on test: the number to report."""
     change: Estimate | None = None
@@ -97,6 +100,9 @@ def choose(
     """
     judge, names = judge or Judge(), names_of(dev)
     known = _refuse_same(dev, test)
+    base = estimate_base_effect(test.measure, test.base, judge=judge)
+    if has_no_effect(base):
+        known = (*known, f"{NO_EFFECT} on test ({base}): no gain can be shown to be mitigation")
     cheap = within(names, price, most, worse)
     found, dropped = biases(dev, names, judge, draws, left=True)
     gains = found.effects()
@@ -104,6 +110,7 @@ def choose(
         "by": dev.by,
         "settings": len(names),
         "considered": int(cheap.sum()),
+        "base": base,
         "dropped_dev": dropped,
         "measured_by": dev.measured_by,
         "provenance": tuple(

@@ -18,6 +18,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.locate.effects import Effects
 from levelhead.mitigate.gains import WORSE, bias_of
+from levelhead.mitigate.judged import NO_EFFECT, has_no_effect
 from levelhead.mitigate.settings import STEPS, Setting
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from levelhead.mitigate.gains import Redrawn
 
 Better = Literal["lower", "higher"]
-Verdict = Literal["yes", "no", "undecided"]
+Verdict = Literal["yes", "no", "undecided", "untestable"]
 TWO_HARD, TWO_WEIGHTED = STEPS[1], STEPS[3]
 SHALLOWER = {"penultimate+attn": "penultimate", "penultimate": "last", "last": "sent"}
 
@@ -52,7 +53,8 @@ class Compared(Record):
     """In how many pairs the measure is better with it."""
     holds: Verdict
     """Better on average, with an interval and a p, corrected for all claims on the measure, that
-    say so; no: worse, likewise; else undecided."""
+    say so; no: worse, likewise; else undecided. Untestable where the model itself shows no effect:
+    then less of the measure is not less bias."""
 
 
 class Findings(Record):
@@ -64,7 +66,14 @@ class Findings(Record):
     claims: Annotated[tuple[Compared, ...], Field(min_length=1)]
     measured_by: Ruler | None = None
     """What it is measured by."""
+    base: Estimate | None = None
+    """The model itself, from parity, tested two-sided; None: not tested."""
     provenance: Provenance | None = None
+
+    @property
+    def untestable(self) -> str:
+        """Why no claim can be tested; empty where they can."""
+        return f"{NO_EFFECT} ({self.base})" if has_no_effect(self.base) else ""
 
     def of(self, claim: str, level: str = "all") -> Compared:
         """A claim by its name."""
@@ -153,6 +162,7 @@ def findings(
     unit: str = "",
     measured_by: Ruler | None = None,
     provenance: Provenance | None = None,
+    base: Estimate | None = None,
 ) -> Findings:
     """Test every claim that the settings allow.
 
@@ -164,6 +174,7 @@ def findings(
         unit: of the values.
         measured_by: the measure, asked of such a model.
         provenance: of what was asked.
+        base: the model itself, from parity, with its two-sided test.
     """
     place = {name: i + 1 for i, name in enumerate(names)}
     lists = [
@@ -182,10 +193,11 @@ def findings(
         unit=unit,
         better=better,
         claims=tuple(
-            _compared(found, name, level, np.array(pairs), estimate, better)
+            _compared(found, name, level, np.array(pairs), estimate, better, base)
             for (name, level, pairs), estimate in zip(lists, told, strict=True)
         ),
         measured_by=measured_by,
+        base=base,
         provenance=provenance,
     )
 
@@ -248,6 +260,7 @@ def _compared(
     pairs: NDArray[np.intp],
     difference: Estimate | None,
     better: Better,
+    base: Estimate | None,
 ) -> Compared:
     way = -1 if better == "lower" else 1
     own, other = found.whole[pairs[:, 0]], found.whole[pairs[:, 1]]
@@ -260,7 +273,7 @@ def _compared(
         difference=difference,
         spread=float((own - other).std(ddof=1)) if len(pairs) > 1 else None,
         better=int((way * (own - other) > 0).sum()),
-        holds=_verdict(difference, way),
+        holds="untestable" if has_no_effect(base) else _verdict(difference, way),
     )
 
 

@@ -3,11 +3,15 @@
 Almost any edit moves almost any measure, and a paired test on enough items finds that it does. So
 an edit counts as mitigation only if it gains more than 95 of 100 edits that take out as much of
 the same sites along directions that have nothing to do with the groups (mitigate/placebo.py).
+
+That is a test of the edit only where there is something to mitigate and the placebos are many: on a
+model that shows no bias by the measure, or beside placebos that are all the same edit, the outcome
+is "untestable", and never "not shown".
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,23 +20,35 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, PValue, Record
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.spread import ROUNDING
+from levelhead.locate.effects import Effects
 from levelhead.measure.aspects import Judge
-from levelhead.mitigate.gains import bias_of, redrawn, shared
+from levelhead.mitigate.effective import effective_number, needed_placebos
+from levelhead.mitigate.gains import bias_of, redrawn, shared, sided_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import Effects
+    from levelhead.measure.aspects import Aspect
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
-    from levelhead.mitigate.gains import By
+    from levelhead.mitigate.gains import By, Redrawn
 
 LEAST = 200
 """Placebos, unless fewer are asked for."""
 SAME = 0.95
 """A correlation, item by item, from which placebos do what the edit does."""
+NO_EFFECT: Final = "untestable: base shows no effect"
+DEPENDENT: Final = "untestable: placebos not independent"
+TOO_FEW: Final = "untestable: too few placebos"
+Outcome = Literal[
+    "mitigates",
+    "not shown to mitigate",
+    "untestable: base shows no effect",
+    "untestable: placebos not independent",
+    "untestable: too few placebos",
+]
 
 
 class Judged(Record):
@@ -48,12 +64,22 @@ class Judged(Record):
     quantile: float
     """The least gain of a placebo that 95% of them (the judge's level) do not exceed."""
     p: PValue
-    """That a placebo gains as much: (b + 1) / (m + 1)."""
+    """That a placebo gains as much: (b + 1) / (m + 1), one-sided. Of a setting that is the best of
+    several it is adjusted, by an upper bound: that many times as large (Bonferroni)."""
+    base: Estimate | None = None
+    """The signed distance of the model itself from parity, tested two-sided; None of measures
+    without another side, and of results of earlier versions."""
+    effective: Annotated[float, Field(ge=1)] | None = None
+    """How many independent placebos they amount to (mitigate/effective.py); None of results of
+    earlier versions."""
+    turned: bool = False
+    """The edited model lies on the other side of parity, at least as far: no reduction."""
     beyond_placebos: bool
     alike: float
     """The median correlation, item by item, of what a placebo changes with what the edit does."""
     mitigates: bool
-    """Beyond the placebos, these do not do the same, and the interval of the gain lies above 0."""
+    """Testable, beyond the placebos, which do not do the same; the interval of the gain lies above
+    0, and the bias is not turned to the other side."""
     significant: Estimate
     """The share of placebos that an ordinary paired test calls an effect, either way."""
     significant_gains: Estimate
@@ -62,9 +88,45 @@ class Judged(Record):
     notes: tuple[str, ...] = ()
 
     @property
+    def outcome(self) -> Outcome:
+        """What the comparison shows, or why it can show nothing."""
+        alpha = 1 - self.gain.interval.level
+        if self.base is not None and not _is_shown(self.base):
+            return NO_EFFECT
+        if len(self.placebos) < needed_placebos(alpha, self.p.family or 1):
+            return TOO_FEW
+        if self.effective is not None and self.effective < needed_placebos(alpha):
+            return DEPENDENT
+        return "mitigates" if self.mitigates else "not shown to mitigate"
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether this model and these placebos could show mitigation at all."""
+        return not self.outcome.startswith("untestable")
+
+    @property
     def verdict(self) -> str:
         """In words."""
-        told = f"{len(self.placebos)} placebos, p {self.p.value:.3g}"
+        count, alpha = len(self.placebos), 1 - self.gain.interval.level
+        amount = (
+            ""
+            if self.effective is None
+            else f" that amount to {self.effective:.3g} independent ones"
+        )
+        told = f"{count} placebos{amount}, {_p_told(self.p)}"
+        if self.outcome == NO_EFFECT:
+            return f"{NO_EFFECT} ({self.base}); mitigation cannot be tested on this model"
+        if self.outcome == TOO_FEW:
+            needed = needed_placebos(alpha, self.p.family or 1)
+            of = f" of the best of {self.p.family} settings" if self.p.family else ""
+            return f"{TOO_FEW} ({count}; a p of {alpha:.2g}{of} needs {needed})"
+        if self.outcome == DEPENDENT:
+            return (
+                f"{DEPENDENT} ({count} amount to {self.effective:.3g} over {self.gain.n} items, "
+                f"{needed_placebos(alpha)} are needed); mitigation cannot be tested on this model"
+            )
+        if self.turned:
+            return f"not shown to mitigate: the bias is turned to the other side ({told})"
         if self.mitigates:
             return f"mitigates: gains more than placebos do ({told})"
         if self.beyond_placebos and self.alike >= SAME:
@@ -94,6 +156,7 @@ def judged(
     aspect: str | None = None,
     by: By = "parity",
     least: int = LEAST,
+    among: int = 1,
     draws: int | None = None,
 ) -> Judged:
     """Judge an edit by its placebos. No model is run.
@@ -108,6 +171,8 @@ def judged(
             means", which has a scale.
         by: what a gain is: nearer to parity, or a smaller value (mitigate/gains.py).
         least: placebos below which nothing is judged.
+        among: of how many settings the edit was chosen as the best, on other items. Its placebos
+            had no such choice, so p is corrected.
         draws: of the units; by default those of the judge, at most 999.
     """
     refuse_few(len(placebos), least)
@@ -119,26 +184,115 @@ def judged(
     plain = redrawn(measure, readouts[:2], formula.over, **asked)  # type: ignore[arg-type]
     gain = one(found.effects([0]), f"gain of {formula.name}", formula.unit)
     gains = found.effects(range(1, len(placebos) + 1))
-    p = among(gain.value, gains.values)
+    p = placebo_p(gain.value, gains.values, among=among)
     quantile = float(np.quantile(gains.values, judge.level, method="higher"))
-    beyond = gain.value > max(quantile, 0.0) and p.value <= 1 - judge.level + 1e-12
+    tested = p.value if p.adjusted is None else p.adjusted
+    beyond = gain.value > max(quantile, 0.0) and tested <= 1 - judge.level + 1e-12
     shares, notes = _called(gains, judge.level)
-    alike = _alike([formula.per_item(each).detach().numpy() for each in readouts])
-    return Judged(
+    changes = _changes([formula.per_item(each).detach().numpy() for each in readouts])
+    alike = _alike(changes)
+    base_bias, turned = _sides(measure, readouts[:2], formula, judge, draws)
+    drafted = Judged(
         measure=measure.name,
         gain=gain,
         change=_change(plain.effects([0], way=-1), formula.name, formula.unit),
         placebos=tuple(gains.values.tolist()),
         quantile=quantile,
         p=p,
+        base=base_bias,
+        effective=effective_number(changes[1:]),
+        turned=turned,
         beyond_placebos=beyond,
         alike=alike,
-        mitigates=beyond and alike < SAME and gain.interval.low > 0,
+        mitigates=beyond and alike < SAME and gain.interval.low > 0 and not turned,
         significant=shares[0],
         significant_gains=shares[1],
         dropped=dropped,
         notes=notes,
     )
+    # What cannot be tested mitigates nothing, whatever the numbers are.
+    return drafted if drafted.is_testable else drafted.model_copy(update={"mitigates": False})
+
+
+def _base_effect(found: Redrawn, name: str, unit: str) -> Estimate:
+    """The signed distance of a model from parity, redrawn, with its two-sided test.
+
+    Args:
+        found: the signed formula of the model (first), of units redrawn.
+        name: of the measure.
+        unit: of the value.
+    """
+    alone = Effects(
+        values=found.whole[:1],
+        draws=found.draws[:, :1],
+        base=found.draws[:, 0],
+        design=found.design,
+        level=found.level,
+        items=found.items,
+    )
+    if not alone.errors[0] > 0:
+        raise NotMeasurable(
+            f"{name} of the model has no spread: whether it is biased cannot be tested",
+            mend="give items that differ",
+        )
+    (estimate,) = alone.estimates([f"{name} of the base, from parity"], unit=unit)
+    assert estimate is not None  # noqa: S101  # its error is above 0
+    return estimate
+
+
+def estimate_base_effect(measure: Measure, base: Readouts, *, judge: Judge) -> Estimate | None:
+    """The signed distance of a model from parity, tested two-sided.
+
+    None of a measure without another side: prices, and values that cannot be below their parity.
+
+    Args:
+        measure: of bias.
+        base: what the model said.
+        judge: seed and level.
+    """
+    head = measure.headline
+    sided = sided_of(head)
+    if sided is None:
+        return None
+    found = redrawn(measure, [base], sided, aspect=head, judge=judge)
+    return _base_effect(found, head.name, head.unit)
+
+
+def has_no_effect(base: Estimate | None) -> bool:
+    """Whether a model that was tested shows no bias: then no mitigation can be tested on it."""
+    return base is not None and not _is_shown(base)
+
+
+def _is_shown(base: Estimate) -> bool:
+    # Two-sided: a bias to either side is one that an edit may reduce.
+    return base.p is not None and base.p.value <= 1 - base.interval.level + 1e-12
+
+
+def _sides(
+    measure: Measure,
+    readouts: Sequence[Readouts],
+    formula: Aspect,
+    judge: Judge,
+    draws: int | None,
+) -> tuple[Estimate | None, bool]:
+    """The base's signed distance from parity, and whether the edit turns it to the other side.
+
+    By the sign even where a gain is a smaller value: a smaller Strength of a model that leans the
+    other way as far is no reduction.
+    """
+    sided = sided_of(formula)
+    if sided is None:
+        return None, False
+    found = redrawn(measure, readouts, sided, aspect=formula, judge=judge, draws=draws)
+    before, after = found.whole
+    turned = before * after < 0 and abs(after) >= abs(before)
+    return _base_effect(found, formula.name, formula.unit), bool(turned)
+
+
+def _p_told(p: PValue) -> str:
+    if p.adjusted is None:
+        return f"p {p.value:.3g}"
+    return f"p at most {p.adjusted:.3g} for the best of {p.family} settings ({p.value:.3g} for one)"
 
 
 def one(found: Effects, name: str, unit: str) -> Estimate:
@@ -154,25 +308,50 @@ def one(found: Effects, name: str, unit: str) -> Estimate:
     return estimate
 
 
-def among(value: float, placebos: Sequence[float] | NDArray[np.float64]) -> PValue:
-    """The p-value of a gain among those of placebos; a placebo that gains as much counts.
+def placebo_p(
+    value: float, placebos: Sequence[float] | NDArray[np.float64], *, among: int = 1
+) -> PValue:
+    """The one-sided p-value of a gain among those of placebos; one that gains as much counts.
 
-    >>> among(3.0, [1.0, 3.0, 4.0]).value
+    One-sided by design: the claim is a gain, that is a smaller distance from parity, and an edit
+    that gains less than its placebos is not shown to mitigate.
+
+    Args:
+        value: what the edit gains.
+        placebos: what each of them gains.
+        among: of how many settings the edit was chosen as the best on other items. If no setting
+            does more than a placebo, the p of each is uniform, and that of the chosen one is at
+            least the smallest of them: times their number it is an upper bound.
+
+    >>> placebo_p(3.0, [1.0, 3.0, 4.0]).value
     0.75
+    >>> placebo_p(3.0, [1.0] * 199, among=4).adjusted
+    0.02
     """
     reached = int((np.asarray(placebos) >= value - ROUNDING * abs(value)).sum())
+    p = (reached + 1) / (len(placebos) + 1)
+    told = {
+        "adjusted": min(1.0, among * p),
+        "correction": "bonferroni over the settings chosen among",
+        "family": among,
+    }
     return PValue(
-        value=(reached + 1) / (len(placebos) + 1),
-        method="placebo edits",
+        value=p,
+        method="placebo edits, one-sided for a gain",
         alternative="greater",
         draws=len(placebos),
+        **(told if among > 1 else {}),  # type: ignore[arg-type]
     )
 
 
-def _alike(items: Sequence[NDArray[np.float64]]) -> float:
+def _changes(items: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """`[1 + placebos, items]`: what the edit, first, and each placebo change of every item."""
+    base, *edited = (own.reshape(len(own), -1).mean(axis=1) for own in items)
+    return np.stack([own - base for own in edited])
+
+
+def _alike(changes: NDArray[np.float64]) -> float:
     """How far placebos change the same items in the same way as the edit."""
-    base, edited, *placebos = (own.reshape(len(own), -1).mean(axis=1) for own in items)
-    changes = np.stack([edited - base, *(own - base for own in placebos)])
     moved = changes[1:][changes[1:].std(axis=1) > 0]
     if not len(moved) or not changes[0].std() > 0:
         return 0.0

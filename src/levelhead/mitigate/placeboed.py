@@ -11,7 +11,7 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Provenance, Record
 from levelhead.data.paired import placebo_pairs
-from levelhead.mitigate.judged import LEAST, Judged, judged, refuse_few
+from levelhead.mitigate.judged import LEAST, Judged, Outcome, judged, refuse_few
 from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
 from levelhead.mitigate.subspace import activations, at_by_default, both_sides, readable
 from levelhead.mitigate.swept import said
@@ -53,7 +53,8 @@ class Placeboed(Record):
     matched: Matched
     """On texts that the placebos were not matched on."""
     among: Annotated[int, Field(ge=1)] = 1
-    """Of how many settings this is the best, by other items. Its placebos had no such choice."""
+    """Of how many settings this is the best, by other items. Its placebos had no such choice: p is
+    corrected for it."""
     measured_by: Ruler | None = None
     """What it is measured by."""
     provenance: Provenance | None = None
@@ -62,9 +63,20 @@ class Placeboed(Record):
     @property
     def verdict(self) -> str:
         """In words: what a gain is, if it is one."""
-        if self.judged.mitigates and self.collapse is not None and not self.collapse.beyond:
+        if (
+            self.judged.outcome == "mitigates"
+            and self.collapse is not None
+            and not self.collapse.beyond
+        ):
             return f"the gain is not more than lost confidence; {self.collapse.verdict}"
         return self.judged.verdict
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the comparison shows, or why it can show nothing."""
+        if self.judged.outcome == "mitigates" and not self.mitigates:
+            return "not shown to mitigate"
+        return self.judged.outcome
 
     @property
     def mitigates(self) -> bool:
@@ -80,7 +92,8 @@ class Placeboed(Record):
         if self.among > 1:
             told.append(
                 f"the setting is the best of {self.among} on other items, and placebos stand at it "
-                "alone: p is smaller than if each had chosen its own"
+                f"alone: p is multiplied by {self.among}, an upper bound on what it would be if "
+                "each had chosen its own"
             )
         return tuple(told)
 
@@ -112,7 +125,7 @@ def placeboed(
         setting: its name.
         others: pairs with other contrasts, for the placebos; by default tense, number and two words
             of one group, in English.
-        among: of how many settings it was chosen as the best, which is told.
+        among: of how many settings it was chosen as the best; p is corrected for it.
         n: placebos.
         least: placebos below which nothing is judged.
         judge: seed, resamples and level.
@@ -145,7 +158,7 @@ def placeboed(
     collapse = None
     if of_two_classes(found.base):
         collapse = tempered(measure, found.base, edited, rest, judge=judge)
-    asked = {"judge": judge, "least": least}
+    asked = {"judge": judge, "least": least, "among": among}
     by_value = None
     if measure.headline.lean is not None:
         by_value = judged(measure, found.base, edited, rest, by="value", **asked)  # type: ignore[arg-type]

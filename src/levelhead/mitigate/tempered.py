@@ -23,7 +23,7 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, PValue, Record
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.gains import bias_of, redrawn, shared
-from levelhead.mitigate.judged import among, one
+from levelhead.mitigate.judged import one, placebo_p
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def tempered(
     p = None
     if others:
         value = 0.0 if gain is None else gain.value
-        p = among(value, [_beyond(measure, formula, before, each) for each in others])
+        p = placebo_p(value, [_beyond(measure, formula, before, each) for each in others])
     return Collapse(
         measure=measure.name,
         confidence=tuple(float(_log_odds(own).abs().mean()) for own in (before, after)),  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from levelhead.study.tuning import MaskedTask
 
 WIDTH, BESIDE, LINE = 340, 200, 26
-HOLDS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE}
+HOLDS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE, "untestable": PALE}
 """Colours of verdicts; they are written beside as well."""
 
 
@@ -56,6 +56,8 @@ def claimed(found: Findings, *, of: str = "") -> ChartType:
         "yes, no: better or worse, corrected for all rows; lines: intervals of each alone over the "
         "measure's units; the settings are all there are",
     ]
+    if found.untestable:
+        told.append(f"{found.untestable}: less of it is not shown to be less bias")
     drawn = rows(lines, f"difference of {found.measure}{_unit(found.unit)}")
     title = f"What each part of a setting does to {found.measure}"
     return finished(drawn, title, [*named(of), *told], width=WIDTH + BESIDE + 280)

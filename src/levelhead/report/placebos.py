@@ -53,6 +53,11 @@ def _told(found: Placeboed) -> list[str]:
         f"an ordinary paired test calls {own.significant.value:.0%} of the placebos an effect, "
         f"{own.significant_gains.value:.0%} a gain"
     )
+    if own.effective is not None:
+        told.append(
+            f"{len(own.placebos)} placebos amount to {own.effective:.3g} independent ones, by what "
+            "they change item by item"
+        )
     told.append(
         f"placebos are as various as {alike.effective:.3g} at right angles; largest |cosine| with "
         f"the edit {alike.real:.2f}"

@@ -16,6 +16,7 @@ from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
 from levelhead.mitigate.claims import Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn, shared
+from levelhead.mitigate.judged import estimate_base_effect
 from levelhead.mitigate.levels import edits_of, has_sent, levels_of, sites_of, subspaces
 from levelhead.mitigate.placeboed import Placeboed, placeboed
 from levelhead.mitigate.said import Said, best
@@ -129,6 +130,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
             "unit": head.unit,
             "measured_by": said.measured_by,
             "provenance": said.judged_by(work.judge),
+            "base": estimate_base_effect(own, said.base, judge=work.judge),
         }
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 

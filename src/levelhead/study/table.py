@@ -24,6 +24,7 @@ from levelhead.mitigate.children import Child
 from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.claims import Findings
 from levelhead.mitigate.downstream import Downstream
+from levelhead.mitigate.judged import NO_EFFECT
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.removed import Removed
 from levelhead.mitigate.swept import Swept
@@ -349,6 +350,9 @@ def _swept(one: Swept) -> Iterator[dict[str, Any]]:
 
 
 def _findings(one: Findings) -> Iterator[dict[str, Any]]:
+    if one.base is not None:
+        what = NO_EFFECT if one.untestable else one.base.name
+        yield _of("base", one.base, what)
     for claim in one.claims:
         name = f"{claim.claim}, {claim.level}"
         if claim.difference is not None:
@@ -359,6 +363,8 @@ def _findings(one: Findings) -> Iterator[dict[str, Any]]:
 
 def _choice(one: Choice) -> Iterator[dict[str, Any]]:
     name = one.chosen or "none"
+    if one.base is not None:
+        yield _of("base", one.base)
     for estimate in (one.on_dev, one.corrected, one.on_test, one.change):
         if estimate is not None:
             yield _of(name, estimate)
@@ -378,12 +384,22 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         if own is None:
             continue
         yield _of(one.setting, own.gain, f"{by}{own.gain.name}")
+        if own.base is not None:
+            yield _of("base", own.base, f"{by}{own.base.name}")
         told = {"n": len(own.placebos), **_p(own.p)}
         yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
-        mitigates = own.mitigates if by else one.mitigates
-        yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}
+        if own.effective is not None:
+            what = f"{by}independent placebos that they amount to"
+            yield {"name": "placebos", "what": what, "value": own.effective, **told, "mark": ""}
+        if own.is_testable:
+            mitigates = own.mitigates if by else one.mitigates
+            yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}
+        else:
+            # A 0 would read as "does not mitigate".
+            yield {"name": one.setting, "what": f"{by}{own.outcome}", "value": 1}
         for estimate in (own.significant, own.significant_gains):
-            yield _of("placebos", estimate, f"{by}{estimate.name}")
+            over = {"over": f"{len(own.placebos)} placebos"}
+            yield _of("placebos", estimate, f"{by}{estimate.name}") | over
     angles = {"what": "as many at right angles", "value": one.matched.effective}
     yield {"name": "placebos", **angles, "mark": ""}
     if one.collapse is not None:

@@ -60,6 +60,8 @@ def test_the_best_on_dev_is_reported_on_test():
     assert [own.settings for own in found.agreement] == [1, 1, 1, 2, 4]
     assert found.front.names[0] == "base"
     assert found.notes == ()
+    assert found.base.value == pytest.approx(mean(test.base))
+    assert found.base.p.alternative == "two-sided"
     assert Choice.from_json(found.to_json()) == found
     assert choose(dev, test, price=price, price_test=price_test, judge=JUDGE) == found
 
@@ -188,6 +190,8 @@ def test_edits_that_shrink_what_was_never_there_gain_nothing_beyond_the_choice()
             shrunk = {f"s{i}": read(base * i / 20, tag) for i in range(20)}
             both.append(Said(Plain(), read(base, tag), shrunk))
         found.append(choose(*both, judge=JUDGE, draws=39))
+    untestable = [own.notes[0].startswith("untestable: base shows no effect on") for own in found]
+    assert np.mean(untestable) >= 0.9  # the others are false alarms of a test at .05
     assert np.mean([own.on_dev.value for own in found]) > 0.07
     assert abs(np.mean([own.corrected.value for own in found])) < 0.02
     assert np.mean([0 in own.corrected.interval for own in found]) >= 0.9

@@ -5,16 +5,18 @@ import pytest
 import torch
 from simulated import JUDGE, Plain, read
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.statistics.designs import groups
 from levelhead.mitigate.claims import CLAIMS, Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn
+from levelhead.mitigate.judged import estimate_base_effect
 from levelhead.mitigate.settings import grid
+from levelhead.study.table import rows
 
 NAMES = [one.name for one in grid()]
 
 
-def found(values, names=None, noise=0.0):
+def found(values, names=None, noise=0.0, base=None):
     """A base of 0 and settings of these values, each of 30 units that spread."""
     rng = np.random.default_rng(0)
     units = rng.normal(size=30)
@@ -23,7 +25,8 @@ def found(values, names=None, noise=0.0):
     ruler = Plain()
     head = ruler.headline
     own = redrawn(ruler, rows, head.over, aspect=head, judge=JUDGE)
-    return findings(own, names or NAMES, measure="plain", better="lower", unit="points")
+    told = {"measure": "plain", "better": "lower", "unit": "points"}
+    return findings(own, names or NAMES, base=base, **told)
 
 
 def test_pairs_of_settings_are_as_many_as_the_paper_counts():
@@ -54,6 +57,28 @@ def test_a_planted_difference_is_found_and_another_is_not():
     assert Findings.from_json(told.to_json()) == told
     worse = found([-value for value in values], noise=0.5).of("weighting at sent")
     assert (worse.holds, worse.better) == ("no", 0)
+
+
+@pytest.mark.parametrize(("level", "holds"), [(0.0, "untestable"), (3.0, "yes"), (-3.0, "yes")])
+def test_on_a_model_without_a_bias_less_is_not_better(level, holds):
+    rng = np.random.default_rng(4)
+    base = estimate_base_effect(Plain(), read(level + rng.normal(size=30)), judge=JUDGE)
+    values = [-1.0 if name.endswith("1") else 0.0 for name in NAMES]
+    told = found(values, noise=0.5, base=base)
+    weighting = told.of("weighting at sent")
+    assert weighting.holds == holds
+    assert weighting.difference.value == pytest.approx(-1, abs=0.1)
+    assert told.untestable.startswith("untestable: base shows no effect") == (level == 0)
+    assert Findings.from_json(told.to_json()) == told
+    (first, *_) = rows("findings.nsp.test", told)
+    assert (first.name, first.what.startswith("untestable")) == ("base", level == 0)
+
+
+def test_a_price_has_no_side_that_could_be_tested():
+    price = Plain("pppl", parity=None, more="price")
+    assert estimate_base_effect(price, read(np.arange(9.0)), judge=JUDGE) is None
+    with pytest.raises(NotMeasurable, match="plain of the model has no spread"):
+        estimate_base_effect(Plain(), read(np.ones(9)), judge=JUDGE)
 
 
 def test_a_baseline_is_passed_over_and_a_lone_setting_refused():

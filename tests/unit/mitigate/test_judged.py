@@ -42,7 +42,15 @@ def test_a_gain_is_compared_with_those_of_placebos():
     assert found.p.draws == 39
     assert found.beyond_placebos
     assert found.mitigates
-    assert found.verdict == "mitigates: gains more than placebos do (39 placebos, p 0.025)"
+    assert found.outcome == "mitigates"
+    assert found.verdict == (
+        f"mitigates: gains more than placebos do (39 placebos that amount to {found.effective:.3g} "
+        "independent ones, p 0.025)"
+    )
+    assert 19 < found.effective < 30  # of 30 items no more than 29 can be told apart
+    assert found.base.value == pytest.approx(1)
+    assert found.base.p.alternative == "two-sided"
+    assert found.p.method == "placebo edits, one-sided for a gain"
     # 0.2 / sqrt(30) is about 0.04: a paired test finds what is beyond about 0.08, either way.
     t = np.abs(found.placebos) / (0.2 / np.sqrt(30))
     assert (t > 3.2).mean() <= found.significant.value <= (t > 1.3).mean()
@@ -52,16 +60,78 @@ def test_a_gain_is_compared_with_those_of_placebos():
 
 
 def test_placebos_that_do_what_the_edit_does_are_no_control():
-    """A gain a hair larger than theirs, on the same items: it is the same edit."""
+    """A gain a hair larger than theirs, on the same items: it is nearly the same edit."""
+    rng = np.random.default_rng(0)
+    base, change = 1 + rng.normal(size=300), 0.5 + 0.3 * rng.normal(size=300)
+    noise = 0.09 * rng.normal(size=(199, 300))
+    noise -= noise.mean(axis=1, keepdims=True)
+    others = [read(base - change + 0.001 + own) for own in noise]
+    found = judged(Plain(), read(base), read(base - change), others, judge=JUDGE, least=199)
+    assert found.beyond_placebos
+    assert found.gain.interval.low > 0
+    assert found.alike == pytest.approx(0.957, abs=0.005)
+    assert found.effective > 19
+    assert not found.mitigates
+    assert "placebos do what the edit does (correlation 0.96" in found.verdict
+
+
+def test_placebos_that_are_all_one_edit_test_nothing():
+    """A gain beyond 39 of 39 placebos, which are one and the same: p is no p."""
     rng = np.random.default_rng(0)
     base, change = 1 + rng.normal(size=30), 0.5 + 0.3 * rng.normal(size=30)
     others = [read(base - change + 0.001 * i) for i in range(1, 40)]
     found = judged(Plain(), read(base), read(base - change), others, judge=JUDGE, least=39)
-    assert found.beyond_placebos
-    assert found.gain.interval.low > 0
-    assert found.alike == pytest.approx(1)
+    assert found.p.value == 1 / 40
+    assert found.effective == pytest.approx(1)
     assert not found.mitigates
-    assert "placebos do what the edit does (correlation 1.00" in found.verdict
+    assert found.outcome == "untestable: placebos not independent"
+    assert "39 amount to 1 over 30 items, 19 are needed" in found.verdict
+    # Nor does a gain that they reach show that the edit does not mitigate.
+    less = judged(Plain(), read(base), read(base - 0.2 * change), others, judge=JUDGE, least=39)
+    assert less.p.value == 1
+    assert less.outcome == "untestable: placebos not independent"
+    assert "not shown" not in less.verdict
+
+
+@pytest.mark.parametrize("gain", [0.5, -0.5])
+def test_a_model_without_a_bias_cannot_test_an_edit(gain):
+    """Its mean is 0: every change that is no chance goes away from parity or looks like one."""
+    base, edited, placebos = case(gain, [0.01 * i for i in range(-10, 29)])
+    shifted = [read(own.values.numpy() - 1) for own in (base, edited, *placebos)]
+    found = judged(Plain(), shifted[0], shifted[1], shifted[2:], judge=JUDGE, least=39)
+    assert found.base.p.value > 0.05
+    assert found.outcome == "untestable: base shows no effect"
+    assert not found.mitigates
+    assert not found.is_testable
+    assert found.verdict.startswith("untestable: base shows no effect (plain of the base, from")
+    assert "cannot be tested on this model" in found.verdict
+
+
+def test_a_bias_to_the_other_side_is_one_that_can_be_reduced():
+    base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
+    turned = [read(-own.values.numpy()) for own in (base, edited, *placebos)]
+    found = judged(Plain(), turned[0], turned[1], turned[2:], judge=JUDGE, least=39)
+    assert found.base.value == pytest.approx(-1)
+    assert found.mitigates
+
+
+def test_a_bias_turned_to_the_other_side_is_no_reduction():
+    """A smaller Strength of a model that leans the other way as far is not less bias."""
+    rng = np.random.default_rng(2)
+    odds = triples(rng, 60, 1.0, spread=1.0)
+    way = np.array([1, 0, 0, 1])
+    edited = follows(odds - 2.6 * way)
+    others = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(39)]
+    asked = {"judge": JUDGE, "least": 39, "by": "value"}
+    found = judged(Strength(top=0.2), follows(odds), edited, others, **asked)
+    assert found.gain.interval.low > 0  # the value is smaller
+    assert found.beyond_placebos
+    assert found.turned
+    assert not found.mitigates
+    assert found.verdict.startswith("not shown to mitigate: the bias is turned to the other side")
+    half = judged(Strength(top=0.2), follows(odds), follows(odds - 0.8 * way), others, **asked)
+    assert not half.turned
+    assert half.mitigates
 
 
 def test_what_placebos_reach_is_no_mitigation():
@@ -135,7 +205,14 @@ def test_another_aspect_may_be_judged():
     assert found.gain.name == "gain of signed mean"
 
 
-def simulated(run, effect, n=40, placebos=19):
+def test_too_few_placebos_for_any_p_are_said_to_be():
+    base, edited, placebos = case(0.5, [0.1] * 18)
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=18)
+    assert found.outcome == "untestable: too few placebos"
+    assert found.verdict == "untestable: too few placebos (18; a p of 0.05 needs 19)"
+
+
+def simulated(run, effect, n=80, placebos=22):
     """An edit that shifts answers in a way of its own, as placebos do; and by its effect."""
     rng = np.random.default_rng([7, run])
     base = 1 + rng.normal(size=n)
@@ -153,6 +230,7 @@ def test_a_placebo_is_seldom_called_mitigation():
     found = [simulated(run, 0.0) for run in range(200)]
     assert np.mean([own.mitigates for own in found]) <= 0.08
     assert 0.01 <= np.mean([own.beyond_placebos for own in found]) <= 0.09
+    assert np.mean([own.is_testable for own in found]) > 0.95
     # Which is what an ordinary paired test would say of it:
     ordinary = np.mean([own.gain.interval.low > 0 for own in found])
     assert ordinary > 0.2

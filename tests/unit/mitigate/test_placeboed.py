@@ -8,10 +8,12 @@ from sweeps import placebo_judged
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.measure.asked import Asked, Item
+from levelhead.mitigate.judged import Judged
 from levelhead.mitigate.levels import project
 from levelhead.mitigate.placeboed import Placeboed, activations_of, placeboed, running
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
+from levelhead.study.table import rows
 
 PAIRS = contrasts.texts()
 OTHERS = (PAIRS[4:], PAIRS[:12])
@@ -29,6 +31,10 @@ def test_an_edit_is_judged_by_its_placebos():
     assert found.collapse is not None  # two classes: lost confidence can be told apart
     again = placeboed(lm, ruler, edits, PAIRS, n=20, least=20, **asked)
     assert again == found
+    many = placeboed(lm, ruler, edits, PAIRS, n=20, least=20, among=3, **asked)
+    assert many.judged.p.value == found.judged.p.value
+    assert many.judged.p.adjusted == pytest.approx(min(1, 3 * many.judged.p.value))
+    assert (many.judged.p.family, many.by_value.p.family, many.among) == (3, 3, 3)
     with pytest.raises(LevelheadError, match="20 placebos say little"):
         placeboed(lm, ruler, edits, PAIRS, n=20, **asked)
 
@@ -41,7 +47,48 @@ def test_what_a_verdict_leaves_open_is_told():
     assert not found.model_copy(update={"collapse": lost}).mitigates
     many, apart = found.model_copy(update={"among": 32, "collapse": None}).notes[::-1]
     assert many.startswith("the setting is the best of 32 on other items")
+    assert "p is multiplied by 32, an upper bound" in many
     assert apart == "lost confidence is not told apart: the measure is not of two classes"
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        ({}, "mitigates"),
+        ({"base_p": 0.4}, "untestable: base shows no effect"),
+        ({"effective": 1.02}, "untestable: placebos not independent"),
+        ({"effective": 18.9}, "untestable: placebos not independent"),
+        ({"gain": 0.01}, "not shown to mitigate"),
+        ({"gain": 0.01, "effective": 1.02}, "untestable: placebos not independent"),
+        ({"gain": 0.01, "base_p": 0.4, "effective": 1.02}, "untestable: base shows no effect"),
+    ],
+)
+def test_what_cannot_be_tested_is_neither_shown_nor_not_shown(how, outcome):
+    found = placebo_judged(**how)
+    assert found.outcome == found.judged.outcome == outcome
+    assert found.verdict.startswith(outcome)
+    told = {row.what: row for row in rows("placebo.nsp.last", found)}
+    untestable = outcome.startswith("untestable")
+    assert ("mitigates" in told) == (not untestable)
+    assert [what for what in told if what.startswith("untestable")] == [outcome] * untestable
+    amount = told["independent placebos that they amount to"]
+    assert (amount.value, amount.p) == (found.judged.effective, found.judged.p.value)
+
+
+def test_a_gain_that_is_lost_confidence_is_an_outcome_too():
+    found = placebo_judged()
+    lost = found.model_copy(
+        update={"collapse": found.collapse.model_copy(update={"beyond": False})}
+    )
+    assert lost.judged.outcome == "mitigates"
+    assert lost.outcome == "not shown to mitigate"
+
+
+def test_results_of_earlier_versions_are_read():
+    old = placebo_judged().judged.model_dump()
+    for name in ("base", "effective", "turned"):
+        del old[name]
+    assert Judged(**old).outcome == "mitigates"
 
 
 def test_only_projections_have_placebos():

@@ -20,6 +20,13 @@ def test_all_placebos_and_where_the_edit_lies():
     assert "an ordinary paired test calls 31% of the placebos an effect, 22% a gain" in told
     assert "largest |cosine| with the edit 0.31" in " ".join(told)
     assert "NEARLY THE EDIT" not in " ".join(told)
+    assert "200 placebos amount to 120 independent ones, by what they change item by item" in told
+
+
+def test_what_cannot_be_tested_is_said_first():
+    told = placeboed(placebo_judged(effective=1.02)).to_dict()["title"]["subtitle"]
+    assert told[0].startswith("untestable: placebos not independent (200 amount to 1.02")
+    assert not any("not shown to mitigate" in line for line in told)
 
 
 def test_gains_with_intervals_and_what_is_left_beyond_confidence():
