@@ -8,6 +8,8 @@ from levelhead.data.paired import TextPair
 from levelhead.models.load import load
 
 WORDS = (("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"))
+MORE = (("quick", "lazy"), ("here", "there"), ("tired", "quick"))
+"""To be resampled; no pairs of a group."""
 FRAMES = ("{} was here .", "that is {} .", "there {} said that .", "a {} is quick and tired .")
 
 MODELS = {
@@ -25,10 +27,10 @@ def lm(family, model_class=None, **changes):
     return load(zoo.folder(family, model_class or MODELS[family], **changes))
 
 
-def texts():
+def texts(words=WORDS):
     """Every pair of words in every frame."""
     found = []
-    for first, second in WORDS:
+    for first, second in words:
         for frame in FRAMES:
             start = frame.index("{}")
             spans = ((start, start + len(first)), (start, start + len(second)))

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Interval, Provenance, Record
 from levelhead.core.statistics.bootstrap import bootstrap
 from levelhead.core.statistics.designs import clusters
 from levelhead.data.paired import pairs_hash
-from levelhead.mitigate.subspace import at_by_default, differences, directions, readable
+from levelhead.mitigate.subspace import NOTHING, at_by_default, differences, directions, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 SIZES = (5, 10, 20, 50, 100, 200, 500)
 """From the "very small handful" of Dawkins et al. 2024 upwards."""
+
+LEAST_WORDS = 6
+"""Fewer are refused: of five words there are 126 different resamples, and the tails of a 95% range
+are three of them."""
+RIGHT_ANGLE = 90.0
 
 EQUATION = "Dawkins et al. 2024, section 4"
 
@@ -114,6 +119,11 @@ def stability(
             mend=f"take sizes of at least {dims + centered}",
         )
     units = [pair.unit for pair in kept]
+    if len(set(units)) < LEAST_WORDS:
+        raise NotMeasurable(
+            f"{len(set(units))} words cannot be resampled: at least {LEAST_WORDS} are needed",
+            mend="give pairs of more words",
+        )
     settings = {"dims": dims, "centered": centered, "draws": draws, "level": level}
     provenance = Provenance.of(
         lm.identity.name,
@@ -128,6 +138,7 @@ def stability(
     found = []
     for site, rows in differences(lm, kept, sites, at=at).items():
         one = _Judged(rows, units, dims, centered, draws, level, seed)
+        one.refuse_degenerate()
         found.append(
             Stability(
                 site=(site.stream, site.layer, site.head),
@@ -202,17 +213,41 @@ class _Judged(NamedTuple):
             share=self._told("share", [one.share for one in kept], how),
         )
 
+    def refuse_degenerate(self) -> None:
+        """Refuse rows that span too little as they are, before any resample is drawn."""
+        self._fit(np.arange(len(self.rows)))
+
     def _fit(self, items: Items) -> tuple[torch.Tensor, torch.Tensor]:
+        return directions(self._centred(items), self.dims)
+
+    @property
+    def _scale(self) -> float:
+        """A length that a difference has."""
+        return float(self.rows.norm(dim=1).max())
+
+    def _centred(self, items: Items) -> torch.Tensor:
         rows = self.rows[torch.from_numpy(items)]
-        return directions(rows - rows.mean(0) if self.centered else rows, self.dims)
+        return rows - rows.mean(0) if self.centered else rows
 
     def _compared(self, items: Items, with_basis: torch.Tensor) -> _Fitted:
-        basis, shares = self._fit(items)
+        """Of a resample; what spans fewer dimensions than are wanted has a value all the same.
+
+        A few words drawn again and again may span one dimension, and whether some resample does is
+        chance: refusing then would refuse at random. The dimension that is missing is at a right
+        angle to what it should be near; a resample without any difference explains itself.
+        """
+        rows = self._centred(items)
+        values = torch.linalg.svdvals(rows)
+        # Rounding of what was centred leaves about 1e-16 of the whole, which is no difference.
+        held = int((values > NOTHING * max(float(values[0]), self._scale)).sum())
+        if held == 0:
+            return _Fitted(share=1.0, cosine=0.0, angle=RIGHT_ANGLE)
+        basis, shares = directions(rows, min(held, self.dims))
         cosines = torch.linalg.svdvals(basis @ with_basis.T).clamp(max=1)
         return _Fitted(
             share=float(shares[0]),
             cosine=min(float((basis[0] @ with_basis[0]).abs()), 1.0),
-            angle=float(cosines.min().arccos().rad2deg()),
+            angle=RIGHT_ANGLE if held < self.dims else float(cosines.min().arccos().rad2deg()),
         )
 
     def _told(self, name: str, values: Sequence[float], how: str, unit: str = "") -> Estimate:

@@ -8,7 +8,7 @@ from simulated import JUDGE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.measure.strength import Strength
-from levelhead.mitigate.judged import Judged, judged
+from levelhead.mitigate.judged import Judged, judged, placebo_p
 from levelhead.mitigate.placebo import matched, placebos, shuffled
 from levelhead.models.edits import Projection
 from levelhead.models.sites import Site
@@ -237,6 +237,72 @@ def test_a_placebo_is_seldom_called_mitigation():
     assert np.mean([own.significant_gains.value for own in found]) == pytest.approx(
         ordinary, abs=0.08
     )
+
+
+def chosen_p(rng, settings, placebos, alike=0.0):
+    """The p of the best of so many settings on dev, on test, where none does what a placebo cannot.
+
+    What a setting does is its own and the same on dev and on test, up to the noise of items.
+    """
+
+    def edits(count, common=0.0):
+        return np.sqrt(alike) * common + np.sqrt(1 - alike) * rng.normal(size=count)
+
+    common = rng.normal()
+    real = edits(settings, common)
+    best = int((real + 0.5 * rng.normal(size=settings)).argmax())
+    gain = real[best] + 0.5 * rng.normal()
+    others = np.sqrt(alike) * rng.normal(size=placebos) + edits(placebos)
+    return placebo_p(gain, others + 0.5 * rng.normal(size=placebos), among=settings)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.8])
+def test_the_best_of_fifteen_that_do_nothing_is_rejected_at_most_at_the_level(alike):
+    rng = np.random.default_rng(9)
+    found = [chosen_p(rng, 15, 599, alike) for _ in range(2000)]
+    level = np.mean([own.adjusted <= 0.05 for own in found])
+    assert level <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 2000)
+    # Without the correction it is far above:
+    assert np.mean([own.value <= 0.05 for own in found]) > 0.1
+    # And one setting alone keeps its level, not corrected at all.
+    alone = [chosen_p(rng, 1, 199) for _ in range(2000)]
+    assert {own.adjusted for own in alone} == {None}
+    assert 0.035 <= np.mean([own.value <= 0.05 for own in alone]) <= 0.065
+
+
+@pytest.mark.slow
+def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
+    """As above, from readouts: chosen on dev, judged on test beside placebos at that setting."""
+    calls, uncorrected, runs = 0, 0, 200
+    for run in range(runs):
+        rng = np.random.default_rng([11, run])
+        base = 1 + rng.normal(size=(2, 60))
+        shifts = rng.normal(0, 0.2, size=15)
+        edited = base[:, None] - shifts[:, None] + rng.normal(0, 0.3, size=(2, 15, 60))
+        best = int(np.abs(edited[0].mean(axis=1)).argmin())
+        others = base[1] - rng.normal(0, 0.2, size=(399, 1)) + rng.normal(0, 0.3, size=(399, 60))
+        found = judged(
+            Plain(), read(base[1]), read(edited[1, best]), [read(own) for own in others],
+            judge=JUDGE, least=399, among=15, draws=9,
+        )  # fmt: skip
+        assert found.p.family == 15
+        calls += found.mitigates
+        uncorrected += found.p.value <= 0.05
+    assert calls / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+    assert uncorrected / runs > 0.1
+
+
+def test_too_few_placebos_for_the_choice_are_said_to_be():
+    base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
+    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39, among=3)
+    assert found.p.adjusted == pytest.approx(3 / 40)
+    assert found.outcome == "untestable: too few placebos"
+    assert found.verdict == (
+        "untestable: too few placebos (39; a p of 0.05 of the best of 3 settings needs 59)"
+    )
+    two = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39, among=2)
+    assert two.mitigates
+    assert "p at most 0.05 for the best of 2 settings (0.025 for one)" in two.verdict
 
 
 def test_a_real_effect_is_called_so():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from contrasts import lm, texts
+from contrasts import MORE, WORDS, lm, texts
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.mitigate.stability import Stability, _Judged, stability
 from levelhead.mitigate.subspace import differences, subspace
 from levelhead.models.sites import Site
@@ -67,7 +67,7 @@ def test_the_range_holds_the_planted_direction():
 
 
 def test_a_model_is_judged_at_every_site():
-    pairs = texts()
+    pairs = texts((*WORDS, *MORE))
     strange = pairs[0]._replace(id="strange", first="zebra was here .", spans=((0, 5), (0, 2)))
     found = stability(lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), draws=99)
     assert [one.site for one in found] == [("block_out", 1, None), ("pooled", 0, None)]
@@ -75,11 +75,44 @@ def test_a_model_is_judged_at_every_site():
     one = found[0]
     rows = differences(lm("bert"), pairs, [HERE])[HERE]
     assert one.share.value == pytest.approx(float(subspace(HERE, rows).shares[0]), rel=1e-4)
-    assert (one.n, one.words, [row.item for row in one.dropped]) == (16, 4, ["strange"])
+    assert (one.n, one.words, [row.item for row in one.dropped]) == (28, 7, ["strange"])
     assert [size.pairs for size in one.by_size] == [5, 10]
     assert Stability.from_json(one.to_json()) == one
     assert stability(lm("bert"), pairs, [HERE], sizes=(), draws=99)[0].cosine == one.cosine
     assert one.provenance.settings["sizes"] == (5, 10)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("words", [6, 7])
+def test_from_six_words_on_there_is_always_a_value(words, centered):
+    """One pair a word: some resamples span one dimension of two, and others do not."""
+    for seed in range(8):
+        drawn = torch.Generator().manual_seed(seed)
+        rows = torch.randn(words, 12, generator=drawn, dtype=torch.float64) + 1
+        units = [f"word {i}" for i in range(words)]
+        one = _Judged(rows, units, 2, centered, 99, 0.95, seed)
+        found = one.whole()
+        for estimate in (*found.values(), one.of_size(5).cosine, one.of_size(5).share):
+            assert np.isfinite(
+                [estimate.value, estimate.interval.low, estimate.interval.high]
+            ).all()
+        assert found["angle"].interval.high <= 90
+
+
+def test_a_resample_that_lacks_a_dimension_is_at_a_right_angle():
+    rows = torch.eye(6, 12, dtype=torch.float64) + 0.1
+    one = _Judged(rows, [f"word {i}" for i in range(6)], 2, False, 99, 0.95, 0)
+    basis = one._fit(np.arange(6))[0]
+    same = one._compared(np.zeros(6, dtype=np.intp), basis)
+    assert (same.angle, same.share) == (90.0, 1.0)
+    centred = one._replace(centered=True)
+    assert centred._compared(np.zeros(6, dtype=np.intp), basis) == (1.0, 0.0, 90.0)
+
+
+def test_fewer_than_six_words_are_refused_whatever_the_seed():
+    for seed in range(3):
+        with pytest.raises(NotMeasurable, match="4 words cannot be resampled: at least 6"):
+            stability(lm("bert"), texts(), [HERE], sizes=(), draws=99, seed=seed)
 
 
 def test_too_few_pairs_are_refused():
