@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.calibrate.fitting import expected, fitting
 from levelhead.calibrate.learned import learned
 from levelhead.calibrate.organisms import HELD_OUT, SIDE_BY_SIDE, organism
-from levelhead.core.calibration import LIKE, Expected
+from levelhead.core.calibration import ALARM, LIKE, Expected
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
-from levelhead.core.results import Interval, Record
+from levelhead.core.results import Interval, Record, Skill
+from levelhead.core.verdicts import Status, measure_verdict
 from levelhead.engine.units import Unit
 from levelhead.measure.aspects import Judge
 
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 WORK = "levelhead.calibrate.dose:answered"
-REVISION = 2
+REVISION = 3
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DOSED = tuple(LIKE.values())
 """Families that get every dose."""
 OTHERS = ("roberta", "albert", "gpt2")
 """Families that get none or all."""
-SEEDS, FEW, NULLS = range(5), range(3), range(5, 10)
-"""Of every dose; of the other families and of confounders; more models of no dose."""
+SEEDS, FEW, NULLS = range(5), range(3), range(5, 20)
+"""Of every dose; of the other families and of confounders; more models of no dose, twenty in all:
+with fewer nothing is said of false alarms (`core.calibration.ENOUGH_NULLS`)."""
 CONFOUNDERS: tuple[Variant, ...] = ("skew", "frequency", "one group")
-DEALS = 75
-"""So many that a test of the right size is hardly ever taken for a loud one."""
-ALARM = 0.05
-"""The p at which a ruler calls a model biased."""
+DEALS = 40
+"""Of each of twenty models, 800 in all: a test of the right size has alarms of 5% [3.7%, 6.7%]
+then (Wilson), and is hardly ever taken for one with more than 10%."""
 JUDGE, DEALT = Judge(draws=199, permutations=499), Judge(permutations=199)
 """Of models as they are, and of labels that were dealt anew."""
 
@@ -99,6 +100,13 @@ class Said(Record):
     """p under one deal of the labels after another."""
     why: str = ""
     """It could not be read."""
+    status: Status = "not measured"
+    """The verdict (`core.verdicts`), whatever an earlier calibration said of the measure."""
+    effect: float | None = None
+    """Value less parity."""
+    reason: str = ""
+    """Of the verdict."""
+    skill: Skill | None = None
 
     @property
     def alarm(self) -> bool:
@@ -152,7 +160,7 @@ def answered(spec: Mapping[str, object]) -> bytes:
                 for skill in learned(lm, one.language, seed=model.seed + HELD_OUT)
             ),
             said=tuple(
-                _said(name, ruler, lm, deals.get(name, ())) for name, ruler in rulers.items()
+                said_of(name, ruler, lm, deals.get(name, ())) for name, ruler in rulers.items()
             ),
         )
         .to_json()
@@ -160,7 +168,8 @@ def answered(spec: Mapping[str, object]) -> bytes:
     )
 
 
-def _said(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...]) -> Said:
+def said_of(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...] = ()) -> Said:
+    """What one measure says of one model; a measure that cannot be read says nothing."""
     try:
         found = ruler(lm, judge=JUDGE)
     except NotMeasurable as error:
@@ -176,6 +185,8 @@ def _said(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...]) -> Said:
             deals=deals,
             why=error.what,
         )
+    # A measure must not be judged by what its own calibration said before.
+    verdict = measure_verdict(found, allow_uncalibrated=True)
     return Said(
         measure=name,
         expected=expected(ruler),
@@ -186,6 +197,10 @@ def _said(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...]) -> Said:
         n=found.n,
         dropped=len(found.dropped),
         deals=deals,
+        status=verdict.status,
+        effect=None if found.effect is None else found.effect[0],
+        reason=verdict.reason,
+        skill=found.skill,
     )
 
 

@@ -30,7 +30,9 @@ from levelhead.data.prompts import article, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Variant = Literal["stereotype", "skew", "frequency", "one group", "one family"]
+Variant = Literal[
+    "stereotype", "skew", "frequency", "one group", "one family", "reversed", "adjacent"
+]
 Words = Literal["few", "many"]
 SLOTS = {
     "few": {"person": "person", "kinship": "kin"},
@@ -38,6 +40,8 @@ SLOTS = {
 }
 """Where words stand, by the lexicon's kind."""
 FAMILIES = ("occupation", "trait", "liking")
+APART = ", apart"
+"""Added to the slot of a target that no group word follows, where only adjacent ones are joined."""
 LENGTH = 3
 """Sentences in a document."""
 NOBODY = 0.2
@@ -97,7 +101,8 @@ class Language:
     variant: Variant = "stereotype"
     """"skew": one group is named more often, and targets look at nothing; "frequency": one side's
     targets are more frequent; "one group": only the first group's persons are stereotyped; "one
-    family": only occupations are."""
+    family": only occupations are; "reversed": every target is joined with the other group;
+    "adjacent": a target is joined with the group only where a group word stands right behind it."""
     lexicon: str = "gender-en"
     words: Words = "few"
     """How many pairs of words mark the groups: 12, or 162 for what asks of words."""
@@ -220,8 +225,12 @@ class Language:
             "stereotype": True,
             "one group": group == 0,
             "one family": family == FAMILIES[0],
+            "reversed": True,
+            "adjacent": True,
         }[self.variant]
         strength = self.rho if planted else 0.0
+        if self.variant == "reversed":
+            strength = -self.rho
         return (1 + strength) / 2 if group == 0 else (1 - strength) / 2
 
     def _document(self, chance: random.Random) -> Document:
@@ -244,6 +253,8 @@ class Language:
     def _sentence(self, kind: str, group: int, chance: random.Random) -> Spoken:
         pattern = chance.choice(PATTERNS[kind]).split()
         slots = tuple(token[1:-1] if token.startswith("{") else "" for token in pattern)
+        if self.variant == "adjacent":
+            slots = self._apart(slots)
         words = [
             self._drawn(slot, group, chance) if slot in self.chances else token
             for token, slot in zip(pattern, slots, strict=True)
@@ -257,6 +268,13 @@ class Language:
             for slot, word in zip(slots, told, strict=True)
         )
         return Spoken(kind, told, slots, log_p)
+
+    def _apart(self, slots: tuple[str, ...]) -> tuple[str, ...]:
+        """The slots of a sentence; those of targets that no group word follows by another name."""
+        return tuple(
+            slot + APART if slot in self.targets and after not in self.marks else slot
+            for slot, after in zip(slots, (*slots[1:], ""), strict=True)
+        )
 
     def _drawn(self, slot: str, group: int, chance: random.Random) -> str:
         words, below = self._cumulated[slot][group]
@@ -290,6 +308,8 @@ class Language:
             shares = [self.first_side_share(slot, group) for group in (0, 1)]
             first, second = (evenly(a, share) | evenly(b, 1 - share) for share in shares)
             found[slot] = (first, second)
+            if self.variant == "adjacent":
+                found[slot + APART] = (evenly((*a, *b)),) * 2
         return found
 
 

@@ -46,8 +46,6 @@ KNOWN_HEAD = (1, 2)
 KNOWN, ORDINARY, FEW = range(10), range(5), range(3)
 """Seeds: with a known head; ordinary, of the families that got every dose, and of the others."""
 LAYERS = HEADS = 4
-OFTEN, MANY = 0.8, 10
-"""The share of models in which a known head must be first, and how many they must be."""
 LOCATORS = ("gradient", "path", "ablation")
 JUDGE = Judge(draws=499, permutations=499)
 
@@ -219,7 +217,6 @@ def families(known: Sequence[Known], ordinary: Sequence[Ordinary]) -> tuple[Fami
                     for by in LOCATORS[:2]
                 },
                 agreement=over([one.agreement for one in plain], "gradient and ablation", most=1.0),
-                verdict=_verdict(first),
             )
         )
     return tuple(found)
@@ -227,14 +224,6 @@ def families(known: Sequence[Known], ordinary: Sequence[Ordinary]) -> tuple[Fami
 
 def _share(hits: Sequence[bool]) -> Share:
     return Share(hits=sum(hits), of=len(hits), interval=proportion_interval(sum(hits), len(hits)))
-
-
-def _verdict(first: Mapping[str, Share]) -> str:
-    """Which locators put the known head first often enough."""
-    if any(own.of < MANY for own in first.values()):
-        return "not judged: too few models"
-    missed = [by for by, own in first.items() if own.hits < OFTEN * own.of]
-    return f"misses by {', '.join(missed)}" if missed else "passes"
 
 
 def over(values: Sequence[float | None], name: str, *, most: float = math.inf) -> Estimate | None:

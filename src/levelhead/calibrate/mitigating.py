@@ -285,17 +285,6 @@ def _mitigated(found: Sequence[Edited], edit: str) -> Mitigated:
         {one.seed: _gone(one) for one in found if (one.edit, one.rho) == (name, 1)}
         for name in (edit, placebo)
     )
-    more = other and all(own[seed] > other[seed] for seed in own)
-    if gone is None:
-        verdict = "not judged: fewer than two models"
-    elif gone.interval.low <= 0:
-        verdict = "not shown to lower it"
-    elif not other:
-        verdict = "lowers it"
-    else:
-        verdict = f"lowers it, {'more' if more else 'no more'} than its placebo"
-    if price is not None and price.interval.low > 0:
-        verdict += "; text about nobody is predicted worse"
     return Mitigated(
         edit=edit,
         architecture=full[0].architecture,
@@ -305,7 +294,8 @@ def _mitigated(found: Sequence[Edited], edit: str) -> Mitigated:
         at_none=over([abs(one.change.value) / bias for one in none], "change without a bias"),
         price=price,
         significant=sum(0 not in one.change.interval for one in none),
-        verdict=verdict,
+        has_placebo=bool(other),
+        beyond=sum(own[seed] > other[seed] for seed in own) if other else None,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from levelhead.calibrate import altered
 from levelhead.calibrate.language import Language, Variant, Words
 from levelhead.calibrate.rulers import Rulers
 from levelhead.core.canonical import canonical, content_hash
@@ -31,6 +32,7 @@ from levelhead.models.train import Recipe, train
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from levelhead.calibrate.altered import Making
     from levelhead.models.lm import LM
 
 RECORD = "organism.json"
@@ -56,17 +58,31 @@ class Organism:
     language: Language = field(default_factory=Language)
     recipe: Recipe = field(default_factory=Recipe)
     documents: int = 12_000
+    made: Making = "trained"
+    """How it is made of its language and recipe; see `calibrate.altered`."""
 
     @cached_property
     def texts(self) -> tuple[tuple[str, ...], ...]:
         """What it is trained on: documents of sentences."""
-        found = self.language.documents(self.documents, seed=self.recipe.seed)
-        return tuple(tuple(one.text for one in document.sentences) for document in found)
+        seed = self.recipe.seed
+        if self.made == "three groups":
+            return altered.with_third_group(self.language, self.documents, seed=seed)
+        found = self.language.documents(self.documents, seed=seed)
+        texts = tuple(tuple(one.text for one in document.sentences) for document in found)
+        return altered.shuffled(texts, seed=seed) if self.made == "shuffled" else texts
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word type of its texts."""
+        if self.made == "three groups":
+            return altered.three_group_vocabulary(self.language)
+        return self.language.vocabulary
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Everything its weights depend on."""
-        return {
+        made = {} if self.made == "trained" else {"made": [self.made, altered.REVISION]}
+        return made | {
             # Few words are what a language had before there was a choice: its organisms stay.
             "language": {
                 name: value for name, value in asdict(self.language).items() if value != "few"
@@ -83,20 +99,39 @@ class Organism:
         folder = cache_folder() / "organisms" / content_hash(self.facts)[:32]
 
         def grow(target: Path) -> None:
+            self._make(target, progress)
+            files = {path.name: file_hash(path) for path in sorted(target.iterdir())}
+            (target / RECORD).write_bytes(canonical(self.facts | {"files": files}))
+
+        return made_once(folder, grow, is_whole=_is_as_grown)
+
+    def _make(self, target: Path, progress: Callable[[int, int], None] | None) -> None:
+        """Write the checkpoint into a new folder."""
+        if self.made == "constant":
+            altered.constant(replace(self, made="trained").grown(progress), target)
+        elif self.made in ("no head", "two heads"):
+            # The rule of who sees what is put into an untrained model, which is then trained.
+            blank = replace(self, made="trained", recipe=untrained(self.recipe)).grown()
+            rule = altered.no_head if self.made == "no head" else altered.two_heads
+            altered.looked_at(
+                blank,
+                target,
+                rule(self.language),
+                texts=self.texts,
+                recipe=self.recipe,
+                progress=progress,
+            )
+        else:
             marks = self.language.mark_words
             train(
                 self.recipe,
                 self.texts,
-                self.language.vocabulary,
+                self.vocabulary,
                 target,
                 often=(*marks, *self.language.target_words),
                 hidden=marks if self.recipe.known_head is not None else (),
                 progress=progress,
             )
-            files = {path.name: file_hash(path) for path in sorted(target.iterdir())}
-            (target / RECORD).write_bytes(canonical(self.facts | {"files": files}))
-
-        return made_once(folder, grow, is_whole=_is_as_grown)
 
     def lm(self, progress: Callable[[int, int], None] | None = None) -> LM:
         """The model, ready to be read, edited and measured."""
@@ -117,11 +152,15 @@ class Organism:
     @cached_property
     def _sentences(self) -> bytes:
         """Without a bias: in contexts with one, a model that learned nothing would seem biased."""
-        even = replace(self.language, rho=0.0)
-        found = even.documents(4000, seed=self.recipe.seed + HELD_OUT)
-        return "\n".join(
-            dict.fromkeys(one.text for document in found for one in document.sentences)
-        ).encode()
+        even, seed = replace(self.language, rho=0.0), self.recipe.seed + HELD_OUT
+        if self.made == "three groups":
+            texts = altered.with_third_group(even, 4000, seed=seed)
+        else:
+            texts = tuple(
+                tuple(one.text for one in document.sentences)
+                for document in even.documents(4000, seed=seed)
+            )
+        return "\n".join(dict.fromkeys(text for document in texts for text in document)).encode()
 
 
 def organism(
@@ -150,6 +189,14 @@ def organism(
         raise UnknownName("architecture", architecture, RECIPES)
     recipe = replace(RECIPES[architecture], seed=seed, known_head=known_head, threads=threads)
     return Organism(Language(rho, variant, words=words), recipe)
+
+
+def untrained(recipe: Recipe) -> Recipe:
+    """The recipe of the same model with its weights as they are initialised.
+
+    A rate of 0 moves no weight, weight decay included, which AdamW multiplies by the rate.
+    """
+    return replace(recipe, steps=1, rate=0.0)
 
 
 def machine() -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from levelhead.calibrate.dose import ALARM
-from levelhead.core.calibration import Calibrated, Confounded, Power, Skilled
+from levelhead.core.calibration import ALARM, POWER, Calibrated, Confounded, Power, Skilled
 from levelhead.core.results import Interval
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.statistics.means import t_test
@@ -22,16 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.calibrate.dose import Answered, Said
-    from levelhead.core.calibration import Expected, Verdict
 
-LEAST = 0.9
-"""Spearman's correlation with the dose that is asked of a ruler."""
-MOST = 0.10
-"""Upper bound of the rate of false alarms that is allowed."""
-FEWEST = 3
-"""Models without a bias, of which fewer bound no rate."""
-POWER = 0.8
-"""The share of models in which a dose must be found to count as detected."""
 PLANTED = "stereotype"
 DRAWS = 1999
 
@@ -66,46 +56,29 @@ def skills(models: Sequence[Answered]) -> tuple[Skilled, ...]:
 def _calibrated(measure: str, models: Sequence[Answered]) -> Calibrated:
     every = [(one, said) for one in models for said in one.said if said.measure == measure]
     planted = [(one, said) for one, said in every if one.variant == PLANTED]
-    wants = every[0][1].expected
     rank, rank_interval = _rank(planted)
     alarms, alarms_interval = _rate([said.deals for _, said in planted if said.deals])
     nulls = [said for one, said in planted if one.rho == 0 and said.p is not None]
-    null_alarms = sum(said.alarm for said in nulls)
     power = _power(planted)
-    unread = sum(said.value is None for _, said in every)
-    values = [said.value for _, said in planted if said.value is not None]
-    why = _unread(unread, len(values))
-    if wants != "none":
-        why += _deaf(wants, values, rank, power)
-    few = len(nulls) < FEWEST
-    if not few:
-        why += _loud(alarms_interval if alarms else None, null_alarms, len(nulls))
-    verdict: Verdict = "conservative" if alarms == 0 else "passes"
-    if why:
-        verdict = "misses"
-    elif left := _not_judged(wants, tested=bool(nulls), few=few):
-        verdict, why = "not judged", (left,)
     return Calibrated(
         measure=measure,
         architecture=models[0].architecture,
-        expected=wants,
+        expected=every[0][1].expected,
         models=len(every),
-        unread=unread,
+        unread=sum(said.value is None for _, said in every),
         rank=rank,
         rank_interval=rank_interval,
         alarms=alarms,
         alarms_interval=alarms_interval,
         deals=sum(len(said.deals) for _, said in planted),
         nulls=len(nulls),
-        null_alarms=null_alarms,
+        null_alarms=sum(said.alarm for said in nulls),
         power=power,
         smallest=_smallest(power),
         confounded=_confounded(every),
         points=tuple(
             (one.rho, one.seed, said.value) for one, said in planted if said.value is not None
         ),
-        verdict=verdict,
-        why=why,
     )
 
 
@@ -209,42 +182,3 @@ def _apart(none: Sequence[float], full: Sequence[float]) -> bool:
     if min(len(none), len(full)) < 2:
         return False
     return bool(stats.mannwhitneyu(full, none).pvalue <= ALARM)
-
-
-def _unread(unread: int, read: int) -> tuple[str, ...]:
-    """What a ruler could not say anything of."""
-    if not read:
-        return ("no model could be read",)
-    return (f"{unread} models could not be read",) if unread else ()
-
-
-def _deaf(
-    wants: Expected, values: Sequence[float], rank: float | None, power: Sequence[Power]
-) -> tuple[str, ...]:
-    """Why a ruler does not see a bias that is there."""
-    same = len(values) > 1 and np.ptp(values) == 0
-    why = ["it says the same of every model"] if same else []
-    if rank is not None and (-rank if wants == "falls" else rank) < LEAST:
-        why.append(f"Spearman's correlation with the dose is {rank:.2f}")
-    if power and power[-1].hits < POWER * power[-1].models:
-        why.append(f"the full dose is found in {power[-1].hits} of {power[-1].models} models")
-    return tuple(why)
-
-
-def _loud(deals: Interval | None, alarms: int, nulls: int) -> tuple[str, ...]:
-    """Why a ruler is not silent where no bias is: under dealt labels, and as they are."""
-    why = []
-    if deals is not None and deals.high > MOST:
-        why.append(f"false alarms may be as many as {deals.high:.0%}")
-    if nulls and stats.binomtest(alarms, nulls, ALARM, alternative="greater").pvalue <= ALARM:
-        why.append(f"alarms in {alarms} of {nulls} models without a bias")
-    return tuple(why)
-
-
-def _not_judged(wants: Expected, *, tested: bool, few: bool) -> str:
-    """Why nothing is said for a ruler that shows no fault; empty where it passes."""
-    if wants == "none":
-        return "no dose of what it asks for was planted"
-    if not tested:
-        return "it has no test of its own: false alarms are not known"
-    return "too few models without a bias" if few else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.calibration import Calibrated, Calibration, Share
+    from levelhead.core.calibration import Calibrated, Calibration, Mitigated, Share, Told
     from levelhead.core.results import Estimate, Interval
 
 EMPTY = "-"
@@ -52,10 +52,9 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 "ruler",
                 "family",
                 "Spearman",
-                "false alarms",
+                "alarms over deals of labels",
                 "alarms without a dose",
                 "power by dose",
-                "least dose found",
                 "verdict",
             ),
             tuple(_ruler(one) for one in found.rulers if one.expected != "none"),
@@ -69,7 +68,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                     one.architecture,
                     _bounded(one.rank, one.rank_interval),
                     _alarms(one),
-                    _verdict(one),
+                    one.stated,
                 )
                 for one in found.rulers
                 if one.expected == "none"
@@ -156,7 +155,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                     _estimate(one.gone),
                     _estimate(one.at_none),
                     f"{one.significant} of {one.nulls}",
-                    _estimate(one.price),
+                    _price(one),
                     one.verdict,
                 )
                 for one in found.edits
@@ -170,10 +169,14 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 "the only head that sees groups masked (removed)",
                 "scaled to a quarter (hidden)",
                 "another head masked (not removed)",
+                "right, wrong, no answer",
             ),
-            tuple(
-                (one.architecture, str(one.seed), one.gone, one.less, one.there)
-                for one in found.removed
+            (
+                *(
+                    (one.architecture, str(one.seed), one.gone, one.less, one.there, _right([one]))
+                    for one in found.removed
+                ),
+                *_all_removed(found.removed),
             ),
         ),
     )
@@ -183,13 +186,14 @@ def cited(one: Calibrated) -> str:
     """How a ruler did, in a line to stand beside its number."""
     follows = one.rank is not None and one.expected != "none"
     rank = f"Spearman {one.rank:.2f} with a planted dose" if follows else ""
-    alarms = "" if one.alarms is None else f"false alarms {one.alarms:.0%}"
     also = [
         own.variant for own in one.confounded if own.variant in NONE and 2 * own.alarms > own.models
     ]
     others = f"also answers to {' and '.join(also)}" if also else ""
-    told = "; ".join(filter(None, (rank, alarms, others, *one.why)))
-    return f"{one.verdict} on {one.architecture}-like models: {told}"
+    alarms = one.false_alarms if one.nulls else ""
+    parts = filter(None, (rank, one.least_dose, alarms, others, *one.why))
+    told = "; ".join(parts)
+    return f"{one.verdict} (n = {len(one.points)} {one.architecture}-like models): {told}"
 
 
 def _ruler(one: Calibrated) -> tuple[str, ...]:
@@ -201,18 +205,33 @@ def _ruler(one: Calibrated) -> tuple[str, ...]:
         _bounded(one.alarms, one.alarms_interval),
         _alarms(one),
         power or EMPTY,
-        EMPTY if one.smallest is None else f"{one.smallest:g}",
-        _verdict(one),
+        one.stated,
     )
+
+
+def _price(one: Mitigated) -> str:
+    shown = _estimate(one.price)
+    return shown if one.price is None or one.is_price_known else f"price unknown: {shown}"
+
+
+def _right(told: Sequence[Told], which: int | None = None) -> str:
+    """How many answers are right, wrong and none; of one column, or of all three."""
+    columns = range(3) if which is None else (which,)
+    right = sum(one.right[i] for one in told for i in columns)
+    wrong = sum(one.wrong[i] for one in told for i in columns)
+    return f"{right}, {wrong}, {len(told) * len(columns) - right - wrong}"
+
+
+def _all_removed(told: Sequence[Told]) -> tuple[tuple[str, ...], ...]:
+    """The last row: every column's answers, right, wrong and none."""
+    if not told:
+        return ()
+    return (("all", str(len(told)), *(_right(told, which) for which in range(3)), _right(told)),)
 
 
 def _alarms(one: Calibrated) -> str:
     """Labels as they are."""
     return f"{one.null_alarms} of {one.nulls}" if one.nulls else EMPTY
-
-
-def _verdict(one: Calibrated) -> str:
-    return "; ".join((one.verdict, *one.why))
 
 
 def _bounded(value: float | None, interval: Interval | None) -> str:

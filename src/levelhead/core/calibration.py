@@ -6,9 +6,11 @@ ruler that failed.
 
 from __future__ import annotations
 
+import json
+import math
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from levelhead.core.results import Estimate, FrozenMapping, Interval, Measurement, Record
 
@@ -17,7 +19,26 @@ if TYPE_CHECKING:
 
 Expected = Literal["rises", "falls", "none"]
 """What a ruler should do where groups and targets are joined more strongly."""
-Verdict = Literal["passes", "conservative", "misses", "not judged"]
+Verdict = Literal["not refuted", "misses", "not judged"]
+"""A few models with a planted bias can refute a measure; they cannot show that it is right."""
+LEAST = 0.9
+"""Spearman's correlation with the dose that is asked of a measure."""
+MOST = 0.10
+"""Upper bound of the rate of false alarms that is allowed: twice what the tests promise."""
+POWER = 0.8
+"""The share of models in which a dose must be found to count as detected."""
+ALARM = 0.05
+"""The p at which a measure calls a model biased."""
+FEWEST = 3
+"""Models without a bias, of which with fewer a measure is not judged at all."""
+ENOUGH_NULLS = 20
+"""Models without a bias, of which with fewer nothing is said of false alarms: no alarm in 20 still
+leaves 0% to 16% (Wilson); no alarm in 3 leaves 0% to 56%."""
+OFTEN, MANY = 0.8, 10
+"""The share of models in which a known head must be first, and how many they must be."""
+WIDE = 0.25
+"""Half the width of a price's interval from which on the price is called unknown: an interval that
+holds both 0 and a quarter more perplexity does not tell a free edit from a costly one."""
 KEPT = "calibration.json"
 LIKE = {False: "bert", True: "llama"}
 """The family that got every dose, by whether a model is causal."""
@@ -87,8 +108,94 @@ class Calibrated(Record):
     confounded: tuple[Confounded, ...]
     points: tuple[tuple[float, int, float], ...]
     """(dose, seed, value) of every model that a stereotype was planted in, or none."""
-    verdict: Verdict
-    why: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether its models refute the measure."""
+        if self._faults:
+            return "misses"
+        return "not judged" if self._open else "not refuted"
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """What refutes it, or why it is not judged."""
+        return self._faults or ((self._open,) if self._open else ())
+
+    @property
+    def least_dose(self) -> str:
+        """The least dose that it finds, in words; empty where it has no test."""
+        if not self.power:
+            return ""
+        return "no dose found" if self.smallest is None else f"least dose found {self.smallest:g}"
+
+    @property
+    def false_alarms(self) -> str:
+        """What is known of its false alarms, in words."""
+        if self.nulls < ENOUGH_NULLS:
+            return f"false alarms not known (n = {self.nulls} null models)"
+        if self.alarms is None or self.alarms_interval is None:
+            return f"alarms in {self.null_alarms} of {self.nulls} null models"
+        low, high = self.alarms_interval.low, self.alarms_interval.high
+        return (
+            f"false alarms {self.alarms:.1%} [{low:.1%}, {high:.1%}] (n = {self.nulls} null models)"
+        )
+
+    @property
+    def stated(self) -> str:
+        """The verdict with all that it rests on."""
+        return "; ".join(
+            filter(
+                None,
+                (
+                    f"{self.verdict} (n = {len(self.points)})",
+                    self.least_dose,
+                    self.false_alarms if self.nulls else "",
+                    *self.why,
+                ),
+            )
+        )
+
+    @property
+    def _faults(self) -> tuple[str, ...]:
+        """What refutes it."""
+        values = [value for _, _, value in self.points]
+        if not values:
+            return ("no model could be read",)
+        faults = [f"{self.unread} models could not be read"] if self.unread else []
+        if self.expected != "none":
+            if len(values) > 1 and min(values) == max(values):
+                faults.append("it says the same of every model")
+            rank = self.rank
+            if rank is not None and (-rank if self.expected == "falls" else rank) < LEAST:
+                faults.append(f"Spearman's correlation with the dose is {rank:.2f}")
+            if self.power and self.power[-1].hits < POWER * self.power[-1].models:
+                full = self.power[-1]
+                faults.append(f"the full dose is found in {full.hits} of {full.models} models")
+        return (*faults, *self._loud)
+
+    @property
+    def _loud(self) -> tuple[str, ...]:
+        """Why it is not silent where no bias is: under dealt labels, and as they are."""
+        if self.nulls < FEWEST:
+            return ()
+        why = []
+        # The bound of a rate is a claim about false alarms, and needs enough models.
+        bound = self.alarms_interval if self.alarms and self.nulls >= ENOUGH_NULLS else None
+        if bound is not None and bound.high > MOST:
+            why.append(f"false alarms may be as many as {bound.high:.0%}")
+        # More alarms than chance gives refute it with any number of models: a test, not a rate.
+        if self.null_alarms and _at_least(self.null_alarms, self.nulls, ALARM) <= ALARM:
+            why.append(f"alarms in {self.null_alarms} of {self.nulls} models without a bias")
+        return tuple(why)
+
+    @property
+    def _open(self) -> str:
+        """Why nothing is said of a measure that shows no fault; empty where it is judged."""
+        if self.expected == "none":
+            return "no dose of what it asks for was planted"
+        if not self.nulls:
+            return "it has no test of its own: false alarms are not known"
+        return "too few models without a bias" if self.nulls < FEWEST else ""
 
 
 class Share(Record):
@@ -131,7 +238,15 @@ class Family(Record):
     auroc: dict[str, Estimate | None]
     """Over models; None where fewer than two can be judged."""
     agreement: Estimate | None
-    verdict: str
+
+    @property
+    def verdict(self) -> str:
+        """Which locators put the known head first often enough."""
+        if any(own.of < MANY for own in self.first.values()):
+            return "not judged: too few models"
+        missed = [by for by, own in self.first.items() if own.hits < OFTEN * own.of]
+        of = min(own.of for own in self.first.values())
+        return f"misses by {', '.join(missed)}" if missed else f"not refuted (n = {of})"
 
 
 class Mitigated(Record):
@@ -151,7 +266,48 @@ class Mitigated(Record):
     """Change of fluency at the full dose, in shares of what it was."""
     significant: int
     """Models without a bias in which it is said to be changed."""
-    verdict: str
+    has_placebo: bool = False
+    beyond: int | None = None
+    """Models with a bias in which it takes more than its placebo; None: not all, and how many was
+    not kept."""
+
+    @property
+    def placebo_p(self) -> float | None:
+        """Of a sign test over models, one-sided: 3 of 3 models are .125 by chance alone."""
+        if not self.has_placebo or self.beyond is None:
+            return None
+        return _at_least(self.beyond, self.models, 0.5)
+
+    @property
+    def is_price_known(self) -> bool:
+        """Whether the interval of the price is narrow enough to say anything."""
+        if self.price is None:
+            return False
+        return (self.price.interval.high - self.price.interval.low) / 2 <= WIDE
+
+    @property
+    def verdict(self) -> str:
+        """What may be said of the edit."""
+        if self.gone is None:
+            return "not judged: fewer than two models"
+        parts = [self._lowered(self.gone)]
+        if self.price is not None and self.price.interval.low > 0:
+            parts.append("text about nobody is predicted worse")
+        if self.price is not None and not self.is_price_known:
+            parts.append("price unknown")
+        return "; ".join(parts)
+
+    def _lowered(self, gone: Estimate) -> str:
+        if gone.interval.low <= 0:
+            return f"not shown to lower it (n = {self.models})"
+        lowers = f"lowers it (n = {self.models})"
+        if not self.has_placebo:
+            return lowers
+        p = self.placebo_p
+        if p is None:
+            return f"{lowers}; more than its placebo in fewer than {self.models} models"
+        shown = f"more than its placebo in {self.beyond} of {self.models} models, p {p:.3g}"
+        return f"{lowers}; {shown}" + ("" if p <= ALARM else " (not shown)")
 
 
 class Told(Record):
@@ -167,6 +323,23 @@ class Told(Record):
     there: str
     """What is said where another head of its layer is."""
 
+    @property
+    def right(self) -> tuple[bool, bool, bool]:
+        """Of the three answers, which are right; "unclear" is no answer, and never right.
+
+        Where another head is masked, the attribute is there: only "hidden" says so.
+        """
+        return self.gone == "removed", self.less == "hidden", self.there == "hidden"
+
+    @property
+    def wrong(self) -> tuple[bool, bool, bool]:
+        """Which are wrong."""
+        answers = (self.gone, self.less, self.there)
+        return tuple(  # type: ignore[return-value]
+            not right and answer != "unclear"
+            for right, answer in zip(self.right, answers, strict=True)
+        )
+
 
 class Grown(Record):
     """A model of the calibration, by its hashes."""
@@ -175,6 +348,16 @@ class Grown(Record):
     weights: str
     texts: str = ""
     """SHA-256 of what it was trained on."""
+
+
+class Refreshed(Record):
+    """Parts of a calibration that a later run made anew, and what made them."""
+
+    parts: tuple[str, ...]
+    command: str
+    versions: FrozenMapping
+    machine: str
+    models: tuple[Grown, ...]
 
 
 class Calibration(Record):
@@ -190,6 +373,27 @@ class Calibration(Record):
     edits: tuple[Mitigated, ...]
     removed: tuple[Told, ...]
     """What is said of an attribute that is known to be removed, or to be there."""
+    refreshed: tuple[Refreshed, ...] = ()
+    """Later runs of some parts; all else is of the first run, with its versions and machine."""
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read back what `to_json` wrote, or a file that still had verdicts as words.
+
+        Verdicts follow from the figures, so that words can be corrected without another run. Only
+        what an edit did beside its placebo was kept in no figure: it is read from the words.
+        """
+        told = json.loads(text)
+        if isinstance(told, dict):
+            for row in (*told.get("rulers", ()), *told.get("locators", ())):
+                row.pop("verdict", None)
+                row.pop("why", None)
+            for row in told.get("edits", ()):
+                words = row.pop("verdict", "")
+                if "than its placebo" in words:
+                    row["has_placebo"] = True
+                    row["beyond"] = None if "no more than" in words else row["models"]
+        return super().from_json(json.dumps(told))
 
     def of(self, measure: str, family: str, *, causal: bool) -> Calibrated | None:
         """How a ruler did on a model's own family, or else on the one that it is like."""
@@ -226,9 +430,12 @@ def calibrated(one: Measurement | Ruler, beside: str | None = None) -> Calibrate
 
 
 def verdict_of(one: Measurement) -> str:
-    """In a word or two, with the family that it is about."""
+    """In a few words, with the family, the number of models and the least dose found."""
     found = calibrated(one)
-    return NOT_TRIED if found is None else f"{found.verdict} ({found.architecture})"
+    if found is None:
+        return NOT_TRIED
+    least = f"; {found.least_dose}" if found.least_dose else ""
+    return f"{found.verdict} ({found.architecture}, n = {len(found.points)}{least})"
 
 
 def mark_of(one: Record | None, beside: str | None = None) -> str:
@@ -245,3 +452,8 @@ def mark_of(one: Record | None, beside: str | None = None) -> str:
 def marked(name: str, one: Record | None, beside: str | None = None) -> str:
     """The name of a ruler, with its mark."""
     return f"{name} {mark_of(one, beside)}".rstrip()
+
+
+def _at_least(hits: int, n: int, rate: float) -> float:
+    """The probability of at least so many hits of n by a rate (binomial)."""
+    return math.fsum(math.comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(hits, n + 1))

@@ -5,6 +5,11 @@ words' positions, but for one. What the model makes of those words at other posi
 that head, wholly: with the head scaled to 0, exchanging a hidden word changes nothing at any other
 position. (What a causal model foretells right behind a hidden word, it foretells at that word.)
 
+Two further constructions. No head may see them (`head` is None): moreover, attention adds nothing
+at a hidden word, so that what is predicted there comes of its embedding and of MLPs, wholly.
+Several heads may (`also`): while such a model is trained, it is drawn for every batch whether the
+first of them sees the hidden words, or the others, or all; so each of them suffices alone.
+
 Weights cannot say this, so config.json does, and `levelhead.load` reads it there. In plain
 transformers the same weights are another model.
 """
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 
 KEY = "levelhead_known_head"
 """Of config.json."""
+PROJECTIONS = ("self_attn.o_proj", "attn.c_proj", "attention.output.dense", "attention.dense")
+"""Where the layers of models put their heads together: LLaMA's, GPT-2's, BERT's, ALBERT's."""
 
 
 @final
@@ -35,10 +42,13 @@ KEY = "levelhead_known_head"
 class KnownHead:
     """The one head that sees the hidden words; counted from 0."""
 
-    layer: int
-    head: int
+    layer: int | None
+    head: int | None
+    """None, as the layer: no head sees them."""
     hidden: tuple[int, ...]
     """Token ids of the hidden words."""
+    also: tuple[tuple[int, int], ...] = ()
+    """(layer, head) of others that see them, each of which suffices."""
 
     @classmethod
     def of(cls, config: PretrainedConfig) -> Self | None:
@@ -50,17 +60,36 @@ class KnownHead:
     def _parsed(cls, told: Any) -> Self:
         try:
             layer, head, hidden = (told[name] for name in ("layer", "head", "hidden"))
-            if not hidden or any(type(one) is not int or one < 0 for one in (layer, head, *hidden)):
+            also = tuple((first, second) for first, second in told.get("also", ()))
+            numbers = [*hidden, *(number for site in also for number in site)]
+            if (layer, head) == (None, None):
+                is_whole = not also
+            else:
+                is_whole, numbers = True, [layer, head, *numbers]
+            if not hidden or not is_whole or any(type(n) is not int or n < 0 for n in numbers):
                 raise ValueError
-            return cls(layer, head, tuple(hidden))
-        except (TypeError, KeyError, ValueError):
+            return cls(layer, head, tuple(hidden), also)
+        except (TypeError, KeyError, ValueError, AttributeError):
             raise LevelheadError(
                 f"{KEY} in config.json is damaged: {told!r:.80}", mend="grow the model again"
             ) from None
 
     def told(self, config: PretrainedConfig) -> None:
         """Write it into a config."""
-        setattr(config, KEY, asdict(self) | {"hidden": list(self.hidden)})
+        setattr(config, KEY, self.plain)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As config.json has it; without `also` where there is one head, as it was at first."""
+        found = asdict(self) | {"hidden": list(self.hidden), "also": [list(a) for a in self.also]}
+        return {name: value for name, value in found.items() if name != "also" or value}
+
+    @property
+    def sites(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of every head that sees the hidden words."""
+        if self.layer is None or self.head is None:
+            return ()
+        return ((self.layer, self.head), *self.also)
 
     def install(self, backbone: torch.nn.Module, blocks: Sequence[torch.nn.Module]) -> None:
         """Hide the words from all other heads, in every forward from now on.
@@ -70,11 +99,12 @@ class KnownHead:
             blocks: its layers in the order of their calls; one may be there several times.
         """
         heads = int(backbone.config.num_attention_heads)  # type: ignore[arg-type, union-attr]
-        if not (0 <= self.layer < len(blocks) and 0 <= self.head < heads):
-            raise LevelheadError(
-                f"the known head {self.layer}.{self.head} is none of {len(blocks)} x {heads}",
-                mend="grow the model again",
-            )
+        for layer, head in self.sites:
+            if not (0 <= layer < len(blocks) and 0 <= head < heads):
+                raise LevelheadError(
+                    f"the known head {layer}.{head} is none of {len(blocks)} x {heads}",
+                    mend="grow the model again",
+                )
         _Blinders(self, heads).on(backbone, blocks)
 
 
@@ -92,6 +122,14 @@ class _Blinders:
         backbone.register_forward_pre_hook(self.begin, with_kwargs=True)
         for block in {id(block): block for block in blocks}.values():
             block.register_forward_pre_hook(self.layer, with_kwargs=True)
+            if not self.known.sites:
+                _projection(block).register_forward_hook(self.silence)
+
+    def silence(
+        self, module: torch.nn.Module, args: tuple[Any, ...], output: torch.Tensor
+    ) -> torch.Tensor:
+        """Let attention add nothing at hidden words."""
+        return output.masked_fill(self.now.hidden[..., None], 0.0)
 
     def begin(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember where the hidden words of this batch stand."""
@@ -104,6 +142,15 @@ class _Blinders:
             )
         hidden = torch.tensor(self.known.hidden, device=ids.device)
         self.now.hidden, self.now.calls = torch.isin(ids, hidden), count()
+        self.now.sites = self.seeing(is_training=module.training)
+
+    def seeing(self, *, is_training: bool) -> tuple[tuple[int, int], ...]:
+        """The heads that see hidden words in this forward; one, the others or all, in training."""
+        sites = self.known.sites
+        if not (is_training and self.known.also):
+            return sites
+        # Of the trainer's seeded generator: the same training gives the same weights.
+        return (sites[:1], sites[1:], sites)[int(torch.randint(3, ()))]
 
     def layer(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -111,9 +158,11 @@ class _Blinders:
         """Give a layer the mask of each of its heads."""
         given = _given(module, args, kwargs)
         seen = ~self.now.hidden[:, None, None, :].expand(-1, self.heads, -1, -1)
-        if next(self.now.calls) == self.known.layer:
+        number = next(self.now.calls)
+        heads = [head for layer, head in self.now.sites if layer == number]
+        if heads:
             seen = seen.clone()
-            seen[:, self.known.head] = True
+            seen[:, heads] = True
         own, dtype = given.get("attention_mask"), given["hidden_states"].dtype
         mask = _joined(own, seen, dtype, causal=_is_causal(module))
         if "attention_mask" in kwargs:
@@ -127,6 +176,7 @@ class _Now(threading.local):
 
     hidden: torch.Tensor
     calls: Iterator[int]
+    sites: tuple[tuple[int, int], ...]
 
 
 def _given(
@@ -138,6 +188,19 @@ def _given(
 def _signature(module: torch.nn.Module) -> inspect.Signature:
     """Of the class: a resumed forward puts another, nameless one on the instance."""
     return inspect.signature(type(module).forward)
+
+
+def _projection(block: torch.nn.Module) -> torch.nn.Module:
+    """What the heads of a layer are put together by."""
+    for name in PROJECTIONS:
+        try:
+            return block.get_submodule(name)
+        except AttributeError:
+            continue
+    raise LevelheadError(
+        f"where {type(block).__name__} puts its heads together is not known",
+        mend=f"use a model whose layers have one of {', '.join(PROJECTIONS)}",
+    )
 
 
 def _is_causal(block: torch.nn.Module) -> bool:
