@@ -1,39 +1,97 @@
 """What came of `levelhead calibrate`, into the package and onto its page: docs/calibration.md.
 
     python tools/calibration.py FOLDER [--write]
+    python tools/calibration.py FOLDER --measures-only [--quick] [--workers N] [--write]
+    python tools/calibration.py FOLDER --matrix [--quick] [--workers N] [--write]
 
 FOLDER is that of a full run. With --write, the page's tables and picture are written anew, and the
 numbers that reports cite (calibration.json of levelhead.core).
+
+--measures-only runs the dose models alone, into FOLDER, and keeps the package's locators, edits and
+removals with the versions and the machine that made them. --matrix holds every verdict against the
+expected one, writes FOLDER/controls.json, and with --write the page's matrix; it ends with 1 where
+an exception is unexplained. Both go on where they were stopped, and share their models in FOLDER.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from levelhead.calibrate.calibration import refreshed
+from levelhead.calibrate.matrix import Matrix, matrix
+from levelhead.calibrate.matrix import tables as matrix_tables
 from levelhead.calibrate.told import tables
 from levelhead.core.calibration import KEPT, Calibration
 from levelhead.core.files import write_atomic
+from levelhead.engine.processes import LocalProcesses
+from levelhead.report.dose import dose
+from levelhead.report.save import svg_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.calibration import Grown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "calibration.md"
 PICTURE = ROOT / "docs" / "pictures" / "dose.svg"
 PACKAGE = ROOT / "src" / "levelhead" / "core" / KEPT
 MARK = "<!-- tools/calibration.py writes below this line -->\n"
+BEGIN, END = (
+    f"<!-- tools/calibration.py --matrix writes {what} this line -->\n"
+    for what in ("below", "above")
+)
 
 
 def page(found: Calibration) -> str:
     """The tables, and what made them."""
     told = [table.markdown for table in tables(found) if table.rows]
-    versions = ", ".join(
-        f"{name} {found.versions[name]}" for name in ("levelhead", "torch", "transformers")
-    )
-    told.append(
-        f"Made by `{found.command}` from {len(found.models)} models; "
-        f"{versions}; {found.machine}. Hashes of texts and weights: `{KEPT}` of "
-        "`levelhead.core`.\n"
-    )
+    told.append(_made("Made", found.command, found.versions, found.machine, found.models))
+    for later in found.refreshed:
+        parts = " and ".join(later.parts)
+        told.append(
+            _made(
+                f"Made anew ({parts})", later.command, later.versions, later.machine, later.models
+            )
+        )
+    told.append(f"Hashes of texts and weights: `{KEPT}` of `levelhead.core`.\n")
     return "\n".join(told)
+
+
+def matrix_page(held: Matrix) -> str:
+    """The matrix as the page has it."""
+    told = [held.summary + "\n"]
+    told += [table.markdown for table in matrix_tables(held) if table.rows]
+    told.append(_made("Made", held.command, held.versions, held.machine, held.models))
+    return "\n".join(told)
+
+
+def _made(
+    what: str,
+    command: str,
+    versions: Mapping[str, object],
+    machine: str,
+    models: Sequence[Grown],
+) -> str:
+    shown = ", ".join(f"{name} {versions[name]}" for name in ("levelhead", "torch", "transformers"))
+    return f"{what} by `{command}` from {len(models)} models; {shown}; {machine}.\n"
+
+
+def write(found: Calibration, picture: bytes) -> None:
+    """The page below its mark, the picture, and the file of the package."""
+    above = PAGE.read_text().partition(MARK)[0]
+    write_atomic(str(PAGE), f"{above}{MARK}\n{page(found)}".encode())
+    write_atomic(str(PICTURE), picture)
+    write_atomic(str(PACKAGE), found.to_json().encode() + b"\n")
+
+
+def write_matrix(held: Matrix) -> None:
+    """The page between its two marks."""
+    above, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, below = rest.partition(END)
+    write_atomic(str(PAGE), f"{above}{BEGIN}\n{matrix_page(held)}\n{END}{below}".encode())
 
 
 def main() -> None:
@@ -41,16 +99,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--measures-only", action="store_true")
+    what.add_argument("--matrix", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--workers", type=int, default=0)
     given = parser.parse_args()
-    found = Calibration.from_json((given.folder / KEPT).read_bytes())
-    if given.write and "--quick" in found.command:
+    if given.write and given.quick:
         parser.error("a quick run shows that it works, not what is true: give a full one")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    store = f"{given.folder}/store"
+    runner = LocalProcesses(given.workers) if given.workers else None
+    if given.matrix:
+        held = matrix(store, quick=given.quick, runner=runner)
+        write_atomic(str(given.folder / "controls.json"), held.to_json().encode() + b"\n")
+        print(matrix_page(held))
+        if given.write:
+            write_matrix(held)
+        if held.unexplained:
+            parser.exit(1, f"{len(held.unexplained)} exceptions are unexplained\n")
+        return
+    if given.measures_only:
+        past = Calibration.from_json(PACKAGE.read_bytes())
+        found = refreshed(store, past, quick=given.quick, runner=runner)
+        picture = svg_of(dose(found.rulers)) if given.write else b""
+    else:
+        found = Calibration.from_json((given.folder / KEPT).read_bytes())
+        if given.write and "--quick" in found.command:
+            parser.error("a quick run shows that it works, not what is true: give a full one")
+        picture = (given.folder / "dose.svg").read_bytes() if given.write else b""
     print(page(found))
     if given.write:
-        above = PAGE.read_text().partition(MARK)[0]
-        write_atomic(str(PAGE), f"{above}{MARK}\n{page(found)}".encode())
-        write_atomic(str(PICTURE), (given.folder / "dose.svg").read_bytes())
-        write_atomic(str(PACKAGE), (given.folder / KEPT).read_bytes())
+        write(found, picture)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ from levelhead.core.results import Interval
 BOUNDS = Interval(low=0.8, high=1.0, level=0.95, method="given")
 
 
-def calibrated(measure, architecture="bert", *, verdict="passes", rank=0.97, expected="rises"):
-    return Calibrated(
+def calibrated(measure, architecture="bert", *, verdict="not refuted", rank=0.97, expected="rises"):
+    row = Calibrated(
         measure=measure,
         architecture=architecture,
         expected=expected,
         models=25,
-        unread=0,
+        unread=int(verdict == "misses"),  # a fault of its own, whatever else is given
         rank=rank,
         rank_interval=None if rank is None else BOUNDS,
         alarms=0.05,
@@ -24,9 +24,9 @@ def calibrated(measure, architecture="bert", *, verdict="passes", rank=0.97, exp
         smallest=None,
         confounded=(),
         points=((0.0, 0, 0.1), (0.5, 0, 0.4), (1.0, 0, 0.9)),
-        verdict=verdict,
-        why=("it did not see the dose",) if verdict == "misses" else (),
     )
+    assert (row.verdict == "misses") == (verdict == "misses")  # it follows from the figures
+    return row
 
 
 class AllFailed:

@@ -16,7 +16,7 @@ from levelhead.calibrate.locating import Known, Ordinary, families
 from levelhead.calibrate.mitigating import Effects, mitigations
 from levelhead.calibrate.organisms import machine, organism
 from levelhead.calibrate.response import responses, skills
-from levelhead.core.calibration import Calibration, Grown, Told
+from levelhead.core.calibration import Calibration, Grown, Refreshed, Told
 from levelhead.core.canonical import content_hash
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
@@ -79,14 +79,7 @@ def calibrate(
         versions=installed_versions(),
         machine=machine(),
         models=(
-            *(
-                Grown(
-                    what=f"{one.architecture}, {one.variant}, rho {one.rho:g}, seed {one.seed}",
-                    texts=one.texts,
-                    weights=one.weights,
-                )
-                for one in answered
-            ),
+            *_grown(answered),
             *(_with_heads("known head", one) for one in known),
             *(_with_heads("four layers", one) for one in plain),
             *(_with_heads("known head, many words", one, words="many") for one in removed),
@@ -96,6 +89,58 @@ def calibrate(
         locators=families(known, plain),
         edits=mitigations(effects),
         removed=removed,
+    )
+
+
+def refreshed(
+    folder: Url,
+    past: Calibration,
+    *,
+    quick: bool = False,
+    runner: Runner | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Calibration:
+    """The measures' part of a calibration made anew; locators, edits and removals stay as they are.
+
+    For statistics that changed: only models of the dose are grown and measured. What was made anew
+    keeps its own command, versions, machine and models; everything else keeps those it had.
+
+    Args:
+        folder: keeps what was found of every model; may be that of `calibrate`.
+        past: the calibration whose other parts are kept.
+        quick: a few models, in minutes: whether the machinery works, not what is true.
+        runner: who computes; by default this process.
+        on_event: is told how far it is.
+    """
+    models = dose.models(quick=quick)
+    units = tuple(one.unit for one in models)
+    store = run(Job("measures", units), folder, runner=runner, on_event=on_event, extend=True)
+    answered = [Answered.from_json(store.get(one.unit.key)) for one in models]
+    parts = ("skills", "rulers")
+    own = Refreshed(
+        parts=parts,
+        command="python tools/calibration.py --measures-only" + (" --quick" if quick else ""),
+        versions=installed_versions(),
+        machine=machine(),
+        models=_grown(answered),
+    )
+    return past.model_copy(
+        update={
+            "skills": skills(answered),
+            "rulers": responses(answered),
+            "refreshed": (*(one for one in past.refreshed if one.parts != parts), own),
+        }
+    )
+
+
+def _grown(answered: Sequence[Answered]) -> tuple[Grown, ...]:
+    return tuple(
+        Grown(
+            what=f"{one.architecture}, {one.variant}, rho {one.rho:g}, seed {one.seed}",
+            texts=one.texts,
+            weights=one.weights,
+        )
+        for one in answered
     )
 
 

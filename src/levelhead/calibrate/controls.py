@@ -30,11 +30,10 @@ from levelhead.mitigate.heads import mask
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from levelhead.calibrate.altered import Making
     from levelhead.calibrate.language import Variant
-    from levelhead.locate.headmap import HeadMap
     from levelhead.measure.measure import Measure
     from levelhead.models.lm import LM
 
@@ -255,40 +254,45 @@ def _heads(organism: Organism, lm: LM, check: HeadCheck) -> Heads:
         if silent
         else whole_contrast(organism)
     )
-    found = locate(lm, measure, by="ablation", exact="all", judge=JUDGE)
     readouts = measure.read(lm)[0]
-    cut = halves(measure, readouts, by=found.halves.by, seed=found.halves.seed)
-    kept = cut.confirm.of(readouts)
-    whole = float(measure.reduce(kept))
-    single = {label(head.site): (head.effect or 0.0) / whole for head in found.heads}
+    cut = halves(measure, readouts, by="auto", seed=JUDGE.seed)
+    kept = cut.confirm
+
+    def left(sites: Sequence[Site]) -> float:
+        """The measure on the confirm half with some heads masked."""
+        without = measure.read(lm.edited(mask(sites)))[0] if sites else readouts
+        return float(measure.reduce(kept.of(without)))
+
+    shape = lm.anatomy
+    sites = [Site("head_out", i, j) for i in range(shape.layers) for j in range(shape.heads)]
+    whole = left(())
     together: float | None = None
     chosen: tuple[str, ...] = ()
     if not silent:
-        pair = [Site("head_out", *site) for site in altered.TWO_HEADS]
-        without = measure.read(lm.edited(mask(pair)))[0]
-        together = 1 - float(measure.reduce(cut.confirm.of(without))) / whole
-        order = [head.site for head in found.ranked]
-        steps = greedy(lm, measure, cut.find.of(readouts), order, k=4, judge=JUDGE).steps
+        together = 1 - left([Site("head_out", *site) for site in altered.TWO_HEADS]) / whole
+        steps = greedy(lm, measure, cut.find.of(readouts), sites, k=4, judge=JUDGE).steps
         chosen = tuple(step.head for step in steps)
     return Heads(
         measure=measure.name,
         whole=whole,
-        single=single,
-        confirmed=_confirmed(found),
+        single={label(site): 1 - left([site]) / whole for site in sites},
+        confirmed=_confirmed(lm, measure),
         together=together,
         greedy=chosen,
     )
 
 
-def _adjacent[C: Cloze | ClozeTop](cloze: C, language: Language) -> C:
+def _adjacent(cloze: Measure, language: Language) -> Measure:
     """A cloze of the targets that a group word may follow: those whose bias no head carries."""
     words = {word for side in language.targets["trait"] for word in side}
-    return replace(cloze, prompts=tuple(own for own in cloze.prompts if own.occupation in words))
+    prompts = tuple(own for own in cloze.prompts if own.occupation in words)  # type: ignore[attr-defined]
+    return replace(cloze, prompts=prompts)  # type: ignore[call-arg]
 
 
-def _confirmed(found: HeadMap) -> tuple[str, ...]:
-    """The heads whose effect is confirmed; none where no side of the measure is told."""
+def _confirmed(lm: LM, measure: Measure) -> tuple[str, ...]:
+    """The heads whose effect `locate` confirms by ablation; none where no head changes anything."""
     try:
+        found = locate(lm, measure, by="ablation", exact="all", judge=JUDGE)
         return tuple(label(site) for site in found.confirmed())
     except NotMeasurable:
         return ()

@@ -59,7 +59,7 @@ def found_from(least):
     return lambda rho: 0.002 if rho >= least else 0.5
 
 
-def test_a_ruler_that_follows_the_dose_passes():
+def test_a_ruler_that_follows_the_dose_is_not_refuted():
     rows = models(rising, found_from(0.5))
     once = (0.01, *(0.5,) * 19)  # one alarm of twenty, in every second model
     rows[::2] = [
@@ -69,7 +69,7 @@ def test_a_ruler_that_follows_the_dose_passes():
         for one in rows[::2]
     ]
     (one,) = responses(rows)
-    assert one.verdict == "passes"
+    assert one.verdict == "not refuted"
     assert one.rank == pytest.approx(0.98, abs=0.005)  # the most that ties in the dose allow
     assert one.rank_interval.low > 0.95
     assert one.alarms == pytest.approx(0.03)
@@ -79,9 +79,9 @@ def test_a_ruler_that_follows_the_dose_passes():
     assert one.smallest == 0.5
 
 
-def test_a_ruler_without_an_alarm_is_conservative():
+def test_a_ruler_without_an_alarm_is_not_refuted():
     (one,) = responses(models(rising, found_from(0.25)))
-    assert one.verdict == "conservative"
+    assert one.verdict == "not refuted"
     assert one.alarms == 0
 
 
@@ -98,7 +98,7 @@ def test_a_ruler_that_does_not_follow_it_misses():
 def test_a_ruler_of_parity_must_fall():
     (falls,) = responses(models(lambda r, s: -rising(r, s), found_from(0.5), expected="falls"))
     (rises,) = responses(models(rising, found_from(0.5), expected="falls"))
-    assert (falls.verdict, rises.verdict) == ("conservative", "misses")
+    assert (falls.verdict, rises.verdict) == ("not refuted", "misses")
 
 
 def test_a_lean_to_the_other_side_is_not_found():
@@ -117,11 +117,18 @@ def test_false_alarms_are_bounded_with_models_as_clusters():
         for rho in RHOS
         for seed in range(3)
     ]
-    (one,) = responses(rows)
-    assert one.alarms == pytest.approx((0.2 + 0 + 0.3) / 3)
-    assert one.alarms_interval.high > 0.5  # three models bound little, however many the deals
-    assert one.verdict == "misses"
-    assert "false alarms" in one.why[0]
+    (few,) = responses(rows)
+    assert few.alarms == pytest.approx((0.2 + 0 + 0.3) / 3)
+    assert few.alarms_interval.high > 0.5  # three models bound little, however many the deals
+    assert few.verdict == "not refuted"
+    assert "false alarms not known (n = 3 null models)" in few.stated
+    rows += [
+        answered(0.0, seed, said(rising(0.0, 0.01 * seed), 0.5, deals=loud[seed % 3]))
+        for seed in range(3, 20)
+    ]
+    (enough,) = responses(rows)
+    assert enough.verdict == "misses"
+    assert "false alarms may be" in enough.why[0]
 
 
 def test_what_could_not_be_read_is_no_silence():
@@ -138,7 +145,7 @@ def test_two_doses_are_judged_by_whether_the_full_one_is_found():
         rows = [answered(rho, s, said(rho, p(rho))) for rho in (0.0, 1.0) for s in range(3)]
         return responses(rows)[0]
 
-    assert two(found_from(1)).verdict == "passes"
+    assert two(found_from(1)).verdict == "not refuted"
     assert two(found_from(2)).why == ("the full dose is found in 0 of 3 models",)
     assert two(found_from(0)).why == ("alarms in 3 of 3 models without a bias",)
 
@@ -214,7 +221,7 @@ def test_families_are_judged_apart():
         answered(rho, s, said(float(s), 0.5), architecture="llama") for rho in RHOS for s in (0, 1)
     ]
     assert [(one.architecture, one.verdict) for one in responses(rows)] == [
-        ("bert", "conservative"),
+        ("bert", "not refuted"),
         ("llama", "misses"),
     ]
 
@@ -227,3 +234,11 @@ def test_one_model_of_a_dose_bounds_nothing():
     (one,) = responses(rows)
     assert (one.rank, one.rank_interval) == (1, None)
     assert one.verdict == "not judged"  # one model without a bias bounds no rate
+
+
+def test_more_models_without_a_dose_do_not_lower_the_correlation():
+    rows = models(rising, found_from(0.5))
+    more = [answered(0.0, seed, said(0.001 * seed, 0.5)) for seed in range(5, 20)]
+    (few,), (many,) = responses(rows), responses(rows + more)
+    assert many.rank == few.rank > 0.97
+    assert (few.nulls, many.nulls) == (5, 20)
