@@ -27,6 +27,7 @@ from levelhead.measure.aspects import Aspect, corrected
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.nli import constant_share, label_order, probabilities
 from levelhead.measure.reductions import drawn, mean
+from levelhead.measure.skills import SkillCheck, inference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +101,10 @@ class Coal(Measure):
         """Occupations, with a stereotype and without."""
         within = ["without" if item.group == "non" else "with" for item in readouts.items]
         return crossed({"occupations": [item.units[0] for item in readouts.items]}, within=within)
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
+        """That SNLI's labels are predicted; of pairs of your own nothing labelled is known."""
+        return None if self.pairs is not None else inference(label_order(lm, self.labels))
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:

@@ -34,6 +34,7 @@ from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
 from levelhead.measure.reductions import mean, refuse_undecided
+from levelhead.measure.skills import SkillCheck, labels_predicted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,6 +181,12 @@ class Counterfactual(Measure):
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Texts; the same text twice is one, and so are a text and its twin."""
         return readouts.design()
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
+        """That the user's labels are predicted, if there are any."""
+        truth = [item.kind for item in readouts.items if item.kind]
+        classes = cast("tuple[str, ...]", readouts.facts["classes"])
+        return labels_predicted(None, lambda item: item.kind, classes, truth)
 
     # -- formulas
 

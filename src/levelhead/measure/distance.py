@@ -22,6 +22,7 @@ from levelhead.measure.asked import Asked
 from levelhead.measure.aspects import Aspect, Judge, all_or_none
 from levelhead.measure.measure import Beside, Need, Tested
 from levelhead.measure.reductions import mean
+from levelhead.measure.skills import SkillCheck, sentences_follow
 from levelhead.measure.twins import FACTORS, PAPER, Twins
 
 if TYPE_CHECKING:
@@ -119,6 +120,10 @@ class Distance(Twins):
         if control:
             asked.append(Asked("follows", Frozen({}), FACTORS, tuple(control), optional=True))
         return tuple(asked)
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
+        """That related sentences are judged to follow rather than unrelated ones."""
+        return sentences_follow(self.items, readouts)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """Wrong predictions by gender, and D against placebo twins, paired by item."""

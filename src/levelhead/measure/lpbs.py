@@ -157,6 +157,10 @@ class Lpbs(Measure):
             ),
         )
 
+    def blank_words(self, lm: LM) -> Sequence[str]:
+        """The words of both groups that the model knows."""
+        return self._words(lm)[0]
+
     def _words(self, lm: LM) -> tuple[tuple[str, ...], tuple[object, ...], tuple[str, ...]]:
         """All groups' words, the columns of either group in every template, and words unknown."""
         number: dict[str, int] = {}

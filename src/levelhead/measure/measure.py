@@ -17,6 +17,8 @@ from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Pr
 from levelhead.measure.aspects import Judge, corrected, jackknife, refuse_nothing, refuse_step
 from levelhead.measure.readouts import read
 from levelhead.measure.share import part_of
+from levelhead.measure.skills import check_skill
+from levelhead.measure.word_order import word_order
 from levelhead.models.checkpoints import NoHead
 
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.files import Url
-    from levelhead.core.results import PValue
+    from levelhead.core.results import PValue, Skill
     from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked, Item
     from levelhead.measure.aspects import Aspect
     from levelhead.measure.readouts import Readouts
+    from levelhead.measure.skills import SkillCheck
     from levelhead.models.lm import LM
 
 Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
@@ -139,7 +142,51 @@ class Measure(ABC):
             readouts = readouts.some(lambda item: not item.flagged)
         return Tested(head, head.per_item(readouts), self.design(readouts, head))
 
+    def blank_words(self, lm: LM) -> Sequence[str]:
+        """Words of the groups that fit the blanks of its texts; none where these have no blank."""
+        return ()
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
+        """What shows that a model can do what it needs; None: nothing is known that does.
+
+        By default of a model that gives likelihoods: that it prefers texts to their words in
+        another order.
+        """
+        if not {"masked", "causal"} & set(self.needs) & lm.heads:
+            return None
+        return word_order(lm, self.sampled(readouts).items, self.blank_words(lm))
+
     # -- what follows
+
+    @property
+    def is_utility(self) -> bool:
+        """Whether it measures what a model can do, and no bias: it needs no skill beside it."""
+        return self.headline.more == "price"
+
+    def skill(
+        self,
+        lm: LM,
+        readouts: Readouts | None = None,
+        *,
+        store: Url | None = None,
+        threads: int = 1,
+    ) -> Skill | None:
+        """Whether a model, edited or not, can do what the measure needs.
+
+        None: a measure of utility, which is a skill itself, or it could not be checked.
+
+        Args:
+            lm: the model.
+            readouts: what it said to the measure's items; by default it is asked.
+            store: a folder that keeps readouts; memory by default.
+            threads: of numpy and torch.
+        """
+        if self.is_utility:
+            return None
+        if readouts is None:
+            readouts = self.read(lm, store=store, threads=threads)[0]
+        check = self.skill_check(lm, readouts)
+        return check_skill(lm, check, readouts, store=store, threads=threads)
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """What it asks of a model: everything, or a share; and how many items there are in all."""
@@ -217,7 +264,7 @@ class Measure(ABC):
         threads: int = 1,
         on_event: Callable[[Event], None] = lambda event: None,
     ) -> Measurement:
-        """Measure a model.
+        """Measure a model, and check that it has the skill that the measure needs.
 
         Args:
             lm: the model, edited or not.
@@ -227,7 +274,9 @@ class Measure(ABC):
             on_event: is told how far it is.
         """
         found = self.read(lm, store=store, threads=threads, on_event=on_event)
-        return self.measured(lm, found, judge=judge or Judge(), threads=threads)
+        measured = self.measured(lm, found, judge=judge or Judge(), threads=threads)
+        skill = self.skill(lm, found[0], store=store, threads=threads)
+        return measured.model_copy(update={"skill": skill})
 
     def measured(
         self, lm: LM, found: Sequence[Readouts], *, judge: Judge, threads: int = 1

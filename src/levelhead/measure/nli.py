@@ -27,6 +27,7 @@ from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, corrected, exchanged_first
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.reductions import drawn, mean, refuse_undecided
+from levelhead.measure.skills import SkillCheck, inference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -159,6 +160,10 @@ class Nli(Measure):
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Occupations."""
         return readouts.design(["occupations"])
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
+        """That SNLI's labels are predicted; of pairs of your own nothing labelled is known."""
+        return None if self.pairs is not None else inference(label_order(lm, self.labels))
 
     # -- formulas
 

@@ -138,6 +138,11 @@ class Prompted(Measure):
             known.append(tuple(kept))
         return known[0], known[1], tuple(lost)
 
+    def blank_words(self, lm: LM) -> Sequence[str]:
+        """The verbalizer."""
+        first, second, _ = self.verbalizer(lm)
+        return first + second
+
     def _of_lexicon(self, group: str) -> list[str | None]:
         return [
             term.word(group)

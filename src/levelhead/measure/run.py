@@ -54,6 +54,9 @@ def run(
 ) -> Measured:
     """Measure a model by several rulers; p-values of the headlines are corrected together (Holm).
 
+    Skills are checked of a model by itself. Beside `against` they are not: a difference between two
+    models needs none to be one, and sweeps compare many (`with_skills` adds them).
+
     Args:
         lm: the model, edited or not.
         measures: what to measure it by.
@@ -92,7 +95,8 @@ def run(
     found = asked(lm)
     own = measured(lm, found)
     if against is None:
-        return Measured(own)
+        firsts = [readouts[0] for readouts in found]
+        return Measured(with_skills(lm, measures, own, firsts, store=store, threads=threads))
     base = asked(against)
     theirs = measured(against, base)
     pairs = zip(measures, base, found, zip(theirs, own, strict=True), strict=True)
@@ -104,4 +108,30 @@ def run(
             one.model_copy(update={"difference": difference})
             for one, difference in zip(comparisons, differences, strict=True)
         ),
+    )
+
+
+def with_skills(
+    lm: LM,
+    measures: Sequence[Measure],
+    measurements: Sequence[Measurement],
+    readouts: Sequence[Readouts] | None = None,
+    *,
+    store: Url | None = None,
+    threads: int = 1,
+) -> tuple[Measurement, ...]:
+    """Measurements with what shows that the model can do what each measure needs.
+
+    Args:
+        lm: the model that was measured.
+        measures: by which.
+        measurements: one for each of them.
+        readouts: what each is computed from; by default it is read, or found stored.
+        store: a folder that keeps readouts; memory by default.
+        threads: of numpy and torch.
+    """
+    own: Sequence[Readouts | None] = readouts or [None] * len(measures)
+    return tuple(
+        measured.model_copy(update={"skill": measure.skill(lm, said, store=store, threads=threads)})
+        for measure, measured, said in zip(measures, measurements, own, strict=True)
     )

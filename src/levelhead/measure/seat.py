@@ -38,6 +38,7 @@ from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, jackknife, short_lists
 from levelhead.measure.measure import Beside, Measure, Need, chosen, positive, refuse_idle
 from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
+from levelhead.measure.skills import SkillCheck, groups_apart
 from levelhead.models.lm import Pooling
 
 if TYPE_CHECKING:
@@ -365,6 +366,10 @@ class Seat(Measure):
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """The words of X and of Y."""
         return self.sampled(readouts).design(grouped=True)
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
+        """That the attributes of the two groups lie apart."""
+        return groups_apart((A, B))
 
     def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
         """The value without each of twenty blocks of contexts.

@@ -22,6 +22,7 @@ from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn
+from levelhead.measure.skills import SkillCheck, sense_preferred
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.tokens import MASK
 
@@ -156,6 +157,10 @@ class StereoSet(Measure):
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Target terms."""
         return readouts.design(["terms"])
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
+        """That endings which make sense are preferred: what lms counts, over items."""
+        return sense_preferred(lambda own: margins(own)[:, RELATED + 1 :])
 
     # -- formulas
 

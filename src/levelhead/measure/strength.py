@@ -15,6 +15,7 @@ from levelhead.measure.asked import Asked
 from levelhead.measure.aspects import Aspect, Judge
 from levelhead.measure.measure import Beside, Need, chosen
 from levelhead.measure.reductions import mean
+from levelhead.measure.skills import SkillCheck, sentences_follow
 from levelhead.measure.twins import FACTORS, PAPER, SWAPPED, Twins
 
 if TYPE_CHECKING:
@@ -161,6 +162,10 @@ class Strength(Preference):
         """Whether each of four sentences follows."""
         items = tuple(self.item(one, *_four(one)) for one in self.items)
         return (Asked("follows", Frozen({}), FACTORS, items),)
+
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
+        """That related sentences are judged to follow rather than unrelated ones."""
+        return sentences_follow(self.items, readouts)
 
     def bias_of(self, readouts: Readouts) -> torch.Tensor:
         """s, of probabilities or of log-odds."""

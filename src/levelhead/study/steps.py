@@ -20,6 +20,7 @@ from levelhead.locate.find import locate, without_each
 from levelhead.locate.greedy import Greedy, confirmed, greedy
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.repeated import Repeated, repeated
+from levelhead.measure import skills
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.amplify import Amplified, amplify
@@ -142,7 +143,7 @@ def measured_of(work: Work, model: str, name: str) -> Measurement:
     lm, measure = work.model(model), work.measure(name)
     return work.kept(
         Measurement,
-        {"measure": told_of(measure), "model": model_key(lm)},
+        {"measure": told_of(measure), "model": model_key(lm), "skill": skills.REVISION},
         lambda: measure(lm, judge=work.judge, **work.how),  # type: ignore[arg-type]
     )
 
