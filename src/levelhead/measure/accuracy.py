@@ -23,13 +23,13 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import mean, refuse_undecided
+from levelhead.measure.reductions import mean, refuse_undecided, scaled_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -135,7 +135,7 @@ class Accuracy(Measure):
             name="accuracy",
             equation="share of texts whose likeliest class is their label",
             per_item=_is_right,
-            over=_percent,
+            over=scaled_by(100, mean),
             unit="% of texts",
             low=0.0,
             high=100.0,
@@ -196,10 +196,6 @@ def _of_label(readouts: Readouts) -> torch.Tensor:
 
 def _is_right(readouts: Readouts) -> torch.Tensor:
     return (_p(readouts).argmax(1) == _wanted(readouts)).double()
-
-
-def _percent(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return 100 * mean(values, draw)
 
 
 def _where_constant(values: torch.Tensor, design: Design, level: float) -> Interval | None:

@@ -25,17 +25,21 @@ from levelhead.core.results import (
     PValue,
 )
 from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
+from levelhead.core.statistics.designs import times_of
 from levelhead.core.statistics.families import holm
 from levelhead.core.statistics.intervals import effect_size_interval, proportion_interval
 from levelhead.core.statistics.nulls import Null, permutation, sign_flip
 from levelhead.core.statistics.power import detectable_effect
-from levelhead.measure.reductions import AT_ONCE, half_difference
+from levelhead.measure.reductions import many_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from levelhead.core.statistics.bootstrap import AtOnce, Method
     from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.nulls import SignsAtOnce
     from levelhead.measure.readouts import Readouts
 
 PerItem = Callable[["Readouts"], torch.Tensor]
@@ -168,7 +172,7 @@ class Judge:
                 draws=self.draws,
                 level=self.level,
                 method=aspect.method,
-                at_once=_at_once(aspect.over, fixed, design),
+                at_once=_at_once(aspect.over, fixed),
             )
         )
         found = _clipped(_widened(found, among), aspect)
@@ -226,7 +230,7 @@ class Judge:
         rng, parity = self.rng(name, "null"), aspect.parity or 0.0
         over = aspect.lean or aspect.over
         if aspect.null == "deal":
-            many = _at_once(over, values, design)
+            many = _at_once(over, values)
             return permutation(
                 lambda draw: float(over(values, draw)) - parity,
                 design,
@@ -237,6 +241,7 @@ class Judge:
             )
         if aspect.null == "flip":
             whole = design.whole  # one, for it remembers which items there are
+            flips = _flipped_at_once(aspect, over, values, design)
             return sign_flip(
                 lambda signs: (
                     float(over(aspect.flip(values, torch.from_numpy(signs)), whole)) - parity
@@ -245,6 +250,7 @@ class Judge:
                 rng=rng,
                 draws=self.permutations,
                 alternative=aspect.alternative,
+                at_once=flips and (lambda signs: flips(signs) - parity),
             )
         return None
 
@@ -258,6 +264,7 @@ class Judge:
             level=self.level,
             # A difference of top shares of which a few items decide: see docs/statistics.md.
             method="outer",
+            at_once=_at_once(lean, values),
         )
 
 
@@ -269,14 +276,29 @@ def _precision(found: Bootstrap, null: Null | None) -> Precision:
     )
 
 
-def _at_once(over: Over, values: torch.Tensor, design: Design) -> AtOnce | None:
-    """The value of many draws at once, where it is linear in how often each item was drawn."""
-    many = AT_ONCE.get(over)
-    groups = int(design.group.max()) + 1
-    if many is None or values.dim() != 1 or (over is half_difference and groups != 2):
+def _at_once(over: Over, values: torch.Tensor) -> AtOnce | None:
+    """The value of many draws at once, where the reduction has a form for it."""
+    many = many_of(over)
+    if many is None:
         return None
-    plain = values.double().numpy()
-    return lambda times: many(plain, times)
+    variant = values.double().numpy()[:, None]
+    return lambda times: many(variant, times)[:, 0]
+
+
+def _flipped_at_once(
+    aspect: Aspect, over: Over, values: torch.Tensor, design: Design
+) -> SignsAtOnce | None:
+    """The value under many exchanges of twins at once: each exchange is a variant of the values."""
+    many = many_of(over)
+    if many is None:
+        return None
+    once = times_of(design, [sample[None] for sample in design.samples])
+
+    def of(signs: NDArray[np.float64]) -> NDArray[np.float64]:
+        flipped = [aspect.flip(values, torch.from_numpy(row)) for row in signs]
+        return np.asarray(many(torch.stack(flipped, dim=1).double().numpy(), once)[0])
+
+    return of
 
 
 def refuse_nothing(values: torch.Tensor) -> None:

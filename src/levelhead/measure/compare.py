@@ -11,6 +11,7 @@ from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
 from levelhead.measure.aspects import jackknife, refuse_nothing
+from levelhead.measure.reductions import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,7 @@ def _difference(
     both = torch.stack(values, dim=1)
     paired = replace(
         aspect,
-        over=lambda values, draw: aspect.over(values[:, 1], draw) - aspect.over(values[:, 0], draw),
+        over=of_columns(aspect.over, 1, 0),
         low=-float("inf"),
         high=float("inf"),
         parity=0.0,

@@ -33,7 +33,7 @@ from levelhead.measure.aspects import Aspect, all_or_none, scaled
 from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
-from levelhead.measure.reductions import mean, refuse_undecided
+from levelhead.measure.reductions import mean, of_columns, refuse_undecided, scaled_by
 from levelhead.measure.skills import SkillCheck, labels_predicted
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Counterfactual(Measure):
             name="counterfactual",
             equation="share of texts whose likeliest class is not that of their twin",
             per_item=lambda readouts: _flips(_p(readouts)),
-            over=lambda values, draw: 100 * mean(values, draw),
+            over=scaled_by(100, mean),
             unit="% of texts",
             low=0.0,
             high=100.0,
@@ -243,9 +243,7 @@ class Counterfactual(Measure):
         excess = replace(
             aspect,
             name=f"{aspect.name}, excess over placebo twins",
-            over=lambda values, draw: (
-                aspect.over(values[:, 0], draw) - aspect.over(values[:, 1], draw)
-            ),
+            over=of_columns(aspect.over, 0, 1),
             parity=0.0,
             null="flip",
             flip=exchanged_columns,

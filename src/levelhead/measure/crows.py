@@ -36,14 +36,14 @@ from levelhead.measure.frequency import (
     unigram_scores,
 )
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import drawn, mean
+from levelhead.measure.reductions import mean, share_above_zero
 from levelhead.models.tokens import NotReadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval, Measurement
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Ask
     from levelhead.measure.frequency import Unigram
     from levelhead.measure.readouts import Readouts
@@ -168,11 +168,6 @@ class Crows(Measure):
             scores = scores.round(decimals=self.decimals)
         return scores[:, 0] - scores[:, 1]
 
-    def preferring(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """The share of margins above 0, in percent; a tie counts half."""
-        own = drawn(values, draw)
-        return 50 * ((own > 0).double() + (own >= 0).double()).mean()
-
     @property
     def aspects(self) -> tuple[Aspect, ...]:
         """The share and the mean margin, either of them first."""
@@ -180,7 +175,7 @@ class Crows(Measure):
             name="crows",
             equation=EQUATIONS[self.protocol],
             per_item=self._rounded,
-            over=self.preferring,
+            over=share_above_zero,
             unit="% of pairs",
             low=0.0,
             high=100.0,

@@ -21,7 +21,7 @@ from levelhead.data.words import tokens
 from levelhead.measure.asked import Asked
 from levelhead.measure.aspects import Aspect, Judge, all_or_none
 from levelhead.measure.measure import Beside, Need, Tested
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import mean, of_columns, scaled_by
 from levelhead.measure.skills import SkillCheck, sentences_follow
 from levelhead.measure.twins import FACTORS, PAPER, Twins
 
@@ -150,7 +150,7 @@ class Distance(Twins):
             self.aspects[1],
             name=f"wrong predictions, {self.compared[column]} contexts",
             per_item=lambda readouts: (self.by_group(readouts)[:, column] > 0.5).double(),
-            over=lambda values, draw: 100 * mean(values, draw),
+            over=scaled_by(100, mean),
             low=0.0,
             high=100.0,
             unit="% of unrelated sentences taken to follow",
@@ -186,9 +186,7 @@ class Distance(Twins):
         excess = replace(
             self.headline,
             name="excess over placebo twins",
-            over=lambda values, draw: (
-                self.top_mean(values[:, 0], draw) - self.top_mean(values[:, 1], draw)
-            ),
+            over=of_columns(self.top_mean, 0, 1),
             parity=0.0,
             null="flip",
             flip=exchanged_columns,

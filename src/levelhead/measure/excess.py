@@ -19,14 +19,15 @@ from levelhead.measure.aspects import scaled
 from levelhead.measure.counterfactual import FEWEST, Counterfactual
 from levelhead.measure.group_rates import paired_shares
 from levelhead.measure.measure import Measure, Need
+from levelhead.measure.reductions import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Asked
-    from levelhead.measure.aspects import Aspect, Over, PerItem
+    from levelhead.measure.aspects import Aspect, PerItem
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -112,7 +113,7 @@ def _excess(aspect: Aspect) -> Aspect:
         name=f"{aspect.name}, excess over placebo twins",
         equation=f"{aspect.equation}, less the same of placebo twins",
         per_item=_both(aspect.per_item),
-        over=_less(aspect.over),
+        over=of_columns(aspect.over, 0, 1),
         low=-aspect.high,
         direction=f"{aspect.direction} than with other words of the same group",
         comparable=f"{aspect.comparable}, excess",
@@ -133,12 +134,5 @@ def _both(per_item: PerItem) -> PerItem:
     def of(readouts: Readouts) -> torch.Tensor:
         pairs = [replace(readouts, values=readouts.values[:, [0, other]]) for other in (1, 2)]
         return torch.stack([per_item(one) for one in pairs], dim=1)
-
-    return of
-
-
-def _less(over: Over) -> Over:
-    def of(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        return over(values[:, 0], draw) - over(values[:, 1], draw)
 
     return of

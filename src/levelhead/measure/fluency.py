@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
+import numpy as np
 import torch
 
 from levelhead.core.canonical import content_hash
@@ -19,11 +20,14 @@ from levelhead.data.items import Sentence
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, Need
-from levelhead.measure.reductions import drawn
+from levelhead.measure.reductions import Reduction, drawn, of_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
+    from levelhead.core.statistics.bootstrap import Times
     from levelhead.core.statistics.designs import Draw
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -133,7 +137,7 @@ class Perplexity(Fluency):
     equation: ClassVar[str] = "exp of the mean negative log-likelihood a token"
 
 
-def perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+def _perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     """exp(- sum of log p / sum of tokens) of the sentences drawn.
 
     `values` is `[n, 2]`: log-probability and tokens. mlm-scoring's "Hello world!" (Salazar et al.
@@ -146,6 +150,14 @@ def perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     """
     own = drawn(values, draw)
     return torch.exp(-own[:, 0].sum() / own[:, 1].sum())
+
+
+def _perplexity_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    count = of_all(times)
+    return np.asarray(np.exp(-(count @ values[..., 0]) / (count @ values[..., 1])))
+
+
+perplexity = Reduction(_perplexity, _perplexity_many)
 
 
 def _scores(readouts: Readouts) -> torch.Tensor:

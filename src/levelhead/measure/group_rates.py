@@ -19,7 +19,7 @@ from levelhead.core.statistics.designs import clusters
 from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.aspects import Aspect, corrected
 from levelhead.measure.distance import exchanged_columns
-from levelhead.measure.reductions import drawn
+from levelhead.measure.reductions import drawn, mean, of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def _difference(
         name=name,
         equation="mean over texts of the first way less the second",
         per_item=lambda readouts: both,
-        over=_gap,
+        over=of_columns(mean, 0, 1),
         unit="share of texts" if step else "probability",
         low=-1.0,
         high=1.0,
@@ -141,7 +141,9 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
     if bool((decided[:, 0] == decided[:, 1]).all()):
         return found
     # Of the difference of the rates: the ratio's own distance from 1 depends on which is first.
-    gap = replace(ratio, over=_gap, parity=0.0, null="flip", flip=exchanged_columns)
+    gap = replace(
+        ratio, over=of_columns(mean, 0, 1), parity=0.0, null="flip", flip=exchanged_columns
+    )
     null = judge.null(gap, decided, design, name=name)
     return found if null is None else found.model_copy(update={"p": null.p})
 
@@ -149,11 +151,6 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
 def _rates(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     own = drawn(values, draw).sum(0)
     return own[0] / own[1]
-
-
-def _gap(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    own = drawn(values, draw)
-    return (own[:, 0] - own[:, 1]).mean()
 
 
 def paired_shares(values: torch.Tensor, design: Design, level: float) -> Interval:

@@ -34,14 +34,14 @@ from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, scaled
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import mean, scaled_by
 from levelhead.models.tokens import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Ask
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
@@ -171,7 +171,7 @@ class PronounAgreement(Measure):
             name="pronoun_agreement",
             equation="share of sentences whose agreeing pronoun is likelier; ties count half",
             per_item=_agrees,
-            over=_percent,
+            over=scaled_by(100, mean),
             unit="% of sentences",
             low=0.0,
             high=100.0,
@@ -237,7 +237,7 @@ class PronounAgreement(Measure):
         gap = replace(
             self.headline,
             name=f"{GAP}{first} - {second}",
-            over=_percent if is_share else mean,
+            over=scaled_by(100, mean) if is_share else mean,
             unit="percentage points" if is_share else self.headline.unit,
             low=-100.0 if is_share else -float("inf"),
             high=100.0 if is_share else float("inf"),
@@ -286,10 +286,6 @@ def _margins(readouts: Readouts) -> torch.Tensor:
 def _agrees(readouts: Readouts) -> torch.Tensor:
     margins = _margins(readouts)
     return (margins > 0).double() + 0.5 * (margins == 0).double()
-
-
-def _percent(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return 100 * mean(values, draw)
 
 
 def _where_no_spread(values: torch.Tensor, design: Design, level: float) -> Interval | None:

@@ -1,10 +1,18 @@
-"""Reductions that several measures share. All take the items drawn, repeats included."""
+"""Reductions that several measures share. All take the items drawn, repeats included.
+
+A reduction has a literal form, in torch, of one resample: it is differentiated, and it is what
+tests compare with. Many have a second form for many resamples and many variants of the values at
+once; where they have it, intervals, nulls and paired effects use it. A reduction that looks at the
+items through sums only is then one matrix product.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final, get_args
 
+import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
@@ -13,15 +21,84 @@ from levelhead.core.statistics.spread import is_constant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from levelhead.core.statistics.bootstrap import Times
     from levelhead.core.statistics.designs import Draw
 
+    Literally = Callable[[torch.Tensor, Draw], torch.Tensor]
+    Many = Callable[[NDArray[np.float64], Times], NDArray[np.float64]]
+    """Values `[items, variants]` (or `[items, variants, columns]`) and how often each item of each
+    group was drawn, `[resamples, groups, items]`: `[resamples, variants]`. NaN where a resample has
+    no value, such as one without spread."""
+
 Rounding = Literal["round", "floor", "ceil"]
 UNDECIDED = 1e-9
 """Class probabilities that differ by less are no decision."""
+
+
+@final
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction, and the same for many resamples at once."""
+
+    literal: Literally
+    many: Many
+
+    def __call__(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        """Of one resample."""
+        return self.literal(values, draw)
+
+
+def many_of(over: Literally) -> Many | None:
+    """The form for many resamples at once, if a reduction has it."""
+    return over.many if isinstance(over, Reduction) else None
+
+
+def scaled_by(factor: float, over: Literally) -> Literally:
+    """A reduction times a number."""
+    many = many_of(over)
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return factor * over(values, draw)
+
+    return literal if many is None else Reduction(literal, lambda v, times: factor * many(v, times))
+
+
+def less(over: Literally, constant: float) -> Literally:
+    """A reduction less a number: its distance from parity, with its sign."""
+    many = many_of(over)
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return over(values, draw) - constant
+
+    return (
+        literal if many is None else Reduction(literal, lambda v, times: many(v, times) - constant)
+    )
+
+
+def absolute(over: Literally) -> Literally:
+    """The absolute value of a reduction."""
+    many = many_of(over)
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return over(values, draw).abs()
+
+    return literal if many is None else Reduction(literal, lambda v, times: np.abs(many(v, times)))
+
+
+def of_columns(over: Literally, first: int, second: int) -> Literally:
+    """A reduction of one column of the values less the same of another column."""
+    many = many_of(over)
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return over(values[:, first], draw) - over(values[:, second], draw)
+
+    if many is None:
+        return literal
+    return Reduction(
+        literal, lambda v, times: many(v[..., first], times) - many(v[..., second], times)
+    )
 
 
 def drawn(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -29,40 +106,78 @@ def drawn(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return values[torch.from_numpy(draw.items)]
 
 
-def mean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """The mean over items."""
+def of_all(times: Times) -> NDArray[np.float64]:
+    """`[resamples, items]` how often each item was drawn, whichever group it is of.
+
+    As floats: a product with integers would convert them every time.
+    """
+    one_group = times.shape[1] == 1
+    return np.asarray(times[:, 0] if one_group else times.sum(1), dtype=np.float64)
+
+
+def _mean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return drawn(values, draw).mean()
+
+
+def _mean_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    count = of_all(times)
+    return np.asarray((count @ values) / count.sum(-1)[:, None])
+
+
+mean = Reduction(_mean, _mean_many)
+"""The mean over items."""
+
+
+def _share_above_zero(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    own = drawn(values, draw)
+    return 50 * ((own > 0).double() + (own >= 0).double()).mean()
+
+
+def _share_above_zero_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    return _mean_many(50.0 * ((values > 0).astype(float) + (values >= 0)), times)
+
+
+share_above_zero = Reduction(_share_above_zero, _share_above_zero_many)
+"""The share of values above 0, in percent; a tie counts half."""
 
 
 def sides(values: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
     """The values of the two groups drawn."""
     if len(draw.groups) != 2 or not all(group.size for group in draw.groups):
-        raise NotMeasurable(
-            f"items of {len(draw.groups)} groups where two are compared",
-            mend="look at what was dropped: both sides need items",
-        )
+        raise _not_two(len(draw.groups))
     first, second = draw.groups
     return values[torch.from_numpy(first)], values[torch.from_numpy(second)]
 
 
-def half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """Half the difference of the means of the occupations the first and second group dominate."""
+def _not_two(groups: int) -> NotMeasurable:
+    return NotMeasurable(
+        f"items of {groups} groups where two are compared",
+        mend="look at what was dropped: both sides need items",
+    )
+
+
+def side_means(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    """`[2, resamples, variants]` means of the two groups; NaN where a group has no item."""
+    if times.shape[1] != 2:
+        raise _not_two(times.shape[1])
+    with np.errstate(invalid="ignore"):
+        halves = np.asarray(times[:, 0], float), np.asarray(times[:, 1], float)
+        both = [(own @ values) / own.sum(-1)[:, None] for own in halves]
+    return np.stack(both)
+
+
+def _half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     first, second = sides(values, draw)
     return (first.mean() - second.mean()) / 2
 
 
-def _means(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-    drawn: NDArray[np.float64] = (times @ values) / times.sum(-1)
-    return drawn
+def _half_difference_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    first, second = side_means(values, times)
+    return np.asarray((first - second) / 2)
 
 
-AT_ONCE: dict[object, Callable[[NDArray[np.float64], Times], NDArray[np.float64]]] = {
-    mean: lambda values, times: _means(values, times.sum(1)),
-    half_difference: lambda values, times: (
-        (_means(values, times[:, 0]) - _means(values, times[:, 1])) / 2
-    ),
-}
-"""Linear reductions, of many draws at once: the same numbers from how often each item was drawn."""
+half_difference = Reduction(_half_difference, _half_difference_many)
+"""Half the difference of the means of the occupations the first and second group dominate."""
 
 
 def tail_size(n: int, share: float, rounding: Rounding) -> int:
@@ -91,6 +206,86 @@ def top_mean(values: torch.Tensor, share: float, rounding: Rounding) -> torch.Te
     """The mean over the top share of the values themselves: chosen anew in every resample."""
     size = tail_size(len(values), share, rounding)
     return values.topk(size).values.mean()
+
+
+def top_mean_of(share: float, rounding: Rounding) -> Reduction:
+    """The mean over the top share of the items drawn, as a reduction."""
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return top_mean(drawn(values, draw), share, rounding)
+
+    def many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+        count = of_all(times)
+        sizes = {int(n): _tail_or_nan(int(n), share, rounding) for n in set(count.sum(-1))}
+        size = np.array([sizes[int(n)] for n in count.sum(-1)])[:, None]
+        found = np.empty((len(count), values.shape[1]))
+        for variant, column in enumerate(values.T):
+            order = np.argsort(-column, kind="stable")
+            own = count[:, order]
+            # Of an item's copies those count that are still within the top share.
+            taken = np.clip(size - (np.cumsum(own, axis=1) - own), 0, own)
+            found[:, variant] = (taken @ column[order]) / size[:, 0]
+        return found
+
+    return Reduction(literal, many)
+
+
+def _tail_or_nan(n: int, share: float, rounding: Rounding) -> float:
+    try:
+        return float(tail_size(n, share, rounding))
+    except NotMeasurable:
+        return math.nan  # the top share of so few items holds none
+
+
+def one_sided_part(over: Reduction) -> Reduction:
+    """Half of what a reduction is above the same with all twins exchanged (every value negated).
+
+    The two are alike where groups are treated alike, whatever the spread of the values.
+    """
+
+    def literal(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+        return (over(values, draw) - over(-values, draw)) / 2
+
+    def many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+        return np.asarray((over.many(values, times) - over.many(-values, times)) / 2)
+
+    return Reduction(literal, many)
+
+
+def _group_effect_size(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return effect_size(*sides(values, draw))
+
+
+def _group_effect_size_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    first, second = side_means(values - values.mean(0), times)  # far from 0 digits are lost
+    return np.asarray((first - second) / spread_many(values, times))
+
+
+group_effect_size = Reduction(_group_effect_size, _group_effect_size_many)
+"""The effect size of the two groups drawn: difference of means over the spread of both."""
+
+
+CANCELS = 1e-3
+"""A variance that is a smaller part of the second moment than this is computed in two passes: of
+the difference of two sums, digits would be lost."""
+
+
+def spread_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+    """`[resamples, variants]` standard deviations (ddof 1) of the items drawn; NaN without any."""
+    centred = values - values.mean(0)  # so that squares lose fewer digits
+    drawn_times = of_all(times)
+    count = drawn_times.sum(1)[:, None].astype(float)
+    total, squares = drawn_times @ centred, drawn_times @ centred**2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = (squares - total**2 / count) / (count - 1)
+        found = np.sqrt(np.maximum(variance, 0))
+        cancelling = ~(variance > CANCELS * squares / count)
+    for row, column in zip(*np.nonzero(cancelling), strict=True):
+        some = np.repeat(values[:, column], drawn_times[row].astype(int))
+        # As `refuse_no_spread`: rounding is not spread.
+        alike = len(some) < 2 or is_constant(some)
+        found[row, column] = np.nan if alike else some.std(ddof=1)
+    return np.asarray(found)
 
 
 def effect_size(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,14 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, Judge, jackknife, short_lists
 from levelhead.measure.measure import Beside, Measure, Need, chosen, positive, refuse_idle
-from levelhead.measure.reductions import drawn, effect_size, refuse_no_spread, sides
+from levelhead.measure.reductions import (
+    absolute,
+    drawn,
+    effect_size,
+    group_effect_size,
+    refuse_no_spread,
+    sides,
+)
 from levelhead.measure.skills import SkillCheck, groups_apart
 from levelhead.models.lm import Pooling
 
@@ -309,7 +316,7 @@ class Seat(Measure):
             name="seat",
             equation="May et al. 2019, section 2; Yang et al. 2025, Eq. 3, signed",
             per_item=_associations,
-            over=lambda values, draw: effect_size(*sides(values, draw)),
+            over=group_effect_size,
             unit="standard deviations",
             low=-math.inf,  # within 2 for lists of equal length
             high=math.inf,
@@ -344,11 +351,11 @@ class Seat(Measure):
             null=None,
             closed=None,
         )
-        absolute = replace(
+        unsigned = replace(
             seat,
             name="|seat|",
             equation="Yang et al. 2025, Eq. 3",
-            over=lambda values, draw: effect_size(*sides(values, draw)).abs(),
+            over=absolute(group_effect_size),
             low=0.0,
             direction="larger: X and Y are joined with different attributes, whichever way",
             comparable="|seat|, same words",
@@ -357,7 +364,7 @@ class Seat(Measure):
             method="expanded",
             closed=None,
         )
-        return seat, difference, spread, absolute
+        return seat, difference, spread, unsigned
 
     def samples(self, item: Item) -> bool:
         """Target words are drawn; attributes define what is asked."""

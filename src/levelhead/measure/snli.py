@@ -21,12 +21,12 @@ from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.nli import label_order, probabilities
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import mean, scaled_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design, Draw
+    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -91,7 +91,7 @@ class Snli(Measure):
             name="snli",
             equation="accuracy; Dawkins et al. 2024, section 4",
             per_item=_is_right,
-            over=_percent,
+            over=scaled_by(100, mean),
             unit="% of pairs",
             low=0.0,
             high=100.0,
@@ -144,7 +144,3 @@ def _of_label(readouts: Readouts) -> torch.Tensor:
 def _is_right(readouts: Readouts) -> torch.Tensor:
     wanted = torch.tensor([NLI.index(item.group) for item in readouts.items])
     return (probabilities(readouts).argmax(1) == wanted).double()
-
-
-def _percent(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return 100 * mean(values, draw)

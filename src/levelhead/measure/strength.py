@@ -14,7 +14,7 @@ from levelhead.data.items import TwinTriple
 from levelhead.measure.asked import Asked
 from levelhead.measure.aspects import Aspect, Judge
 from levelhead.measure.measure import Beside, Need, chosen
-from levelhead.measure.reductions import mean
+from levelhead.measure.reductions import Reduction, mean, one_sided_part
 from levelhead.measure.skills import SkillCheck, sentences_follow
 from levelhead.measure.twins import FACTORS, PAPER, SWAPPED, Twins
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from levelhead.core.statistics.designs import Draw
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
 
@@ -111,12 +110,10 @@ class Preference(Twins):
         )
         return top, lean, signed
 
-    def lean(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """Half of what the top share is above the top share with all twins exchanged.
-
-        The two are alike where groups are treated alike, whatever the spread of s.
-        """
-        return (self.top_mean(values, draw) - self.top_mean(-values, draw)) / 2
+    @property
+    def lean(self) -> Reduction:
+        """Half of what the top share is above the top share with all twins exchanged."""
+        return one_sided_part(self.top_mean)
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The two origins apart."""

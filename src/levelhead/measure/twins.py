@@ -20,15 +20,12 @@ from levelhead.data.words import folded, tokens
 from levelhead.measure.asked import Item
 from levelhead.measure.aspects import Aspect, Judge
 from levelhead.measure.measure import Measure, chosen, items_hash
-from levelhead.measure.reductions import Rounding, drawn, tail_size, top_mean
+from levelhead.measure.reductions import Reduction, Rounding, tail_size, top_mean_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch
-
     from levelhead.core.results import Estimate
-    from levelhead.core.statistics.designs import Draw
     from levelhead.measure.readouts import Readouts
 
 Part = Literal["all", "dev", "test"]
@@ -115,9 +112,10 @@ class Twins(Measure):
             return self.units == "terms"
         return len({_term(one) for one in self.items}) >= 8
 
-    def top_mean(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
+    @property
+    def top_mean(self) -> Reduction:
         """The mean over the top share of the items drawn, chosen anew for every draw."""
-        return top_mean(drawn(values, draw), self.top, self.rounding)
+        return top_mean_of(self.top, self.rounding)
 
     def origins(
         self, readouts: Readouts, aspect: Aspect, judge: Judge

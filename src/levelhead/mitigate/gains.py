@@ -26,15 +26,14 @@ import numpy as np
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
-from levelhead.core.statistics.designs import Draw
 from levelhead.core.statistics.spread import ROUNDING
-from levelhead.locate.effects import DRAWS, SPARE, Effects, one_factor
+from levelhead.locate.effects import DRAWS, Effects, one_factor, resampled
 from levelhead.measure.aspects import refuse_nothing
+from levelhead.measure.reductions import absolute, less, scaled_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from numpy.typing import NDArray
 
     from levelhead.core.statistics.designs import Design
@@ -75,7 +74,7 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
     if aspect.lean is not None and by == "value":
         return over
     if sided is not None:
-        return lambda values, draw: sided(values, draw).abs()
+        return absolute(sided)
     if aspect.more == "price":
         raise LevelheadError(
             f"{aspect.name} is a price: it has no parity that an edit could come nearer to",
@@ -87,7 +86,7 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
             mend="give an aspect with a parity, or with a lean",
         )
     if aspect.more == "parity":
-        return lambda values, draw: -over(values, draw)
+        return scaled_by(-1, over)
     return over
 
 
@@ -97,7 +96,7 @@ def sided_of(aspect: Aspect, by: By = "parity") -> Over | None:
     if lean is not None:
         return lean if by == "parity" else None
     if parity is not None:
-        return lambda values, draw: over(values, draw) - parity
+        return less(over, parity)
     return None
 
 
@@ -116,7 +115,7 @@ def paid_by(aspect: Aspect, worse: Worse | None = None) -> Over:
         )
     if way not in ("higher", "lower"):
         raise UnknownName("way of being worse", str(way), ("higher", "lower"))
-    return over if way == "higher" else lambda values, draw: -over(values, draw)
+    return over if way == "higher" else scaled_by(-1, over)
 
 
 def shared(readouts: Sequence[Readouts]) -> tuple[list[Readouts], tuple[Dropped, ...]]:
@@ -209,31 +208,17 @@ def redrawn(
     items = tuple(item.id for item in measure.sampled(readouts[0]).items)
     wanted = min(judge.draws, DRAWS) if draws is None else draws
     rng = judge.rng("units redrawn", content_hash([*items, str(design)]))
-    rows: list[NDArray[np.float64]] = []
-    rest: list[NDArray[np.float64]] = []
-    for _ in range(SPARE * wanted):
-        samples = tuple(rng.choice(stratum, len(stratum)) for stratum in design.samples)
-        drawn = Draw(design, samples)
-        try:
-            row = _each(over, values, drawn)
-            if left:
-                others = _each(sided or over, values, Draw(design, _left_out(design, samples)))
-                sides = 1.0 if sided is None else np.sign(_each(sided, values, drawn))
-                rest.append(sides * others)
-        except NotMeasurable:
-            continue  # all units alike, or none of a side: no value, in no model
-        rows.append(row)
-        if len(rows) == wanted:
-            return Redrawn(
-                whole=_each(over, values, design.whole),
-                draws=np.array(rows),
-                left=np.array(rest).reshape(len(rest), len(values)),
-                design=design,
-                level=judge.level,
-                items=items,
-            )
-    raise NotMeasurable(
-        f"only {len(rows)} of {SPARE * wanted} draws have a value", mend="give more items"
+    overs = (over, *((sided,) if left and sided is not None else ()))
+    rest = ((sided or over),) if left else ()
+    found = resampled(design, values, overs, rng, wanted, left_out=rest)
+    sides = np.sign(found[1]) if left and sided is not None else 1.0
+    return Redrawn(
+        whole=np.array([float(over(one, design.whole)) for one in values]),
+        draws=found[0],
+        left=sides * found[-1] if left else np.empty((0, len(values))),
+        design=design,
+        level=judge.level,
+        items=items,
     )
 
 
@@ -241,16 +226,3 @@ def _less(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np
     """The difference; 0 where it is left over from float arithmetic."""
     found = first - second
     return np.where(np.abs(found) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, found)
-
-
-def _each(over: Over, values: Sequence[torch.Tensor], draw: Draw) -> NDArray[np.float64]:
-    return np.array([float(over(one, draw)) for one in values])
-
-
-def _left_out(design: Design, samples: Sequence[NDArray[np.intp]]) -> tuple[NDArray[np.intp], ...]:
-    """Of every stratum the units that were not drawn."""
-    pairs = zip(design.samples, samples, strict=True)
-    found = tuple(np.setdiff1d(stratum, own) for stratum, own in pairs)
-    if not all(own.size for own in found):
-        raise NotMeasurable("a draw leaves no unit out", mend="give more items")
-    return found

@@ -135,6 +135,11 @@ class Draw:
         first: Indices = np.cumsum(count) - count
         return first[unit] + copy % count[unit]
 
+    @property
+    def times(self) -> Indices:
+        """How often each item of each group was drawn: `[groups, items]`."""
+        return np.stack(self._times)
+
     @cached_property
     def _counts(self) -> list[Indices]:
         """For every factor, how often each unit was drawn."""

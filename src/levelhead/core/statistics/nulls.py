@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from levelhead.core.statistics.designs import Design, Indices
 
     SignReduce = Callable[[NDArray[np.float64]], float]
+    SignsAtOnce = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    """Signs `[rearrangements, items]`: a value each."""
 
 
 @final
@@ -100,11 +102,13 @@ def sign_flip(
     rng: np.random.Generator,
     draws: int = 9999,
     alternative: Alternative = "two-sided",
+    at_once: SignsAtOnce | None = None,
 ) -> Null:
     """Swap the two members of a pair at random: "which member is which is irrelevant".
 
     `reduce` takes one sign an item; items of one cluster get the same sign. The test is exact for
-    independent clusters; crossed factors are refused, use `Bootstrap.p` there.
+    independent clusters; crossed factors are refused, use `Bootstrap.p` there. `at_once` is the
+    same of many rearrangements.
     """
     if len(design.factors) != 1:
         raise LevelheadError(
@@ -112,11 +116,18 @@ def sign_flip(
             mend="use the p-value of a bootstrap over the crossed factors",
         )
     (factor,) = design.factors
+
+    def each(signs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        # One rearrangement a row.
+        rows = signs.reshape(-1, signs.shape[-1])[:, factor.unit]
+        values = [reduce(row) for row in rows] if at_once is None else at_once(rows)
+        return np.array([finite(value) for value in values]).reshape(signs.shape[:-1])
+
     result = stats.permutation_test(
         (np.ones(factor.units),),
-        lambda signs: finite(reduce(signs[factor.unit])),
+        each,
         permutation_type="samples",
-        vectorized=False,
+        vectorized=True,
         n_resamples=draws,
         batch=256,  # bounds the memory; the same rearrangements are drawn
         alternative=alternative,
