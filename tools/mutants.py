@@ -153,8 +153,8 @@ MUTANTS = (
            WRITTEN),
     Mutant("measure/counterfactual.py", "item.group == first for", "item.group != first for",
            SWAPPED),
-    Mutant("measure/counterfactual.py", "values[:, 0], draw) - aspect.over(values[:, 1], draw)",
-           "values[:, 1], draw) - aspect.over(values[:, 0], draw)", PLANTED),
+    Mutant("measure/counterfactual.py", "of_columns(aspect.over, 0, 1)",
+           "of_columns(aspect.over, 1, 0)", PLANTED),
     # Degrees of freedom, logarithms, factors
     Mutant("measure/reductions.py", "spread = both.std(correction=1)",
            "spread = both.std(correction=0)", LPBS),
