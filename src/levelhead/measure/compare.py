@@ -10,7 +10,8 @@ import torch
 from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
-from levelhead.measure.aspects import jackknife, refuse_nothing
+from levelhead.core.statistics.power import ALPHA
+from levelhead.measure.aspects import corrected, jackknife, refuse_nothing
 from levelhead.measure.reductions import of_columns
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 VOCABULARY = "one vocabulary"
 """In what may be compared: sums over tokens, which two tokenizers cut differently."""
+NEARER, FARTHER, SIDES = "nearer to parity", "farther from parity", "changed sides"
+UNSHOWN = "no difference shown"
 
 
 class Comparison(Record):
@@ -35,7 +38,12 @@ class Comparison(Record):
     """Second less first, on the items that both could read."""
     beside: tuple[Estimate, ...] = ()
     """The same for the other aspects."""
+    distance: Estimate | None = None
+    """The second's distance from parity less the first's, paired: below 0, the second is nearer.
+    None where the measure has no parity."""
     verdict: str
+    """Nearer to parity or farther from it, for a difference may be either; of a price, higher or
+    lower."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -76,6 +84,8 @@ def compared(
     notes = [f"{alone} items that only one of the models could read are left out"] if alone else []
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
     head, *others = measure.aspects
+    has_parity = one.parity is not None and other.parity is not None
+    distance = _distance(measure, first, second, pair, judge) if has_parity else None
     differences = [_of_headline(measure, head, pair, judge)]
     for aspect in others:
         try:
@@ -88,7 +98,10 @@ def compared(
         second=other,
         difference=differences[0],
         beside=tuple(differences[1:]),
-        verdict=_verdict(measure, differences),
+        distance=distance,
+        verdict=_verdict(
+            measure, differences, distance, changed_sides=has_changed_sides(one, other)
+        ),
         notes=tuple(notes),
     )
 
@@ -166,18 +179,129 @@ def _difference(
     )
 
 
-def _verdict(measure: Measure, differences: Sequence[Estimate]) -> str:
-    main = differences[0]
+def _distance(
+    measure: Measure,
+    first: Sequence[Readouts],
+    second: Sequence[Readouts],
+    pair: tuple[Readouts, ...],
+    judge: Judge,
+) -> Estimate | None:
+    """|value - parity| of the second less that of the first, the same items in every resample.
+
+    Where parity is estimated, it is estimated anew in every resample: the distance is that of the
+    lean, or of the excess over the control.
+    """
+    head = measure.headline
+    values, aspect, design = [head.per_item(one) for one in pair], head, None
+    over, parity = head.lean or head.over, head.parity or 0.0
+    if measure.controlled:
+        try:
+            tests = [measure.tested(found) for found in _both_read(first, second)]
+        except NotMeasurable:
+            return None
+        values, aspect, design = [one.values for one in tests], tests[0].aspect, tests[0].design
+        over, parity = aspect.over, aspect.parity or 0.0
+    try:
+        return judge.estimate(
+            replace(
+                aspect,
+                over=lambda both, draw: (
+                    (over(both[:, 1], draw) - parity).abs()
+                    - (over(both[:, 0], draw) - parity).abs()
+                ),
+                low=-float("inf"),
+                high=float("inf"),
+                parity=0.0,
+                null=None,
+                lean=None,
+                # An absolute value near 0 has no BCa interval: resamples lie on one side of it.
+                method="expanded",
+                closed=None,
+            ),
+            torch.stack(values, dim=1),
+            design or measure.design(pair[0], head),
+            name="change of the distance from parity",
+        )
+    except NotMeasurable:
+        return None  # it is as far off in every resample
+
+
+def _both_read(
+    first: Sequence[Readouts], second: Sequence[Readouts]
+) -> tuple[list[Readouts], list[Readouts]]:
+    """A measure's readouts, its control's too, of the items that both models could read."""
+    parts = (*first, *second)
+    shared = set.intersection(*({item.id for item in one.items} for one in parts))
+    kept = [one.some(lambda item: item.id in shared) for one in parts]
+    return kept[: len(first)], kept[len(first) :]
+
+
+def has_changed_sides(first: Measurement, second: Measurement) -> bool:
+    """Whether two models are shown to lie on different sides of parity."""
+    effects = first.effect, second.effect
+    if effects[0] is None or effects[1] is None:
+        return False
+    low, high = sorted(effects, key=lambda effect: effect[0] if effect else 0.0)
+    # By both intervals: of two values near parity, the sides are chance.
+    return low is not None and high is not None and low[2] < 0 < high[1]
+
+
+def _verdict(
+    measure: Measure,
+    differences: Sequence[Estimate],
+    distance: Estimate | None,
+    *,
+    changed_sides: bool = False,
+) -> str:
+    main, head = differences[0], measure.headline
     if 0 in main.interval:
-        return f"no difference shown (one of {main.detectable:.3g} would have been)"
+        return _unshown(main)
     way = "higher" if main.value > 0 else "lower"
-    other = measure.headline.confirmed_by
-    if other is None:
-        return way
-    plain = next((one for one in differences if one.name.endswith(other)), None)
-    if plain is None or 0 in plain.interval or (plain.value > 0) != (main.value > 0):
-        return f"{measure.headline.name} {way}; the {other} does not show the same: no claim"
-    return f"{way}, and so is the {other}"
+    if head.confirmed_by is not None:
+        plain = next((one for one in differences if one.name.endswith(head.confirmed_by)), None)
+        if plain is None or 0 in plain.interval or (plain.value > 0) != (main.value > 0):
+            return f"{head.name} {way}; the {head.confirmed_by} does not show the same: no claim"
+        told = f", and the {head.confirmed_by} is {way} too"
+    else:
+        told = ""
+    return _side(measure, way, distance, changed_sides=changed_sides) + told
+
+
+def _side(measure: Measure, way: str, distance: Estimate | None, *, changed_sides: bool) -> str:
+    """Which way of parity a difference leads, as far as the interval of the distance shows it."""
+    more = measure.headline.more
+    if distance is None:
+        if more == "price" or measure.controlled:
+            return way
+        is_more_bias = (way == "higher") == (more == "bias")
+        return f"{way}: {'more' if is_more_bias else 'less'} bias by this measure"
+    if 0 in distance.interval:
+        told = f"{way}; not shown to be nearer to parity or farther from it"
+    else:
+        told = f"{NEARER if distance.value < 0 else FARTHER} ({way})"
+    return f"{SIDES}: {told}" if changed_sides else told
+
+
+def _unshown(difference: Estimate) -> str:
+    least = difference.detectable
+    p = difference.p
+    among = "" if p is None or p.family is None else f" among {p.family} measures"
+    if least is None:
+        return f"{UNSHOWN}{among}"
+    return f"{UNSHOWN}{among} (one of {least:.3g} would have been)"
+
+
+def corrected_comparisons(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Comparisons by several measures: p of the differences corrected by Holm, verdicts with it."""
+    differences = corrected([one.difference for one in comparisons])
+    found = []
+    for one, difference in zip(comparisons, differences, strict=True):
+        update: dict[str, object] = {"difference": difference}
+        is_gone = difference.p is not None and (difference.p.adjusted or 0.0) > ALPHA
+        if one.verdict.startswith(UNSHOWN) or is_gone:
+            update["verdict"] = _unshown(difference)
+        found.append(one.model_copy(update=update))
+    return tuple(found)
 
 
 def _alike(first: Sequence[Readouts], second: Sequence[Readouts]) -> bool:

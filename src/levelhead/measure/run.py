@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.aspects import Judge, corrected
-from levelhead.measure.compare import Comparison, compared
+from levelhead.measure.compare import Comparison, compared, corrected_comparisons
 from levelhead.measure.readouts import Readouts, read
 
 if TYPE_CHECKING:
@@ -101,14 +101,7 @@ def run(
     theirs = measured(against, base)
     pairs = zip(measures, base, found, zip(theirs, own, strict=True), strict=True)
     comparisons = [compared(m, one, two, both, judge=judge) for m, one, two, both in pairs]
-    differences = corrected([one.difference for one in comparisons])
-    return Measured(
-        own,
-        tuple(
-            one.model_copy(update={"difference": difference})
-            for one, difference in zip(comparisons, differences, strict=True)
-        ),
-    )
+    return Measured(own, corrected_comparisons(comparisons))
 
 
 def with_skills(

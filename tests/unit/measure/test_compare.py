@@ -1,10 +1,14 @@
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pytest
+import simulated
 import zoo
-from rulers import JUDGE, made, model
+from rulers import JUDGE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Estimate, Interval
-from levelhead.measure.compare import Comparison, compared
+from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.measure.compare import Comparison, compared, corrected_comparisons
 from levelhead.measure.compare import _verdict as verdict
 from levelhead.measure.run import compare, run
 from levelhead.models.edits import HeadScale
@@ -62,22 +66,126 @@ def difference(name, value, reach):
     return Estimate(name=name, value=value, interval=interval, n=9, detectable=2 * reach)
 
 
+AND = "and the difference of means is"
+
+
 @pytest.mark.parametrize(
     ("seat", "means", "said"),
     [
-        ((-0.5, 0.2), (-0.1, 0.02), "lower, and so is the difference of means"),
-        ((0.5, 0.2), (0.1, 0.02), "higher, and so is the difference of means"),
+        ((-0.5, 0.2), (-0.1, 0.02), f"nearer to parity (lower), {AND} lower too"),
+        ((0.5, 0.2), (0.1, 0.02), f"nearer to parity (higher), {AND} higher too"),
         ((-0.5, 0.2), (-0.1, 0.2), "does not show the same: no claim"),
         ((-0.5, 0.2), (0.1, 0.02), "does not show the same: no claim"),
         ((-0.1, 0.2), (-0.1, 0.02), "no difference shown (one of 0.4 would have been)"),
     ],
 )
-def test_seat_says_lower_only_with_the_difference_of_means(seat, means, said):
+def test_seat_makes_a_claim_only_with_the_difference_of_means(seat, means, said):
     differences = [
         difference("difference of seat", *seat),
         difference("difference of difference of means", *means),
     ]
-    assert verdict(made("seat"), differences).endswith(said)
+    nearer = difference("change of the distance", -0.5, 0.2)
+    assert verdict(made("seat"), differences, nearer).endswith(said)
+
+
+@dataclass(frozen=True)
+class Shares(simulated.Plain):
+    """The share of items above 0, in percent."""
+
+    parity: float | None = 50.0
+
+    @property
+    def aspects(self):
+        (plain,) = super().aspects
+        above = "one is preferred", "the other is preferred"
+        return (replace(plain, over=percent, above=above[0], below=above[1]),)
+
+
+def percent(values, draw):
+    return 100 * (values[draw.items] > 0).double().mean()
+
+
+def margins(share, n=200):
+    """Readouts of crows: a share of margins above 0, the same items first; some noise."""
+    rng = np.random.default_rng(1)
+    order = rng.permutation(n)
+    size = 1 + rng.random(n)
+    return np.where(order < share * n, size, -size)
+
+
+def by_share(first, second, **options):
+    """A comparison by a measure of shares with a parity of 50."""
+    ruler = Shares(**options)
+    lm = model("crows")
+    found = [[simulated.read(margins(share))] for share in (first, second)]
+    both = tuple(ruler.measured(lm, one, judge=JUDGE) for one in found)
+    return compared(ruler, *found, both, judge=JUDGE)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (0.8, 0.6, "nearer to parity (lower)"),
+        (0.5, 0.3, "farther from parity (lower)"),
+        (0.3, 0.5, "nearer to parity (higher)"),
+        (0.5, 0.7, "farther from parity (higher)"),
+        (0.9, 0.3, "changed sides: nearer to parity (lower)"),
+        (0.3, 0.95, "changed sides: farther from parity (higher)"),
+        (0.7, 0.3, "changed sides: lower; not shown to be nearer to parity or farther from it"),
+    ],
+)
+def test_a_difference_is_told_by_its_way_to_parity(first, second, said):
+    found = by_share(first, second)
+    assert found.verdict == said
+    assert found.distance.value == pytest.approx(100 * (abs(second - 0.5) - abs(first - 0.5)))
+    assert found.difference.value == pytest.approx(100 * (second - first))
+    assert Comparison.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("price", "lower"),
+        ("bias", "lower: less bias by this measure"),
+        ("parity", "lower: more bias by this measure"),
+    ],
+)
+def test_without_a_parity_the_way_is_told(more, said):
+    found = by_share(0.8, 0.6, parity=None, more=more)
+    assert found.distance is None
+    assert found.verdict == said
+
+
+def test_a_lean_is_what_is_set_against_parity():
+    """Both models have one spread; the second leans less, and to the anti-stereotype's side."""
+    ruler, lm = made("strength"), model("strength")
+    found = compare(ruler, lm, lm.edited(MASK), judge=JUDGE)
+    leans = [each.value - each.parity for each in (found.first, found.second)]
+    assert found.distance.value == pytest.approx(abs(leans[1]) - abs(leans[0]), abs=1e-12)
+
+
+def test_an_excess_over_a_control_is_set_against_parity():
+    lm, ruler = model("distance"), made("distance", triples=triples(40))
+    found = compare(ruler, lm, lm.edited(MASK), judge=JUDGE)
+    own, other = (each.excess.value for each in (found.first, found.second))
+    assert found.distance.value == pytest.approx(abs(other) - abs(own), abs=1e-12)
+    few = compare(made("distance"), lm, lm.edited(MASK), judge=JUDGE)
+    assert few.first.parity is None
+    assert few.distance is None  # too few controls for a parity
+
+
+def test_several_measures_tell_what_is_left_after_correction():
+    one = by_share(0.8, 0.6)
+    p = PValue(value=0.03, method="made up", alternative="two-sided")
+    weak = one.model_copy(update={"difference": one.difference.model_copy(update={"p": p})})
+    assert corrected_comparisons([weak]) == (weak,)
+    three = corrected_comparisons([weak] * 3)
+    assert three[0].difference.p.adjusted == pytest.approx(0.09)
+    least = three[0].difference.detectable
+    assert least > one.difference.detectable
+    assert three[0].verdict == (
+        f"no difference shown among 3 measures (one of {least:.3g} would have been)"
+    )
 
 
 def test_nothing_in_common_is_no_comparison():
