@@ -80,18 +80,20 @@ def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
     from rich.text import Text
 
     from levelhead.core.calibration import MISSED, mark_of, marked
+    from levelhead.core.verdicts import measure_verdict
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    missed = False
+    missed, said = False, list[str]()
     for measure in board.measures:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("rank", "model", measure, "interval", "parity", "n", "CPU", "kept"):
-            table.add_column(name, justify="left" if name in ("model", "interval") else "right")
+        for name in ("rank", "model", measure, "interval", "parity", "n", "CPU", "kept", "verdict"):
+            left = name in ("model", "interval", "verdict")
+            table.add_column(name, justify="left" if left else "right")
         ranks = board.ranks(measure)
         for one in board.entrants:
             own = one.measured.get(measure)
             if own is None:
-                table.add_row("", one.name, "none", "", "", "")
+                table.add_row("", one.name, "none", *[""] * 5, "not measured")
                 continue
             first, last = ranks.get(one.name, ("", ""))
             rank = f"{first}" if first == last else f"{first}-{last}"
@@ -100,10 +102,20 @@ def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
             spent = ("", "") if cost is None else (_time(cost.cpu_seconds), _size(cost.kept_bytes))
             missed |= bool(mark_of(own))
             value = marked(f"{own.value:.4g}", own)
-            table.add_row(rank, one.name, value, str(own.interval), parity, str(own.n), *spent)
+            numbers = (value, str(own.interval), parity, str(own.n), *spent)
+            verdict = measure_verdict(own)
+            table.add_row(rank, one.name, *numbers, verdict.status)
+            if verdict.toward or verdict.reason:
+                said.append(f"{one.name}: {measure}: {verdict}")
         console.print(table)
         if not ranks:
-            console.print(Text("no ranks: it has no parity, or values may not be compared"))
+            console.print(
+                Text(
+                    "no ranks: it has no parity, values may not be compared, or none is conclusive"
+                )
+            )
+    for text in said:
+        console.print(Text(text), soft_wrap=True)
     for one in board.entrants:
         for measure, why in one.missing.items():
             console.print(Text(f"{one.name}: no {measure}: {why}"), soft_wrap=True)

@@ -96,7 +96,7 @@ def measure(
     anything could not be measured; nothing stands in for a missing number.
     """
     from levelhead.measure.aspects import Judge
-    from levelhead.measure.run import run
+    from levelhead.measure.run import run, with_skills
     from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
 
@@ -146,6 +146,9 @@ def measure(
             threads=threads,
             on_event=on_event,
         )
+    if other is not None:
+        checked = with_skills(lm, wanted, found.measurements, store=kept, threads=threads)
+        found = found._replace(measurements=checked)
     universes: list[Multiverse] = []
     if multiverse:
         from levelhead.measure import multiverse as varied
@@ -207,6 +210,7 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
     from rich.text import Text
 
     from levelhead.core.calibration import MISSED, mark_of, marked
+    from levelhead.core.verdicts import measure_verdict
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -218,6 +222,12 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
             if details or one.measure in whole or beside.name in always:
                 table.add_row(f"  {marked(beside.name, one, beside.name)}", *cells(beside))
     console.print(table)
+    for one in found.measurements:
+        verdict = measure_verdict(one)
+        if verdict.status != "no test":
+            console.print(Text(f"{_named(one)}: verdict: {verdict}"), soft_wrap=True)
+        if one.skill is not None:
+            console.print(Text(f"{_named(one)}: skill: {one.skill}"), soft_wrap=True)
     for one in found.measurements:
         for note in one.notes:
             console.print(Text(f"{_named(one)}: {note}"), soft_wrap=True)

@@ -31,6 +31,10 @@ class MeasureVerdict(NamedTuple):
     reason: str = ""
     """Why it is inconclusive, or what the reader must know; empty where nothing is to be said."""
 
+    def __str__(self) -> str:
+        toward = f": {self.toward}" if self.toward else ""
+        return f"{self.status}{toward}" + (f" ({self.reason})" if self.reason else "")
+
 
 def p_value(tested: Measurement | Estimate) -> float | None:
     """The p-value, corrected if it belongs to a family."""

@@ -49,13 +49,17 @@ def word_order(
 
     Args:
         lm: the model.
-        items: the measure's items; a text of each is taken.
+        items: the measure's items.
         words: of the groups, to put into blanks.
     """
-    texts = {_filled(item, words) for item in items if item.asks}
+    texts: dict[str, int] = {}
+    for item in items:
+        for turn, text in enumerate(_filled(item, words)):
+            texts[text] = min(turn, texts.get(text, turn))
     most = SAMPLED_REMOTE if isinstance(lm, Remote) else SAMPLED
     pairs: list[Item] = []
-    for text in sorted(texts, key=digest_of):
+    # A text of every item before a second of any: those of one item are much alike.
+    for text in sorted(texts, key=lambda text: (texts[text], digest_of(text))):
         if len(pairs) == most:
             break
         both = _reordered(lm, text)
@@ -68,11 +72,13 @@ def word_order(
     return SkillCheck(ORDER, _in_order, asked, threshold=ORDERED)
 
 
-def _filled(item: Item, words: Sequence[str]) -> str:
-    """One of an item's texts, a group's word in its blank; which, by hash."""
-    digest = int(digest_of(item.id)[:8], 16)
-    text = str(item.asks[digest % len(item.asks)][0])
-    return text.replace(MASK, words[digest % len(words)]) if words else text
+def _filled(item: Item, words: Sequence[str]) -> list[str]:
+    """An item's texts, a group's word in their blanks; which, and in which order, by hash."""
+    found = []
+    for text in sorted({str(ask[0]) for ask in item.asks}, key=digest_of):
+        word = words[int(digest_of(text)[:8], 16) % len(words)] if words else MASK
+        found.append(text.replace(MASK, word))
+    return found
 
 
 def _reordered(lm: LM | Remote, text: str) -> tuple[str, str] | None:
@@ -80,19 +86,20 @@ def _reordered(lm: LM | Remote, text: str) -> tuple[str, str] | None:
 
     Where words are not written apart, characters are moved.
     """
-    glue, parts = " ", text.split()
+    body = text.rstrip("".join(char for char in text if not char.isalnum()))
+    tail = text[len(body) :]
+    glue, parts = " ", body.split()
     if len(parts) <= MOVED:
-        glue, parts = "", list("".join(parts))
-    end = len(parts) - (bool(parts) and not any(map(str.isalnum, parts[-1][-1:])))
-    middle, chance = parts[1:end], random.Random(text)  # noqa: S311  # no secret
-    whole = glue.join(parts)
+        glue, parts = "", list(body)
+    middle, chance = parts[1:], random.Random(text)  # noqa: S311  # no secret
     if len(middle) < MOVED:
         return None
+    whole = glue.join(parts) + tail
     found: tuple[int, str] | None = None
     for _ in range(TRIES):
         turned = chance.sample(middle, len(middle))
         moved = sum(a != b for a, b in zip(turned, middle, strict=True))
-        other = glue.join([parts[0], *turned, *parts[end:]])
+        other = glue.join([parts[0], *turned]) + tail
         if moved > (found[0] if found else MOVED - 1) and _same_tokens(lm, whole, other):
             found = moved, other
     return None if found is None else (whole, found[1])

@@ -1,7 +1,9 @@
 """The gate: does a run satisfy a policy? Pass, fail, inconclusive or error; never a pass by lack.
 
-A measure that is missing, was not measured or was asked of too few items is inconclusive. A number
-that cannot be read, or two that may not be compared, is an error.
+A measure that is missing, was not measured or was asked of too few items is inconclusive. So is one
+that failed calibration, whatever its number, and a pass of a model that is not shown to have the
+skill which the measure needs: an untrained model treats all groups alike. A number that cannot be
+read, two that may not be compared, or a name that is no measure's, is an error.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.calibration import MISSED, mark_of
-from levelhead.core.errors import LevelheadError
+from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead.core.verdicts import NO_SKILL, REFUTED
+from levelhead.measure.table import MEASURES, measure
 from levelhead.study.finished import AUDIT, finished
+from levelhead.study.fitting import RULERS
 
 if TYPE_CHECKING:
     import os
@@ -69,7 +74,7 @@ def gate(run: str | os.PathLike[str], policy: ReadPolicy) -> Gate:
         policy: what `read_policy` read; baselines in it are folders like the run's.
     """
     cells = _cells(run)
-    rulings = tuple(_ruling(rule, cells) for rule in policy.policy.rule)
+    rulings = tuple(_ruling(rule, cells) for rule in policy.policy.rules)
     verdict = min((one.verdict for one in rulings), key=WORST.index)
     return Gate(verdict=verdict, rulings=rulings, policy_sha256=policy.sha256)
 
@@ -96,6 +101,7 @@ def _ruling(rule: Rule, cells: _Cells) -> Ruling:
 
 
 def _judged(rule: Rule, cells: _Cells) -> tuple[Verdict, str]:
+    _refuse_unknown(rule, cells)
     found = _enough(rule, cells)
     if isinstance(found, str):
         return "inconclusive", found
@@ -103,21 +109,55 @@ def _judged(rule: Rule, cells: _Cells) -> tuple[Verdict, str]:
         base = _enough(rule, _cells(rule.against))
         if isinstance(base, str):
             return "inconclusive", f"{rule.against}: {base}"
-        verdict, why = _told(found, *_within(rule, _difference(found, base)))
-        return (verdict, why) if mark_of(found) else _told(base, verdict, why)
-    own = _Range(found.value, found.interval.low, found.interval.high)
+        verdict, why = _trusted(rule, found, *_within(rule, _difference(found, base)))
+        # Both are of one measure: its own faults are said once.
+        return _trusted(rule, base, verdict, why) if verdict == "pass" else (verdict, why)
     if rule.of == "value":
-        return _told(found, *_within(rule, own))
-    if found.parity is None:
+        own = _Range(found.value, found.interval.low, found.interval.high)
+        return _trusted(rule, found, *_within(rule, own))
+    if found.effect is None:
         raise LevelheadError(
             f"{rule.measure} has no parity to be distant from", mend='give of = "value"'
         )
-    return _told(found, *_within(rule, _distance(own, found.parity)))
+    return _trusted(rule, found, *_within(rule, _distance(_Range(*found.effect))))
 
 
-def _told(found: Measurement, verdict: Verdict, why: str) -> tuple[Verdict, str]:
-    """With a word on the ruler, if it failed where the truth is known."""
-    return verdict, f"{why} ({MISSED})" if mark_of(found) else why
+def _trusted(rule: Rule, found: Measurement, verdict: Verdict, why: str) -> tuple[Verdict, str]:
+    """What a bound makes of a measurement, if the measurement can say anything at all.
+
+    A failure stands without the skill: bias that shows is bias. A measure that failed calibration
+    says nothing either way.
+    """
+    if found.sampled is not None and found.sampled < 1:
+        why = f"{why}, {found.n:,} of {found.population:,} items of the data set"
+    if mark_of(found) and MISSED not in why:
+        if not rule.allow_uncalibrated:
+            return "inconclusive", f"{why}: {REFUTED} ({MISSED})"
+        why = f"{why} ({MISSED})"
+    if verdict != "pass" or _is_utility(found):
+        return verdict, why
+    if found.skill is None and not rule.allow_unchecked_skill:
+        return "inconclusive", f"{why}: the skill that this measure needs was not checked"
+    if found.skill is not None and not found.skill.is_shown:
+        return "inconclusive", f"{why}: {NO_SKILL}: {found.skill}"
+    return verdict, why
+
+
+def _is_utility(found: Measurement) -> bool:
+    """Whether it is about what a model can do. A measure that is not ours has a parity if not."""
+    if found.measure in MEASURES:
+        return measure(found.measure).is_utility
+    return found.parity is None
+
+
+def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
+    """Refuse a name that is neither the run's nor a measure's nor an audit's: a slip of the pen."""
+    here = {_key(step) for step in cells.measured} | {
+        one.measure for one in cells.measured.values() if isinstance(one, Measurement)
+    }
+    known = here | set(MEASURES) | {one.name for one in RULERS}
+    if rule.measure not in known:
+        raise UnknownName("measure", rule.measure, sorted(known))
 
 
 def _enough(rule: Rule, cells: _Cells) -> Measurement | str:
@@ -128,6 +168,11 @@ def _enough(rule: Rule, cells: _Cells) -> Measurement | str:
     if found.coverage < rule.coverage:
         used = f"{found.n} of {found.items} items used"
         return f"{used}: less than a coverage of {rule.coverage:g}"
+    if rule.share is not None and (found.sampled is None or found.sampled < rule.share):
+        if found.sampled is None:
+            return "how many items the data set holds is not known, and a share of it is asked for"
+        used = f"{found.n:,} of {found.population:,} items of the data set used"
+        return f"{used}: less than a share of {rule.share:g}"
     if found.n < rule.n:
         return f"{found.n} items, fewer than {rule.n}"
     return found
@@ -174,11 +219,15 @@ def _key(step: str) -> str:
     return step.split(".", 3)[3]
 
 
-def _distance(own: _Range, parity: float) -> _Range:
-    """How far from parity; an interval that holds it begins at 0."""
-    ends = sorted((abs(own.low - parity), abs(own.high - parity)))
-    low = 0.0 if own.low <= parity <= own.high else ends[0]
-    return _Range(abs(own.value - parity), low, ends[1])
+def _distance(effect: _Range) -> _Range:
+    """How far from parity; an interval of the difference that holds 0 begins there.
+
+    Of the difference itself: where parity is estimated from the same items, the value's interval
+    shifted by it covers far less often than its level says.
+    """
+    ends = sorted((abs(effect.low), abs(effect.high)))
+    low = 0.0 if effect.low <= 0 <= effect.high else ends[0]
+    return _Range(abs(effect.value), low, ends[1])
 
 
 def _difference(found: Measurement, base: Measurement) -> _Range:

@@ -45,8 +45,15 @@ class Rule(Record):
     """
     coverage: Annotated[float, Field(gt=0, le=1)] = 0.9
     """The least share of asked items that must have been used."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The least share of the whole data set that must have been used; None: any, and it is said in
+    the ruling. A run that samples is no failure: its interval is wider."""
     n: Annotated[int, Field(ge=1)] = 1
     """The least number of items."""
+    allow_uncalibrated: bool = False
+    """Let a measure decide that failed on models with planted bias; else it is inconclusive."""
+    allow_unchecked_skill: bool = False
+    """Let a measure of bias pass whose model was not checked for the skill that it needs."""
     against: str | None = None
     """The folder of a baseline run: the bound is then on this run's value less that one's."""
     why: str = ""
@@ -76,7 +83,22 @@ class Policy(Record):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     format: Literal["levelhead-gate-1"]
+    allow_uncalibrated: bool = False
+    """Of every rule."""
+    allow_unchecked_skill: bool = False
+    """Of every rule."""
     rule: Annotated[tuple[Rule, ...], BeforeValidator(_tuple), Field(min_length=1)]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, each with what holds for all."""
+        both = ("allow_uncalibrated", "allow_unchecked_skill")
+        return tuple(
+            rule.model_copy(
+                update={name: getattr(self, name) or getattr(rule, name) for name in both}
+            )
+            for rule in self.rule
+        )
 
 
 class ReadPolicy(NamedTuple):

@@ -25,6 +25,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import absolute, join, located, on_disk, whole_path, write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead.core.verdicts import measure_verdict
 from levelhead.engine.events import Failed
 from levelhead.engine.run_folder import own
 from levelhead.engine.runners import Computed, InProcess
@@ -45,7 +46,7 @@ MODELS, BOARD, TABLE, COSTS = "models", "leaderboard.json", "leaderboard.csv", "
 MODEL, ALL, COST = "model", "all", "cost.json"
 COLUMNS = (
     *("model", "revision", "measure", "value", "low", "high", "parity", "p", "n", "dropped"),
-    *("first_rank", "last_rank", "mark", "missing"),
+    *("first_rank", "last_rank", "mark", "missing", "verdict", "skill"),
 )
 
 
@@ -85,12 +86,17 @@ class Leaderboard(Record):
     def ranks(self, measure: str) -> dict[str, tuple[int, int]]:
         """First and last rank that a model may have, by name: nearest to parity is first.
 
-        None at all where values may not be compared, or where the ruler has no parity.
+        None at all where values may not be compared, or where the ruler has no parity. A model of
+        which the ruler is inconclusive has none: one that lacks the skill would be the first.
         """
         found = {one.name: own for one in self.entrants if (own := one.measured.get(measure))}
         if len({own.comparable for own in found.values()}) != 1:
             return {}
-        far = {name: _distances(own) for name, own in found.items() if own.parity is not None}
+        far = {
+            name: _distances(own)
+            for name, own in found.items()
+            if own.parity is not None and _is_ranked(own)
+        }
         return {
             name: (
                 1 + sum(other[1] < own[0] for other in far.values()),
@@ -197,13 +203,15 @@ def to_csv(board: Leaderboard) -> str:
             begin = [one.model, one.revision or "", measure]
             own = one.measured.get(measure)
             if own is None:
-                writer.writerow([*begin, *[""] * 10, one.missing.get(measure, "")])
+                missing = one.missing.get(measure, "")
+                writer.writerow([*begin, *[""] * 10, missing, "not measured", ""])
                 continue
             p = "" if own.p is None else own.p.value
             parity = "" if own.parity is None else own.parity
             numbers = [own.value, own.interval.low, own.interval.high, parity, p, own.n]
             rank = ranks.get(one.name, ("", ""))
-            writer.writerow([*begin, *numbers, len(own.dropped), *rank, mark_of(own), ""])
+            said = [str(measure_verdict(own)), "" if own.skill is None else str(own.skill)]
+            writer.writerow([*begin, *numbers, len(own.dropped), *rank, mark_of(own), "", *said])
     return file.getvalue()
 
 
@@ -293,19 +301,30 @@ def _costs(costs: Mapping[str, Cost]) -> str:
 
 def _distances(own: Measurement) -> tuple[float, float]:
     """How near to parity and how far from it a value may be."""
-    low, high = own.interval.low - (own.parity or 0), own.interval.high - (own.parity or 0)
+    _, low, high = own.effect or (0.0, own.interval.low, own.interval.high)
     nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     return nearest, max(abs(low), abs(high))
 
 
+def _is_ranked(own: Measurement) -> bool:
+    """Whether the ruler can say anything of the model."""
+    lacks_skill = own.skill is not None and not own.skill.is_shown
+    return not lacks_skill and measure_verdict(own).status != "inconclusive"
+
+
 def _ordered(board: Leaderboard) -> Leaderboard:
-    """By the distance of the first ruler's value from parity; without one, at the end."""
+    """By the distance of the first ruler's value from parity; without one, at the end.
+
+    Before those without a value, models of which the ruler is inconclusive.
+    """
     measure = board.measures[0]
     if not board.ranks(measure):
         return board
 
-    def far(one: Entrant) -> tuple[bool, float]:
+    def far(one: Entrant) -> tuple[bool, bool, float]:
         own = one.measured.get(measure)
-        return own is None, 0.0 if own is None else abs(own.value - (own.parity or 0))
+        if own is None:
+            return True, True, 0.0
+        return False, not _is_ranked(own), abs((own.effect or (own.value,))[0])
 
     return board.model_copy(update={"entrants": tuple(sorted(board.entrants, key=far))})

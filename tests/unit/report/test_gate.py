@@ -14,7 +14,7 @@ from command import levelhead
 from maps import measurement
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Inconclusive, Interval
+from levelhead.core.results import Dropped, Estimate, Inconclusive, Interval, Skill
 from levelhead.report.gate import gate
 from levelhead.report.gate_files import junit, summary
 from levelhead.report.policy import read_policy
@@ -36,9 +36,24 @@ def policy(folder, *rules, name="policy.toml"):
     return path
 
 
+def ends(low, high):
+    return Interval(low=low, high=high, level=0.95, method="made up")
+
+
+def skill(value=98.0, reach=2.0):
+    return Skill(
+        name="word order",
+        value=value,
+        interval=ends(value - reach, value + reach),
+        chance=50.0,
+        threshold=75.0,
+        n=48,
+    )
+
+
 def seat(value=1.0, reach=0.2, **changes):
-    ends = Interval(low=value - reach, high=value + reach, level=0.95, method="made up")
-    return measurement(value).model_copy(update={"interval": ends, **changes})
+    told = {"interval": ends(value - reach, value + reach), "skill": skill()}
+    return measurement(value).model_copy(update=told | changes)
 
 
 def judged(folder, rule, **measured):
@@ -93,13 +108,98 @@ def test_every_verdict(tmp_path, rule, found, verdict, why):
     assert why in ruling.why
 
 
-def test_a_ruler_that_failed_where_the_truth_is_known_is_said_to_have(tmp_path, monkeypatch):
-    rule = 'measure = "seat"\nmost = 2.0'
-    assert "†" not in judged(tmp_path, rule, seat=seat()).why
+@pytest.mark.parametrize("most", [0.1, 1.1, 2.0])
+def test_a_measure_that_failed_calibration_does_not_pass(tmp_path, monkeypatch, most):
+    """Nor fail: what failed on planted bias is inconclusive on whichever side of the bound."""
+    rule = f'measure = "seat"\nmost = {most}'
+    before = judged(tmp_path, rule, seat=seat())
+    assert "†" not in before.why
     monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
     ruling = judged(tmp_path, rule, seat=seat())
-    assert ruling.verdict == "pass"  # it is the policy that decides
+    assert ruling.verdict == "inconclusive"
     assert "† failed where the truth is known" in ruling.why
+    allowed = judged(tmp_path, f"{rule}\nallow_uncalibrated = true", seat=seat())
+    assert allowed.verdict == before.verdict  # it is the policy that decides
+    assert "† failed where the truth is known" in allowed.why
+
+
+@pytest.mark.parametrize(
+    ("own", "most", "verdict", "why"),
+    [
+        (skill(), 9.0, "pass", "1 [0.8, 1.2]"),
+        (skill(50.0), 9.0, "inconclusive", "model lacks the skill this measure needs"),
+        (skill(80.0, 31.0), 9.0, "inconclusive", "model lacks the skill"),  # chance lies within
+        (None, 9.0, "inconclusive", "not checked"),
+        (skill(50.0), 0.1, "fail", "1 [0.8, 1.2]"),
+        (None, 0.1, "fail", "1 [0.8, 1.2]"),
+    ],
+)
+def test_only_a_model_with_the_skill_passes(tmp_path, own, most, verdict, why):
+    """Bias that shows is bias; that none shows is evidence only of a model that can do the task."""
+    rule = f'measure = "seat"\nmost = {most}'
+    ruling = judged(tmp_path, rule, seat=seat(skill=own))
+    assert ruling.verdict == verdict
+    assert why in ruling.why
+
+
+def test_a_policy_may_allow_what_was_not_checked_but_not_what_is_lacking(tmp_path):
+    rule = 'measure = "seat"\nmost = 9.0\nallow_unchecked_skill = true'
+    assert judged(tmp_path, rule, seat=seat(skill=None)).verdict == "pass"
+    assert judged(tmp_path, rule, seat=seat(skill=skill(50.0))).verdict == "inconclusive"
+    place = run(tmp_path, seat=seat(skill=None))
+    text = 'format = "levelhead-gate-1"\nallow_unchecked_skill = true\n[[rule]]\nmeasure = "seat"\n'
+    (tmp_path / "all.toml").write_text(f"{text}most = 9.0")
+    assert gate(place, read_policy(tmp_path / "all.toml")).verdict == "pass"
+
+
+def test_a_measure_of_utility_needs_no_skill(tmp_path):
+    price = seat(12.0, skill=None, measure="pppl", parity=None)
+    assert judged(tmp_path, 'measure = "pppl"\nmost = 20.0', pppl=price).verdict == "pass"
+    # A measure of bias that has no parity here is none of utility.
+    bias = seat(0.01, 0.001, skill=None, measure="distance", parity=None)
+    assert judged(tmp_path, 'measure = "distance"\nmost = 1.0', distance=bias).verdict == (
+        "inconclusive"
+    )
+
+
+def test_a_baseline_without_the_skill_passes_nothing(tmp_path):
+    base = run(tmp_path, "base", seat=other_model(seat(0.9, skill=skill(50.0))))
+    ruling = judged(tmp_path, f'measure = "seat"\nagainst = "{base}"\nmost = 9.0', seat=seat())
+    assert ruling.verdict == "inconclusive"
+    assert "lacks the skill" in ruling.why
+
+
+def test_a_distance_is_judged_by_the_interval_of_the_difference(tmp_path):
+    """Parity is estimated from the same items: 1.0 less 0.9 is not as sure as 1.0 is."""
+    excess = Estimate(name="lean", value=0.1, interval=ends(-0.4, 0.6), parity=0.0, n=40)
+    found = seat(1.0, 0.05, parity=0.9, excess=excess)
+    rule = 'measure = "seat"\nof = "distance"\nmost = 0.3'
+    ruling = judged(tmp_path, rule, seat=found)
+    assert ruling.verdict == "inconclusive"
+    assert "0.1 [0, 0.6]" in ruling.why
+
+
+def test_a_sample_is_told_from_the_whole(tmp_path):
+    found = seat(population=1508)
+    rule = 'measure = "seat"\nmost = 9.0'
+    ruling = judged(tmp_path, rule, seat=found)
+    assert ruling.verdict == "pass"
+    assert "40 of 1,508 items" in ruling.why
+    ruling = judged(tmp_path, f"{rule}\nshare = 0.5", seat=found)
+    assert ruling.verdict == "inconclusive"
+    assert "40 of 1,508 items" in ruling.why
+    assert judged(tmp_path, f"{rule}\nshare = 0.5", seat=seat(population=60)).verdict == "pass"
+    assert judged(tmp_path, f"{rule}\nshare = 0.5", seat=seat()).verdict == "inconclusive"
+
+
+def test_a_name_that_is_no_measures_is_an_error(tmp_path):
+    """A slip of the pen must not read as a measure that merely was not run."""
+    ruling = judged(tmp_path, 'measure = "crowz"\nmost = 60.0', seat=seat())
+    assert ruling.verdict == "error"
+    assert "did you mean 'crows'" in ruling.why
+    for known in ("crows", "nli-fairness"):  # a measure's name, and what an audit calls one
+        ruling = judged(tmp_path, f'measure = "{known}"\nmost = 60.0', seat=seat())
+        assert ruling.verdict == "inconclusive"
 
 
 def test_the_worst_ruling_is_the_gates(tmp_path):
