@@ -98,15 +98,13 @@ def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
             first, last = ranks.get(one.name, ("", ""))
             rank = f"{first}" if first == last else f"{first}-{last}"
             parity = "" if own.parity is None else f"{own.parity:g}"
-            cost = costs.get(one.name)
-            spent = ("", "") if cost is None else (_time(cost.cpu_seconds), _size(cost.kept_bytes))
+            spent = _spent(costs.get(one.name))
             missed |= bool(mark_of(own))
             value = marked(f"{own.value:.4g}", own)
             numbers = (value, str(own.interval), parity, str(own.n), *spent)
             verdict = measure_verdict(own)
             table.add_row(rank, one.name, *numbers, verdict.status)
-            if verdict.toward or verdict.reason:
-                said.append(f"{one.name}: {measure}: {verdict}")
+            said.append(f"{one.name}: {measure}: {verdict}")
         console.print(table)
         if not ranks:
             console.print(
@@ -121,6 +119,10 @@ def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
             console.print(Text(f"{one.name}: no {measure}: {why}"), soft_wrap=True)
     if missed:
         console.print(Text(MISSED))
+
+
+def _spent(cost: Cost | None) -> tuple[str, str]:
+    return ("", "") if cost is None else (_time(cost.cpu_seconds), _size(cost.kept_bytes))
 
 
 def _time(seconds: float) -> str:

@@ -210,7 +210,6 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
     from rich.text import Text
 
     from levelhead.core.calibration import MISSED, mark_of, marked
-    from levelhead.core.verdicts import measure_verdict
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -222,12 +221,8 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
             if details or one.measure in whole or beside.name in always:
                 table.add_row(f"  {marked(beside.name, one, beside.name)}", *cells(beside))
     console.print(table)
-    for one in found.measurements:
-        verdict = measure_verdict(one)
-        if verdict.status != "no test":
-            console.print(Text(f"{_named(one)}: verdict: {verdict}"), soft_wrap=True)
-        if one.skill is not None:
-            console.print(Text(f"{_named(one)}: skill: {one.skill}"), soft_wrap=True)
+    for text in _verdicts(found):
+        console.print(Text(text), soft_wrap=True)
     for one in found.measurements:
         for note in one.notes:
             console.print(Text(f"{_named(one)}: {note}"), soft_wrap=True)
@@ -236,6 +231,20 @@ def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) 
     _compare(console, found)
     if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
         console.print(Text("p corrected by Holm for the measures of this run"))
+
+
+def _verdicts(found: Measured) -> list[str]:
+    """What each measurement says of bias, and whether the model can do what it asks."""
+    from levelhead.core.verdicts import measure_verdict
+
+    lines = []
+    for one in found.measurements:
+        verdict = measure_verdict(one)
+        if verdict.status != "no test":
+            lines.append(f"{_named(one)}: verdict: {verdict}")
+        if one.skill is not None:
+            lines.append(f"{_named(one)}: skill: {one.skill}")
+    return lines
 
 
 def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
