@@ -162,9 +162,7 @@ def leaderboard(
         else:
             continue
         on_model(name, len(found), len(models))
-    board = _ordered(
-        Leaderboard(measures=tuple(measures), entrants=tuple(found[n] for n in models))
-    )
+    board = ordered(Leaderboard(measures=tuple(measures), entrants=tuple(found[n] for n in models)))
     write_atomic(str(place / BOARD), board.to_json().encode() + b"\n")
     write_atomic(str(place / TABLE), to_csv(board).encode())
     write_atomic(str(place / COSTS), _costs(costs).encode())
@@ -312,7 +310,7 @@ def _is_ranked(own: Measurement) -> bool:
     return not lacks_skill and measure_verdict(own).status != "inconclusive"
 
 
-def _ordered(board: Leaderboard) -> Leaderboard:
+def ordered(board: Leaderboard) -> Leaderboard:
     """By the distance of the first ruler's value from parity; without one, at the end.
 
     Before those without a value, models of which the ruler is inconclusive.

@@ -10,9 +10,16 @@ import zoo
 from command import levelhead
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Interval
+from levelhead.core.results import Interval, Skill
 from levelhead.engine.processes import LocalProcesses
-from levelhead.study.leaderboard import Entrant, Leaderboard, leaderboard, read_models
+from levelhead.study.leaderboard import (
+    Entrant,
+    Leaderboard,
+    leaderboard,
+    ordered,
+    read_models,
+    to_csv,
+)
 
 FEW = {"draws": 99, "permutations": 99}
 
@@ -52,7 +59,8 @@ def test_what_fails_with_one_model_is_told_and_the_others_go_on(asked, board):
 def test_models_are_in_order_of_their_distance_from_parity(asked, board):
     _, ruler = asked
     folder, found, _ = board
-    values = [abs(one.measured[ruler].value) for one in found.entrants[:-1]]
+    ranked = found.ranks(ruler)
+    values = [abs(one.measured[ruler].value) for one in found.entrants if one.name in ranked]
     assert values == sorted(values)
     with (folder / "leaderboard.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -60,6 +68,11 @@ def test_models_are_in_order_of_their_distance_from_parity(asked, board):
     assert [float(row["value"]) for row in rows[:-1]] == [
         one.measured[ruler].value for one in found.entrants[:-1]
     ]
+    for row in rows[:-1]:  # random models: that words lie near each other says nothing
+        assert row["skill"].startswith("embeddings of the two groups' words")
+        assert row["verdict"].startswith("inconclusive (model lacks the skill")
+        assert row["first_rank"] == ""
+    assert rows[-1]["verdict"] == "not measured"
     assert rows[-1]["value"] == ""
     assert rows[-1]["missing"]
     assert Leaderboard.from_json((folder / "leaderboard.json").read_bytes()) == found
@@ -93,6 +106,32 @@ def test_models_whose_intervals_overlap_share_their_ranks():
         ),
     )
     assert found.ranks("seat") == {"near": (1, 1), "left": (2, 3), "right": (2, 3), "far": (4, 4)}
+
+
+def test_a_model_without_the_skill_is_not_ranked_nearest_to_parity():
+    """An untrained model is at parity, and would win."""
+    lacking = Skill(
+        name="word order",
+        value=50.0,
+        interval=Interval(level=0.95, low=36.0, high=64.0, method="made up"),
+        chance=50.0,
+        threshold=75.0,
+        n=48,
+    )
+    board = Leaderboard(
+        measures=("seat",),
+        entrants=(
+            Entrant(model="none", missing={"seat": "no head"}),
+            entrant("untrained", -0.01, 0.01, skill=lacking),
+            entrant("far", 1.0, 2.0),
+            entrant("near", 0.1, 0.3),
+        ),
+    )
+    assert board.ranks("seat") == {"near": (1, 1), "far": (2, 2)}
+    assert [one.name for one in ordered(board).entrants] == ["near", "far", "untrained", "none"]
+    rows = {row["model"]: row for row in csv.DictReader(to_csv(board).splitlines())}
+    assert rows["untrained"]["skill"].startswith("word order 50 [36, 64]")
+    assert rows["untrained"]["first_rank"] == ""
 
 
 def test_two_revisions_of_a_model_are_two():
