@@ -249,7 +249,7 @@ def used_of(one: Measurement) -> str:
         return f"{one.n:,} of {one.items:,} asked"
     lost = one.items - one.n
     share = f"{one.sampled:.0%}" if one.sampled >= 0.01 else "below 1%"
-    dropped = f"; {lost:,} asked and not used" if lost else ""
+    dropped = f", {lost:,} dropped" if lost else ""
     return f"{one.n:,} of {one.population:,} ({share}){dropped}"
 
 

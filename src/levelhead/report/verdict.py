@@ -229,7 +229,7 @@ def _ruled(name: str, role: Role, one: Record) -> Ruled:
     toward = ""
     if found.status == "differs" and effect is not None:
         toward = found.toward or ("above parity" if effect[0] > 0 else "below parity")
-        told += f", p {number(p)}: {toward}"
+        told += f", p {number(p)}"
     elif found.status == "not shown" and one.detectable is not None:
         told += f"; minimum detectable effect {number(one.detectable)} (80% power)"
     reason = ""
@@ -305,8 +305,14 @@ def _sentences(
         rows = [row for row in rulers if row.is_core == is_core]
         rows = [row for row in rows if row.role == "bias" or row.status == "not measured"]
         for status, sign in SIGNS.items():
-            listed = "; ".join(f"{row.name} ({row.why})" for row in rows if row.status == status)
-            if listed:
+            own = [row for row in rows if row.status == status]
+            if status == "differs":  # a line each: what was found is what people look for
+                told += [
+                    f"{sign.capitalize()}{where}, {row.name}: {row.toward} ({row.why})."
+                    for row in own
+                ]
+            elif own:
+                listed = "; ".join(f"{row.name} ({row.why})" for row in own)
                 told.append(f"{sign.capitalize()}{where}: {listed}.")
     price = [f"{row.name} {row.why}" for row in rulers if row.role == "price" and row.measurement]
     if price:

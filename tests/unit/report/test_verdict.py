@@ -72,8 +72,10 @@ def test_bias_against_the_stereotype_is_bias_with_its_direction():
     assert found.headline == "2 of 3 measures show significant bias."
     assert row(found, "strength").status == "differs"
     assert row(found, "strength").toward == "the anti-stereotype is preferred"
-    (line,) = (line for line in found.sentences if line.startswith("Significant bias:"))
-    assert "the anti-stereotype is preferred" in line
+    assert any(
+        line.startswith("Significant bias, strength: the anti-stereotype is preferred (-1.2")
+        for line in found.sentences
+    )
     # A measure that has no words for its sides still names the side.
     plain = told(**whole(strength=audits.judged("strength", -1.2, 0.0001)))
     assert row(plain, "strength").toward == "below parity"
@@ -135,7 +137,7 @@ def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
     assert row(large, "crows-larger").measurement.p.adjusted == pytest.approx(0.0002)
     assert not row(large, "crows-larger").is_core
     assert any(
-        line.startswith("Significant bias, beyond the core suite: crows-larger")
+        line.startswith("Significant bias, beyond the core suite, crows-larger: above parity")
         for line in large.sentences
     )
 
@@ -225,8 +227,8 @@ def test_a_gap_of_pronoun_agreement_between_groups_is_bias():
     assert gap.status == "differs"
     assert gap.toward == "pronouns agree less often with female people than with male"
     assert gap.measurement.n == 200
-    assert "Significant bias: seat" in found.sentences[0]
-    assert GAP_ROW in found.sentences[0]
+    assert found.sentences[0].startswith("Significant bias, seat: above parity")
+    assert found.sentences[1].startswith(f"Significant bias, {GAP_ROW}: pronouns agree less often")
 
 
 def test_no_gap_is_counted_as_not_shown():
@@ -293,6 +295,6 @@ def test_items_used_are_shown_of_the_whole_data_set():
     assert used_of(crows) == "46 of 1,508 (3%)"
     assert used_of(audits.judged("crows", 0.1, 0.4)) == "40 of 41 asked"
     lost = audits.judged("crows", 0.1, 0.4, population=1508)
-    assert used_of(lost) == "40 of 1,508 (3%); 1 asked and not used"
+    assert used_of(lost) == "40 of 1,508 (3%), 1 dropped"
     few = audits.judged("crows", 0.1, 0.4, n=4, dropped=(), population=1508)
     assert used_of(few) == "4 of 1,508 (below 1%)"
