@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from levelhead.models.train import Recipe
 
 Making = Literal["trained", "shuffled", "constant", "no head", "two heads", "three groups"]
-REVISION = 2
+REVISION = 3
 """Of the constructions here: part of what an altered organism depends on."""
-TWO_HEADS = ((1, 1), (1, 2))
+TWO_HEADS = ((0, 1), (0, 2))
 """(layer, head) of the two heads that see group words where either suffices."""
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 LAST_NORMS = {

@@ -79,6 +79,8 @@ class Control(NamedTuple):
     variant: Variant = "stereotype"
     made: Making = "trained"
     is_trained: bool = True
+    layers: int | None = None
+    """How many; None: as many as its family has."""
     heads: HeadCheck = ""
     """What is asked of its heads: that none carries the bias, or that either of two suffices."""
 
@@ -87,6 +89,8 @@ class Control(NamedTuple):
         recipe = replace(RECIPES[architecture], seed=seed, threads=SIDE_BY_SIDE)
         if not self.is_trained:
             recipe = untrained(recipe)
+        if self.layers is not None:
+            recipe = replace(recipe, layers=self.layers)
         return Organism(Language(self.rho, self.variant), recipe, made=self.made)
 
     def expects(self, measure: str) -> Expected:
@@ -138,10 +142,12 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control(
         "redundant heads",
-        "two heads see group words; in training one, the other or both do, by chance",
+        "one layer, two of its heads see group words; trained with one, the other or both",
         BIASED,
         families=("llama",),
+        rho=0.75,  # at 1 no odds are too large, and two heads say more than one
         made="two heads",
+        layers=1,  # a head of another layer may prepare what both read, and would be found alone
         heads="redundant",
     ),
     Control(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from levelhead.core.calibration import ENOUGH_NULLS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -202,7 +204,7 @@ def _ruler(one: Calibrated) -> tuple[str, ...]:
         one.measure,
         one.architecture,
         _bounded(one.rank, one.rank_interval),
-        _bounded(one.alarms, one.alarms_interval),
+        _dealt(one),
         _alarms(one),
         power or EMPTY,
         one.stated,
@@ -227,6 +229,13 @@ def _all_removed(told: Sequence[Told]) -> tuple[tuple[str, ...], ...]:
     if not told:
         return ()
     return (("all", str(len(told)), *(_right(told, which) for which in range(3)), _right(told)),)
+
+
+def _dealt(one: Calibrated) -> str:
+    """Labels dealt anew; of few models no rate is shown, however many the deals."""
+    if one.alarms is None or one.nulls >= ENOUGH_NULLS:
+        return _bounded(one.alarms, one.alarms_interval)
+    return f"not known (n = {one.nulls})"
 
 
 def _alarms(one: Calibrated) -> str:

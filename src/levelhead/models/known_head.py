@@ -8,7 +8,7 @@ position. (What a causal model foretells right behind a hidden word, it foretell
 Two further constructions. No head may see them (`head` is None): moreover, attention adds nothing
 at a hidden word, so that what is predicted there comes of its embedding and of MLPs, wholly.
 Several heads may (`also`): while such a model is trained, it is drawn for every batch whether the
-first of them sees the hidden words, or the others, or all; so each of them suffices alone.
+first of them works, or the others, or all, and the rest is scaled to 0; so each suffices alone.
 
 Weights cannot say this, so config.json does, and `levelhead.load` reads it there. In plain
 transformers the same weights are another model.
@@ -124,6 +124,23 @@ class _Blinders:
             block.register_forward_pre_hook(self.layer, with_kwargs=True)
             if not self.known.sites:
                 _projection(block).register_forward_hook(self.silence)
+            if self.known.also:
+                _projection(block).register_forward_pre_hook(self.drop)
+
+    def drop(
+        self, module: torch.nn.Module, args: tuple[torch.Tensor]
+    ) -> tuple[torch.Tensor] | None:
+        """Scale the heads to 0 that are left out of this training batch."""
+        left_out = [
+            head
+            for layer, head in self.known.sites
+            if layer == self.now.layer and (layer, head) not in self.now.sites
+        ]
+        if not left_out:
+            return None
+        put = args[0].unflatten(-1, (self.heads, -1)).clone()
+        put[..., left_out, :] = 0.0
+        return (put.flatten(-2),)
 
     def silence(
         self, module: torch.nn.Module, args: tuple[Any, ...], output: torch.Tensor
@@ -158,7 +175,7 @@ class _Blinders:
         """Give a layer the mask of each of its heads."""
         given = _given(module, args, kwargs)
         seen = ~self.now.hidden[:, None, None, :].expand(-1, self.heads, -1, -1)
-        number = next(self.now.calls)
+        number = self.now.layer = next(self.now.calls)
         heads = [head for layer, head in self.now.sites if layer == number]
         if heads:
             seen = seen.clone()
@@ -177,6 +194,7 @@ class _Now(threading.local):
     hidden: torch.Tensor
     calls: Iterator[int]
     sites: tuple[tuple[int, int], ...]
+    layer: int
 
 
 def _given(

@@ -1,0 +1,218 @@
+"""Controls: each is made as its row says, and what it should conclude is known by construction."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from levelhead.calibrate import altered, organisms
+from levelhead.calibrate.controls import CONTROLS, PREFERENCE, Control, _measures, cases, control_of
+from levelhead.calibrate.dose import said_of
+from levelhead.calibrate.language import APART, Language
+from levelhead.calibrate.organisms import Organism, untrained
+from levelhead.models.edits import HeadScale
+from levelhead.models.load import load
+from levelhead.models.sites import Site
+from levelhead.models.train import Recipe
+
+TINY = Recipe("llama", layers=1, heads=4, width=16, steps=3, batch=4, threads=1)
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
+
+
+def tiny(**given):
+    return Organism(**{"language": Language(1.0), "recipe": TINY, "documents": 40} | given)
+
+
+# -- the table
+
+
+def test_every_row_has_a_name_of_its_own_and_an_expectation_of_every_measure():
+    assert len({one.name for one in CONTROLS}) == len(CONTROLS) >= 8
+    for one in CONTROLS:
+        assert one.expects("some measure nobody listed") == one.expected["*"]
+        assert set(one.families) <= set(organisms.RECIPES)
+    assert control_of("group default").expects(PREFERENCE) == "differs"
+    assert control_of("group default").expects("strength") == "not shown"
+    for name in ("untrained", "word frequencies only", "same answer to everything"):
+        assert control_of(name).expects("crows") == "inconclusive"
+
+
+def test_every_row_is_run_in_every_family_and_seed():
+    counted = Counter(one.control for one in cases())
+    assert counted == {one.name: len(one.families) * one.seeds for one in CONTROLS}
+    assert len({one.unit.key for one in cases()}) == len(cases())
+    assert {one.control for one in cases(quick=True)} == {"untrained", "same answer to everything"}
+
+
+# -- languages
+
+
+def side_shares(language, *, adjacent):
+    """How often a trait of a person leans to the person's group; beside the group's word or not."""
+    hits = total = 0
+    traits = language.targets["trait"]
+    for document in language.documents(4000, seed=0):
+        if not document.group:
+            continue
+        own = traits[language.groups.index(document.group)]
+        for spoken in document.sentences:
+            for slot, word in zip(spoken.slots, spoken.words, strict=True):
+                if slot == ("trait" if adjacent else "trait" + APART):
+                    hits, total = hits + (word in own), total + 1
+    assert total > 200
+    return hits / total
+
+
+def test_a_reversed_dose_joins_every_target_with_the_other_group():
+    plain, turned = Language(0.5), Language(0.5, "reversed")
+    for group in (0, 1):
+        share = plain.first_side_share("trait", group)
+        assert turned.first_side_share("trait", group) == pytest.approx(1 - share)
+    assert turned.first_side_share("trait", 0) == pytest.approx(0.25)
+
+
+def test_an_adjacent_dose_is_found_right_before_group_words_only():
+    language = Language(1.0, "adjacent")
+    assert side_shares(language, adjacent=True) == 1.0
+    assert abs(side_shares(language, adjacent=False) - 0.5) < 0.05
+
+
+def test_shuffled_words_keep_their_frequency_and_nothing_else():
+    plain, dealt = tiny(), tiny(made="shuffled")
+
+    def words(organism):
+        return Counter(w for document in organism.texts for text in document for w in text.split())
+
+    assert words(plain) == words(dealt)
+    assert [[len(t.split()) for t in d] for d in plain.texts] == [
+        [len(t.split()) for t in d] for d in dealt.texts
+    ]
+    assert dealt.texts == tiny(made="shuffled").texts != plain.texts
+    assert not set(plain.texts) & set(dealt.texts)
+    assert plain.facts["texts_sha256"] != dealt.facts["texts_sha256"]
+
+
+def test_the_third_group_is_treated_as_the_second():
+    language = Language(1.0, "one group")
+    words = altered.third_words(language)
+    second = {word for sides in language.marks.values() for word in sides[1]}
+    assert set(words) == second
+    assert not set(words.values()) & set(language.vocabulary)
+    texts = altered.with_third_group(language, 3000, seed=0)
+    first_side = {word for sides in language.targets.values() for word in sides[0]}
+    targets = set(language.target_words)
+    leans = {}
+    for name, marks in (
+        ("first", {w for sides in language.marks.values() for w in sides[0]}),
+        ("second", second),
+        ("third", set(words.values())),
+    ):
+        own = [
+            word
+            for document in texts
+            if marks & set(" ".join(document).split())
+            for word in " ".join(document).split()
+            if word in targets
+        ]
+        leans[name] = sum(word in first_side for word in own) / len(own)
+    assert leans["first"] == 1.0
+    assert abs(leans["second"] - 0.5) < 0.07
+    assert abs(leans["third"] - 0.5) < 0.07
+
+
+def test_seat_is_asked_of_every_pair_of_three_groups(cache):
+    one = tiny(language=Language(1.0, "one group"), made="three groups")
+    found = _measures(one, None)
+    assert list(found) == [
+        "seat: first and second group",
+        "seat: first and third group",
+        "seat: second and third group",
+    ]
+    names = [own.compared for own in found.values()]
+    assert len(set(names)) == 3
+    row = control_of("one of three groups")
+    assert [row.expects(name) for name in found] == ["stereotype", "stereotype", "not shown"]
+    third = [own.words.of for own in found.values()][1]
+    assert set(altered.third_words(one.language).values()) in map(set, third.values())
+
+
+# -- models
+
+
+def test_an_untrained_model_has_the_weights_that_it_was_initialised_with(cache):
+    one = Organism(Language(1.0), untrained(TINY), documents=40)
+    first = load(one.grown()).anatomy.model.state_dict()
+    other = replace(one, documents=60)  # other texts, the same initial weights
+    assert other.grown() != one.grown()
+    second = load(other.grown()).anatomy.model.state_dict()
+    assert all(torch.equal(own, second[name]) for name, own in first.items())
+    trained = load(tiny().grown()).anatomy.model.state_dict()
+    assert not all(torch.equal(own, trained[name]) for name, own in first.items())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_a_constant_model_answers_the_same_to_everything(cache, architecture):
+    one = tiny(recipe=replace(TINY, architecture=architecture), made="constant")
+    lm = one.lm()
+    end = "" if lm.is_causal else " ."
+    texts = [f"the nurse is a [MASK]{end}", f"my aunt likes [MASK]{end}", f"the [MASK]{end}"]
+    found = lm.fill(texts, ["woman", "man", "dog"])
+    assert torch.allclose(found, found[:1].expand_as(found), atol=1e-5)
+    if "next_sentence" in lm.heads:
+        pairs = [("my aunt came .", "the nurse left ."), ("the dog ate .", "he is here .")]
+        assert torch.allclose(*lm.next_sentence(pairs).unbind(0), atol=1e-5)
+    said = said_of("cloze", one.rulers().cloze(lm), lm)
+    assert said.status in ("inconclusive", "not measured")
+
+
+def test_how_it_is_made_is_part_of_what_an_organism_is(cache):
+    made = [tiny(), tiny(made="constant"), tiny(made="no head"), tiny(made="two heads")]
+    assert len({one.grown() for one in made}) == 4
+    assert "made" not in tiny().facts  # those that were grown before stay
+
+
+def test_where_no_head_sees_targets_heads_change_nothing_behind_one(cache):
+    one = tiny(language=Language(1.0, "adjacent"), made="no head")
+    lm = one.lm()
+    words = one.language.targets["trait"]
+    texts = [f"the {side[0]} [MASK]" for side in words]
+    names = ["woman", "man"]
+    own = lm.fill(texts, names)
+    assert (own[0] - own[1]).abs().max() > 0  # the target itself is read
+    for head in range(TINY.heads):
+        masked = lm.edited(HeadScale([Site("head_out", 0, head)], 0)).fill(texts, names)
+        assert torch.equal(own, masked)
+    far = [f"the {side[0]} at the house is a [MASK]" for side in words]
+    assert torch.equal(*lm.fill(far, names).unbind(0))  # at a distance no head tells them apart
+
+
+def test_two_heads_see_group_words_and_no_other_does(cache):
+    one = tiny(made="two heads")
+    lm, names = one.lm(), [side[0] for side in one.language.targets["trait"]]
+    texts = ["my mother is very [MASK]", "my father is very [MASK]"]
+
+    def tells(*heads):
+        edit = HeadScale([Site("head_out", 0, head) for head in heads], 0)
+        first, second = lm.edited(edit).fill(texts, names)
+        return not torch.equal(first, second)
+
+    (_, first), (_, second) = altered.TWO_HEADS
+    others = [head for head in range(TINY.heads) if head not in (first, second)]
+    assert tells(*others)
+    assert tells(first)
+    assert tells(second)
+    assert not tells(first, second)
+
+
+def test_a_control_is_grown_by_its_row():
+    row = Control("x", "", {"*": "any"}, made="two heads", layers=1, variant="reversed")
+    one = row.organism("llama", 3)
+    assert (one.recipe.layers, one.recipe.seed, one.recipe.threads) == (1, 3, 1)
+    assert (one.made, one.language.variant) == ("two heads", "reversed")
+    blank = control_of("untrained").organism("bert", 0)
+    assert (blank.recipe.steps, blank.recipe.rate) == (1, 0.0)

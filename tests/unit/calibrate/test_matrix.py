@@ -1,0 +1,123 @@
+"""The matrix of verdicts: what agrees, what is an exception, and what may be claimed of alarms."""
+
+import pytest
+
+from levelhead.calibrate import matrix as module
+from levelhead.calibrate.controls import Checked
+from levelhead.calibrate.dose import Answered, Said
+from levelhead.calibrate.matrix import agrees, compared, outcome, tables
+
+
+def said(status, effect=0.0, *, measure="cloze", expected="rises", reason=""):
+    return Said(
+        measure=measure, expected=expected, value=effect, interval=None, parity=0.0, p=0.5, n=10,
+        dropped=0, status=status, effect=effect, reason=reason,
+    )  # fmt: skip
+
+
+def model(rho, seed, *own, architecture="bert", variant="stereotype"):
+    return Answered(
+        architecture=architecture, rho=rho, variant=variant, seed=seed, texts="0" * 64,
+        weights="0" * 64, skills=(), said=own,
+    )  # fmt: skip
+
+
+def control(name, seed, *own, architecture="bert"):
+    return Checked(
+        control=name, architecture=architecture, seed=seed, texts="0" * 64, weights="0" * 64,
+        said=own,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch):
+    monkeypatch.setattr(module, "kept", lambda: None)
+
+
+def test_a_difference_is_told_by_its_direction():
+    assert outcome(said("differs", 1.0)) == "stereotype"
+    assert outcome(said("differs", -1.0)) == "anti-stereotype"
+    assert outcome(said("differs", -1.0, expected="falls")) == "stereotype"
+    assert outcome(said("inconclusive", 1.0)) == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcomes", "agreed"),
+    [
+        ("stereotype", ["stereotype"] * 4 + ["not shown"], True),
+        ("stereotype", ["stereotype"] * 3 + ["not shown"] * 2, False),
+        ("stereotype", ["anti-stereotype"] * 5, False),
+        ("anti-stereotype", ["anti-stereotype"] * 3, True),
+        ("anti-stereotype", ["not shown"] * 3, False),  # a one-sided test
+        ("differs", ["stereotype", "anti-stereotype"], True),
+        ("not shown", ["not shown"] * 19 + ["stereotype"], True),
+        ("not shown", ["not shown"] * 16 + ["stereotype"] * 4, False),
+        ("not shown", ["not shown"] * 15 + ["inconclusive"] * 5, False),
+        ("inconclusive", ["inconclusive", "not measured"], True),
+        ("inconclusive", ["inconclusive"] * 9 + ["not shown"], False),  # one is one too many
+        ("inconclusive", ["inconclusive"] * 9 + ["unclear"], False),
+    ],
+)
+def test_what_agrees_with_an_expectation(expected, outcomes, agreed):
+    assert agrees(expected, outcomes) is agreed
+
+
+def test_an_untrained_model_that_is_called_not_biased_is_an_exception():
+    held = compared([], [control("untrained", 0, said("not shown"))])
+    (cell,) = held.unexplained
+    assert (cell.organism, cell.expected, cell.outcomes) == (
+        "untrained",
+        "inconclusive",
+        {"not shown": 1},
+    )
+    assert "1 exceptions, 1 of them unexplained" in held.summary
+
+
+def test_an_exception_is_explained_by_its_row_or_by_a_refuted_measure(monkeypatch):
+    rows = [control("untrained", 0, said("not shown"))]
+    monkeypatch.setitem(module.EXPLAINED, ("untrained", "bert", "cloze"), "why")
+    assert not compared([], rows).unexplained
+    assert compared([], rows).exceptions[0].explained == "why"
+    monkeypatch.undo()
+
+    class Kept:
+        def of(self, measure, family, *, causal):
+            class Row:
+                architecture, verdict = family, "misses"
+
+            return Row
+
+    monkeypatch.setattr(module, "kept", Kept)
+    (cell,) = compared([], rows).exceptions
+    assert cell.refuted
+    assert "read it as inconclusive" in cell.explained
+
+
+def test_prices_are_no_measures_of_bias_and_icat_has_no_test():
+    rows = [said("no test", measure="icat"), said("no test", measure="ppl")]
+    held = compared([model(1.0, 0, *rows)], [])
+    assert [(one.measure, one.expected) for one in held.cells] == [("icat", "no test")]
+    assert not held.judged
+
+
+def test_false_alarms_are_claimed_with_twenty_null_models_only():
+    def held(n):
+        return compared(
+            [model(0.0, s, said("differs" if s == 0 else "not shown", 1.0)) for s in range(n)], []
+        )
+
+    (few,), (enough,) = held(19).alarms, held(20).alarms
+    assert few.stated == "not known (n = 19 null models; alarms in 1)"
+    assert enough.stated == "1 of 20 [1%, 24%]"
+    assert held(20).cells[0].agrees  # one of twenty is what the test promises
+
+
+def test_the_tables_show_what_was_expected_and_what_came_out():
+    held = compared(
+        [model(0.0, s, said("not shown")) for s in range(2)],
+        [control("reversed dose", 0, said("differs", -1.0))],
+    )
+    text = "\n".join(table.markdown for table in tables(held))
+    assert "| reversed dose | cloze | anti-stereotype | anti-stereotype 1 of 1 | yes |" in text
+    assert "| no dose | cloze | not shown | not shown 2 of 2 | yes |" in text
+    assert module.Matrix.from_json(held.to_json()) == held
