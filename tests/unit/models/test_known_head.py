@@ -9,7 +9,7 @@ import torch
 from levelhead.core.errors import LevelheadError
 from levelhead.models.doctor import examine
 from levelhead.models.edits import HeadScale
-from levelhead.models.known_head import KEY
+from levelhead.models.known_head import KEY, KnownHead, _Blinders
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 from levelhead.models.train import SHAPES, Recipe, train
@@ -141,3 +141,58 @@ def test_a_cache_of_what_was_read_before_is_refused(folder):
 
 def test_the_doctor_finds_it_sound(folder):
     assert [finding for finding in examine(load(folder)) if finding.holds is False] == []
+
+
+# -- no head, and several
+
+
+class Config:
+    """Only what a rule is written into."""
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        KnownHead(1, 2, (7, 8)),
+        KnownHead(None, None, (7,)),
+        KnownHead(0, 1, (7,), ((0, 2), (1, 0))),
+    ],
+)
+def test_who_sees_what_is_read_back_as_it_was_written(known):
+    config = Config()
+    known.told(config)
+    setattr(config, KEY, json.loads(json.dumps(getattr(config, KEY))))
+    assert KnownHead.of(config) == known
+
+
+def test_a_single_head_is_written_as_ever():
+    """The bytes of config.json are part of an organism that was grown before."""
+    assert KnownHead(1, 2, (7,)).plain == {"layer": 1, "head": 2, "hidden": [7]}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"layer": None, "head": 2, "hidden": [7]},
+        {"layer": None, "head": None, "hidden": []},
+        {"layer": None, "head": None, "hidden": [7], "also": [[0, 1]]},
+        {"layer": 0, "head": 1, "hidden": [7], "also": [[0]]},
+        {"layer": 0, "head": 1, "hidden": [7], "also": [[0, -1]]},
+    ],
+)
+def test_a_rule_that_cannot_be_is_damaged(told):
+    config = Config()
+    setattr(config, KEY, told)
+    with pytest.raises(LevelheadError, match="is damaged"):
+        KnownHead.of(config)
+
+
+def test_in_training_one_head_the_other_or_both_are_drawn():
+    hooks = _Blinders(KnownHead(0, 1, (7,), ((0, 2),)), 4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        drawn = {hooks.seeing(is_training=True) for _ in range(50)}
+    assert drawn == {((0, 1),), ((0, 2),), ((0, 1), (0, 2))}
+    assert hooks.seeing(is_training=False) == ((0, 1), (0, 2))
+    alone = _Blinders(KnownHead(0, 1, (7,)), 4)
+    assert alone.seeing(is_training=True) == ((0, 1),)
