@@ -7,6 +7,7 @@ kept as long as the process lasts. Nothing is counted of a file whose SHA-256 is
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +31,9 @@ SMOOTHING = 1.0
 the same types of CrowS-Pairs are told apart."""
 BLOCKS = 20
 """Into which a text is cut to see how far its counts vary: neighbouring lines share a subject."""
+
+_APART = re.compile(r" @([-,.])@ ")
+"""WikiText sets signs within a word or number apart: well @-@ known, 1 @,@ 000."""
 
 
 class Source(NamedTuple):
@@ -84,8 +88,10 @@ def _texts(source: Source) -> Iterator[str]:
     for item in file_items(source.path, source.reader):
         if isinstance(item, Sentence | Passage):
             count += 1
-            if not item.text.startswith(" = "):  # a heading of WikiText
-                yield detokenized(item.text.strip())
+            if source.reader != "wikitext":
+                yield item.text
+            elif not item.text.startswith(" = "):  # a heading
+                yield detokenized(_APART.sub(r"\1", item.text.strip()))
     if not count:
         raise LevelheadError(
             f"{source.name} holds no running text",

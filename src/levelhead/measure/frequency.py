@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.statistics.designs import Design
     from levelhead.data.frequencies import Source
-    from levelhead.measure.asked import Ask, Item
+    from levelhead.measure.asked import Item
     from levelhead.measure.aspects import Judge
     from levelhead.models.lm import LM
     from levelhead.models.tokens import Tokens
@@ -95,21 +95,18 @@ def fit_unigram(model_tokens: Tokens, sources: tuple[Source, ...]) -> Unigram:
 
 def unigram_scores(lm: LM, unigram: Unigram, items: Sequence[Item], averaged: bool) -> torch.Tensor:
     """`[pairs, 2]` what it gives the tokens that the model was asked to score."""
-    return torch.tensor(
-        [[_score(lm, unigram, ask, averaged) for ask in item.asks] for item in items],
-        dtype=torch.float64,
-    )
-
-
-def _score(lm: LM, unigram: Unigram, ask: Ask, averaged: bool) -> float:
-    (encoded,) = lm.tokens.encode([str(ask[0])])
-    if ask[1] is not None:
-        places = [int(place) for place in cast("Sequence[int]", ask[1])]
-    else:
-        # A causal model gives no probability to what stands first.
-        places = [i for i in encoded.words() if i or not lm.anatomy.cls.causal]
-    own = unigram.log_p[[encoded.row.ids[i] for i in places]]
-    return float(own.mean() if averaged else own.sum())
+    asks = [ask for item in items for ask in item.asks]
+    rows = lm.tokens.encode([str(ask[0]) for ask in asks])
+    scores = []
+    for ask, encoded in zip(asks, rows, strict=True):
+        if ask[1] is not None:
+            places = [int(place) for place in cast("Sequence[int]", ask[1])]
+        else:
+            # A causal model gives no probability to what stands first.
+            places = [i for i in encoded.words() if i or not lm.anatomy.cls.causal]
+        log_p = unigram.log_p[[encoded.row.ids[i] for i in places]]
+        scores.append(log_p.mean() if averaged else log_p.sum())
+    return torch.stack(scores).reshape(len(items), 2)
 
 
 def prefers_first(scores: torch.Tensor) -> torch.Tensor:
@@ -141,15 +138,17 @@ ABOVE_FREQUENCY = Aspect(
     below="the less stereotypical sentence is likelier more often than word frequency gives",
     comparable="crows, excess over word frequency",
     null="flip",
-    closed=lambda values, design, level: _of_no_change(values, design, level),
+    closed=lambda values, design, level: _of_one_answer(values, design, level),
 )
 
 
-def _of_no_change(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Bonett and Price's where no pair changes: resampling has no width there."""
-    if bool(values.any()):
+def _of_one_answer(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Bonett and Price's where all pairs change alike: resampling has no width there."""
+    change = float(values[0])
+    if bool((values != change).any()):
         return None
-    return scaled(paired_shares(torch.zeros(len(values), 2), design, level), 100)
+    sides = torch.stack([(values > 0).double(), (values < 0).double()], dim=1)
+    return scaled(paired_shares(sides, design, level), abs(change) or 100.0)
 
 
 def excess_over(
@@ -206,6 +205,7 @@ def explained(raw: Estimate, excess: Estimate, level: float = ALPHA) -> str:
     if same_side and beyond is not None and beyond <= level:
         return ""
     return (
-        f"{raw.name}: {raw.value:.4g} differs from {raw.parity:g} (p {p:.2g}), but not from what "
-        f"word frequency gives (excess {excess.value:.4g} {excess.interval}): not a finding"
+        f"{raw.name}: {raw.value:.4g} differs from {raw.parity:g} (p {p:.2g}), but is not shown to "
+        f"differ from it by more than word frequency gives (excess {excess.value:.4g} "
+        f"{excess.interval}): not a finding"
     )
