@@ -144,11 +144,26 @@ ABOVE_FREQUENCY = Aspect(
 
 def _of_one_answer(values: torch.Tensor, design: Design, level: float) -> Interval | None:
     """Bonett and Price's where all pairs change alike: resampling has no width there."""
-    change = float(values[0])
-    if bool((values != change).any()):
-        return None
+    return None if bool((values != values[0]).any()) else _adjusted(values, design, level)
+
+
+def _adjusted(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Bonett and Price's interval of paired shares, with one pair added either way."""
     sides = torch.stack([(values > 0).double(), (values < 0).double()], dim=1)
-    return scaled(paired_shares(sides, design, level), abs(change) or 100.0)
+    return scaled(paired_shares(sides, design, level), float(values.abs().max()) or 100.0)
+
+
+def _widened(found: Estimate, values: torch.Tensor, design: Design, level: float) -> Estimate:
+    """The wider end of both intervals on either side.
+
+    Resampling knows that some words are exchanged in many pairs, but cannot leave the side on which
+    the few pairs lie that change; Bonett and Price's is the other way round.
+    """
+    resampled, formula = found.interval, _adjusted(values, design, level)
+    low, high = min(resampled.low, formula.low), max(resampled.high, formula.high)
+    method = f"{resampled.method}, at least {formula.method}"
+    ends = {"low": max(low, -100.0), "high": min(high, 100.0), "method": method}
+    return found.model_copy(update={"interval": resampled.model_copy(update=ends)})
 
 
 def excess_over(
@@ -167,6 +182,7 @@ def excess_over(
     changes = bool(change.any())
     design = clusters([contrast_of(item) for item in items], name="words exchanged")
     found = judge.estimate(ABOVE_FREQUENCY, change, design, name=name, tested=changes)
+    found = _widened(found, change, design, judge.level)
     if changes:
         return found
     # Nothing to rearrange: every rearrangement is as extreme as what was seen.

@@ -22,6 +22,7 @@ from levelhead.measure.frequency import (
     Unigram,
     both_tests,
     contrast_of,
+    excess_over,
     fit_unigram,
     prefers_first,
     unigram_scores,
@@ -125,6 +126,20 @@ def test_pairs_that_exchange_the_same_words_are_one_observation(text):
     excess = by_type(ruler.measured(lm, [found], judge=JUDGE))[f"type: x, {EXCESS}"]
     assert excess.n == 24
     assert "8 words exchanged" in excess.interval.method
+
+
+def test_the_interval_of_few_changes_can_leave_their_side():
+    """One pair of 24 changes: resampling alone would end at 0."""
+    lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
+    (asked,) = Crows(frequent_pairs()).asked(lm)
+    items = [item for item in asked.items if item.group == "x"]
+    frequent = torch.zeros(len(items), dtype=torch.float64)
+    preferred = frequent.clone()
+    preferred[0] = 1.0
+    found = excess_over(preferred, frequent, items, JUDGE, "x")
+    assert found.value == pytest.approx(100 / 24)
+    assert found.interval.low < 0 < found.value < found.interval.high
+    assert "bonett-price" in found.interval.method
 
 
 def test_unigram_scores_are_those_of_the_literal_loop(text):
@@ -249,6 +264,7 @@ def spoken(lm, ruler, log_p):
     )
 
 
+REAL = Judge(seed=1, draws=99, permutations=399)  # 9 x 2 / 400 is below .05
 OTHERS = ("leipzig-news", "wikipedia-biographies", "gutenberg-fiction", "wikinews", "gap")
 
 
@@ -258,7 +274,7 @@ def test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, st
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
     ruler = Crows()
     log_p = fit_unigram(stories.tokens, locate_sources([corpus])).log_p
-    found = ruler.measured(stories, [spoken(stories, ruler, log_p)], judge=JUDGE)
+    found = ruler.measured(stories, [spoken(stories, ruler, log_p)], judge=REAL)
     types = by_type(found)
     assert len(types) == 18
     shown = {name: p_value(one) for name, one in types.items() if p_value(one) <= 0.05}
