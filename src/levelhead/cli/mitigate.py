@@ -42,6 +42,7 @@ Heads = Annotated[str, typer.Argument(help="A head map that `levelhead locate -o
 Top = Annotated[int | None, typer.Option(help="The k heads with the largest scores.")]
 Bottom = Annotated[int | None, typer.Option(help="The k heads with the most negative scores.")]
 Positive = Annotated[bool, typer.Option("--positive", help="All heads with a positive score.")]
+README = "README.md"
 EditFolder = Annotated[str, typer.Option("--output", "-o", help="A new folder for the edit.")]
 
 
@@ -56,7 +57,8 @@ def mask(
     """Write an edit that masks heads of a map (Targeted-Debias).
 
     Measure it with `levelhead measure MODEL -m NAME --edit FOLDER --against base`, make plain
-    weights of it with `levelhead bake`. Exit 2 if the map's sign is undetermined.
+    weights of it with `levelhead bake`. Exit 2 if the map's sign is undetermined. Warns unless all
+    chosen heads are confirmed by ablation on held-out items.
     """
     _write(heads, output, 0.0, top=top, bottom=bottom, positive=positive)
 
@@ -87,8 +89,9 @@ def _write(
 
     from levelhead.cli.explain import head_map, signs
     from levelhead.core.errors import LevelheadError
+    from levelhead.core.files import write_atomic
     from levelhead.locate.headmap import label
-    from levelhead.mitigate.heads import scale
+    from levelhead.mitigate.heads import confirm_heads, scale
     from levelhead.models.edit_files import save_edits
     from levelhead.models.save import new_folder
 
@@ -105,11 +108,30 @@ def _write(
             "no head of the map is of that kind", mend="choose others, or leave the model alone"
         )
     new_folder(Path(output))
-    save_edits([scale(sites, factor)], output)
+    confirmation = confirm_heads(located, sites)
     named = ", ".join(map(label, sites))
+    model = located.provenance.model
+    # The edit comes last: a folder without it is never read as one.
+    page = _readme(f"{len(sites)} heads of {model} times {factor:g}", named, str(confirmation))
+    write_atomic(str(Path(output, README)), page.encode())
+    save_edits([scale(sites, factor)], output)
+    if confirmation.is_complete:
+        typer.echo(f"{confirmation}")
+    else:
+        typer.echo(f"levelhead: warning: {confirmation}", err=True)
     typer.echo(f"{output}: {len(sites)} heads of {located.provenance.model} times {factor:g}")
     typer.echo(f"  <layer>-<head>, counted from 1: {named}")
     typer.echo("  what it buys and costs is not known until measured: levelhead measure --edit")
+
+
+def _readme(title: str, named: str, confirmation: str) -> str:
+    """The page that goes along with an edit of heads."""
+    return (
+        f"# {title}\n\n"
+        f"<layer>-<head>, counted from 1: {named}.\n\n"
+        f"**{confirmation}.**\n\n"
+        "What it buys and costs is not known until measured: levelhead measure --edit.\n"
+    )
 
 
 @app.command("cda")

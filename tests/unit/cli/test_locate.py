@@ -66,6 +66,12 @@ def test_an_edit_is_written_that_measure_takes(heads, tmp_path, verb, options, f
     assert set(edit.at) == set(wanted.get(options[0], found.negative()[:1]))
     assert edit.factor == factor
     assert "not known until measured" in done.stdout
+    # The map was made in a few contexts: no head of it is confirmed, and nobody is left to guess.
+    count = len(edit.at)
+    told = f"0 of {count} chosen heads are confirmed by ablation on held-out items"
+    assert found.verdict == "0 confirmed"
+    assert f"levelhead: warning: {told}" in done.stderr
+    assert told in (tmp_path / "edit" / "README.md").read_text()
 
 
 def test_which_heads_must_be_said(heads, tmp_path):

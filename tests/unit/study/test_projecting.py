@@ -40,6 +40,8 @@ PLAN = {
     "measures": {"dev": "strength", "test": "strength", "seat": "seat"},
 }
 
+PAIRS = contrasts.texts((*contrasts.WORDS, *contrasts.MORE))
+
 
 def plan(**changes):
     return Plan.model_validate(PLAN | {"sweeps": {"all": SWEEP | changes}})
@@ -56,7 +58,7 @@ def tiny(monkeypatch):
     }
     monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
     monkeypatch.setattr(Work, "model", lambda self, name: model("strength"))
-    monkeypatch.setattr(projecting, "paired", lambda name, n=None, seed=0: contrasts.texts()[:n])
+    monkeypatch.setattr(projecting, "paired", lambda name, n=None, seed=0: PAIRS[:n])
     monkeypatch.setattr(room, "placebo_pairs", lambda contrast: contrasts.texts()[4:])
 
 

@@ -1,0 +1,72 @@
+"""Heads that are edited without having been confirmed: nobody is left to guess."""
+
+import warnings
+
+import pytest
+from maps import head_map, interval, p_value
+
+from levelhead.mitigate.heads import UnconfirmedHeads, confirm_heads, mask, scale
+
+
+def judged(adjusted, *, by="words", tested=None, way=1):
+    """A map whose first heads, positive and negative, have these corrected p-values."""
+    heads = head_map(2, 6)
+    ranked = heads.ranked
+    chosen = [*ranked[: len(adjusted)], *ranked[::-1][: len(adjusted)]]
+    p = {one.label: own for one, own in zip(chosen, [*adjusted, *adjusted], strict=True)}
+    scores = [
+        one.model_copy(
+            update={
+                "effect": way * one.score if tested is None or one.label in tested else None,
+                "interval": interval(one.score),
+                "p": p_value(p.get(one.label, 1.0), p.get(one.label, 1.0), 12),
+            }
+        )
+        for one in heads.scores
+    ]
+    halves = heads.halves.model_copy(update={"by": by})
+    return heads.model_copy(update={"scores": tuple(scores), "halves": halves})
+
+
+@pytest.mark.parametrize(
+    ("adjusted", "confirmed"), [((0.5, 0.5, 0.5), 0), ((0.01, 0.5, 0.5), 1), ((0.01,) * 3, 3)]
+)
+def test_as_many_as_the_map_confirms(adjusted, confirmed):
+    heads = judged(adjusted)
+    assert len(heads.confirmed()) == confirmed
+    for sites in (heads.top(3), heads.bottom(3)):
+        told = confirm_heads(heads, sites)
+        assert len(told.confirmed) == confirmed
+        start = f"{confirmed} of 3 chosen heads are confirmed by ablation on held-out items"
+        assert str(told).startswith(start)
+        assert told.is_complete == (confirmed == 3)
+
+
+def test_an_effect_to_the_other_side_confirms_nothing():
+    heads = judged((0.01,) * 3, way=-1)
+    assert not confirm_heads(heads, heads.top(3)).confirmed
+
+
+def test_the_same_items_and_heads_that_were_not_ablated_confirm_nothing():
+    same = judged((0.01,) * 3, by="none")
+    told = str(confirm_heads(same, same.top(3)))
+    assert told == (
+        "0 of 3 chosen heads are confirmed by ablation on held-out items: they were found and "
+        "judged on the same items"
+    )
+    some = judged((0.01,) * 3, tested=())
+    assert str(confirm_heads(some, some.top(3))).endswith("; 3 were not ablated")
+
+
+def test_python_warns_as_the_command_does():
+    heads = judged((0.01, 0.5, 0.5))
+    told = "1 of 3 chosen heads are confirmed by ablation on held-out items"
+    with pytest.warns(UnconfirmedHeads, match=told):
+        edit = mask(heads.top(3), of=heads)
+    assert edit == mask(heads.top(3))
+    with pytest.warns(UnconfirmedHeads, match="1 of 3"):
+        scale(heads.bottom(3), 2.0, of=heads)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mask(heads.top(1), of=heads)
+        mask(iter(heads.top(3)))  # of no map: nothing is known of them
