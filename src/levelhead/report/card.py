@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from levelhead.core.calibration import MISSED, mark_of, marked, verdict_of
 from levelhead.core.errors import LevelheadError
+from levelhead.core.verdicts import measure_verdict
 from levelhead.report.theme import ends, number
 from levelhead.report.verdict import NOT_SHOWN, p_of, verdict
 
@@ -58,13 +59,13 @@ def merged(readme: str, audit: Audit, results: Mapping[str, Record], *, name: st
 def section(told: Verdict) -> str:
     """What the audit says, as Markdown."""
     rows = [
-        "| measure | value | interval | parity | corrected p | items used |",
-        "|---|---|---|---|---|---|",
+        "| measure | value | interval | parity | corrected p | verdict | items used |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in told.rulers:
         own = one.measurement
         if own is None:
-            rows.append(f"| {_plain(one.name)} | not measured: {_plain(one.why)} | | | | |")
+            rows.append(f"| {_plain(one.name)} | not measured: {_plain(one.why)} | | | | | |")
             continue
         p = p_of(own)
         cells = (
@@ -73,7 +74,8 @@ def section(told: Verdict) -> str:
             ends(own.interval.low, own.interval.high),
             number(own.parity, missing=""),
             "" if p is None else f"{p:.4f}",
-            f"{own.n} of {own.items}",
+            "" if one.role == "price" else _plain(_verdict(own)),
+            items_used(own),
         )
         rows.append("| " + " | ".join(cells) + " |")
     lines = ["## Stereotype bias: an audit", "", _plain(told.headline), "", *rows, ""]
@@ -81,6 +83,24 @@ def section(told: Verdict) -> str:
         lines += [MISSED, ""]
     lines += ["What this does not show:", "", *(f"- {line}" for line in NOT_SHOWN)]
     return "\n".join(lines)
+
+
+def items_used(one: Measurement) -> str:
+    """How many items a number is of: of the whole data set, where its size is known.
+
+    "46 of 46" hides that 3% of the data set was asked.
+    """
+    dropped = f", {len(one.dropped)} dropped" if one.dropped else ""
+    if one.population is None or one.sampled is None:
+        return f"{one.n} of {one.items}"
+    share = f"{one.sampled:.0%}" if one.sampled >= 0.005 else "<1%"  # else 3 of 1,508 reads as 0%
+    return f"{one.n:,} of {one.population:,} ({share}){dropped}"
+
+
+def _verdict(one: Measurement) -> str:
+    """What every command says of it, and which way or why."""
+    found = measure_verdict(one)
+    return ": ".join(part for part in (found.status, found.toward or found.reason) if part)
 
 
 def _cut(readme: str) -> tuple[str, str]:
@@ -124,10 +144,13 @@ def _indexed(front: str, ours: list[EvalResult], name: str) -> str:
 
 
 def _result(audit: Audit, name: str, one: Measurement) -> EvalResult:
+    # The Hub files results of one task, data set type, config, split and revision as one entry,
+    # under the name of the first: without a config of its own, crows would stand under SEAT's.
     return EvalResult(
         task_type="other",
         task_name="stereotype bias" if dict(audit.roles)[name] == "bias" else "ability",
         dataset_type=SOURCE,
+        dataset_config=name,
         dataset_name=audit.plan.measures[name],
         metric_type=one.measure,
         metric_name=name,
@@ -138,6 +161,8 @@ def _result(audit: Audit, name: str, one: Measurement) -> EvalResult:
             "parity": one.parity,
             "n": one.n,
             "asked": one.items,
+            "population": one.population,
+            "verdict": measure_verdict(one).status,
             "where the truth is known": verdict_of(one),
         },
     )

@@ -390,7 +390,7 @@ def _placeboed(one: Placeboed) -> Iterator[dict[str, Any]]:
         yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
         if own.effective is not None:
             what = f"{by}independent placebos that they amount to"
-            yield {"name": "placebos", "what": what, "value": own.effective, **told, "mark": ""}
+            yield {"name": "placebos", "what": what, "value": own.effective, **told}
         if own.is_testable:
             mitigates = own.mitigates if by else one.mitigates
             yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}

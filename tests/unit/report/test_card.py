@@ -4,9 +4,11 @@ import audits
 import pytest
 from calibrations import AllFailed
 from huggingface_hub import ModelCard
+from maps import interval
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.card import BEGIN, END, SOURCE, merged
+from levelhead.core.results import Skill
+from levelhead.report.card import BEGIN, END, SOURCE, items_used, merged
 
 OWN = """---
 license:   apache-2.0   # ours
@@ -71,6 +73,63 @@ def test_the_hubs_classes_read_it(readme):
     assert [one.metric_name for one in ours] == ["seat", "crows", "pppl"]
     assert ours[0].metric_value == 1.2
     assert ours[0].metric_args["interval"] == [1.0, 1.4]
+
+
+def test_every_measure_is_under_its_own_data_set(tmp_path):
+    """Read back as the Hub reads it: entries that share type and config are filed as one."""
+    specs = {"seat": "seat:quota=2", "crows": "crows:limit=46", "pppl": "pppl:limit=100"}
+    plan = audits.audit().plan
+    plan = plan.model_copy(update={"measures": plan.measures | specs})
+    text = merged("", audits.audit(plan=plan), audits.results(), name="a-model")
+    (tmp_path / "README.md").write_text(text)
+    data = ModelCard.load(tmp_path / "README.md").data
+    found = {one.metric_name: one for one in data.eval_results}
+    assert {name: one.dataset_name for name, one in found.items()} == specs
+    assert {name: one.dataset_config for name, one in found.items()} == {own: own for own in specs}
+    assert {one.metric_type for one in found.values()} == set(specs)
+    # Abilities are not filed as bias.
+    assert found["pppl"].task_name == "ability"
+    assert found["seat"].task_name == found["crows"].task_name == "stereotype bias"
+    (index,) = data.to_dict()["model-index"]
+    assert [len(one["metrics"]) for one in index["results"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("n", "population", "told"),
+    [
+        (46, 1508, "46 of 1,508 (3%)"),
+        (3, 1508, "3 of 1,508 (<1%)"),
+        (1508, 1508, "1,508 of 1,508 (100%)"),
+        (46, None, "46 of 46"),
+    ],
+)
+def test_items_are_counted_of_the_whole_data_set(n, population, told):
+    one = audits.judged("crows", 0.1, 0.4, n=n, population=population, dropped=())
+    assert items_used(one) == told
+    text = card(results=audits.results(**{"cell.audit.model.crows": one}))
+    assert f"| {told} |" in text
+    data = ModelCard(text).data
+    (crows,) = [own for own in data.eval_results if own.metric_name == "crows"]
+    assert crows.metric_args.get("population") == population
+
+
+def test_the_verdict_is_that_of_every_command(monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    seat = audits.judged("seat", -1.2, 0.001, above="to the one side", below="to the other side")
+    text = card(results=audits.results(**{"cell.audit.model.seat": seat}))
+    assert "| differs: to the other side |" in text
+    assert "| not shown: skill not checked |" in text
+    weak = Skill(
+        name="prefers sentences to their words shuffled",
+        value=50.0,
+        interval=interval(50.0, 5.0),
+        chance=50.0,
+        threshold=60.0,
+        n=100,
+    )
+    crows = audits.judged("crows", 0.1, 0.4, skill=weak)
+    text = card(results=audits.results(**{"cell.audit.model.crows": crows}))
+    assert "| inconclusive: model lacks the skill this measure needs: prefers" in text
 
 
 def test_results_of_others_are_kept():
