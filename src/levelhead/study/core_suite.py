@@ -43,6 +43,10 @@ CORE: tuple[CoreMeasure, ...] = (
     CoreMeasure("strength", "strength:share=0.5", "bias", (BERT, PAIRS)),
     CoreMeasure("contrast", "contrast:share=0.5", "bias", (CAUSAL,)),
     CoreMeasure("cloze", "cloze:backgrounds=1", "bias", (BERT, MASKED, CAUSAL)),
+    # Asks what cloze asks: found stored, it costs nothing more.
+    CoreMeasure(
+        "group-preference", "group_preference:backgrounds=1", "bias", (BERT, MASKED, CAUSAL)
+    ),
     CoreMeasure("stereotype", "stereotype_score:share=0.5", "bias", (BERT, MASKED, CAUSAL)),
     CoreMeasure("crows", "crows:share=0.25", "bias", (BERT, MASKED, CAUSAL)),
     CoreMeasure("seat-weat6", "seat:weat=weat6", "bias", (BERT, MASKED, PAIRS, EMBEDDINGS)),
