@@ -213,8 +213,10 @@ def _derived(provenance: object, estimate: Estimate, **words: object) -> Measure
 
 def _ruled(name: str, role: Role, one: Record) -> Ruled:
     if isinstance(one, Inconclusive):
-        reason = "time budget" if one.what == SPENT else "could not be measured"
-        reason = "not reached" if one == NOT_REACHED else reason
+        if one.what == SPENT:
+            why = "time budget; the same command goes on from here"
+            return Ruled(name, role, "not measured", None, why, reason="time budget")
+        reason = "not reached" if one == NOT_REACHED else "could not be measured"
         return Ruled(name, role, "not measured", None, one.what, reason=reason)
     if not isinstance(one, Measurement):
         raise TypeError(f"{name} is no measurement")  # `finished` reads by kind
@@ -278,9 +280,8 @@ def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> 
     differs = status["differs"]
     parts = [] if is_complete else [f"INCONCLUSIVE: {coverage}."]
     if conclusive:
-        noun = "measure" if conclusive == 1 else "measures"
         verb = "shows" if differs == 1 else "show"
-        parts.append(f"{differs} of {conclusive} {noun} {verb} significant bias.")
+        parts.append(f"{differs} of {conclusive} measures {verb} significant bias.")
     else:
         parts.append("No measure could tell whether this model is biased.")
     if status["unclear"]:
@@ -312,7 +313,10 @@ def _sentences(
                     for row in own
                 ]
             elif own:
-                listed = "; ".join(f"{row.name} ({row.why})" for row in own)
+                names: dict[str, list[str]] = {}
+                for row in own:
+                    names.setdefault(row.why, []).append(row.name)
+                listed = "; ".join(f"{', '.join(same)} ({why})" for why, same in names.items())
                 told.append(f"{sign.capitalize()}{where}: {listed}.")
     price = [f"{row.name} {row.why}" for row in rulers if row.role == "price" and row.measurement]
     if price:

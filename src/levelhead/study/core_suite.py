@@ -48,7 +48,7 @@ CORE: tuple[CoreMeasure, ...] = (
         "group-preference", "group_preference:backgrounds=1", "bias", (BERT, MASKED, CAUSAL)
     ),
     CoreMeasure("stereotype", "stereotype_score:share=0.5", "bias", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("crows", "crows:share=0.25", "bias", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("crows", "crows:share=0.125", "bias", (BERT, MASKED, CAUSAL)),
     CoreMeasure("seat-weat6", "seat:weat=weat6", "bias", (BERT, MASKED, PAIRS, EMBEDDINGS)),
     CoreMeasure("nli-fairness", "nli_fairness:share=0.5", "bias", (CLASSIFIER,)),
     CoreMeasure("nli-coal", "nli_coal:share=0.5", "bias", (CLASSIFIER,)),
@@ -59,14 +59,14 @@ CORE: tuple[CoreMeasure, ...] = (
         "price",
         (BERT, MASKED, CAUSAL),
     ),
-    CoreMeasure("pppl", "pppl:limit=50", "price", (BERT, MASKED)),
+    CoreMeasure("pppl", "pppl:limit=20", "price", (BERT, MASKED)),
     CoreMeasure("ppl", "ppl:limit=50", "price", (CAUSAL,)),
 )
 """One row a measure, in the order in which they are run.
 
 Only measures whose data can be downloaded (a suite that needs a manual download would be
 inconclusive almost everywhere), and only for kinds of models on which calibration has not refuted
-them: no SEAT for causal models, no Distance. Sizes: one to two minutes on one slow core for a model
+them: no SEAT for causal models, no Distance. Sizes: about two minutes of one slow core for a model
 of 11 million parameters, and at least 30 units (occupations, targets, pairs) a measure where the
 data have them, for resampling few units gives intervals that are too narrow."""
 

@@ -180,7 +180,10 @@ def test_a_capability_that_was_not_measured_leaves_the_suite_incomplete():
     own[f"{CELL}pppl"] = Inconclusive(what=SPENT, mend="go on")
     found = verdict(audits.audit(left_out=()), own)
     assert not found.is_complete
-    assert any("Skipped: pppl" in line for line in found.sentences)
+    assert "Skipped: pppl (time budget; the same command goes on from here)." in found.sentences
+    own[f"{CELL}crows"] = own[f"{CELL}pppl"]
+    both = verdict(audits.audit(left_out=()), own).sentences
+    assert any(line.startswith("Skipped: crows, pppl (time budget") for line in both)
 
 
 def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
