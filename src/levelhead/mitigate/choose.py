@@ -22,7 +22,14 @@ from levelhead.core.statistics.power import minimum_detectable_effect
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.front import Front, front
 from levelhead.mitigate.gains import By, redrawn, shared
-from levelhead.mitigate.judged import NO_EFFECT, estimate_base_effect, has_no_effect, one
+from levelhead.mitigate.judged import (
+    NO_EFFECT,
+    TURNED,
+    estimate_base_effect,
+    has_no_effect,
+    is_turned,
+    one,
+)
 from levelhead.mitigate.ranks import Agreement, agreement
 from levelhead.mitigate.said import biases, first_best, names_of, prices, within
 
@@ -130,6 +137,11 @@ def choose(
     unit = dev.measure.headline.unit
     on_dev = one(found.effects([place]), f"gain of {name} on dev", unit)
     corrected, picked = _corrected(found, cheap, place, unit)
+    if name in test.settings and is_turned(
+        test.measure, shared([test.base, test.settings[name]])[0], test.measure.headline
+    ):
+        # By value it may look like a gain: a smaller Strength of a model that leans the other way.
+        known = (*known, TURNED)
     return Choice(
         chosen=name,
         picked=picked,

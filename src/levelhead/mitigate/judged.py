@@ -42,6 +42,7 @@ SAME = 0.95
 NO_EFFECT: Final = "untestable: base shows no effect"
 DEPENDENT: Final = "untestable: placebos not independent"
 TOO_FEW: Final = "untestable: too few placebos"
+TURNED = "the bias is turned to the other side, at least as far: no reduction"
 Outcome = Literal[
     "mitigates",
     "not shown to mitigate",
@@ -126,7 +127,7 @@ class Judged(Record):
                 f"{needed_placebos(alpha)} are needed); mitigation cannot be tested on this model"
             )
         if self.turned:
-            return f"not shown to mitigate: the bias is turned to the other side ({told})"
+            return f"not shown to mitigate: {TURNED} ({told})"
         if self.mitigates:
             return f"mitigates: gains more than placebos do ({told})"
         if self.beyond_placebos and self.alike >= SAME:
@@ -284,9 +285,23 @@ def _sides(
     if sided is None:
         return None, False
     found = redrawn(measure, readouts, sided, aspect=formula, judge=judge, draws=draws)
-    before, after = found.whole
-    turned = before * after < 0 and abs(after) >= abs(before)
-    return _base_effect(found, formula.name, formula.unit), bool(turned)
+    return _base_effect(found, formula.name, formula.unit), is_turned(measure, readouts, formula)
+
+
+def is_turned(measure: Measure, readouts: Sequence[Readouts], formula: Aspect) -> bool:
+    """Whether an edited model lies on the other side of parity, at least as far as its base.
+
+    Args:
+        measure: of bias.
+        readouts: what the model and the edited model said to the same items.
+        formula: of the measure.
+    """
+    sided = sided_of(formula)
+    if sided is None:
+        return False
+    design = measure.design(readouts[0], formula)
+    before, after = (float(sided(formula.per_item(own).detach(), design.whole)) for own in readouts)
+    return before * after < 0 and abs(after) >= abs(before)
 
 
 def _p_told(p: PValue) -> str:

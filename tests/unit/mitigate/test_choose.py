@@ -221,6 +221,20 @@ def test_strength_is_chosen_by_what_exceeds_its_parity():
     assert found.on_test.unit == "difference of probabilities"
 
 
+@pytest.mark.parametrize(("shift", "turned"), [(2.6, True), (0.8, False)])
+def test_a_bias_turned_to_the_other_side_is_said_to_be_no_reduction(shift, turned):
+    rng = np.random.default_rng(8)
+    both = []
+    for tag in "dt":
+        odds = triples(rng, 60, 1.0, spread=1.0)
+        edited = {"s0": follows(odds - shift * np.array([1, 0, 0, 1]), tag)}
+        both.append(Said(Strength(top=0.2), follows(odds, tag), edited, by="value"))
+    found = choose(*both, judge=JUDGE)
+    assert found.on_test.interval.low > 0  # the value is smaller
+    note = "the bias is turned to the other side, at least as far: no reduction"
+    assert (note in found.notes) == turned
+
+
 def test_units_that_dev_and_test_share_are_told():
     dev, test, _, _ = chosen()
     items = tuple(
