@@ -103,8 +103,12 @@ def test_errors_and_intervals_are_students():
         assert ends == pytest.approx((own.values[i] - reach, own.values[i] + reach))
         assert (one.name, one.value, one.parity, one.n) == ("abcd"[i], own.values[i], 0, 11)
         assert "5+6 words" in one.interval.method
-        # The effect that a t-test at 0.05 finds four times out of five.
-        miss = stats.nct.cdf(stats.t.ppf(0.975, 9), 9, one.detectable / error)
+        # The effect that the corrected test at 0.05 finds four times out of five: its t must exceed
+        # all but so many of the null's maxima that p = (b + 1) / (m + 1) is at most 0.05.
+        maxima = sorted(own.null(np.array([0, 1, 3])).max(axis=1), reverse=True)
+        critical = next(t for b, t in enumerate(maxima) if (b + 2) / (len(maxima) + 1) > 0.05)
+        assert critical > stats.t.ppf(0.975, 9)
+        miss = stats.nct.cdf(critical, 9, one.detectable / error)
         assert miss == pytest.approx(0.2, abs=1e-6)
 
 
