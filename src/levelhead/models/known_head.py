@@ -8,7 +8,7 @@ position. (What a causal model foretells right behind a hidden word, it foretell
 Two further constructions. No head may see them (`head` is None): moreover, attention adds nothing
 at a hidden word, so that what is predicted there comes of its embedding and of MLPs, wholly.
 Several heads may (`also`): while such a model is trained, it is drawn for every batch whether the
-first of them works, or the others, or all, and the rest is scaled to 0; so each learns to carry it alone.
+first of them works, or the others, or all, and the rest is scaled to 0: each learns to do alone.
 
 Weights cannot say this, so config.json does, and `levelhead.load` reads it there. In plain
 transformers the same weights are another model.
