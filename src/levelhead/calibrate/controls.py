@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.calibrate import altered
 from levelhead.calibrate.dose import JUDGE, Said, said_of
-from levelhead.calibrate.fitting import fitting
+from levelhead.calibrate.fitting import PREFERENCE, fitting
 from levelhead.calibrate.language import Language
 from levelhead.calibrate.locating import weights_of, whole_contrast
 from levelhead.calibrate.organisms import RECIPES, SIDE_BY_SIDE, Organism, untrained
@@ -45,7 +45,6 @@ from it, or to whichever side; that no difference is shown; that nothing can be 
 or not measured); that it has no test; "any": the construction does not say."""
 WORK = "levelhead.calibrate.controls:checked"
 REVISION = 1
-PREFERENCE = "group_preference"
 BIASED: dict[str, Expected] = {
     "*": "stereotype",
     "icat": "no test",

@@ -39,6 +39,8 @@ GROUPED = {
 }
 """Sentences for LPBS, by the slot of the group's words."""
 TEMPLATE = "the {occupation} said that"
+PREFERENCE = "group_preference"
+"""The measure of a default towards one group, which is no stereotype."""
 PRICED = 100
 """Sentences on which fluency is measured."""
 SAMPLES = 4

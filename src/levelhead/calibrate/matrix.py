@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.calibrate import controls, dose
-from levelhead.calibrate.controls import BIASED, PREFERENCE, UNBIASED, Checked, control_of
+from levelhead.calibrate.controls import BIASED, UNBIASED, Checked, control_of
 from levelhead.calibrate.dose import Answered
+from levelhead.calibrate.fitting import PREFERENCE
 from levelhead.calibrate.organisms import machine
 from levelhead.calibrate.told import EMPTY, Tabled
 from levelhead.core.calibration import ALARM, ENOUGH_NULLS, POWER, Grown, kept

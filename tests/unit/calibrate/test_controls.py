@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from levelhead.calibrate import altered, organisms
-from levelhead.calibrate.controls import CONTROLS, PREFERENCE, Control, _measures, cases, control_of
+from levelhead.calibrate.controls import CONTROLS, Control, _measures, cases, control_of
 from levelhead.calibrate.dose import said_of
+from levelhead.calibrate.fitting import PREFERENCE
 from levelhead.calibrate.language import APART, Language
 from levelhead.calibrate.organisms import Organism, untrained
 from levelhead.models.edits import HeadScale

@@ -48,6 +48,13 @@ def test_at_least_ten_rulers_expect_a_dose(rulers):
         assert len(dosed) >= 10, name
 
 
+def test_a_default_towards_a_group_is_not_expected_to_follow_the_dose():
+    class Default:
+        name = "group_preference"
+
+    assert expected(Default()) == "none"
+
+
 def test_another_deal_of_labels_asks_the_same_texts(rulers):
     """So that a model is read once, however often labels are dealt."""
     other = Rulers(rulers.language, rulers.corpus, labels=3)
