@@ -142,3 +142,31 @@ def test_the_control_does_not_change_what_values_compare():
     ]
     assert values[0].comparable == values[1].comparable
     assert values[0].value == values[1].value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "rho", "preference", "stereotype"),
+    [
+        ("skew", 1.0, "differs", "not shown"),
+        ("stereotype", 1.0, "not shown", "differs"),
+    ],
+)
+def test_organisms_with_a_default_or_a_stereotype_are_told_apart(
+    variant, rho, preference, stereotype, tmp_path, monkeypatch
+):
+    """A base rate of 9 to 1 is all that is planted in one, and a stereotype in the other."""
+    from levelhead.calibrate.fitting import fitting
+    from levelhead.calibrate.language import Language
+    from levelhead.calibrate.organisms import RECIPES, Organism
+
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
+    recipe = dataclasses.replace(RECIPES["gpt2"], steps=150, threads=1)
+    grown = Organism(Language(rho, variant), recipe, documents=3000)
+    lm = grown.lm()
+    rulers = fitting(grown.rulers(), lm)
+    statuses = [
+        measure_verdict(rulers[name](lm, judge=JUDGE)).status
+        for name in ("group_preference", "cloze")
+    ]
+    assert statuses == [preference, stereotype]
