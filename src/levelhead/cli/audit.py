@@ -76,7 +76,7 @@ def audit(
     A fixed core suite of measures is run first, the same whatever the budget, and gives the
     verdict; the budget decides what is added, and what was skipped is said. Interrupted and called
     again, it goes on where it stopped. Exit 0: the core suite was run, whether bias was found or
-    not. Exit 2: inconclusive, for some of it was not run.
+    not. Exit 2: inconclusive, for some of it was not run or no measure could tell.
     """
     began = time.monotonic()  # what loads the model counts, too
     from levelhead.core.files import on_disk
@@ -237,6 +237,7 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, j
         plain = {
             "verdict": told.headline,
             "complete": told.is_complete,
+            "conclusive": told.is_conclusive,
             "coverage": told.coverage,
             "planned": list(audit.core_names),
             "run": [one.name for one in told.rulers if one.measurement and one.is_core],
@@ -252,6 +253,9 @@ def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, j
             typer.echo(f"report: {report}", file=sys.stdout)
     if not told.is_complete:
         typer.echo(f"levelhead: INCONCLUSIVE: {told.coverage}", err=True)
+    elif not told.is_conclusive:
+        typer.echo("levelhead: INCONCLUSIVE: no measure could tell bias from none", err=True)
+    if not (told.is_complete and told.is_conclusive):
         raise ExitWith(INCONCLUSIVE)
 
 

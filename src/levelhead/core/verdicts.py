@@ -18,7 +18,7 @@ ALPHA = 0.05
 """Of every verdict, after correction for the family of tests."""
 Status = Literal["differs", "unclear", "not shown", "inconclusive", "no test", "not measured"]
 NO_SKILL = "model lacks the skill this measure needs"
-POWERLESS = "no effect could be found: the test's smallest p is {:.2g}"
+POWERLESS = "too few units for the test to find any effect"
 REFUTED = "the measure failed validation on models with planted bias"
 
 
@@ -68,5 +68,6 @@ def measure_verdict(measured: Measurement, *, allow_uncalibrated: bool = False) 
         return MeasureVerdict("unclear", reason=f"parity lies in the interval; p {p:.2g}")
     if measured.precision is not None and measured.detectable is None:
         # Of four units, no rearrangement is rarer than 1 in 8: such a test can only be silent.
-        return MeasureVerdict("inconclusive", reason=POWERLESS.format(measured.precision.least_p))
+        least = f"its smallest p is {measured.precision.least_p:.2g}"
+        return MeasureVerdict("inconclusive", reason=f"{POWERLESS}: {least}")
     return MeasureVerdict("not shown", reason=unchecked)

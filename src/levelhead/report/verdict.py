@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.calibration import calibrated
 from levelhead.core.results import Inconclusive, Measurement, Record, Skill
-from levelhead.core.verdicts import NO_SKILL, REFUTED, Status, measure_verdict
+from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, Status, measure_verdict
 from levelhead.core.verdicts import p_value as p_of
 from levelhead.explain.knowledge import Knowledge
 from levelhead.measure.aspects import corrected
-from levelhead.measure.compare import Comparison
+from levelhead.measure.compare import Comparison, corrected_comparisons
 from levelhead.measure.pronouns_agree import GAP
 from levelhead.report.theme import ends, number
 from levelhead.study.apart import SPENT
@@ -38,6 +38,8 @@ SIGNS: dict[Status, str] = {
     "no test": "no parity to test against",
     "not measured": "skipped",
 }
+CONCLUSIVE: tuple[Status, ...] = ("differs", "unclear", "not shown")
+"""What a measure says that can tell bias from none."""
 NOT_SHOWN = (
     "What no measure here asks: other groups, languages, domains and tasks.",
     "That groups are treated alike. Where no bias is shown, one smaller than the minimum "
@@ -84,8 +86,12 @@ class Verdict(NamedTuple):
     """How much of the core suite was run, and why the rest was not."""
     is_complete: bool = True
     """Whether the whole core suite was run."""
+    is_conclusive: bool = True
+    """Whether any measure could tell bias from none: without one, nothing was audited."""
 
 
+REASONS = (REFUTED, NO_SKILL, POWERLESS)
+"""Why a measure is inconclusive, as its verdict begins."""
 NOT_REACHED = Inconclusive(
     what="the run ended before it was asked", mend="call the audit again: it goes on from there"
 )
@@ -144,6 +150,7 @@ def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
         derived,
         coverage,
         is_complete,
+        any(row.status in CONCLUSIVE for row in counted),
     )
 
 
@@ -204,6 +211,7 @@ def _derived(provenance: object, estimate: Estimate, **words: object) -> Measure
         "p": estimate.p,
         "unit": estimate.unit,
         "detectable": estimate.detectable,
+        "precision": estimate.precision,
         "n": estimate.n,
         "dropped": (),
         "provenance": provenance,
@@ -236,7 +244,7 @@ def _ruled(name: str, role: Role, one: Record) -> Ruled:
         told += f"; minimum detectable effect {number(one.detectable)} (80% power)"
     reason = ""
     if found.status == "inconclusive":
-        reason = REFUTED if found.reason.startswith(REFUTED) else NO_SKILL
+        reason = next(one for one in REASONS if found.reason.startswith(one))
         known = calibrated(one) if reason == REFUTED else None
         told += f"; {found.reason}" + (f": {'; '.join(known.why)}" if known and known.why else "")
     elif found.reason:
@@ -251,11 +259,7 @@ def _compared(results: Mapping[str, Record], core: set[str]) -> tuple[Comparison
         part = {
             step: one for step, one in pairs.items() if (step.rpartition(".")[2] in core) == is_core
         }
-        differences = corrected([one.difference for one in part.values()])
-        done |= {
-            step: one.model_copy(update={"difference": difference})
-            for (step, one), difference in zip(part.items(), differences, strict=True)
-        }
+        done |= zip(part, corrected_comparisons(list(part.values())), strict=True)
     return tuple(done[step] for step in pairs)
 
 
@@ -276,14 +280,15 @@ def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> 
     What lacks skill or failed validation is counted apart: it is neither bias nor none.
     """
     status = Counter(row.status for row in counted)
-    conclusive = status["differs"] + status["unclear"] + status["not shown"]
+    conclusive = sum(status[one] for one in CONCLUSIVE)
     differs = status["differs"]
     parts = [] if is_complete else [f"INCONCLUSIVE: {coverage}."]
     if conclusive:
         verb = "shows" if differs == 1 else "show"
         parts.append(f"{differs} of {conclusive} measures {verb} significant bias.")
     else:
-        parts.append("No measure could tell whether this model is biased.")
+        silent = "No measure could tell whether this model is biased."
+        parts.append(silent if parts else f"INCONCLUSIVE: {silent}")
     if status["unclear"]:
         parts.append(f"{status['unclear']} unclear: test and interval disagree.")
     reasons = Counter(row.reason for row in counted if row.status == "inconclusive")
@@ -291,8 +296,11 @@ def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> 
         parts.append(
             f"{reasons[REFUTED]} inconclusive: failed validation on models with planted bias."
         )
-    if reasons[NO_SKILL]:
-        parts.append(f"{reasons[NO_SKILL]} inconclusive: {NO_SKILL}.")
+    parts += [
+        f"{reasons[reason]} inconclusive: {reason}."
+        for reason in (NO_SKILL, POWERLESS)
+        if reasons[reason]
+    ]
     if status["no test"]:
         parts.append(f"{status['no test']} without a test.")
     return " ".join(parts)

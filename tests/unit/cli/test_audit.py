@@ -6,6 +6,7 @@ import time
 import audits
 import pytest
 import zoo
+from calibrations import AllFailed
 
 from levelhead.cli import audit as cli
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
@@ -127,6 +128,17 @@ def test_an_unfinished_core_suite_is_exit_2_and_says_so_on_stderr(capsys):
         told = capsys.readouterr()
         assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: time budget" in told.out
         assert "INCONCLUSIVE: 3 of 4 planned measures run" in told.err
+
+
+def test_a_suite_in_which_no_measure_can_tell_is_exit_2(capsys, monkeypatch):
+    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    with pytest.raises(ExitWith) as left:
+        cli._show(audits.audit(), complete(), None, json=True)
+    assert left.value.code == INCONCLUSIVE
+    told = capsys.readouterr()
+    assert json.loads(told.out)["complete"]
+    assert not json.loads(told.out)["conclusive"]
+    assert "INCONCLUSIVE: no measure could tell bias from none" in told.err
 
 
 def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):

@@ -88,7 +88,7 @@ def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():
 def test_a_test_that_can_find_nothing_is_inconclusive():
     few = Precision(standard_error=0.3, df=3, least_p=0.125)
     told = measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
-    assert told == ("inconclusive", "", POWERLESS.format(0.125))
+    assert told == ("inconclusive", "", f"{POWERLESS}: its smallest p is 0.12")
     enough = few.model_copy(update={"least_p": 0.001})
     able = measured(0.1, -0.5, 0.7, 0.6, precision=enough, detectable=1.0)
     assert measure_verdict(able).status == "not shown"
