@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, cast, final
 
+import torch
+
 from levelhead.core.frozen import Frozen
 from levelhead.data.frequencies import log_odds
 from levelhead.measure.aspects import Aspect, jackknife
@@ -21,9 +23,7 @@ from levelhead.measure.reductions import mean, sides
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
-    from levelhead.core.results import Provenance
+    from levelhead.core.results import Estimate, Provenance
     from levelhead.core.statistics.designs import Draw
     from levelhead.data.frequencies import Source
     from levelhead.measure.asked import Asked
@@ -76,10 +76,54 @@ class GroupPreference(Prompted):
                 comparable="group preference, same prompts and words",
                 # No rearrangement fits: dealing occupations to groups leaves the preference as it
                 # is, and signs cannot be turned round where occupations lean either way. So p is
-                # the bootstrap's t, over occupations.
+                # the bootstrap's t, over occupations and words.
                 null=None,
             ),
         )
+
+    def estimated(
+        self, readouts: Readouts, aspect: Aspect, judge: Judge, name: str | None = None
+    ) -> Estimate:
+        """With the variance between the words that stand for a group.
+
+        Every trained model likes some words more than others. With the words held fixed, models
+        that were trained on text in which both groups are named alike were called biased nearly
+        always: what is asked is whether the group is preferred, and its words are a sample of it.
+        """
+        among, df = self._between_words(readouts)
+        return judge.estimate(
+            aspect,
+            aspect.per_item(readouts),
+            self.design(readouts, aspect),
+            name=name,
+            among=among,
+            among_df=df,
+        )
+
+    def _between_words(self, readouts: Readouts) -> tuple[float, int | None]:
+        """The jackknife's variance of the preference over words of either group, and its df.
+
+        Of mean probabilities, so that leaving out a word of the average kind changes nothing. The
+        groups' words are left out apart: a list may lack the counterpart of a word.
+        """
+        lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
+        base = readouts.some(lambda item: item.kind == BASE)
+        whole = self.design(readouts, self.headline).whole
+        words = base.values[:, 0, : sum(map(len, lists))].split([len(own) for own in lists], dim=1)
+        parts = []
+        for own in words:
+            count = own.shape[1]
+            left_out = [
+                float(balanced_mean(own[:, torch.arange(count) != i].logsumexp(1), whole))
+                for i in range(count)
+                if count > 1
+            ]
+            if left_out:
+                parts.append((jackknife(left_out), count - 1))
+        total = sum(variance for variance, _ in parts)
+        if not total:
+            return 0.0, None  # a word each, or words that are all liked alike
+        return total, max(1, int(total**2 / sum(own**2 / df for own, df in parts)))
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The preference beyond word frequency, and the mass that the groups' words hold."""
@@ -98,9 +142,12 @@ class GroupPreference(Prompted):
         )
         covered = base.values[:, 0].exp().sum(-1)
         estimates = [judge.estimate(mass, covered, design, tested=False)]
+        among, df = self._between_words(found[0])
         notes = [
-            "the words that stand for the groups are fixed: the interval is over occupations, and "
-            "says nothing of other words"
+            "the interval is over occupations and over the words that stand for the groups"
+            if df
+            else "the words that stand for the groups are fixed: the interval is over occupations, "
+            "and says nothing of other words"
         ]
         sources = self._sources()
         if isinstance(sources, str):
@@ -119,8 +166,9 @@ class GroupPreference(Prompted):
                 beyond,
                 _log_odds(base) - frequent.value,
                 design,
-                # The text was sampled, too: its blocks vary beside the occupations.
-                among=jackknife(frequent.left_out),
+                # The text was sampled, too: its blocks vary beside occupations and words.
+                among=jackknife(frequent.left_out) + among,
+                among_df=df,
             )
         )
         names = "; ".join(f"{source.name} ({source.licence})" for source in sources)

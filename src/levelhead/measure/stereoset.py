@@ -23,6 +23,7 @@ from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import drawn
 from levelhead.measure.skills import SkillCheck, sense_preferred
+from levelhead.measure.word_order import word_order
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.tokens import MASK
 
@@ -158,9 +159,24 @@ class StereoSet(Measure):
         """Target terms."""
         return readouts.design(["terms"])
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
-        """That endings which make sense are preferred: what lms counts, over items."""
-        return sense_preferred(lambda own: margins(own)[:, RELATED + 1 :])
+    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
+        """That texts are preferred to their words in another order.
+
+        Not that endings which make sense are preferred, which lms counts: where unrelated endings
+        are rarer words, a model that knows only how often words occur prefers sense, too. Of a
+        next-sentence head it is asked, for that has no other skill.
+        """
+        if readouts.facts["protocol"] == "follows":
+            return sense_preferred(lambda own: margins(own)[:, RELATED + 1 :])
+        items = self.sampled(readouts).items
+        if readouts.facts["protocol"] == "word":
+            items = tuple(
+                item._replace(
+                    asks=tuple((str(text).replace(MASK, str(word)),) for text, word in item.asks)
+                )
+                for item in items
+            )
+        return word_order(lm, items)
 
     # -- formulas
 

@@ -97,7 +97,7 @@ def test_it_asks_what_cloze_asks(tmp_path, monkeypatch):
     ruler = made("group_preference")
     cloze = Cloze(ruler.prompts, lexicon=WORDS)
     assert ruler.asked(lm) == cloze.asked(lm)
-    cloze.read(lm, store=tmp_path)
+    cloze(lm, judge=JUDGE, store=tmp_path)  # the skill that both need is stored, too
     monkeypatch.setattr(type(lm), "run", None)
     found = run(lm, [ruler, cloze], judge=JUDGE, store=tmp_path)
     assert [one.measure for one in found.measurements] == ["group_preference", "cloze"]
@@ -130,8 +130,23 @@ def test_without_a_text_the_number_stands_and_the_control_is_told_missing(tmp_pa
         assert not any(name.startswith("word frequency ") for name in found.provenance.data)
 
 
-def test_group_words_are_told_to_be_fixed():
-    found = made("group_preference")(model("cloze"), judge=JUDGE)
+def test_the_interval_is_over_words_too_where_there_are_several():
+    """A model that likes one word of a group has shown no preference for the group."""
+    lm, ruler = model("cloze"), made("group_preference")
+    found = said(ruler, lm, preference=0.0, stereotype=0.0, noise=0.1)
+    values = found.values.clone()
+    values[:, 0, 0] += 2.0  # of two words of the first group one
+    uneven = ruler.measured(lm, [dataclasses.replace(found, values=values)], judge=JUDGE)
+    assert uneven.value > 1
+    assert measure_verdict(uneven).status == "not shown"
+    assert "words added" in uneven.interval.method
+    assert uneven.precision.df < 4
+    assert any("over the words that stand for the groups" in note for note in uneven.notes)
+
+
+def test_a_word_each_is_told_to_be_fixed():
+    ruler = made("group_preference", words=(("she",), ("he",)))
+    found = ruler(model("cloze"), judge=JUDGE)
     assert any("the words that stand for the groups are fixed" in note for note in found.notes)
 
 
