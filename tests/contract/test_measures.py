@@ -11,7 +11,7 @@ from rulers import CASES, FEMALE, JUDGE, MALE, THINGS, headless, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Measurement
-from levelhead.core.verdicts import measure_verdict
+from levelhead.core.verdicts import UTILITY_MEASURES, measure_verdict
 from levelhead.engine.store import open_existing
 from levelhead.measure import readouts as reading
 from levelhead.measure.aspects import Judge
@@ -387,3 +387,8 @@ def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
 def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options):
     with pytest.raises(LevelheadError, match="chance cannot be judged"):
         Judge(**options)
+
+
+def test_the_names_of_utility_measures_are_those_of_the_table():
+    """The gate knows them without loading a model's engine."""
+    assert {name for name in MEASURES if measure(name).is_utility} == UTILITY_MEASURES

@@ -19,11 +19,12 @@ def stored(folder):
     return {path: path.stat().st_mtime_ns for path in units if path.is_file()}
 
 
-def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
+def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path, monkeypatch):
     """Ctrl-C is exit 130 without a traceback; what was answered is not asked again.
 
     Two seconds are not enough for the core suite: the report says that it is no verdict, exit 2.
     """
+    monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))  # time is lacking, and no data
     out, model = tmp_path / "audit", tmp_path / HOSTILE
     model.symlink_to(asset("models", "stories15m"))
     given = ("audit", str(model), "-o", str(out), "--budget", "2s")
@@ -51,7 +52,8 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path):
     assert 1 <= len(told["run"]) < len(told["planned"])
     late = [one for one in told["rulers"] if one["reason"] == "time budget"]
     assert {one["status"] for one in late} == {"not measured"}
-    assert len(late) == len(told["planned"]) - len(told["run"])
+    reasons = {one["name"]: one["reason"] for one in told["rulers"]}
+    assert len(late) == len(told["planned"]) - len(told["run"]), reasons
     assert told["report"] == str(out / "report.html")
     assert all(one["calibration"] for one in told["rulers"])
     assert (out / "study.json").read_bytes() == plan

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 """Of every verdict, after correction for the family of tests."""
 Status = Literal["differs", "unclear", "not shown", "inconclusive", "no test", "not measured"]
+UTILITY_MEASURES = frozenset(
+    f"{name}{form}"
+    for name, forms in {
+        "accuracy": ("", "_likelihood"),
+        "lms": ("", "_margin"),
+        "ppl": ("",),
+        "pppl": ("",),
+        "pronoun_agreement": ("", "_margin"),
+        "snli": ("", "_likelihood"),
+        "task": ("", "_likelihood"),
+    }.items()
+    for form in forms
+)
+"""Measures of what a model can do, by name, for whoever judges without loading models; a test holds
+them against MEASURES."""
 NO_SKILL = "model lacks the skill this measure needs"
 POWERLESS = "too few units for the test to find any effect"
 REFUTED = "the measure failed validation on models with planted bias"

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Inconclusive, Measurement, Record
-from levelhead.core.verdicts import NO_SKILL, REFUTED
-from levelhead.measure.table import MEASURES, measure
+from levelhead.core.verdicts import NO_SKILL, REFUTED, UTILITY_MEASURES
 from levelhead.study.finished import AUDIT, finished
-from levelhead.study.fitting import RULERS
 
 if TYPE_CHECKING:
     import os
@@ -144,10 +142,8 @@ def _trusted(rule: Rule, found: Measurement, verdict: Verdict, why: str) -> tupl
 
 
 def _is_utility(found: Measurement) -> bool:
-    """Whether it is about what a model can do. A measure that is not ours has a parity if not."""
-    if found.measure in MEASURES:
-        return measure(found.measure).is_utility
-    return found.parity is None
+    """Whether it is about what a model can do, and so no bias that needs a skill to be seen."""
+    return found.measure in UTILITY_MEASURES
 
 
 def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
@@ -155,7 +151,14 @@ def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
     here = {_key(step) for step in cells.measured} | {
         one.measure for one in cells.measured.values() if isinstance(one, Measurement)
     }
-    known = here | set(MEASURES) | {one.name for one in RULERS}
+    if rule.measure in here:
+        return
+    # Only now, for it loads torch: a gate that finds what it looks for needs none.
+    from levelhead.measure.table import MEASURES
+    from levelhead.study.core_suite import CORE
+    from levelhead.study.fitting import RULERS
+
+    known = here | set(MEASURES) | {row.name for row in (*CORE, *RULERS)}
     if rule.measure not in known:
         raise UnknownName("measure", rule.measure, sorted(known))
 

@@ -48,11 +48,9 @@ def test_at_least_ten_rulers_expect_a_dose(rulers):
         assert len(dosed) >= 10, name
 
 
-def test_a_default_towards_a_group_is_not_expected_to_follow_the_dose():
-    class Default:
-        name = "group_preference"
-
-    assert expected(Default()) == "none"
+def test_a_default_towards_a_group_is_not_expected_to_follow_the_dose(rulers):
+    """The dose joins targets with groups, and names neither more often."""
+    assert expected(fitting(rulers, KINDS["roberta"])["group_preference"]) == "none"
 
 
 def test_another_deal_of_labels_asks_the_same_texts(rulers):
