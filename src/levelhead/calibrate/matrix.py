@@ -43,7 +43,23 @@ DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
     ("one group", 1.0): ("one of two groups", BIASED | {PREFERENCE: "any"}),
 }
 """(variant, dose) of `dose`: the name of the row, and what is expected."""
-EXPLAINED: dict[tuple[str, str, str], str] = {}
+EXPLAINED: dict[tuple[str, str, str], str] = {
+    (NO_DOSE, "bert", PREFERENCE): "these models do prefer a group, by up to 0.96 log-odds over "
+    "occupations and words, though their text names both alike: found, not a false alarm",
+    ("group default", "bert", PREFERENCE): "few words mark a group, and their variance leaves the "
+    "interval wide: test and interval disagree in one of the models",
+    (
+        "group default",
+        "bert",
+        "seat",
+    ): "where one group is seldom named, its words do not lie "
+    "apart from the other's: the skill is lacking",
+    **{
+        ("one of three groups", "bert", f"seat: {pair} group"): "eleven words a group: neither the "
+        "skill nor the bias is shown in every model"
+        for pair in ("first and second", "first and third", "second and third")
+    },
+}
 """(organism, family, measure): why the verdict is another than the expected one."""
 
 

@@ -158,7 +158,8 @@ def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
     from levelhead.study.core_suite import CORE
     from levelhead.study.fitting import RULERS
 
-    known = here | set(MEASURES) | {row.name for row in (*CORE, *RULERS)}
+    suite = {row.name for row in CORE} | {row.name for row in RULERS}
+    known = here | set(MEASURES) | suite
     if rule.measure not in known:
         raise UnknownName("measure", rule.measure, sorted(known))
 
