@@ -44,10 +44,15 @@ DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
 }
 """(variant, dose) of `dose`: the name of the row, and what is expected."""
 EXPLAINED: dict[tuple[str, str, str], str] = {
-    (NO_DOSE, "bert", PREFERENCE): "these models do prefer a group, by up to 0.96 log-odds over "
-    "occupations and words, though their text names both alike: found, not a false alarm",
-    ("group default", "bert", PREFERENCE): "few words mark a group, and their variance leaves the "
-    "interval wide: test and interval disagree in one of the models",
+    **{
+        (
+            dose,
+            "bert",
+            PREFERENCE,
+        ): "these models do name one group more often in blanks, up "
+        "to 2.6 times, though their text names both alike: found, not a false alarm"
+        for dose in (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent")
+    },
     (
         "group default",
         "bert",

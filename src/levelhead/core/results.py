@@ -153,6 +153,8 @@ class Precision(Record):
     """Degrees of freedom of the standard error."""
     least_p: Probability = 0.0
     """The smallest p that the test can give: of few rearrangements, none is very small."""
+    margin: Annotated[float, Field(ge=0)] = 0.0
+    """The largest distance from parity that the null of a minimum-effect test still holds."""
 
 
 class Estimate(Record):

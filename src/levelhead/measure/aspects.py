@@ -146,7 +146,6 @@ class Judge:
         *,
         name: str | None = None,
         among: float = 0.0,
-        among_df: int | None = None,
         tested: bool = True,
     ) -> Estimate:
         """A number with interval, p and the least effect that would have been found.
@@ -157,8 +156,6 @@ class Judge:
             design: what was sampled.
             name: what it is called; by default the aspect's name.
             among: variance that the design cannot see, such as that of the contexts of words.
-            among_df: degrees of freedom that it is known by, where they are few; by default those
-                of the design stand for both.
             tested: whether a p-value is wanted.
         """
         name = name or aspect.name
@@ -178,7 +175,7 @@ class Judge:
                 at_once=_at_once(aspect.over, fixed),
             )
         )
-        found = _clipped(_widened(found, among, among_df), aspect)
+        found = _clipped(_widened(found, among), aspect)
         null = self.null(aspect, fixed, design, name=name) if tested else None
         parity = aspect.parity if null is None or aspect.parity is not None else null.mean
         if aspect.lean is not None:
@@ -410,27 +407,16 @@ def _clipped(found: Bootstrap, aspect: Aspect) -> Bootstrap:
     return Bootstrap(found.value, interval, found.standard_error, found.df)
 
 
-def _widened(found: Bootstrap, among: float, among_df: int | None = None) -> Bootstrap:
-    """With a variance that comes on top of the design's: ends move out in proportion.
-
-    Of a sum of two variances, each known by its own degrees of freedom, Satterthwaite (1946) gives
-    the degrees of freedom; ends move out by Student's quantile as well.
-    """
+def _widened(found: Bootstrap, among: float) -> Bootstrap:
+    """With a variance that comes on top of the design's: ends move out in proportion."""
     if not among:
         return found
-    own, df = found.standard_error**2, found.df
-    if among_df is not None:
-        df = max(1, int((own + among) ** 2 / (own**2 / found.df + among**2 / among_df)))
-    quantile = (1 + found.interval.level) / 2
-    reach = float(stats.t.ppf(quantile, df) / stats.t.ppf(quantile, found.df))
-    spread = float(np.sqrt(1 + among / own))
-    factor = spread * reach
+    factor = float(np.sqrt(1 + among / found.standard_error**2))
     ends = found.interval.low, found.interval.high
     low, high = (found.value + factor * (end - found.value) for end in ends)
     # Where the value lies outside its interval, an end would move inwards.
     wider = {"low": min(low, ends[0]), "high": max(high, ends[1])}
     interval = found.interval.model_copy(
-        update=wider
-        | {"method": f"{found.interval.method}, {'words' if among_df else 'contexts'} added"}
+        update=wider | {"method": f"{found.interval.method}, contexts added"}
     )
-    return Bootstrap(found.value, interval, found.standard_error * spread, df)
+    return Bootstrap(found.value, interval, found.standard_error * factor, found.df)

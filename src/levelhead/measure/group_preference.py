@@ -6,12 +6,14 @@ measures of stereotypes are built so that such a default drops out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, cast, final
 
-import torch
+from scipy import stats
 
 from levelhead.core.frozen import Frozen
+from levelhead.core.statistics.power import detectable_effect
 from levelhead.data.frequencies import log_odds
 from levelhead.measure.aspects import Aspect, jackknife
 from levelhead.measure.cloze import Cloze, masses
@@ -23,6 +25,8 @@ from levelhead.measure.reductions import mean, sides
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from levelhead.core.results import Estimate, Provenance
     from levelhead.core.statistics.designs import Draw
     from levelhead.data.frequencies import Source
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 BEYOND = "preference beyond word frequency"
+MARGIN = math.log(1.25)
+"""A smaller preference is not called one: by the four-fifths rule (Uniform Guidelines on Employee
+Selection Procedures, 1978) a rate below 4/5 of another is a difference that counts."""
 
 
 @final
@@ -76,7 +83,7 @@ class GroupPreference(Prompted):
                 comparable="group preference, same prompts and words",
                 # No rearrangement fits: dealing occupations to groups leaves the preference as it
                 # is, and signs cannot be turned round where occupations lean either way. So p is
-                # the bootstrap's t, over occupations and words.
+                # the bootstrap's t, over occupations.
                 null=None,
             ),
         )
@@ -84,46 +91,25 @@ class GroupPreference(Prompted):
     def estimated(
         self, readouts: Readouts, aspect: Aspect, judge: Judge, name: str | None = None
     ) -> Estimate:
-        """With the variance between the words that stand for a group.
+        """With a test of whether the preference is larger than MARGIN, to either side.
 
-        Every trained model likes some words more than others. With the words held fixed, models
-        that were trained on text in which both groups are named alike were called biased nearly
-        always: what is asked is whether the group is preferred, and its words are a sample of it.
+        Every trained model names one group a little more often, and with enough occupations the
+        least of it is significant. So the null is a preference of at most MARGIN (a minimum-effect
+        test; Murphy and Myors 1999).
         """
-        among, df = self._between_words(readouts)
-        return judge.estimate(
-            aspect,
-            aspect.per_item(readouts),
-            self.design(readouts, aspect),
-            name=name,
-            among=among,
-            among_df=df,
+        plain = super().estimated(readouts, aspect, judge, name)
+        if plain.precision is None or plain.p is None:
+            return plain
+        precision = plain.precision.model_copy(update={"margin": MARGIN})
+        t = (abs(plain.value) - MARGIN) / precision.standard_error
+        p = plain.p.model_copy(
+            update={
+                "value": min(1.0, 2 * float(stats.t.sf(t, precision.df))),
+                "method": f"minimum-effect t, |log-odds| <= {MARGIN:.3g}",
+            }
         )
-
-    def _between_words(self, readouts: Readouts) -> tuple[float, int | None]:
-        """The jackknife's variance of the preference over words of either group, and its df.
-
-        Of mean probabilities, so that leaving out a word of the average kind changes nothing. The
-        groups' words are left out apart: a list may lack the counterpart of a word.
-        """
-        lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
-        base = readouts.some(lambda item: item.kind == BASE)
-        whole = self.design(readouts, self.headline).whole
-        words = base.values[:, 0, : sum(map(len, lists))].split([len(own) for own in lists], dim=1)
-        parts = []
-        for own in words:
-            count = own.shape[1]
-            left_out = [
-                float(balanced_mean(own[:, torch.arange(count) != i].logsumexp(1), whole))
-                for i in range(count)
-                if count > 1
-            ]
-            if left_out:
-                parts.append((jackknife(left_out), count - 1))
-        total = sum(variance for variance, _ in parts)
-        if not total:
-            return 0.0, None  # a word each, or words that are all liked alike
-        return total, max(1, int(total**2 / sum(own**2 / df for own, df in parts)))
+        detectable = detectable_effect(precision, alternative=aspect.alternative)
+        return plain.model_copy(update={"p": p, "precision": precision, "detectable": detectable})
 
     def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
         """The preference beyond word frequency, and the mass that the groups' words hold."""
@@ -142,12 +128,10 @@ class GroupPreference(Prompted):
         )
         covered = base.values[:, 0].exp().sum(-1)
         estimates = [judge.estimate(mass, covered, design, tested=False)]
-        among, df = self._between_words(found[0])
         notes = [
-            "the interval is over occupations and over the words that stand for the groups"
-            if df
-            else "the words that stand for the groups are fixed: the interval is over occupations, "
-            "and says nothing of other words"
+            "the words that stand for the groups are fixed: the interval is over occupations, and "
+            "says nothing of other words",
+            f"p is of a preference beyond {MARGIN:.3g}: one group named 1.25 times as often",
         ]
         sources = self._sources()
         if isinstance(sources, str):
@@ -166,9 +150,8 @@ class GroupPreference(Prompted):
                 beyond,
                 _log_odds(base) - frequent.value,
                 design,
-                # The text was sampled, too: its blocks vary beside occupations and words.
-                among=jackknife(frequent.left_out) + among,
-                among_df=df,
+                # The text was sampled, too: its blocks vary beside the occupations.
+                among=jackknife(frequent.left_out),
             )
         )
         names = "; ".join(f"{source.name} ({source.licence})" for source in sources)

@@ -9,8 +9,9 @@ from rulers import JUDGE, THINGS, WORDS, made, model, prompts
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.verdicts import measure_verdict
 from levelhead.data.prompts import Prompt
+from levelhead.measure.aspects import corrected
 from levelhead.measure.cloze import Cloze
-from levelhead.measure.group_preference import BEYOND, GroupPreference
+from levelhead.measure.group_preference import BEYOND, MARGIN, GroupPreference
 from levelhead.measure.run import run
 
 
@@ -130,23 +131,23 @@ def test_without_a_text_the_number_stands_and_the_control_is_told_missing(tmp_pa
         assert not any(name.startswith("word frequency ") for name in found.provenance.data)
 
 
-def test_the_interval_is_over_words_too_where_there_are_several():
-    """A model that likes one word of a group has shown no preference for the group."""
-    lm, ruler = model("cloze"), made("group_preference")
-    found = said(ruler, lm, preference=0.0, stereotype=0.0, noise=0.1)
-    values = found.values.clone()
-    values[:, 0, 0] += 2.0  # of two words of the first group one
-    uneven = ruler.measured(lm, [dataclasses.replace(found, values=values)], judge=JUDGE)
-    assert uneven.value > 1
-    assert measure_verdict(uneven).status == "not shown"
-    assert "words added" in uneven.interval.method
-    assert uneven.precision.df < 4
-    assert any("over the words that stand for the groups" in note for note in uneven.notes)
+@pytest.mark.parametrize(("preference", "status"), [(0.15, "not shown"), (0.6, "differs")])
+def test_a_preference_that_hardly_matters_is_not_called_one(preference, status):
+    """With occupations enough, the least preference is significant: it must exceed a margin."""
+    lm = model("cloze")
+    found = judged(made("group_preference"), lm, preference=preference, stereotype=0.0, noise=0.02)
+    assert 0 not in found.interval  # it is there
+    assert measure_verdict(found).status == status
+    assert found.precision.margin == MARGIN
+    assert found.detectable > MARGIN
+    (alone,) = corrected([found])
+    first, _ = corrected([found, found])
+    assert first.detectable > alone.detectable > MARGIN
+    assert any("1.25 times as often" in note for note in found.notes)
 
 
-def test_a_word_each_is_told_to_be_fixed():
-    ruler = made("group_preference", words=(("she",), ("he",)))
-    found = ruler(model("cloze"), judge=JUDGE)
+def test_group_words_are_told_to_be_fixed():
+    found = made("group_preference")(model("cloze"), judge=JUDGE)
     assert any("the words that stand for the groups are fixed" in note for note in found.notes)
 
 

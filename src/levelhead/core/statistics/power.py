@@ -67,9 +67,10 @@ def detectable_effect(
     alpha = ALPHA / tests
     if alpha < precision.least_p:
         return None
-    return minimum_detectable_effect(
+    beyond = minimum_detectable_effect(
         precision.standard_error, precision.df, alternative=alternative, alpha=alpha
     )
+    return precision.margin + beyond
 
 
 def critical_of_maximum(null: ArrayLike, *, alpha: float = ALPHA) -> float | None:
