@@ -43,27 +43,43 @@ DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
     ("one group", 1.0): ("one of two groups", BIASED | {PREFERENCE: "any"}),
 }
 """(variant, dose) of `dose`: the name of the row, and what is expected."""
-EXPLAINED: dict[tuple[str, str, str], str] = {
-    **{
-        (
-            dose,
-            "bert",
-            PREFERENCE,
-        ): "these models do name one group more often in blanks, up "
-        "to 2.6 times, though their text names both alike: found, not a false alarm"
-        for dose in (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent")
-    },
+REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
-        "group default",
-        "bert",
-        "seat",
-    ): "where one group is seldom named, its words do not lie "
-    "apart from the other's: the skill is lacking",
-    **{
-        ("one of three groups", "bert", f"seat: {pair} group"): "eleven words a group: neither the "
-        "skill nor the bias is shown in every model"
-        for pair in ("first and second", "first and third", "second and third")
-    },
+        "these models do name one group more often in blanks, up to 2.6 times, though their text "
+        "names both alike: found, not a false alarm",
+        (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent"),
+        (PREFERENCE,),
+    ),
+    (
+        "half of the items are about the group without a stereotype: half the effect",
+        ("one of two groups",),
+        ("stereotype_score", "stereotype_margin"),
+    ),
+    (
+        "p .048 in one of the models, with parity in the interval: chance, over so many cells",
+        ("one side's targets more frequent",),
+        ("strength",),
+    ),
+    (
+        "where one group is seldom named, its words do not lie apart: the skill is lacking",
+        ("group default",),
+        ("seat",),
+    ),
+    (
+        "eleven words a group: neither the skill nor the bias is shown in every model",
+        ("one of three groups",),
+        tuple(
+            f"seat: {pair} group"
+            for pair in ("first and second", "first and third", "second and third")
+        ),
+    ),
+)
+"""Why verdicts of BERT-like models are other than expected: (reason, organisms, measures)."""
+EXPLAINED: dict[tuple[str, str, str], str] = {
+    (organism, "bert", measure): reason
+    for reason, organisms, measures in REASONS
+    for organism in organisms
+    for measure in measures
 }
 """(organism, family, measure): why the verdict is another than the expected one."""
 
