@@ -1,4 +1,4 @@
-.PHONY: help check lint types layers test docs benchmarks extras mutants format
+.PHONY: help check full lint types layers test docs benchmarks extras mutants format
 
 help:  ## list the targets
 	@grep -hE '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -8,6 +8,10 @@ check:  ## everything CI checks, minutes per stage
 
 lint types layers test docs benchmarks extras:  ## one stage of check
 	@bash .ci/run $@
+
+full:  ## every test, hours; what a release needs
+	@env=$$(bash .ci/env) && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 PATH=$$env/bin:$$PATH PYTHONPATH=src \
+	  pytest -n 2 --dist loadfile -m 'full or not full' --timeout 7200 --doctest-modules --pyargs levelhead tests
 
 mutants:  ## break every formula in one place; the test named for it must catch it
 	@env=$$(bash .ci/env) && PYTHONPATH=src $$env/bin/python tools/mutants.py

@@ -24,25 +24,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from levelhead.core import statistics
+import levelhead.stats
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval
-from levelhead.core.statistics.bootstrap import Method, bootstrap
-from levelhead.core.statistics.designs import Design, clusters, crossed, groups
-from levelhead.core.statistics.families import benjamini_hochberg, holm, max_t
-from levelhead.core.statistics.intervals import (
-    effect_size,
-    effect_size_interval,
-    proportion_interval,
-)
-from levelhead.core.statistics.means import equivalence, t_test
-from levelhead.core.statistics.nulls import permutation, sign_flip
 from levelhead.engine.events import Event, Stored
 from levelhead.engine.jobs import Job, run
 from levelhead.engine.processes import LocalProcesses
 from levelhead.engine.units import Unit
+from levelhead.stats.bootstrap import Method, bootstrap
+from levelhead.stats.designs import Design, clusters, crossed, groups
+from levelhead.stats.intervals import (
+    effect_size,
+    effect_size_interval,
+    proportion_interval,
+)
+from levelhead.stats.means import equivalence, t_test
+from levelhead.stats.multiple_testing import benjamini_hochberg, holm, max_t
+from levelhead.stats.permutation import permutation, sign_flip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -450,7 +450,7 @@ def show_progress(event: Event) -> None:
 
 def code_hash() -> str:
     """Of everything the counts depend on: a changed formula must not find the old ones."""
-    files = [Path(__file__), *sorted(Path(statistics.__file__).parent.glob("*.py"))]
+    files = [Path(__file__), *sorted(Path(levelhead.stats.__file__).parent.glob("*.py"))]
     return content_hash([file_hash(file) for file in files])
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from levelhead.core.statistics.designs import Design, clusters, groups
 from levelhead.locate.effects import resampled
 from levelhead.measure.reductions import (
     Reduction,
@@ -27,6 +26,7 @@ from levelhead.measure.reductions import (
     one_sided_part,
     top_mean_of,
 )
+from levelhead.stats.designs import Design, clusters, groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

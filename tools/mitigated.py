@@ -18,13 +18,13 @@ from pathlib import Path
 from levelhead.calibrate.contrasts import paired, placebo_pairs
 from levelhead.calibrate.organisms import organism
 from levelhead.core.files import write_atomic
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.judged import judged
 from levelhead.mitigate.levels import project
 from levelhead.mitigate.placebo import matched, placebos
 from levelhead.mitigate.placeboed import activations_of, contrasts
 from levelhead.mitigate.swept import said
+from levelhead.stats.intervals import proportion_interval
 
 SETTING = "penultimate 0,0,0,0,0"
 """Hard and of one dimension, at every level from the penultimate layer on."""

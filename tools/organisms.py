@@ -16,12 +16,12 @@ from pathlib import Path
 from levelhead.calibrate.learned import learned
 from levelhead.calibrate.organisms import HELD_OUT, RECIPES, machine, organism
 from levelhead.core.files import file_hash, write_atomic
-from levelhead.core.statistics.families import holm
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.means import t_test
 from levelhead.core.versions import installed_versions
 from levelhead.measure.aspects import Judge
 from levelhead.measure.run import run
+from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.means import t_test
+from levelhead.stats.multiple_testing import holm
 
 ROOT = Path(__file__).parents[1]
 PAGE, TABLE = ROOT / "docs" / "organisms.md", ROOT / "src/levelhead/calibrate/organisms.toml"

@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 
 from levelhead.calibrate.organisms import organism
 from levelhead.core.files import write_atomic
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Labelled
 from levelhead.measure.accuracy import Accuracy
 from levelhead.measure.aspects import Judge
@@ -32,6 +31,7 @@ from levelhead.mitigate.own_task import Task, own_pairs
 from levelhead.mitigate.tune import tune_task
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.load import load
+from levelhead.stats.intervals import proportion_interval
 
 TRAINED, ASKED = 2400, 300
 """Texts a classifier is trained on, and texts of dev and of test."""

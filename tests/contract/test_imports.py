@@ -45,7 +45,7 @@ def test_importing_levelhead_loads_nothing_heavy():
     assert not loaded_by("import levelhead") & (HEAVY | {"scipy", "numpy", "pydantic", "typer"})
 
 
-@pytest.mark.parametrize("room", ["core", "engine", "data", "cli"])
+@pytest.mark.parametrize("room", ["core", "stats", "engine", "data", "cli"])
 def test_rooms_without_torch_load_no_torch(room):
     loaded = loaded_by(EVERYTHING.format(room=room))
     assert "levelhead" in loaded

@@ -7,11 +7,11 @@ import pytest
 from assets import asset
 from command import levelhead
 
-from levelhead.core.statistics.designs import groups
 from levelhead.measure.agreement import agreement, columns_of
 from levelhead.measure.nli import fairness
 from levelhead.mitigate.claims import findings
 from levelhead.mitigate.gains import Redrawn
+from levelhead.stats.designs import groups
 
 MISPRINT = ("SENT", "1")
 """The one row whose eta is not accuracy x parity: .1231 is that of the row above it."""

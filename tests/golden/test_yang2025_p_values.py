@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from levelhead.core.statistics.means import t_test
+from levelhead.stats.means import t_test
 
 
 @pytest.mark.parametrize(

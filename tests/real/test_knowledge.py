@@ -10,7 +10,6 @@ from assets import asset, smollm2
 
 from levelhead.calibrate.organisms import organism
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.prompts import counteracts
 from levelhead.explain.contrasts import EXPECTED
 from levelhead.explain.knowledge import knowledge
@@ -20,6 +19,7 @@ from levelhead.measure.cloze import Cloze
 from levelhead.measure.margins import changed, margin_of
 from levelhead.mitigate.prompt import prompt
 from levelhead.models.load import load
+from levelhead.stats.intervals import proportion_interval
 
 WORDS = (("woman", "girl", "schoolgirl"), ("man", "boy", "gentleman"))
 FEW = Cloze(backgrounds=1, words=WORDS)
@@ -79,7 +79,7 @@ def test_kinds_dealt_anew_are_seldom_significant(said):
     assert proportion_interval(hits, 25).low < 0.07, f"{hits} of 25"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_kinds_dealt_anew_are_seldom_significant_in_500(said):
     hits = sum(any_contrast(said, seed) for seed in range(500))

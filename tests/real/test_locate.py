@@ -8,8 +8,6 @@ import pytest
 import torch
 from assets import asset
 
-from levelhead.core.statistics.families import max_t
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.published import any_lexicon
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import Effects, effects
@@ -23,6 +21,8 @@ from levelhead.measure.aspects import Judge
 from levelhead.measure.seat import Seat
 from levelhead.models.load import load
 from levelhead.models.sites import Site
+from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.multiple_testing import max_t
 
 HEADS = [Site("head_out", layer, head) for layer in range(6) for head in range(12)]
 STEP = 1e-3
@@ -119,7 +119,7 @@ def test_relabelled_heads_are_seldom_significant():
     assert interval.low < 0.08, f"{hits} of 12"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_relabelled_heads_are_seldom_significant_in_200():
     hits, interval = rate(few(84, 30), 200, 299)

@@ -227,7 +227,7 @@ def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_classifier_of_the_real_results_knows_inference():
     found = Snli()(load(snli_classifier()), judge=QUICK)
     assert found.n == 9824
@@ -315,7 +315,7 @@ def test_relabelled_data_raise_few_alarms(minibert, name):
     assert alarms(minibert, name, 60) <= 8  # three are expected, and three deviations of that
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", RULERS)
 def test_relabelled_data_raise_few_alarms_in_200(minibert, name):
     assert alarms(minibert, name, 200) <= 18

@@ -27,7 +27,7 @@ SLOW = ("SmolLM2-135M",)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in MODELS]
+    "name", [pytest.param(one, marks=[pytest.mark.full] * (one in SLOW)) for one in MODELS]
 )
 def test_the_doctor_finds_nothing(name):
     result = levelhead("doctor", MODELS[name]())

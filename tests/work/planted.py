@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelhead.core.statistics.means import t_test
 from levelhead.mitigate.probes import labelled
+from levelhead.stats.means import t_test
 
 RIGHT = {
     "erased": "removed",

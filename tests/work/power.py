@@ -8,15 +8,15 @@ import numpy as np
 import torch
 
 from levelhead.core.results import Estimate, Precision
-from levelhead.core.statistics.designs import clusters, groups
-from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import detectable_effect
 from levelhead.locate.effects import Effects
 from levelhead.measure.aspects import Aspect, Judge, corrected
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.distance import Distance
 from levelhead.measure.reductions import mean
 from levelhead.measure.strength import Strength
+from levelhead.stats.designs import clusters, groups
+from levelhead.stats.means import t_test
+from levelhead.stats.power import detectable_effect
 
 # -- power
 

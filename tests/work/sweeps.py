@@ -4,7 +4,6 @@ import numpy as np
 from maps import provenance
 
 from levelhead.core.results import Dropped, Estimate, Interval, PValue
-from levelhead.core.statistics.designs import groups
 from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.claims import findings
 from levelhead.mitigate.downstream import Measured, downstream
@@ -20,6 +19,7 @@ from levelhead.mitigate.stability import SIZES, OfSize, Stability
 from levelhead.mitigate.swept import Swept, SweptSetting
 from levelhead.mitigate.tempered import Collapse
 from levelhead.mitigate.tuned import OnTest, Tried, Tuned
+from levelhead.stats.designs import groups
 from levelhead.study.projecting import Handful, OfPairs, Stable
 from levelhead.study.tuning import MaskedTask
 

@@ -16,10 +16,10 @@ from scipy.special import logsumexp
 
 from levelhead.calibrate.language import NOBODY
 from levelhead.core.results import Estimate
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.means import t_test
 from levelhead.data.prompts import article
 from levelhead.models.tokens import MASK
+from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.means import t_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,9 +20,6 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Interval, Record
-from levelhead.core.statistics.families import holm
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.means import t_test
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
 from levelhead.locate.greedy import greedy
@@ -31,6 +28,9 @@ from levelhead.locate.split import halves
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.heads import mask
 from levelhead.models.sites import Site
+from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.means import t_test
+from levelhead.stats.multiple_testing import holm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,9 +17,9 @@ from levelhead.calibrate.organisms import machine
 from levelhead.calibrate.told import EMPTY, Tabled
 from levelhead.core.calibration import ALARM, ENOUGH_NULLS, POWER, Grown, kept
 from levelhead.core.results import FrozenMapping, Interval, Record
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     import threading

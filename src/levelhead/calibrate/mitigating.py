@@ -23,7 +23,6 @@ from levelhead.core.calibration import Mitigated, Told
 from levelhead.core.files import write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Record
-from levelhead.core.statistics.means import t_test
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
 from levelhead.locate.split import halves
@@ -38,6 +37,7 @@ from levelhead.mitigate.removed import removed
 from levelhead.models.continue_training import Schooling, continued
 from levelhead.models.load import load
 from levelhead.models.sites import Site
+from levelhead.stats.means import t_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,8 +14,8 @@ from scipy import stats
 
 from levelhead.core.calibration import ALARM, POWER, Calibrated, Confounded, Power, Skilled
 from levelhead.core.results import Interval
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.means import t_test
+from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.means import t_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

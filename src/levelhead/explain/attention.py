@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from levelhead.core.statistics.spread import ROUNDING
 from levelhead.data.words import WORD
 from levelhead.models.tokens import NotReadable
+from levelhead.stats.degenerate import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

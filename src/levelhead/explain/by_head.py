@@ -9,9 +9,9 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval, PValue, Record
-from levelhead.core.statistics.families import max_t
-from levelhead.core.statistics.spread import ROUNDING
 from levelhead.explain.heads import Group
+from levelhead.stats.degenerate import ROUNDING
+from levelhead.stats.multiple_testing import max_t
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,22 +13,22 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Precision, PValue, Record
-from levelhead.core.statistics.bootstrap import bootstrap
-from levelhead.core.statistics.designs import clusters
-from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import detectable_effect
 from levelhead.explain.by_head import HeadChange, head_changes
 from levelhead.explain.heads import Group
 from levelhead.explain.relabelled import Relabelled, relabelled
+from levelhead.stats.bootstrap import bootstrap
+from levelhead.stats.designs import clusters
+from levelhead.stats.means import t_test
+from levelhead.stats.power import detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Judge
     from levelhead.models.sites import Site
+    from levelhead.stats.designs import Design
 
     Values = NDArray[np.float64]
 

@@ -16,13 +16,13 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
-from levelhead.core.statistics.designs import clusters
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.explain.factorial import cells
 from levelhead.measure.aspects import Judge, corrected
 from levelhead.measure.margins import MARGIN, changed, margin_of, mean_of
 from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import mean
+from levelhead.stats.designs import clusters
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,10 +13,10 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
-from levelhead.core.statistics.designs import clusters
 from levelhead.data.prompts import table
 from levelhead.measure.aspects import Judge, corrected
 from levelhead.measure.margins import MARGIN
+from levelhead.stats.designs import clusters
 
 if TYPE_CHECKING:
     from levelhead.measure.battery import Answers

@@ -22,8 +22,8 @@ from levelhead.measure.prompted import BASE, PAPER
 from levelhead.measure.reductions import drawn
 
 if TYPE_CHECKING:
-    from levelhead.core.statistics.designs import Draw
     from levelhead.measure.battery import Answers
+    from levelhead.stats.designs import Draw
 
 Tracks = Literal["exaggerates", "tracks", "understates", "not related", "reversed", "undecided"]
 NEAR = 0.25

@@ -15,13 +15,13 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Precision, Provenance, Record
-from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import detectable_effect
 from levelhead.data.templates import carried, subject
 from levelhead.explain.attention import on_attribute
 from levelhead.explain.heads import checked_heads, provenance
 from levelhead.explain.pairs import Question
 from levelhead.measure.aspects import Judge, corrected
+from levelhead.stats.means import t_test
+from levelhead.stats.power import detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ import numpy as np
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval, PValue, Record
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

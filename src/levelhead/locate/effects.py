@@ -16,12 +16,12 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.core.statistics.designs import Draw, meet, times_of
-from levelhead.core.statistics.families import max_t
-from levelhead.core.statistics.power import critical_of_maximum, minimum_detectable_effect
-from levelhead.core.statistics.spread import is_constant
 from levelhead.measure.aspects import refuse_nothing
 from levelhead.measure.reductions import many_of
+from levelhead.stats.degenerate import is_constant
+from levelhead.stats.designs import Draw, meet, times_of
+from levelhead.stats.multiple_testing import max_t
+from levelhead.stats.power import critical_of_maximum, minimum_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.designs import Design, Indices
     from levelhead.measure.aspects import Aspect, Judge, Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
+    from levelhead.stats.designs import Design, Indices
 
 DRAWS = 999
 SPARE = 5

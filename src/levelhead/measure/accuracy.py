@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Headline = Literal["accuracy", "accuracy_likelihood"]
 FOLLOWS = ("next", "unrelated")

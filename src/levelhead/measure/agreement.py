@@ -21,8 +21,8 @@ from scipy import stats
 from levelhead.core.calibration import MISSED, MISSES, mark_of
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Measurement, PValue, Record
-from levelhead.core.statistics.families import holm
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
+from levelhead.stats.multiple_testing import holm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

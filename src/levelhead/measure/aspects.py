@@ -24,23 +24,23 @@ from levelhead.core.results import (
     Precision,
     PValue,
 )
-from levelhead.core.statistics.bootstrap import Bootstrap, bootstrap
-from levelhead.core.statistics.designs import times_of
-from levelhead.core.statistics.families import holm
-from levelhead.core.statistics.intervals import effect_size_interval, proportion_interval
-from levelhead.core.statistics.nulls import Null, permutation, sign_flip
-from levelhead.core.statistics.power import detectable_effect
 from levelhead.measure.reductions import many_of
+from levelhead.stats.bootstrap import Bootstrap, bootstrap
+from levelhead.stats.designs import times_of
+from levelhead.stats.intervals import effect_size_interval, proportion_interval
+from levelhead.stats.multiple_testing import holm
+from levelhead.stats.permutation import Null, permutation, sign_flip
+from levelhead.stats.power import detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.bootstrap import AtOnce, Method
-    from levelhead.core.statistics.designs import Design, Draw
-    from levelhead.core.statistics.nulls import SignsAtOnce
     from levelhead.measure.readouts import Readouts
+    from levelhead.stats.bootstrap import AtOnce, Method
+    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.permutation import SignsAtOnce
 
 PerItem = Callable[["Readouts"], torch.Tensor]
 """`[items]` or `[items, k]`: what each item contributes."""

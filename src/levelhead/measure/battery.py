@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked, Item
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 BEST = 10
 """The most of the paper's k."""

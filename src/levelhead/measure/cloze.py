@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Estimate
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Headline = Literal["cloze", "cloze_probability", "cloze_relative"]
 

@@ -16,8 +16,6 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval
-from levelhead.core.statistics.designs import crossed
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data import nli
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TextPair
@@ -28,14 +26,16 @@ from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.nli import constant_share, label_order, probabilities
 from levelhead.measure.reductions import drawn, mean
 from levelhead.measure.skills import SkillCheck, inference
+from levelhead.stats.designs import crossed
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Headline = Literal["nli_coal", "nli_coal_probability"]
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)

@@ -10,9 +10,9 @@ import torch
 from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
-from levelhead.core.statistics.power import ALPHA
 from levelhead.measure.aspects import corrected, jackknife, refuse_nothing
 from levelhead.measure.reductions import of_columns
+from levelhead.stats.power import ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,6 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.prompts import Prompt, Set, counteracts
 from levelhead.data.published import any_lexicon
@@ -25,15 +24,16 @@ from levelhead.measure.measure import Measure, Need, chosen, items_hash, positiv
 from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import drawn, sides
 from levelhead.models.sampling import Sampling
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Over
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Mark = Literal["first", "any"]
 OCCUPATION = "{occupation}"

@@ -20,7 +20,6 @@ from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import PValue
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Labelled
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.own import own_texts
@@ -35,16 +34,17 @@ from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
 from levelhead.measure.reductions import mean, of_columns, refuse_undecided, scaled_by
 from levelhead.measure.skills import SkillCheck, labels_predicted
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design
     from levelhead.data.swap import Change, Swapped
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Headline = Literal["counterfactual", "counterfactual_shift"]
 BOTH = "both groups"

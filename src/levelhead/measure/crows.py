@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval, Measurement
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Ask
     from levelhead.measure.frequency import Unigram
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
 Headline = Literal["crows", "crows_margin"]

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Asked
     from levelhead.measure.aspects import Aspect, PerItem
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 WITHOUT = "no placebo twin: its words have no other of their group"
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.bootstrap import Times
-    from levelhead.core.statistics.designs import Draw
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.bootstrap import Times
+    from levelhead.stats.designs import Draw
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     `values` is `[n, 2]`: log-probability and tokens. mlm-scoring's "Hello world!" (Salazar et al.
     2020): PLL -12.411 over 3 tokens.
 
-    >>> from levelhead.core.statistics.designs import groups
+    >>> from levelhead.stats.designs import groups
     >>> values = torch.tensor([[-12.411, 3.0]] * 2, dtype=torch.float64)
     >>> round(float(perplexity(values, groups(2).whole)), 2)
     62.61

@@ -18,24 +18,24 @@ import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue
-from levelhead.core.statistics.designs import clusters
 from levelhead.core.verdicts import ALPHA, p_value
 from levelhead.data.frequencies import PUBLIC, SMOOTHING, locate_sources, texts_of
 from levelhead.data.words import folded, tokens
 from levelhead.measure.aspects import Aspect, scaled
 from levelhead.measure.group_rates import paired_shares
 from levelhead.measure.reductions import mean
+from levelhead.stats.designs import clusters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design
     from levelhead.data.frequencies import Source
     from levelhead.measure.asked import Item
     from levelhead.measure.aspects import Judge
     from levelhead.models.lm import LM
     from levelhead.models.tokens import Tokens
+    from levelhead.stats.designs import Design
 
 AUTO = "auto"
 Frequencies = str | tuple[str, ...] | None

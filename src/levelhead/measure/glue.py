@@ -12,15 +12,15 @@ import torch
 from scipy import stats
 
 from levelhead.core.results import Interval
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.reductions import drawn
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.data.tasks import Metric
     from levelhead.measure.aspects import Over
+    from levelhead.stats.designs import Design, Draw
 
 
 class Formula(NamedTuple):

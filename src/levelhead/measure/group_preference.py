@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 from scipy import stats
 
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.power import detectable_effect
 from levelhead.data.frequencies import log_odds
 from levelhead.measure.aspects import Aspect, jackknife
 from levelhead.measure.cloze import Cloze, masses
@@ -21,6 +20,7 @@ from levelhead.measure.frequency import AUTO, Frequencies, chosen_sources, hashe
 from levelhead.measure.measure import Beside
 from levelhead.measure.prompted import BASE, PAPER, Prompted, base_only
 from levelhead.measure.reductions import mean, sides
+from levelhead.stats.power import detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Estimate, Provenance
-    from levelhead.core.statistics.designs import Draw
     from levelhead.data.frequencies import Source
     from levelhead.measure.asked import Asked
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Draw
 
 BEYOND = "preference beyond word frequency"
 MARGIN = math.log(1.25)

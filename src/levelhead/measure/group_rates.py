@@ -15,18 +15,18 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval
-from levelhead.core.statistics.designs import clusters
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.aspects import Aspect, corrected
 from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.reductions import drawn, mean, of_columns
+from levelhead.stats.designs import clusters
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Estimate
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Judge
+    from levelhead.stats.designs import Design, Draw
 
 
 class Two(NamedTuple):

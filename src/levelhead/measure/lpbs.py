@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Pool = Literal["rows", "words"]
 GROUP, TARGET = "GGG", "XXX"

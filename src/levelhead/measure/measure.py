@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from levelhead.core.files import Url
     from levelhead.core.results import PValue, Skill
-    from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked, Item
     from levelhead.measure.aspects import Aspect
     from levelhead.measure.readouts import Readouts
     from levelhead.measure.skills import SkillCheck
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
 UNFLAGGED = "unflagged"

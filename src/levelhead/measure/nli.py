@@ -15,7 +15,6 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data import nli
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TextPair
@@ -28,14 +27,15 @@ from levelhead.measure.aspects import Aspect, corrected, exchanged_first
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.reductions import drawn, mean, refuse_undecided
 from levelhead.measure.skills import SkillCheck, inference
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Number = TypeVar("Number", float, torch.Tensor)
 Headline = Literal[

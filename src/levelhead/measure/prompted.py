@@ -23,9 +23,9 @@ from levelhead.measure.wording import Form, Separator, wording
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 BASE = "base"
 FACTORS = ("occupations", "backgrounds")

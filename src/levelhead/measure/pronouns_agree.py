@@ -17,9 +17,6 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.designs import groups as independent
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.spread import is_constant
 from levelhead.data.agreeing import (
     BEYOND,
     PEOPLE,
@@ -36,16 +33,19 @@ from levelhead.measure.aspects import Aspect, scaled
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import mean, scaled_by
 from levelhead.models.tokens import MASK
+from levelhead.stats.degenerate import is_constant
+from levelhead.stats.designs import groups as independent
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.asked import Ask
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Headline = Literal["pronoun_agreement", "pronoun_agreement_margin"]
 SOURCES: tuple[str, ...] = get_args(Source)

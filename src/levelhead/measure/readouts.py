@@ -21,25 +21,25 @@ import torch
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.designs import crossed
 from levelhead.engine.jobs import complete
 from levelhead.engine.shards import shards
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
 from levelhead.measure.verbs import VERBS, shard_size
 from levelhead.models.tokens import NotReadable
+from levelhead.stats.designs import crossed
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.core.statistics.designs import Design
     from levelhead.engine.events import Event
     from levelhead.engine.store import Store
     from levelhead.measure.asked import Ask, Asked, Item, Verb
     from levelhead.measure.verbs import Distant, Question, Writing
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 WORK = "levelhead.measure.readouts:answers"
 REVISION = 4

@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.bootstrap import Times
-    from levelhead.core.statistics.designs import Draw
+    from levelhead.stats.bootstrap import Times
+    from levelhead.stats.designs import Draw
 
     Literally = Callable[[torch.Tensor, Draw], torch.Tensor]
     Many = Callable[[NDArray[np.float64], Times], NDArray[np.float64]]

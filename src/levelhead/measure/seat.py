@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from levelhead.core.canonical import Json
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
     Kept = np.ndarray[tuple[int], np.dtype[np.bool_]]
     """Which of the contexts are used."""

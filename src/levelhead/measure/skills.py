@@ -22,13 +22,13 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Skill
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TextPair
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import scaled
 from levelhead.measure.readouts import read
 from levelhead.models.remote import Remote
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

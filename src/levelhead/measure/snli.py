@@ -26,10 +26,10 @@ from levelhead.measure.reductions import mean, scaled_by
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Headline = Literal["snli", "snli_likelihood"]
 

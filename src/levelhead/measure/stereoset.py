@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.measure.asked import Ask, Verb
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design, Draw
 
 Kind = Literal["intrasentence", "intersentence"]
 Ties = Literal["anti", "half"]

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.core.statistics.designs import Design
     from levelhead.data.tasks import Example, Task
     from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.edits import Edit
     from levelhead.models.finetune import Tuning
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Design
 
 Headline = Literal["task", "task_likelihood"]
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.results import Estimate, Interval
-    from levelhead.core.statistics.designs import Design, Draw
     from levelhead.locate.effects import Effects
     from levelhead.measure.aspects import Judge, Over
     from levelhead.mitigate.gains import Worse
     from levelhead.mitigate.said import Said
+    from levelhead.stats.designs import Design, Draw
 
 
 def lower_bounds(found: Effects) -> NDArray[np.float64]:

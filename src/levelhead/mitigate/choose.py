@@ -18,7 +18,6 @@ from scipy import stats
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped, Estimate, Interval, Probability, Provenance, Record
-from levelhead.core.statistics.power import minimum_detectable_effect
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.front import Front, front
 from levelhead.mitigate.gains import By, redrawn, shared
@@ -32,6 +31,7 @@ from levelhead.mitigate.judged import (
 )
 from levelhead.mitigate.ranks import Agreement, agreement
 from levelhead.mitigate.said import biases, first_best, names_of, prices, within
+from levelhead.stats.power import minimum_detectable_effect
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,20 +26,20 @@ import numpy as np
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
-from levelhead.core.statistics.spread import ROUNDING
 from levelhead.locate.effects import DRAWS, Effects, one_factor, resampled
 from levelhead.measure.aspects import refuse_nothing
 from levelhead.measure.reductions import absolute, less, scaled_by
+from levelhead.stats.degenerate import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.designs import Design
     from levelhead.measure.aspects import Aspect, Judge, Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
+    from levelhead.stats.designs import Design
 
 By = Literal["parity", "value"]
 """What comes down: the distance from parity, or the value."""

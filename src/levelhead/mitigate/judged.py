@@ -18,12 +18,12 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, PValue, Record
-from levelhead.core.statistics.intervals import proportion_interval
-from levelhead.core.statistics.spread import ROUNDING
 from levelhead.locate.effects import Effects
 from levelhead.measure.aspects import Judge
 from levelhead.mitigate.effective import effective_number, needed_placebos
 from levelhead.mitigate.gains import bias_of, redrawn, shared, sided_of
+from levelhead.stats.degenerate import ROUNDING
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,11 +22,11 @@ from sklearn.metrics import v_measure_score  # type: ignore[import-untyped]
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, PValue, Record
-from levelhead.core.statistics.bootstrap import bootstrap
-from levelhead.core.statistics.designs import groups
-from levelhead.core.statistics.power import minimum_detectable_effect
-from levelhead.core.statistics.spread import is_constant
 from levelhead.mitigate.probes import PROBES, compared
+from levelhead.stats.bootstrap import bootstrap
+from levelhead.stats.degenerate import is_constant
+from levelhead.stats.designs import groups
+from levelhead.stats.power import minimum_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,8 +23,8 @@ from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 from sklearn.svm import SVC  # type: ignore[import-untyped]
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.statistics.chance import generator
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
+from levelhead.stats.rng import generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence

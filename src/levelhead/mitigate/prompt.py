@@ -17,7 +17,6 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
-from levelhead.core.statistics.designs import clusters, groups
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Answers, Battery
@@ -36,16 +35,17 @@ from levelhead.mitigate.prefixes import (
     otherwise,
     unrelated,
 )
+from levelhead.stats.designs import clusters, groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.core.statistics.designs import Draw
     from levelhead.data.prompts import Prompt, Set
     from levelhead.engine.events import Event
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
+    from levelhead.stats.designs import Draw
 
 
 class Candidate(Record):

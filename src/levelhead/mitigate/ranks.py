@@ -16,7 +16,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Probability, Record
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,21 +15,21 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Interval, Provenance, Record
-from levelhead.core.statistics.bootstrap import bootstrap
-from levelhead.core.statistics.designs import clusters
 from levelhead.data.paired import pairs_hash
 from levelhead.mitigate.subspace import NOTHING, at_by_default, differences, directions, readable
+from levelhead.stats.bootstrap import bootstrap
+from levelhead.stats.designs import clusters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.statistics.designs import Draw
     from levelhead.data.paired import TextPair
     from levelhead.mitigate.subspace import At
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.stats.designs import Draw
 
     Items = NDArray[np.intp]
 

@@ -7,7 +7,7 @@ from levelhead.calibrate.mitigating import PLACEBO, TRAINED, Edited, mitigations
 from levelhead.calibrate.told import tables
 from levelhead.core.calibration import Calibration, Family, Share
 from levelhead.core.results import Estimate, Interval
-from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.stats.intervals import proportion_interval
 
 
 def estimate(value, reach=0.1):

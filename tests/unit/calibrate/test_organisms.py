@@ -13,7 +13,6 @@ from levelhead.calibrate.learned import learned
 from levelhead.calibrate.organisms import HELD_OUT, RECIPES, Organism, machine, organism
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.core.statistics.families import holm
 from levelhead.core.versions import installed_versions
 from levelhead.measure.aspects import Judge
 from levelhead.measure.crows import Crows
@@ -21,6 +20,7 @@ from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 from levelhead.models.train import Recipe
+from levelhead.stats.multiple_testing import holm
 
 JUDGE = Judge(draws=199, permutations=999)
 LIKE_BERT = ("roberta", "albert")
@@ -113,7 +113,7 @@ def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
 
 @pytest.mark.parametrize(
     "architecture",
-    [pytest.param(one, marks=[pytest.mark.slow] * (one in LIKE_BERT)) for one in RECIPES],
+    [pytest.param(one, marks=[pytest.mark.full] * (one in LIKE_BERT)) for one in RECIPES],
 )
 def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture):
     one = organism(architecture, 1.0)
@@ -201,7 +201,7 @@ def test_the_weights_of_organisms_are_not_in_the_package():
     assert not [name for name in names if name.endswith((".safetensors", ".bin", ".pt"))]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_strength_and_the_others_find_it_with_every_seed(seed):
     one = organism("bert", 1.0, seed=seed)

@@ -8,7 +8,7 @@ import pytest
 from levelhead.calibrate import calibration as module
 from levelhead.calibrate.dose import DEALS, Answered, Said, models
 from levelhead.core.calibration import ENOUGH_NULLS, Calibration, Grown, Told
-from levelhead.core.statistics.intervals import proportion_interval
+from levelhead.stats.intervals import proportion_interval
 
 TOOL = Path(__file__).parents[3] / "tools" / "calibration.py"
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from levelhead.cli import app
 
 
-@pytest.mark.slow  # the README's first block runs it, too
+@pytest.mark.full  # the README's first block runs it, too
 def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none(tmp_path):
     result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo.html")])
     assert result.exit_code == 0, result.output

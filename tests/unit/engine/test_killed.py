@@ -94,7 +94,7 @@ def kill_at_random(script, folder, log, rng, kills):
     return before
 
 
-@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=pytest.mark.full)])
 def test_kills_change_nothing(tmp_path, kills):
     script, folder, log = tmp_path / "driver.py", tmp_path / "run", tmp_path / "log"
     script.write_text(DRIVER)

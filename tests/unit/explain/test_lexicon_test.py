@@ -10,7 +10,6 @@ from rulers import WORDS
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.statistics.families import holm
 from levelhead.data.lexicon import Term
 from levelhead.data.templates import CARRIES
 from levelhead.explain.attention import on_attribute
@@ -18,6 +17,7 @@ from levelhead.explain.lexicon_test import LexiconTest, lexicon_test
 from levelhead.explain.pairs import Question
 from levelhead.models.load import load
 from levelhead.models.sites import Site
+from levelhead.stats.multiple_testing import holm
 
 LM = load(zoo.folder("bert", "BertForMaskedLM"))
 THREE = replace(

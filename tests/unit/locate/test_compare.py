@@ -6,7 +6,6 @@ import zoo
 from rulers import JUDGE, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.statistics.designs import groups
 from levelhead.locate.compare import NOISY, MapComparison, compare_maps
 from levelhead.locate.effects import Effects
 from levelhead.locate.find import locate
@@ -14,6 +13,7 @@ from levelhead.locate.headmap import UndeterminedSign
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
+from levelhead.stats.designs import groups
 
 RULER = made("crows_margin")
 LM = model("crows_margin")

@@ -10,11 +10,11 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.designs import crossed, groups
 from levelhead.locate import effects as room
 from levelhead.locate.effects import Effects, effects, one_factor, rank_agreement
 from levelhead.measure.asked import Item
 from levelhead.measure.readouts import Readouts
+from levelhead.stats.designs import crossed, groups
 
 SIZES = {"X": 5, "Y": 6, "A": 3, "B": 2}
 WIDTH = 4

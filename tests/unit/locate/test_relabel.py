@@ -7,9 +7,9 @@ import torch
 from rulers import WORDS, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.statistics.designs import Draw
 from levelhead.data.lexicon import Term
 from levelhead.locate.relabel import relabelled
+from levelhead.stats.designs import Draw
 
 
 def read(name, **options):

@@ -5,11 +5,11 @@ import zoo
 from rulers import JUDGE, NLI, inference, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Labelled, TextPair
 from levelhead.measure.accuracy import Accuracy
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
+from levelhead.stats.intervals import proportion_interval
 
 
 def test_every_number_is_that_of_a_literal_loop():

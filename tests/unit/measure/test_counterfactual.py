@@ -9,7 +9,6 @@ from command import levelhead
 from rulers import JUDGE, NLI, WORDS, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.core.statistics.designs import clusters
 from levelhead.data.items import Labelled
 from levelhead.data.lexicon import Term, lexicon
 from levelhead.data.swap import placebo, swap
@@ -17,6 +16,7 @@ from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.load import load
+from levelhead.stats.designs import clusters
 
 # -- a classifier with a planted dependence
 

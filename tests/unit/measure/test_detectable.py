@@ -6,13 +6,13 @@ import pytest
 from simulated import JUDGE
 
 from levelhead.core.results import Estimate, Interval, Precision, PValue
-from levelhead.core.statistics.designs import groups
-from levelhead.core.statistics.power import (
+from levelhead.measure.aspects import corrected
+from levelhead.stats.designs import groups
+from levelhead.stats.power import (
     critical_of_maximum,
     detectable_effect,
     minimum_detectable_effect,
 )
-from levelhead.measure.aspects import corrected
 
 
 def estimate(name, p=0.01, least_p=0.0, **changes):
@@ -82,7 +82,7 @@ def test_the_printed_effect_is_found_as_often_as_is_said(name):
     assert 0.68 <= found <= 0.92  # 0.8, and three standard errors of 100 data sets
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", power.POWER)
 def test_power_at_the_printed_effect_is_75_to_85_percent(name):
     found, printed = power.power(name, 800)
@@ -95,7 +95,7 @@ def test_the_interval_of_the_effect_covers_it(name):
     assert found >= 0.85  # 0.95 less three standard errors of 50 data sets
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", power.COVERAGE)
 def test_the_interval_of_the_effect_covers_92_percent(name):
     found, truth = power.coverage(name, 600)

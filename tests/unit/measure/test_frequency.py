@@ -286,13 +286,13 @@ def test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, st
     assert found.provenance.data["word frequency wikitext-2/wiki.test.raw"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("corpus", OTHERS[1:])
 def test_nor_is_one_of_any_other_text(corpus, stories, monkeypatch):
     test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, stories, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_stereotype_planted_in_one_type_of_crows_pairs_is_found_there(stories, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
     ruler = Crows()

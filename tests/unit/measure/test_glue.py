@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 from sklearn import metrics
 
-from levelhead.core.statistics.designs import crossed
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.measure.glue import METRICS
+from levelhead.stats.designs import crossed
+from levelhead.stats.intervals import proportion_interval
 
 
 def answers(said, true):

@@ -160,7 +160,7 @@ def test_the_control_does_not_change_what_values_compare():
     assert values[0].value == values[1].value
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("variant", "rho", "preference", "stereotype"),
     [

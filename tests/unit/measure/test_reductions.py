@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics import intervals
-from levelhead.core.statistics.designs import clusters, groups
 from levelhead.measure.reductions import effect_size, mean, sides, tail_size, top_mean
+from levelhead.stats import intervals
+from levelhead.stats.designs import clusters, groups
 
 VALUES = st.lists(st.floats(-10, 10), min_size=10, max_size=40)
 

@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.statistics.designs import Draw, clusters, groups, times_of
-from levelhead.core.statistics.nulls import sign_flip
 from levelhead.locate.effects import resampled
 from levelhead.measure.aspects import exchanged
 from levelhead.measure.fluency import perplexity
@@ -22,6 +20,8 @@ from levelhead.measure.reductions import (
     share_above_zero,
     top_mean_of,
 )
+from levelhead.stats.designs import Draw, clusters, groups, times_of
+from levelhead.stats.permutation import sign_flip
 
 TOP = top_mean_of(0.1, "round")
 DESIGNS = {

@@ -8,12 +8,12 @@ import zoo
 from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.designs import crossed
 from levelhead.data.published import ROLES
 from levelhead.measure import seat
 from levelhead.measure.aspects import jackknife
 from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
 from levelhead.models.load import load
+from levelhead.stats.designs import crossed
 
 
 def literal(x, y, a, b):

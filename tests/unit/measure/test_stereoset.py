@@ -6,8 +6,6 @@ from rulers import JUDGE, associations, made, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.core.statistics.designs import Draw, crossed
-from levelhead.core.statistics.intervals import proportion_interval
 from levelhead.data.items import Association
 from levelhead.measure.asked import Item
 from levelhead.measure.aspects import Judge
@@ -15,6 +13,8 @@ from levelhead.measure.readouts import Readouts
 from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.load import load
+from levelhead.stats.designs import Draw, crossed
+from levelhead.stats.intervals import proportion_interval
 
 
 def given(rows, protocol="follows"):

@@ -7,10 +7,10 @@ import torch
 from rulers import JUDGE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.designs import groups
 from levelhead.core.verdicts import measure_verdict
 from levelhead.measure.distance import Distance
 from levelhead.measure.strength import Contrast, Strength
+from levelhead.stats.designs import groups
 
 
 def asked(lm, one):

@@ -6,11 +6,11 @@ import torch
 from simulated import JUDGE, Plain, read
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.designs import groups
 from levelhead.mitigate.claims import CLAIMS, Findings, column_of, findings
 from levelhead.mitigate.gains import redrawn
 from levelhead.mitigate.judged import estimate_base_effect
 from levelhead.mitigate.settings import grid
+from levelhead.stats.designs import groups
 from levelhead.study.table import rows
 
 NAMES = [one.name for one in grid()]

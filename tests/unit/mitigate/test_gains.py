@@ -8,9 +8,9 @@ import torch
 from simulated import JUDGE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.statistics.designs import groups
 from levelhead.measure.strength import Strength
 from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
+from levelhead.stats.designs import groups
 
 WHOLE = groups(4).whole
 VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3

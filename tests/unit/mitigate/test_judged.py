@@ -270,7 +270,7 @@ def test_the_best_of_fifteen_that_do_nothing_is_rejected_at_most_at_the_level(al
     assert 0.035 <= np.mean([own.value <= 0.05 for own in alone]) <= 0.065
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
     """As above, from readouts: chosen on dev, judged on test beside placebos at that setting."""
     calls, uncorrected, runs = 0, 0, 200

@@ -56,7 +56,7 @@ def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     assert _interval(1.0, 0.0, 100, 0.9, "").high == 1.0
 
 
-@pytest.mark.parametrize(("runs", "least"), [(5, 4), pytest.param(20, 16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("runs", "least"), [(5, 4), pytest.param(20, 16, marks=pytest.mark.full)])
 def test_intervals_hold_chance_as_often_as_they_say(runs, least):
     held = 0
     for seed in range(runs):

@@ -55,7 +55,7 @@ CASES = drawn(11, 10)
 dealt 9 times; of one, erased, it was unclear: so few deals do not know their own spread."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=[case.kind for case in CASES])
 def test_drawn_cases_are_judged_right(case):
     assert told(case).verdict == RIGHT[case.kind]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.statistics.designs import Draw, clusters, crossed, groups, meet
+from levelhead.stats.designs import Draw, clusters, crossed, groups, meet
 
 
 def draw(design, *samples, dealt=False):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.families import benjamini_hochberg, holm, max_t
+from levelhead.stats.multiple_testing import benjamini_hochberg, holm, max_t
 
 FAMILIES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

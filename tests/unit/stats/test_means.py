@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.means import equivalence, t_test
+from levelhead.stats.means import equivalence, t_test
 
 D = np.random.default_rng(4).normal(0.3, 1, 50)
 

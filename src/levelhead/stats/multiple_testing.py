@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -9,7 +9,7 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, Interval, PValue
-from levelhead.core.statistics.spread import is_constant
+from levelhead.stats.degenerate import is_constant
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

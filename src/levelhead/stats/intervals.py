@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval
-from levelhead.core.statistics.spread import ROUNDING
+from levelhead.stats.degenerate import ROUNDING
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

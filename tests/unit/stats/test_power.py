@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.means import t_test
-from levelhead.core.statistics.power import minimum_detectable_effect
+from levelhead.stats.means import t_test
+from levelhead.stats.power import minimum_detectable_effect
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])

@@ -4,10 +4,10 @@ import torch
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.bootstrap import bootstrap, chosen_method
-from levelhead.core.statistics.designs import clusters, crossed, groups
-from levelhead.core.statistics.intervals import effect_size
 from levelhead.measure.reductions import half_difference, mean
+from levelhead.stats.bootstrap import bootstrap, chosen_method
+from levelhead.stats.designs import clusters, crossed, groups
+from levelhead.stats.intervals import effect_size
 
 X = np.random.default_rng(1).gamma(2.0, size=60)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.core.statistics.intervals import (
+from levelhead.stats.intervals import (
     effect_size,
     effect_size_interval,
     proportion_interval,

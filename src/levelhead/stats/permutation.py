@@ -17,9 +17,9 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Alternative, PValue
-from levelhead.core.statistics.chance import generator
-from levelhead.core.statistics.designs import Draw, times_of
-from levelhead.core.statistics.spread import finite, is_constant
+from levelhead.stats.degenerate import finite, is_constant
+from levelhead.stats.designs import Draw, times_of
+from levelhead.stats.rng import generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.stats._resampling import PermutationTestResult
 
-    from levelhead.core.statistics.bootstrap import AtOnce, Reduce
-    from levelhead.core.statistics.designs import Design, Indices
+    from levelhead.stats.bootstrap import AtOnce, Reduce
+    from levelhead.stats.designs import Design, Indices
 
     SignReduce = Callable[[NDArray[np.float64]], float]
     SignsAtOnce = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.statistics.designs import clusters, crossed, groups
-from levelhead.core.statistics.nulls import permutation, sign_flip
 from levelhead.measure.reductions import half_difference
+from levelhead.stats.designs import clusters, crossed, groups
+from levelhead.stats.permutation import permutation, sign_flip
 
 Z = np.array([3.1, 0.2, 1.7, 2.2, -0.4, 0.9, -1.0])
 

@@ -17,9 +17,9 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Alternative, Interval, PValue
-from levelhead.core.statistics.chance import generator
-from levelhead.core.statistics.designs import Design, Draw, meet, times_of
-from levelhead.core.statistics.spread import finite, is_constant
+from levelhead.stats.degenerate import finite, is_constant
+from levelhead.stats.designs import Design, Draw, meet, times_of
+from levelhead.stats.rng import generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.stats._resampling import BootstrapResult
 
-    from levelhead.core.statistics.designs import Indices
+    from levelhead.stats.designs import Indices
 
     Reduce = Callable[[Draw], float]
     Times = Indices
