@@ -5,12 +5,13 @@ from maps import (
     estimate,
     example_of,
     head_map,
+    interval,
     measurement,
     p_value,
     targeted,
 )
 
-from levelhead.core.results import Inconclusive
+from levelhead.core.results import Inconclusive, Skill
 from levelhead.measure.compare import Comparison
 from levelhead.study.audit import Audit
 from levelhead.study.dealing import Cut
@@ -20,12 +21,22 @@ from levelhead.study.schema import Cells, Plan, Source
 ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "price"))
 
 
+SKILL = Skill(
+    name="prefers sentences to their words shuffled",
+    value=90.0,
+    interval=interval(90.0, 5.0),
+    chance=50.0,
+    threshold=65.0,
+    n=100,
+    unit="%",
+)
+"""Of a model that can do what measures need: without it, silence is inconclusive."""
+
+
 def judged(name, value, p, parity=0.0, **changes):
-    """A measurement with a test."""
-    one = measurement(value, name=name)
-    return one.model_copy(
-        update={"p": p_value(p), "parity": parity, "detectable": 0.3, "unit": "points", **changes}
-    )
+    """A measurement with a test, of a model that has the skill."""
+    tested = {"p": p_value(p), "parity": parity, "detectable": 0.3, "unit": "points"}
+    return measurement(value, name=name).model_copy(update={**tested, "skill": SKILL, **changes})
 
 
 def _is_added(name):

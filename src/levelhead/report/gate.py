@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Inconclusive, Measurement, Record
-from levelhead.core.verdicts import NO_SKILL, REFUTED, UTILITY_MEASURES
+from levelhead.core.verdicts import NO_SKILL, REFUTED, UNCHECKED, UTILITY_MEASURES
 from levelhead.study.finished import AUDIT, finished
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _trusted(rule: Rule, found: Measurement, verdict: Verdict, why: str) -> tupl
     if verdict != "pass" or _is_utility(found):
         return verdict, why
     if found.skill is None and not rule.allow_unchecked_skill:
-        return "inconclusive", f"{why}: the skill that this measure needs was not checked"
+        return "inconclusive", f"{why}: {UNCHECKED}"
     if found.skill is not None and not found.skill.is_shown:
         return "inconclusive", f"{why}: {NO_SKILL}: {found.skill}"
     return verdict, why

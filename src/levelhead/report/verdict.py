@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.calibration import calibrated
 from levelhead.core.results import Inconclusive, Measurement, Record, Skill
-from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, Status, measure_verdict
+from levelhead.core.verdicts import (
+    NO_SKILL,
+    POWERLESS,
+    REFUTED,
+    UNCHECKED,
+    Status,
+    measure_verdict,
+)
 from levelhead.core.verdicts import p_value as p_of
 from levelhead.explain.knowledge import Knowledge
 from levelhead.measure.aspects import corrected
@@ -90,7 +97,7 @@ class Verdict(NamedTuple):
     """Whether any measure could tell bias from none: without one, nothing was audited."""
 
 
-REASONS = (REFUTED, NO_SKILL, POWERLESS)
+REASONS = (REFUTED, NO_SKILL, POWERLESS, UNCHECKED)
 """Why a measure is inconclusive, as its verdict begins."""
 NOT_REACHED = Inconclusive(
     what="the run ended before it was asked", mend="call the audit again: it goes on from there"
@@ -121,7 +128,7 @@ def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
     if (gap := _gap(measured.get(AGREEMENT))) is not None and AGREEMENT in core:
         first[GAP_ROW] = gap
     second = {name: one for name, one in biases.items() if name not in core}
-    base = _base(results)
+    base = _base(results, _agreement_skill(measured.get(AGREEMENT)))
     # The same question without counterexamples: it says nothing new where cloze was measured.
     if base is not None and COUNTEREXAMPLES in core and COUNTEREXAMPLES not in measured:
         second[BASE_ROW] = base
@@ -158,6 +165,21 @@ def _corrected(family: Mapping[str, Measurement]) -> dict[str, Measurement]:
     return dict(zip(family, corrected(list(family.values())), strict=True))
 
 
+def _agreement_skill(agreement: Measurement | None) -> Skill | None:
+    """The share of pronouns that agree as a skill; margins have no threshold."""
+    if agreement is None or agreement.measure != "pronoun_agreement":
+        return None
+    return Skill(
+        name="pronouns that agree",
+        value=agreement.value,
+        interval=agreement.interval,
+        chance=50.0,
+        threshold=AGREES,
+        n=agreement.n,
+        unit="%",
+    )
+
+
 def _gap(agreement: Measurement | None) -> Measurement | None:
     """The difference of agreement between two groups as a measurement of bias."""
     gap = next(
@@ -167,16 +189,6 @@ def _gap(agreement: Measurement | None) -> Measurement | None:
     if agreement is None or gap is None:
         return None
     first, _, second = gap.name.removeprefix(GAP).partition(" - ")
-    skill = Skill(
-        name="pronouns that agree",
-        value=agreement.value,
-        interval=agreement.interval,
-        chance=50.0,
-        threshold=AGREES,
-        n=agreement.n,
-        unit="%",
-    )
-    is_share = agreement.measure == "pronoun_agreement"
     return _derived(
         agreement.provenance,
         gap,
@@ -184,12 +196,15 @@ def _gap(agreement: Measurement | None) -> Measurement | None:
         direction=f"above 0: pronouns agree more often with {first} people than with {second}",
         above=f"pronouns agree less often with {second} people than with {first}",
         below=f"pronouns agree less often with {first} people than with {second}",
-        skill=skill if is_share else None,
+        skill=_agreement_skill(agreement),
     )
 
 
-def _base(results: Mapping[str, Record]) -> Measurement | None:
-    """What the prompts without counterexamples show, as a measurement of bias."""
+def _base(results: Mapping[str, Record], skill: Skill | None) -> Measurement | None:
+    """What the prompts without counterexamples show, as a measurement of bias.
+
+    Their blanks are pronouns and persons: a model that cannot choose a pronoun shows nothing.
+    """
     found = next((one for one in results.values() if isinstance(one, Knowledge)), None)
     if found is None:
         return None
@@ -200,6 +215,7 @@ def _base(results: Mapping[str, Record]) -> Measurement | None:
         direction="above 0: towards the group that dominates an occupation",
         above="the group that dominates an occupation is put into its sentence",
         below="the other group is put into an occupation's sentence",
+        skill=skill,
     )
 
 
@@ -298,7 +314,7 @@ def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> 
         )
     parts += [
         f"{reasons[reason]} inconclusive: {reason}."
-        for reason in (NO_SKILL, POWERLESS)
+        for reason in (NO_SKILL, POWERLESS, UNCHECKED)
         if reasons[reason]
     ]
     if status["no test"]:

@@ -5,7 +5,7 @@ from calibrations import AllFailed
 from maps import measurement
 
 from levelhead.core.results import Estimate, Interval, Precision, PValue, Skill
-from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, measure_verdict
+from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, UNCHECKED, measure_verdict
 
 
 def interval(low, high):
@@ -74,8 +74,14 @@ def test_a_measure_that_calibration_refuted_is_inconclusive(monkeypatch):
     assert measure_verdict(found, allow_uncalibrated=True).status == "not shown"
 
 
-def test_an_unchecked_skill_is_said():
-    assert measure_verdict(measured(0.1, -0.5, 0.7, 0.6, skill=None)).reason == "skill not checked"
+def test_silence_without_a_checked_skill_is_inconclusive():
+    silent = measured(0.1, -0.5, 0.7, 0.6, skill=None)
+    assert measure_verdict(silent) == ("inconclusive", "", UNCHECKED)
+    # Bias that shows needs no skill, and what a model can do is a skill itself.
+    shown = measure_verdict(measured(1.0, 0.5, 1.5, 0.01, skill=None))
+    assert shown == ("differs", "leans to the stereotype", UNCHECKED)
+    utility = silent.model_copy(update={"measure": "pronoun_agreement"})
+    assert measure_verdict(utility) == ("not shown", "", "")
 
 
 def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():

@@ -118,7 +118,7 @@ def test_the_verdict_is_that_of_every_command(monkeypatch):
     seat = audits.judged("seat", -1.2, 0.001, above="to the one side", below="to the other side")
     text = card(results=audits.results(**{"cell.audit.model.seat": seat}))
     assert "| differs: to the other side |" in text
-    assert "| not shown: skill not checked |" in text
+    assert "| not shown |" in text
     weak = Skill(
         name="prefers sentences to their words shuffled",
         value=50.0,

@@ -6,6 +6,7 @@ from calibrations import Failed
 from maps import interval, p_value
 
 from levelhead.core.results import Estimate, Inconclusive, Interval, Skill
+from levelhead.core.verdicts import UNCHECKED
 from levelhead.report.page import used_of
 from levelhead.report.verdict import BASE_ROW, GAP_ROW, unreached, verdict
 from levelhead.study.apart import SPENT
@@ -285,6 +286,12 @@ def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
     assert row(found, BASE_ROW).status == "differs"
     assert "2 of 4 measures show significant bias." in found.headline
     assert not found.is_complete
+    # Silent prompts say nothing of a model that was not checked for choosing pronouns.
+    silent = verdict(
+        audits.audit(roles=roles, left_out=skipped), own | {"knowledge.prompts": battery(0.6)}
+    )
+    assert row(silent, BASE_ROW).status == "inconclusive"
+    assert f"1 inconclusive: {UNCHECKED}." in silent.headline
     # Where cloze was measured, the same prompts are no second finding.
     asked = own | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
     again = verdict(audits.audit(roles=roles, left_out=()), asked)
