@@ -1,0 +1,133 @@
+"""Every kind of result and every page of help, frozen: proof that a refactoring changed names alone.
+
+    python tools/golden.py FOLDER                      run, and write FOLDER/golden/*
+    python tools/golden.py FOLDER --compare OTHER      ... and compare with what OTHER holds
+    python tools/golden.py FOLDER --write              ... and commit it as tests/golden/every_kind
+
+The study is tests/golden/every_kind.toml on real weights: LEVELHEAD_ASSETS and LEVELHEAD_DATA name
+them. Versions and paths are left out. On one machine results are the same to the byte; on another
+the last bits of sums differ, so tests/golden/test_every_kind.py compares numbers to six digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from levelhead.cli import app
+from levelhead.core.canonical import canonical
+from levelhead.core.files import write_atomic
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.sites import Site
+from levelhead.study.finished import KINDS
+from levelhead.study.run import run
+from levelhead.study.schema import read_plan
+
+ROOT = Path(__file__).parents[1]
+STUDY = ROOT / "tests" / "golden" / "every_kind.toml"
+WORDS = STUDY.with_name("few_words.toml")
+KEPT = STUDY.with_suffix("")
+HELP = "help.txt"
+COLUMNS = "100"
+"""Of a terminal: help is wrapped to it."""
+
+
+def frozen_results(folder: Path) -> dict[str, bytes]:
+    """Run the study in a folder; canonical JSON of its first result of every kind, by step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["LEVELHEAD_GOLDEN"] = str(folder)
+    edit = HeadScale([Site.paper("1-1"), Site.paper("2-2")], 0)
+    save_edits([edit], str(folder / "edit"), seen=("man", "woman"))
+    (folder / WORDS.name).write_bytes(WORDS.read_bytes())
+    results = run(read_plan(STUDY), folder / "run", on_step=_print_step)
+    kinds = {step.partition(".")[0] for step in results}
+    if missing := sorted(set(KINDS) - kinds):
+        raise SystemExit(f"the study gives no result of these kinds: {', '.join(missing)}")
+    paths = sorted((folder / "run" / "results").glob("*.json"))
+    return {path.name: _portable(json.loads(path.read_bytes())) for path in paths}
+
+
+def frozen_help() -> bytes:
+    """`--help` of every command, one below the other."""
+    os.environ |= {"COLUMNS": COLUMNS, "TERM": "dumb", "NO_COLOR": "1"}
+    pages = []
+    for words in _commands():
+        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="levelhead")
+        if shown.exit_code:
+            raise SystemExit(f"{' '.join(words)} --help failed:\n{shown.output}")
+        pages.append(f"$ levelhead {' '.join([*words, '--help'])}\n{shown.output.rstrip()}\n")
+    return "\n".join(pages).encode()
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """What differs between two folders of frozen results, a line for each file."""
+    names = sorted({path.name for folder in (first, second) for path in folder.iterdir()})
+    return [name for name in names if _read(first / name) != _read(second / name)]
+
+
+def _commands() -> list[list[str]]:
+    pages: list[list[str]] = [[]]
+    waiting = [([], get_command(app))]
+    while waiting:
+        words, group = waiting.pop()
+        for name, command in sorted(getattr(group, "commands", {}).items()):
+            pages.append([*words, name])
+            waiting.append(([*words, name], command))
+    return sorted(pages)
+
+
+def _portable(result: object) -> bytes:
+    """Canonical bytes without what belongs to a machine: versions of packages, and folders."""
+    return canonical(_without(result)) + b"\n"
+
+
+def _without(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without(inner) for key, inner in value.items() if key != "versions"}
+    if isinstance(value, list):
+        return [_without(inner) for inner in value]
+    if isinstance(value, str):
+        for name in ("LEVELHEAD_GOLDEN", "LEVELHEAD_ASSETS", "LEVELHEAD_DATA"):
+            if place := os.environ.get(name):
+                value = value.replace(place, f"${{{name}}}")
+    return value
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _print_step(name: str, done: int, of: int) -> None:
+    print(f"{done} of {of}: {name}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the study, and compare or keep what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--compare", type=Path)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    place = given.folder.resolve() / "golden"
+    frozen = frozen_results(given.folder.resolve()) | {HELP: frozen_help()}
+    for target in (place, KEPT) if given.write else (place,):
+        target.mkdir(parents=True, exist_ok=True)
+        for path in target.iterdir():
+            path.unlink()
+        for name, contents in frozen.items():
+            write_atomic(str(target / name), contents)
+    differs = differences(place, given.compare / "golden") if given.compare else []
+    print(json.dumps({"results": len(frozen), "differ": differs}))
+    if differs:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
