@@ -1,4 +1,4 @@
-"""Every kind of result and every page of help, frozen: proof that a refactoring changed names alone.
+"""Every kind of result and every page of help, frozen: a refactoring must change names alone.
 
     python tools/golden.py FOLDER                      run, and write FOLDER/golden/*
     python tools/golden.py FOLDER --compare OTHER      ... and compare with what OTHER holds

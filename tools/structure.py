@@ -153,7 +153,7 @@ def _imported(module: Module, known: set[str]) -> Iterator[str]:
 
 
 def _strong_components(edges: dict[str, set[str]]) -> Iterator[set[str]]:
-    """Tarjan's algorithm, without recursion: the graph is deeper than Python's stack is sure to be."""
+    """Tarjan's algorithm, without recursion: the graph may be deeper than Python's stack."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -197,7 +197,9 @@ def main() -> None:
     folders, flat = files_per_folder(package), flat_names()
     lists = {
         "max_files_per_folder": [f"{name}: {count}" for name, count in folders.most_common()],
-        "names_defined_twice": [f"{k}: {', '.join(v)}" for k, v in names_defined_twice(package).items()],
+        "names_defined_twice": [
+            f"{k}: {', '.join(v)}" for k, v in names_defined_twice(package).items()
+        ],
         "wide_functions": wide_functions(package),
         "type_ignores": type_ignores(package),
         "cycles": [" ".join(group) for group in cycles(package)],
