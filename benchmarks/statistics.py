@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from levelhead.locate.effects import resampled
 from levelhead.measure.reductions import (
     Reduction,
     group_effect_size,
@@ -27,6 +26,7 @@ from levelhead.measure.reductions import (
     top_mean_of,
 )
 from levelhead.stats.designs import Design, clusters, groups
+from levelhead.stats.paired import resampled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

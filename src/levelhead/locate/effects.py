@@ -17,26 +17,23 @@ from scipy import stats
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.measure.aspects import refuse_nothing
-from levelhead.measure.reductions import many_of
 from levelhead.stats.degenerate import is_constant
-from levelhead.stats.designs import Draw, meet, times_of
+from levelhead.stats.designs import one_factor
 from levelhead.stats.multiple_testing import max_t
+from levelhead.stats.paired import resampled
 from levelhead.stats.power import critical_of_maximum, minimum_detectable_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    import torch
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Aspect, Judge, Over
+    from levelhead.measure.aspects import Aspect, Judge
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
-    from levelhead.stats.designs import Design, Indices
+    from levelhead.stats.designs import Design
 
 DRAWS = 999
-SPARE = 5
-"""A draw without spread (all words alike) has no value; as many times the draws are tried."""
 
 
 @final
@@ -180,119 +177,6 @@ def effects(
         level=judge.level,
         items=tuple(item.id for item in measure.sampled(base).items),
     )
-
-
-def one_factor(design: Design) -> Design:
-    """The scarcest factor of a design alone: what is redrawn jointly for all parts."""
-    return design if len(design.factors) == 1 else meet(design, [design.scarcest])
-
-
-BATCH = 128
-"""Resamples that are reduced at once: bounds the memory."""
-
-
-def resampled(
-    design: Design,
-    values: Sequence[torch.Tensor],
-    overs: Sequence[Over],
-    rng: np.random.Generator,
-    draws: int,
-    *,
-    left_out: Sequence[Over] = (),
-) -> list[NDArray[np.float64]]:
-    """Formulas of several variants of the same items, of units redrawn for all of them alike.
-
-    A resample in which any formula has no value (all words alike, a group without items) is drawn
-    again, for all formulas.
-
-    Args:
-        design: what was sampled; the units of its factors are redrawn.
-        values: what each item contributes, a tensor a variant.
-        overs: the formulas of the units drawn.
-        rng: chance.
-        draws: how many resamples.
-        left_out: formulas of the units that the same resample left out.
-
-    Returns:
-        For every formula, those of units left out last, `[draws, variants]`.
-    """
-    kept: list[list[NDArray[np.float64]]] = [[] for _ in (*overs, *left_out)]
-    count = 0
-    reducers = [_reducer(over, values, design) for over in (*overs, *left_out)]
-    for begin in range(0, SPARE * draws, BATCH):
-        size = min(BATCH, SPARE * draws - begin)
-        rows = _draw_units(design, rng, size)
-        rest = [_left_out(design, row) for row in rows] if left_out else rows
-        found = [
-            reduce(rows if number < len(overs) else rest) for number, reduce in enumerate(reducers)
-        ]
-        has_value = np.all([np.isfinite(one).all(axis=1) for one in found], axis=0)
-        for own, one in zip(kept, found, strict=True):
-            own.append(one[has_value])
-        count += int(has_value.sum())
-        if count >= draws:
-            return [np.concatenate(own)[:draws] for own in kept]
-    raise NotMeasurable(
-        f"only {count} of {SPARE * draws} draws have a value", mend="give more items"
-    )
-
-
-def _reducer(
-    over: Over, values: Sequence[torch.Tensor], design: Design
-) -> Callable[[Sequence[tuple[Indices, ...] | None]], NDArray[np.float64]]:
-    """`[rows, variants]` of a formula, all rows at once where it can; NaN without a value."""
-    many = many_of(over)
-
-    def literal(rows: Sequence[tuple[Indices, ...] | None]) -> NDArray[np.float64]:
-        found = np.full((len(rows), len(values)), np.nan)
-        for number, row in enumerate(rows):
-            if row is None:
-                continue
-            draw = Draw(design, row)
-            try:
-                found[number] = [float(over(one, draw)) for one in values]
-            except NotMeasurable:
-                continue  # all words alike: no value, in no model
-        return found
-
-    if many is None:
-        return literal
-    stacked = np.stack([one.double().numpy() for one in values], axis=1)
-
-    def at_once(rows: Sequence[tuple[Indices, ...] | None]) -> NDArray[np.float64]:
-        found = np.full((len(rows), len(values)), np.nan)
-        there = [number for number, row in enumerate(rows) if row is not None]
-        if there:
-            found[there] = many(stacked, _times(design, [row for row in rows if row is not None]))
-        return found
-
-    return at_once
-
-
-def _draw_units(design: Design, rng: np.random.Generator, size: int) -> list[tuple[Indices, ...]]:
-    """The units of so many resamples; the same ones whether drawn together or one by one."""
-    # `integers` is what `choice` calls, without its checks.
-    if len(design.samples) == 1:
-        (stratum,) = design.samples
-        return [(row,) for row in stratum[rng.integers(0, len(stratum), (size, len(stratum)))]]
-    sizes = [(stratum, len(stratum)) for stratum in design.samples]
-    return [tuple(stratum[rng.integers(0, n, n)] for stratum, n in sizes) for _ in range(size)]
-
-
-def _times(design: Design, rows: Sequence[tuple[Indices, ...]]) -> Indices:
-    """How often each item of each group was drawn: `[rows, groups, items]`."""
-    columns = list(zip(*rows, strict=True))
-    if all(len({len(units) for units in column}) == 1 for column in columns):
-        return times_of(design, [np.stack(column) for column in columns])
-    # Units left out are not the same number in every resample.
-    return np.stack([Draw(design, row).times for row in rows])
-
-
-def _left_out(design: Design, samples: Sequence[Indices]) -> tuple[Indices, ...] | None:
-    """Of every stratum the units that were not drawn; None where a stratum has none."""
-    pairs = zip(design.samples, samples, strict=True)
-    found = tuple(np.setdiff1d(stratum, own) for stratum, own in pairs)
-    return found if all(own.size for own in found) else None
 
 
 def rank_agreement(

@@ -24,11 +24,11 @@ from levelhead.core.results import (
     Precision,
     PValue,
 )
-from levelhead.measure.reductions import many_of
 from levelhead.stats.bootstrap import Bootstrap, bootstrap
 from levelhead.stats.designs import times_of
 from levelhead.stats.intervals import effect_size_interval, proportion_interval
 from levelhead.stats.multiple_testing import holm
+from levelhead.stats.paired import many_of
 from levelhead.stats.permutation import Null, permutation, sign_flip
 from levelhead.stats.power import detectable_effect
 

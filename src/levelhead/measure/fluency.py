@@ -20,7 +20,8 @@ from levelhead.data.items import Sentence
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, Need
-from levelhead.measure.reductions import Reduction, drawn, of_all
+from levelhead.measure.reductions import Reduction, drawn
+from levelhead.stats.paired import item_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +154,7 @@ def _perplexity(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _perplexity_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-    count = of_all(times)
+    count = item_counts(times)
     return np.asarray(np.exp(-(count @ values[..., 0]) / (count @ values[..., 1])))
 
 

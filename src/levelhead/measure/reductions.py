@@ -1,15 +1,14 @@
 """Reductions that several measures share. All take the items drawn, repeats included.
 
 A reduction has a literal form, in torch, of one resample: it is differentiated, and it is what
-tests compare with. Many have a second form for many resamples and many variants of the values at
-once; where they have it, intervals, nulls and paired effects use it. A reduction that looks at the
-items through sums only is then one matrix product.
+tests compare with. Many have a second form, in numpy, for many resamples and many variants of the
+values at once; where they have it, intervals, nulls and paired effects use it. The arithmetic of
+that form is `stats.paired`'s.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final, get_args
 
 import numpy as np
@@ -17,6 +16,14 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.stats.degenerate import is_constant
+from levelhead.stats.paired import (
+    PairedStatistic,
+    group_means,
+    many_of,
+    means,
+    standard_deviations,
+    top_means,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +34,6 @@ if TYPE_CHECKING:
     from levelhead.stats.designs import Draw
 
     Literally = Callable[[torch.Tensor, Draw], torch.Tensor]
-    Many = Callable[[NDArray[np.float64], Times], NDArray[np.float64]]
-    """Values `[items, variants]` (or `[items, variants, columns]`) and how often each item of each
-    group was drawn, `[resamples, groups, items]`: `[resamples, variants]`. NaN where a resample has
-    no value, such as one without spread."""
 
 Rounding = Literal["round", "floor", "ceil"]
 UNDECIDED = 1e-9
@@ -38,21 +41,8 @@ UNDECIDED = 1e-9
 
 
 @final
-@dataclass(frozen=True)
-class Reduction:
+class Reduction(PairedStatistic[torch.Tensor]):
     """A reduction, and the same for many resamples at once."""
-
-    literal: Literally
-    many: Many
-
-    def __call__(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """Of one resample."""
-        return self.literal(values, draw)
-
-
-def many_of(over: Literally) -> Many | None:
-    """The form for many resamples at once, if a reduction has it."""
-    return over.many if isinstance(over, Reduction) else None
 
 
 def scaled_by(factor: float, over: Literally) -> Literally:
@@ -106,25 +96,11 @@ def drawn(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return values[torch.from_numpy(draw.items)]
 
 
-def of_all(times: Times) -> NDArray[np.float64]:
-    """`[resamples, items]` how often each item was drawn, whichever group it is of.
-
-    As floats: a product with integers would convert them every time.
-    """
-    one_group = times.shape[1] == 1
-    return np.asarray(times[:, 0] if one_group else times.sum(1), dtype=np.float64)
-
-
 def _mean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
     return drawn(values, draw).mean()
 
 
-def _mean_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-    count = of_all(times)
-    return np.asarray((count @ values) / count.sum(-1)[:, None])
-
-
-mean = Reduction(_mean, _mean_many)
+mean = Reduction(_mean, means)
 """The mean over items."""
 
 
@@ -134,7 +110,7 @@ def _share_above_zero(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _share_above_zero_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-    return _mean_many(50.0 * ((values > 0).astype(float) + (values >= 0)), times)
+    return means(50.0 * ((values > 0).astype(float) + (values >= 0)), times)
 
 
 share_above_zero = Reduction(_share_above_zero, _share_above_zero_many)
@@ -160,10 +136,7 @@ def side_means(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]
     """`[2, resamples, variants]` means of the two groups; NaN where a group has no item."""
     if times.shape[1] != 2:
         raise _not_two(times.shape[1])
-    with np.errstate(invalid="ignore"):
-        halves = np.asarray(times[:, 0], float), np.asarray(times[:, 1], float)
-        both = [(own @ values) / own.sum(-1)[:, None] for own in halves]
-    return np.stack(both)
+    return group_means(values, times)
 
 
 def _half_difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -215,17 +188,7 @@ def top_mean_of(share: float, rounding: Rounding) -> Reduction:
         return top_mean(drawn(values, draw), share, rounding)
 
     def many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-        count = of_all(times)
-        sizes = {int(n): _tail_or_nan(int(n), share, rounding) for n in set(count.sum(-1))}
-        size = np.array([sizes[int(n)] for n in count.sum(-1)])[:, None]
-        found = np.empty((len(count), values.shape[1]))
-        for variant, column in enumerate(values.T):
-            order = np.argsort(-column, kind="stable")
-            own = count[:, order]
-            # Of an item's copies those count that are still within the top share.
-            taken = np.clip(size - (np.cumsum(own, axis=1) - own), 0, own)
-            found[:, variant] = (taken @ column[order]) / size[:, 0]
-        return found
+        return top_means(values, times, lambda n: _tail_or_nan(n, share, rounding))
 
     return Reduction(literal, many)
 
@@ -258,34 +221,11 @@ def _group_effect_size(values: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 def _group_effect_size_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
     first, second = side_means(values - values.mean(0), times)  # far from 0 digits are lost
-    return np.asarray((first - second) / spread_many(values, times))
+    return np.asarray((first - second) / standard_deviations(values, times))
 
 
 group_effect_size = Reduction(_group_effect_size, _group_effect_size_many)
 """The effect size of the two groups drawn: difference of means over the spread of both."""
-
-
-CANCELS = 1e-3
-"""A variance that is a smaller part of the second moment than this is computed in two passes: of
-the difference of two sums, digits would be lost."""
-
-
-def spread_many(values: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
-    """`[resamples, variants]` standard deviations (ddof 1) of the items drawn; NaN without any."""
-    centred = values - values.mean(0)  # so that squares lose fewer digits
-    drawn_times = of_all(times)
-    count = drawn_times.sum(1)[:, None].astype(float)
-    total, squares = drawn_times @ centred, drawn_times @ centred**2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        variance = (squares - total**2 / count) / (count - 1)
-        found = np.sqrt(np.maximum(variance, 0))
-        cancelling = ~(variance > CANCELS * squares / count)
-    for row, column in zip(*np.nonzero(cancelling), strict=True):
-        some = np.repeat(values[:, column], drawn_times[row].astype(int))
-        # As `refuse_no_spread`: rounding is not spread.
-        alike = len(some) < 2 or is_constant(some)
-        found[row, column] = np.nan if alike else some.std(ddof=1)
-    return np.asarray(found)
 
 
 def effect_size(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -26,10 +26,12 @@ import numpy as np
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
-from levelhead.locate.effects import DRAWS, Effects, one_factor, resampled
+from levelhead.locate.effects import DRAWS, Effects
 from levelhead.measure.aspects import refuse_nothing
 from levelhead.measure.reductions import absolute, less, scaled_by
 from levelhead.stats.degenerate import ROUNDING
+from levelhead.stats.designs import one_factor
+from levelhead.stats.paired import resampled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

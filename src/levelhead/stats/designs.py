@@ -164,13 +164,16 @@ class Draw:
         )
 
 
-def times_of(design: Design, rows: Sequence[Indices], *, dealt: bool = False) -> Indices:
+def times_of(
+    design: Design, rows: Sequence[Indices], *, dealt: bool = False, left_out: bool = False
+) -> Indices:
     """For many draws, how often each item of each group was drawn: `[draws, groups, items]`.
 
     Args:
         design: what was sampled.
         rows: for every stratum, as in `Design.samples`, the units drawn: `[draws, units]`.
         dealt: as in `Draw`: the group of a unit is the stratum it was dealt to.
+        left_out: of the units that were not drawn instead, each of them once.
     """
     if dealt:
         (axis,) = design.factors
@@ -179,7 +182,8 @@ def times_of(design: Design, rows: Sequence[Indices], *, dealt: bool = False) ->
     times = np.ones((len(rows[0]), design.items), dtype=np.intp)
     for axis in design.factors:
         units = np.concatenate([next(rest) for _ in axis.strata], axis=1)
-        times *= _counted(axis, units)[:, axis.unit]
+        counts = _counted(axis, units)
+        times *= (counts == 0 if left_out else counts)[:, axis.unit]
     own = design.group == np.arange(design.group.max() + 1)[:, None]
     found: Indices = times[:, None] * own
     return found
@@ -261,6 +265,11 @@ def meet(design: Design, factors: Sequence[Factor]) -> Design:
     within = [merged.get(stratum, stratum) for stratum in within]
     name = "-".join(factor.name for factor in factors)
     return Design((_factor(name, cells, within),), design.group, fixed=design.factors)
+
+
+def one_factor(design: Design) -> Design:
+    """The scarcest factor of a design alone: what is redrawn jointly for all variants."""
+    return design if len(design.factors) == 1 else meet(design, [design.scarcest])
 
 
 def _stratum_of_items(factor: Factor) -> list[int]:

@@ -10,11 +10,11 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.locate import effects as room
-from levelhead.locate.effects import Effects, effects, one_factor, rank_agreement
+from levelhead.locate.effects import Effects, effects, rank_agreement
 from levelhead.measure.asked import Item
 from levelhead.measure.readouts import Readouts
-from levelhead.stats.designs import crossed, groups
+from levelhead.stats import paired
+from levelhead.stats.designs import crossed, groups, one_factor
 
 SIZES = {"X": 5, "Y": 6, "A": 3, "B": 2}
 WIDTH = 4
@@ -197,7 +197,7 @@ def test_a_draw_without_a_value_is_drawn_again(monkeypatch):
     own = effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
     assert own.draws.shape == (199, 1)
     assert np.isfinite(own.draws).all()
-    monkeypatch.setattr(room, "SPARE", 1)
+    monkeypatch.setattr(paired, "SPARE", 1)
     with pytest.raises(NotMeasurable, match=r"only \d+ of 199 draws have a value"):
         effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
 
