@@ -16,6 +16,7 @@ from levelhead.core.calibration import ALARM, POWER, Calibrated, Confounded, Pow
 from levelhead.core.results import Interval
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
+from levelhead.stats.rank_correlation import spearman
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def _rank(planted: Sequence[tuple[Answered, Said]]) -> tuple[float | None, Inter
     value = np.array([said.value for _, said in planted if said.value is not None])
     if len(set(rho)) < 3 or np.ptp(value) == 0:
         return None, None
-    rank = float(stats.spearmanr(rho, value).statistic)
+    rank = float(spearman(rho, value)[0])
     if len(rho) == len(set(rho)):
         return rank, None  # of one model a dose nothing can be drawn anew
     rng = np.random.default_rng(0)
@@ -106,10 +107,9 @@ def _rank(planted: Sequence[tuple[Answered, Said]]) -> tuple[float | None, Inter
         (own,) = np.nonzero(rho == dose)
         drawn[:, own] = rng.choice(own, (DRAWS, len(own)))
     # Values that are all alike follow nothing.
-    found = [
-        stats.spearmanr(rho[one], value[one]).statistic if np.ptp(value[one]) else 0.0
-        for one in drawn
-    ]
+    differ = np.ptp(value[drawn], axis=1) > 0
+    found = np.zeros(len(drawn))
+    found[differ] = spearman(rho[drawn[differ]], value[drawn[differ]])
     low, high = np.quantile(found, (0.025, 0.975))
     interval = Interval(low=float(low), high=float(high), level=0.95, method="bootstrap of models")
     return rank, interval

@@ -22,6 +22,7 @@ from levelhead.stats.designs import one_factor
 from levelhead.stats.multiple_testing import max_t
 from levelhead.stats.paired import resampled
 from levelhead.stats.power import critical_of_maximum, minimum_detectable_effect
+from levelhead.stats.rank_correlation import spearman
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,12 +186,11 @@ def rank_agreement(
     """Spearman's correlation of scores (held as they are) and effects (redrawn)."""
     if len(scores) < 3 or is_constant(scores) or is_constant(found.values):
         return None
-    value = float(stats.spearmanr(scores, found.values).statistic)
-    redrawn = [
-        float(stats.spearmanr(scores, one).statistic) for one in found.draws if not is_constant(one)
-    ]
-    if len(redrawn) < 2:
+    value = float(spearman(scores, found.values)[0])
+    rows = np.array([row for row in found.draws if not is_constant(row)])
+    if len(rows) < 2:
         return None
+    redrawn = spearman(np.broadcast_to(scores, rows.shape), rows)
     (factor,) = found.design.factors
     # On Fisher's scale: resampled ranks are noisier than the ranks themselves, so their quantiles
     # lie too low, and only their spread is used.

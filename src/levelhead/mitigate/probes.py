@@ -13,12 +13,13 @@ are compared, and only texts of different words.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
+from sklearn import config_context  # type: ignore[import-untyped]
 from sklearn.decomposition import PCA  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
-from sklearn.pipeline import Pipeline, make_pipeline  # type: ignore[import-untyped]
 from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 from sklearn.svm import SVC  # type: ignore[import-untyped]
 
@@ -167,7 +168,7 @@ def compared(
     for _ in range(repeats):
         for train, test in folds(of, FOLDS, chance):
             own = _best(settings, data, train, of, chance) if setting is None else setting
-            one, two = _tried(settings[own], data, train, test)
+            one, two = _tried(settings[own], data, _Cut(data, train, test))
             above += one
             pairs += two
             chosen[own] += 1
@@ -184,30 +185,48 @@ def folds(of: Ints, count: int, rng: np.random.Generator) -> Iterator[tuple[Ints
         yield np.flatnonzero(~own), np.flatnonzero(own)
 
 
-def _settings(probe: Probe, rows: int, width: int) -> list[Callable[[int], Pipeline]]:
+class _Setting(NamedTuple):
+    """How a probe may be made."""
+
+    components: int | None
+    """Leading components of the vectors that it is given; None: the vectors."""
+    make: Callable[[], Any]
+    """A classifier of scikit-learn."""
+
+
+def _settings(probe: Probe, rows: int, width: int) -> list[_Setting]:
     """What a probe may be, the plainest first."""
     if probe == "linear":
-        return [lambda rows, c=c: _linear(c) for c in STRENGTHS]  # type: ignore[misc]
+        return [_Setting(None, partial(LogisticRegression, C=c, max_iter=1000)) for c in STRENGTHS]
     # Half of the rows are in a training set, if what is cut is equally large.
     most = min(width, rows // 2)
     sizes = [size for size in COMPONENTS if size is None or size < most]
-    return [lambda rows, size=size: _nonlinear(size, rows) for size in sizes]  # type: ignore[misc]
+    return [_Setting(size, partial(SVC, kernel="rbf", C=1.0, gamma="scale")) for size in sizes]
 
 
-def _linear(c: float) -> Pipeline:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000))
+@final
+class _Cut:
+    """Texts to train on and texts to try: what probes are given, computed once for all settings."""
 
+    def __init__(self, data: Labelled, train: Ints, test: Ints) -> None:
+        self.data, self.train, self.test = data, train, test
+        self._scaled: dict[int | None, tuple[Floats, Floats]] = {}
 
-def _nonlinear(size: int | None, rows: int) -> Pipeline:
-    machine = SVC(kernel="rbf", C=1.0, gamma="scale")
-    if size is None:
-        return make_pipeline(StandardScaler(), machine)
-    # Components of the vectors as they are: a direction is as large as what it says.
-    return make_pipeline(PCA(min(size, rows), svd_solver="full"), StandardScaler(), machine)
+    def scaled(self, components: int | None) -> tuple[Floats, Floats]:
+        """Both, in units of the training texts' spread."""
+        if components not in self._scaled:
+            train, test = self.data.vectors[self.train], self.data.vectors[self.test]
+            if components is not None:
+                # Of the vectors as they are: a direction is as large as what it says.
+                leading = PCA(min(components, len(train)), svd_solver="full")
+                train, test = leading.fit_transform(train), leading.transform(test)
+            scaler = StandardScaler()
+            self._scaled[components] = scaler.fit_transform(train), scaler.transform(test)
+        return self._scaled[components]
 
 
 def _best(
-    settings: Sequence[Callable[[int], Pipeline]],
+    settings: Sequence[_Setting],
     data: Labelled,
     train: Ints,
     of: Ints,
@@ -219,22 +238,24 @@ def _best(
     """
     if len(settings) == 1 or len(np.unique(of[train])) < 2:
         return len(settings) // 2
-    cuts = list(folds(of[train], INNER, rng))
+    cuts = [_Cut(data, train[inner], train[left]) for inner, left in folds(of[train], INNER, rng)]
     found = []
-    for make in settings:
-        tried = [_tried(make, data, train[inner], train[left]) for inner, left in cuts]
+    for setting in settings:
+        tried = [_tried(setting, data, cut) for cut in cuts]
         above, pairs = (sum(float(one[i].sum()) for one in tried) for i in (0, 1))
         found.append(above / pairs if pairs else 0.0)
     return int(np.argmax(found))
 
 
-def _tried(
-    make: Callable[[int], Pipeline], data: Labelled, train: Ints, test: Ints
-) -> tuple[Floats, Floats]:
+def _tried(setting: _Setting, data: Labelled, cut: _Cut) -> tuple[Floats, Floats]:
     """A probe trained on some texts: how it ranks others."""
-    fitted = make(len(train)).fit(data.vectors[train], data.labels[train])
-    scores = np.asarray(fitted.decision_function(data.vectors[test]), dtype=np.float64)
-    return _between(scores, data.labels[test], data.units[test], data.words)
+    # `labelled` checked the vectors: of small training sets, half of the time would go into
+    # checking them again.
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        train, test = cut.scaled(setting.components)
+        fitted = setting.make().fit(train, data.labels[cut.train])
+        scores = np.asarray(fitted.decision_function(test), dtype=np.float64)
+    return _between(scores, data.labels[cut.test], data.units[cut.test], data.words)
 
 
 def _between(

@@ -17,6 +17,7 @@ from scipy import stats
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Probability, Record
 from levelhead.stats.degenerate import is_constant
+from levelhead.stats.rank_correlation import kendall, spearman
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,9 +50,11 @@ class Agreement(Record):
 
 
 class _Found(NamedTuple):
-    overlap: float
-    spearman: float | None
-    kendall: float | None
+    """`[rows]` each; of the correlations, of those rows that have them."""
+
+    overlap: NDArray[np.float64]
+    spearman: NDArray[np.float64]
+    kendall: NDArray[np.float64]
 
 
 def agreement(
@@ -73,12 +76,12 @@ def agreement(
         )
     if not all(0 < share <= 1 for share in shares):
         raise LevelheadError("a share of the settings lies in (0, 1]", mend="such as 0.1")
-    draws = list(zip(dev.draws, test.draws, strict=False))  # as many as the shorter has
+    draws = min(len(dev.draws), len(test.draws))
     found = []
     for share in shares:
         count = math.ceil(share * len(dev.values) - 1e-9)
-        whole = _found(dev.values, test.values, count)
-        redrawn = [_found(one, other, count) for one, other in draws]
+        whole = _found(dev.values[None], test.values[None], count)
+        redrawn = _found(dev.draws[:draws], test.draws[:draws], count)
         told = {
             kind: _estimate(kind, whole, redrawn, dev, test, count)
             for kind in ("overlap", "spearman", "kendall")
@@ -100,29 +103,36 @@ def correlated(first: Effects, second: Effects, name: str) -> Estimate | None:
             f"{len(first.values)} and {len(second.values)} settings", mend="give the same ones"
         )
     count = len(first.values)
-    draws = zip(first.draws, second.draws, strict=False)
-    redrawn = [_found(one, other, count) for one, other in draws]
-    whole = _found(first.values, second.values, count)
+    draws = min(len(first.draws), len(second.draws))
+    redrawn = _found(first.draws[:draws], second.draws[:draws], count)
+    whole = _found(first.values[None], second.values[None], count)
     found = _estimate("spearman", whole, redrawn, first, second, count)
     return None if found is None else found.model_copy(update={"name": name})
 
 
 def _found(dev: NDArray[np.float64], test: NDArray[np.float64], count: int) -> _Found:
-    best, other = (np.argsort(-own, kind="stable")[:count] for own in (dev, test))
-    overlap = len(np.intersect1d(best, other)) / count
-    if count < FEWEST or is_constant(dev[best]) or is_constant(test[best]):
-        return _Found(overlap, None, None)
-    return _Found(
-        overlap,
-        float(stats.spearmanr(dev[best], test[best]).statistic),
-        float(stats.kendalltau(dev[best], test[best]).statistic),
-    )
+    best, other = (np.argsort(-own, axis=1, kind="stable")[:, :count] for own in (dev, test))
+    is_best, is_other = np.zeros((2, *dev.shape), dtype=bool)
+    np.put_along_axis(is_best, best, True, axis=1)
+    np.put_along_axis(is_other, other, True, axis=1)
+    overlap = (is_best & is_other).sum(1) / count
+    none = np.empty(0)
+    if count < FEWEST:
+        return _Found(overlap, none, none)
+    first, second = (np.take_along_axis(own, best, axis=1) for own in (dev, test))
+    differ = [
+        not (is_constant(one) or is_constant(two)) for one, two in zip(first, second, strict=True)
+    ]
+    if not any(differ):
+        return _Found(overlap, none, none)
+    rows = first[differ], second[differ]
+    return _Found(overlap, spearman(*rows), kendall(*rows))
 
 
 def _estimate(
     kind: Literal["overlap", "spearman", "kendall"],
     whole: _Found,
-    redrawn: Sequence[_Found],
+    redrawn: _Found,
     dev: Effects,
     test: Effects,
     count: int,
@@ -133,11 +143,11 @@ def _estimate(
     their spread is used: of correlations on Fisher's scale. Of a few settings the quantiles are
     taken, wide as they are: a correlation of 1 has no spread to speak of.
     """
-    value = getattr(whole, kind)
-    draws = np.array([own for one in redrawn if (own := getattr(one, kind)) is not None])
+    values, draws = getattr(whole, kind), getattr(redrawn, kind)
     every = count == len(dev.values)
-    if value is None or len(draws) < 2 or (kind == "overlap" and every):
+    if not len(values) or len(draws) < 2 or (kind == "overlap" and every):
         return None
+    value = float(values[0])
     narrow = max(_narrow(dev), _narrow(test))
     df = min(own.design.scarcest.df for own in (dev, test))
     reach = float(stats.t.ppf((1 + dev.level) / 2, df)) * narrow

@@ -1,0 +1,21 @@
+"""Rank correlations of many rows are scipy's, to the last bit."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from levelhead.stats.rank_correlation import kendall, spearman
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("k", [3, 4, 17, 74])
+def test_they_are_scipys(k, ties):
+    rng = np.random.default_rng(k)
+    first, second = rng.normal(size=(2, 60, k))
+    if ties:
+        first, second = np.round(first), np.round(2 * second)
+    both = [(x, y) for x, y in zip(first, second, strict=True) if min(np.ptp(x), np.ptp(y)) > 0]
+    assert len(both) > 30
+    rows = np.array([x for x, _ in both]), np.array([y for _, y in both])
+    assert spearman(*rows).tolist() == [float(stats.spearmanr(*pair).statistic) for pair in both]
+    assert kendall(*rows).tolist() == [float(stats.kendalltau(*pair).statistic) for pair in both]
