@@ -66,7 +66,8 @@ def best(
     cheap = within(names, price, most, worse)
     over = bias_of(dev.measure.headline, dev.by)
     (base, *others), _ = shared([dev.base, *dev.settings.values()])
-    gains = np.array([_whole(dev, base, over) - _whole(dev, own, over) for own in others])
+    before = _whole(dev, base, over)
+    gains = np.array([before - _whole(dev, own, over) for own in others])
     return first_best(names, gains, cheap)
 
 

@@ -226,8 +226,10 @@ def simulated(run, effect, n=80, placebos=22):
     )  # fmt: skip
 
 
-def test_a_placebo_is_seldom_called_mitigation():
-    found = [simulated(run, 0.0) for run in range(200)]
+# A hundred runs show a rate of 15%, where 5% is asked, in 94 of 100 cases; two hundred in 99.
+@pytest.mark.parametrize("runs", [100, pytest.param(200, marks=pytest.mark.full)])
+def test_a_placebo_is_seldom_called_mitigation(runs):
+    found = [simulated(run, 0.0) for run in range(runs)]
     assert np.mean([own.mitigates for own in found]) <= 0.08
     assert 0.01 <= np.mean([own.beyond_placebos for own in found]) <= 0.09
     assert np.mean([own.is_testable for own in found]) > 0.95

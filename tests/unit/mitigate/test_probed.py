@@ -9,6 +9,7 @@ from sklearn.metrics import v_measure_score
 
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.aspects import Judge
+from levelhead.mitigate import probes
 from levelhead.mitigate.probed import Found, _interval, clustered, found_in, probed
 from levelhead.mitigate.probes import compared, labelled
 
@@ -20,6 +21,13 @@ def data(kind="untouched", which="after", **changes):
     return getattr(planted(Case(kind, **(given | changes))), which)
 
 
+@pytest.fixture
+def few_settings(monkeypatch):
+    """Two strengths instead of four: what is told of a probe does not depend on how many it had."""
+    monkeypatch.setattr(probes, "STRENGTHS", (0.01, 1.0))
+
+
+@pytest.mark.usefixtures("few_settings")
 def test_the_interval_is_students_with_dealt_labels_as_its_floor():
     own = data("erased")
     found = probed(own, "linear", judge=JUDGE, deals=9)
@@ -43,6 +51,7 @@ def test_the_interval_is_students_with_dealt_labels_as_its_floor():
     assert found.selectivity is None
 
 
+@pytest.mark.usefixtures("few_settings")
 def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((100, 4)).repeat(2, 0)
@@ -56,6 +65,7 @@ def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     assert _interval(1.0, 0.0, 100, 0.9, "").high == 1.0
 
 
+@pytest.mark.usefixtures("few_settings")
 @pytest.mark.parametrize(("runs", "least"), [(5, 4), pytest.param(20, 16, marks=pytest.mark.full)])
 def test_intervals_hold_chance_as_often_as_they_say(runs, least):
     held = 0

@@ -9,6 +9,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval
 from levelhead.data.paired import TextPair
 from levelhead.measure.aspects import Judge
+from levelhead.mitigate import probes
 from levelhead.mitigate.probed import DEALS, Clustered, Found, Probed, found_in
 from levelhead.mitigate.probes import labelled
 from levelhead.mitigate.removed import (
@@ -32,16 +33,29 @@ WORDS = (
 )  # fmt: skip
 
 
+PROBED = {}
+
+
+def probed_once(data, deals):
+    """What is found in vectors; the kinds of edits begin with the same ones."""
+    key = (data.vectors.tobytes(), data.labels.tobytes(), deals)
+    if key not in PROBED:
+        PROBED[key] = found_in(data, judge=JUDGE, deals=deals)
+    return PROBED[key]
+
+
 def told(case, deals=DEALS):
     one = planted(case)
-    before, after = (found_in(own, judge=JUDGE, deals=deals) for own in (one.before, one.after))
+    before, after = (probed_once(own, deals) for own in (one.before, one.after))
     return verdict(before, after, ruler=one.ruler)
 
 
+@pytest.mark.parametrize("words", [350, pytest.param(600, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", RIGHT)
-def test_constructed_cases_are_judged_right(kind):
-    # Six dimensions and one frame keep it quick; drawn cases have more of everything.
-    found = told(Case(kind, 600, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
+def test_constructed_cases_are_judged_right(kind, words):
+    # Six dimensions and one frame keep it quick; drawn cases have more of everything. "Removed"
+    # needs an upper bound of at most 0.55, which 350 words can show (0.54 here) and 40 cannot.
+    found = told(Case(kind, words, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
     assert found.verdict == RIGHT[kind]
     if kind == "untouched":
         assert found.why.startswith("still readable (")
@@ -61,10 +75,12 @@ def test_drawn_cases_are_judged_right(case):
     assert told(case).verdict == RIGHT[case.kind]
 
 
-def test_too_few_words_are_never_removed():
-    for seed in range(3):
-        found = told(Case("erased", 40, 4, strength=3.0, twins=0.5, turn=90.0, seed=seed), deals=9)
-        assert found.verdict == "unclear"
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))]
+)
+def test_too_few_words_are_never_removed(seed):
+    found = told(Case("erased", 40, 4, strength=3.0, twins=0.5, turn=90.0, seed=seed), deals=9)
+    assert found.verdict == "unclear"
 
 
 def probed(probe, value, reach, detectable=0.05):
@@ -153,6 +169,15 @@ def edit(site, width=24):
     return Projection(site, basis.T.double())
 
 
+@pytest.fixture
+def few_trainings(monkeypatch):
+    """Two folds and two settings, for what does not depend on how well a probe is trained."""
+    monkeypatch.setattr(probes, "FOLDS", 2)
+    monkeypatch.setattr(probes, "INNER", 2)
+    monkeypatch.setattr(probes, "STRENGTHS", (0.01, 1.0))
+
+
+@pytest.mark.usefixtures("few_trainings")
 def test_vectors_are_those_of_the_edited_model():
     pairs = texts()
     strange = pairs[0]._replace(id="strange: x", first="zebra he said .", spans=((0, 5), (0, 2)))

@@ -32,6 +32,12 @@ def located():
     return ruler, lm, locate(lm, ruler, split="contexts", sign="+", judge=JUDGE)
 
 
+@functools.cache
+def masked():
+    ruler, lm, heads = located()
+    return targeted(lm, heads, [ruler, made("pppl")], k=2, random=2, judge=JUDGE)
+
+
 def test_masks_and_scales_are_edits():
     sites = [Site("head_out", 1, 2)]
     assert mask(sites) == HeadScale(sites, 0)
@@ -56,7 +62,7 @@ def test_heads_are_chosen_by_name():
 def test_every_way_of_masking_is_its_edited_model():
     ruler, lm, heads = located()
     price = made("pppl")
-    found = targeted(lm, heads, [ruler, price], k=2, random=2, judge=JUDGE)
+    found = masked()
     positive = len(heads.positive())
     names = ["top 2", "bottom 2", f"all positive ({positive})", "random 2", f"random {positive}"]
     assert [row.name for row in found.rows] == names
@@ -100,9 +106,8 @@ def marks(result, failed):
 def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
     ruler, lm, heads = located()
     price = made("pppl")
-    masked = targeted(lm, heads, [ruler, price], k=2, random=2, judge=JUDGE)
-    assert marks(masked, "seat") == ({MISSES}, {""})
-    assert marks(masked, "pppl") == ({MISSES}, {""})
+    assert marks(masked(), "seat") == ({MISSES}, {""})
+    assert marks(masked(), "pppl") == ({MISSES}, {""})
     assert marks(lines(lm, heads, [("seat", ruler), ("price", price)], judge=JUDGE), "seat") == (
         *({MISSES}, {""}),
     )

@@ -118,7 +118,7 @@ def test_without_a_lean_nothing_is_recommended_and_test_is_not_asked(monkeypatch
     assert [what for what, _ in told.dropped] == ["dev", "price on dev", "pairs of texts"]
 
 
-def test_test_is_asked_of_the_chosen_one_alone(monkeypatch):
+def test_test_is_asked_of_the_chosen_one_alone_and_the_same_seed_gives_the_same_bytes(monkeypatch):
     asked = []
 
     def listening(lm, measure, edits, **options):
@@ -126,8 +126,9 @@ def test_test_is_asked_of_the_chosen_one_alone(monkeypatch):
         return said(lm, measure, edits, **options)
 
     monkeypatch.setattr(trial, "said", listening)
-    tuned.__wrapped__(LEANING)
+    again = tuned.__wrapped__(LEANING)[0]
     assert asked[2:] == [(task().gain_test, ["sent 1"]), (task().price_test, ["sent 1"])]
+    assert again.to_json() == tuned(LEANING)[0].to_json()
 
 
 def test_what_test_does_not_confirm_is_not_recommended():
@@ -146,11 +147,6 @@ def test_a_loss_may_be_limited_in_points():
     assert told.keep is None
     assert told.most == 5
     assert told.on_test.most == 5
-
-
-def test_the_same_seed_gives_the_same_bytes():
-    again = tuned.__wrapped__(LEANING)[0]
-    assert again.to_json() == tuned(LEANING)[0].to_json()
 
 
 # -- files
@@ -235,7 +231,9 @@ def test_a_price_is_no_gain():
         tune_task(classifier(0.0), own, paired(LEXICON), judge=QUICK, worse="lower")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in (2, 3))]
+)
 def test_other_texts_without_a_lean_recommend_nothing_either(seed):
     lm, parts = classifier(0.0), [texts(tag, 90, seed) for tag in ("dev", "test")]
     own = task(*parts)
