@@ -50,6 +50,8 @@ def head_changes(
     once; what is compared is |sum of the targets' totals| / sqrt(sum of their squares), and the
     correction is Romano and Wolf's step-down max-T. (Redrawing targets instead would let heads that
     change in few sentences, whose resamples may have hardly any spread, hide all others.)
+    `scipy.stats.permutation_test` is not used: max-T needs the statistics of all heads under the
+    same exchanges, which here are one matrix product.
     """
     found = _by_head(changes, words)
     left = [_label(sites[i]) for i in range(len(sites)) if not found.tested[i]]

@@ -46,6 +46,9 @@ def relabelled(
 ) -> Relabelled:
     """Deal the names of the groups out again among the heads of each layer.
 
+    `scipy.stats.permutation_test` deals out all heads, and knows no layers to deal within; and a
+    difference of means under all dealings is one matrix product.
+
     Args:
         changes: `[sentences, heads]`.
         groups: the columns of the biased and of the regular heads.

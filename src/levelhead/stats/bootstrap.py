@@ -2,7 +2,8 @@
 
 `reduce` takes a `Draw` (the items drawn, by group, repeats included) and returns the value. It is
 the same function that gives the reported value, so selections inside it (a top tenth, a largest
-head) are made again in every resample.
+head) are made again in every resample. Resamples are drawn by `scipy.stats.bootstrap`; for many
+variants of the same items see `paired`.
 """
 
 from __future__ import annotations

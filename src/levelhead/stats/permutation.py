@@ -3,7 +3,8 @@
 One-sided p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and
 Smyth 2010); two-sided p is twice the smaller side. Where all rearrangements can be listed, all are,
 and p is exact. The null's mean is kept because statistics such as |SEAT| are positive when there is
-no bias: it is their parity.
+no bias: it is their parity. Rearrangements are drawn or listed by `scipy.stats.permutation_test`;
+a statistic that can take many at once is handed 256 a call.
 """
 
 from __future__ import annotations
