@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import UnknownName
@@ -99,8 +100,9 @@ def script_of(chart: ChartType) -> str:
     return json.dumps(spec_of(chart), sort_keys=True).replace("<", "\\u003c")
 
 
+@cache
 def runtime() -> str:
-    """What draws charts in a browser: `vegaEmbed`."""
+    """What draws charts in a browser: `vegaEmbed`. Bundled once, which takes seconds."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite())
     return str(bundle)
 

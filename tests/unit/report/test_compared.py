@@ -1,11 +1,17 @@
+import pytest
 from maps import comparison, head_map
 
 from levelhead.report.compared import compared
 
 
-def test_one_scale_of_colours_and_the_same_boxes():
+@pytest.fixture(scope="module")
+def drawn():
     found = comparison()
-    spec = compared(found).to_dict()
+    return found, compared(found).to_dict()
+
+
+def test_one_scale_of_colours_and_the_same_boxes(drawn):
+    found, spec = drawn
     panels = spec["concat"]
     assert len(panels) == 5
     scales = [one["layer"][0]["encoding"]["color"]["scale"] for one in panels]
@@ -25,8 +31,8 @@ def test_one_scale_of_colours_and_the_same_boxes():
     assert panels[4]["title"]["subtitle"][2] == "other layers or heads: none framed"
 
 
-def test_counts_with_intervals():
-    spec = compared(comparison()).to_dict()
+def test_counts_with_intervals(drawn):
+    _, spec = drawn
     assert spec["concat"][1]["title"]["text"] == "cda, 250 steps"
     assert spec["concat"][1]["title"]["subtitle"] == [
         "more of the measure is called bias",

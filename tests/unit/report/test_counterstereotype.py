@@ -1,3 +1,4 @@
+import pytest
 from maps import counter_stereotype
 
 from levelhead.report.counterstereotype import counterstereotyped
@@ -8,9 +9,15 @@ def rows(spec, panel, layer):
     return spec["datasets"][own.get("data", panel.get("data"))["name"]]
 
 
-def test_means_with_intervals_for_both_groups():
+@pytest.fixture(scope="module")
+def drawn():
+    """The result and its specification: seconds of altair, once."""
     found = counter_stereotype()
-    spec = counterstereotyped(found).to_dict()
+    return found, counterstereotyped(found).to_dict()
+
+
+def test_means_with_intervals_for_both_groups(drawn):
+    found, spec = drawn
     means, _ = spec["vconcat"]
     assert len(means["hconcat"]) == 2
     values = rows(spec, means["hconcat"][0], 0)
@@ -24,9 +31,8 @@ def test_means_with_intervals_for_both_groups():
     assert values[0]["low"] == biased.original.interval.low
 
 
-def test_the_claim_and_its_controls():
-    found = counter_stereotype()
-    spec = counterstereotyped(found).to_dict()
+def test_the_claim_and_its_controls(drawn):
+    found, spec = drawn
     panel = spec["vconcat"][1]["vconcat"][0]["hconcat"][0]
     values = rows(spec, panel, 2)
     assert [one["name"] for one in values] == [
@@ -45,8 +51,8 @@ def test_the_claim_and_its_controls():
     assert panel["layer"][2]["encoding"]["y"]["sort"] == [one["name"] for one in values]
 
 
-def test_what_is_said():
-    said = " ".join(counterstereotyped(counter_stereotype()).to_dict()["title"]["subtitle"])
+def test_what_is_said(drawn):
+    said = " ".join(drawn[1]["title"]["subtitle"])
     assert "488 sentences of 122 targets, 1 dropped" in said
     assert "biased (44 heads): t = 3.18, p 0.0008; regular (28 heads): t = -1.48, p 0.93" in said
 

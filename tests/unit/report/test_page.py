@@ -10,7 +10,7 @@ from maps import example_of, measurement
 
 from levelhead.locate.headmap import HeadMap
 from levelhead.report.page import LONGEST, page, shortened
-from levelhead.report.save import runtime
+from levelhead.report.save import runtime, script_of, svg_of
 from levelhead.report.verdict import NOT_SHOWN, verdict
 
 COMMAND = "levelhead study audit/study.json -o again"
@@ -47,8 +47,30 @@ def cells(**more):
 
 
 @pytest.fixture(scope="module")
-def plain():
-    return seen()
+def drawn():
+    """Pictures by what they are drawn from, each drawn once: test_save shows that the same
+    specification gives the same bytes."""
+    held = {}
+
+    def svg(chart):
+        key = script_of(chart)
+        if key not in held:
+            held[key] = svg_of(chart)
+        return held[key]
+
+    return svg
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(drawn, monkeypatch):
+    monkeypatch.setattr("levelhead.report.page.svg_of", drawn)
+
+
+@pytest.fixture(scope="module")
+def plain(drawn):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("levelhead.report.page.svg_of", drawn)
+        return seen()
 
 
 def test_the_verdict_comes_first_with_what_it_does_not_show(plain):

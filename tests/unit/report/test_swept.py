@@ -1,5 +1,6 @@
 """One row a setting, a panel a level; hard and weighted are told without colour."""
 
+import pytest
 from sweeps import swept_settings
 
 from levelhead.mitigate.settings import grid
@@ -19,9 +20,14 @@ def told(spec):
     return " ".join(spec["title"]["subtitle"])
 
 
-def test_all_74_settings_by_level_in_the_order_of_the_grid():
-    found = swept_settings()
-    spec = swept(found, of="a-model").to_dict()
+@pytest.fixture(scope="module")
+def every():
+    """The specification of all settings: seconds of altair, once."""
+    return swept(swept_settings(), of="a-model").to_dict()
+
+
+def test_all_74_settings_by_level_in_the_order_of_the_grid(every):
+    found, spec = swept_settings(), every
     assert [one["title"]["text"] for one in panels(spec)] == [
         "sent",
         "last",
@@ -43,8 +49,8 @@ def test_all_74_settings_by_level_in_the_order_of_the_grid():
     assert "corrected p at most 0.05: 74 of 74" in told(spec)
 
 
-def test_one_scale_for_all_panels_and_rows_apart_by_their_first_projection():
-    spec = swept(swept_settings()).to_dict()
+def test_one_scale_for_all_panels_and_rows_apart_by_their_first_projection(every):
+    spec = every
     scales = [one["hconcat"][1]["layer"][0]["encoding"]["x"]["scale"] for one in panels(spec)]
     assert all(one == scales[0] for one in scales)
     assert scales[0]["domain"][0] < scales[0]["domain"][1]
@@ -53,8 +59,8 @@ def test_one_scale_for_all_panels_and_rows_apart_by_their_first_projection():
     assert at == [0, 1, 2.5, 3.5, 5, 6, 7.5, 8.5]
 
 
-def test_signs_of_every_projection():
-    spec = swept(swept_settings()).to_dict()
+def test_signs_of_every_projection(every):
+    spec = every
     signs = rows_of(spec, panels(spec)[3]["hconcat"][0], 1)
     assert len(signs) == 32 * 3  # the attention has no choice
     row = [one["look"] for one in signs if one["row"] == signs[3 * 3]["row"]]
