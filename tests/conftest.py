@@ -6,6 +6,7 @@ that take minutes come first, so that no worker is left alone with one at the en
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("here", deadline=None)  # shared machines are slow at odd moments
@@ -18,3 +19,11 @@ LONGEST = ("test_documents.py", "test_calibrate.py", "real/test_locate.py", "tes
 def pytest_collection_modifyitems(items):
     """Files that take longest first."""
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+
+
+@pytest.fixture(scope="session")
+def every_step(tmp_path_factory):
+    """A finished study of every kind of step; copy its folder before writing to it."""
+    import studies  # imports torch: only where it is asked for
+
+    return studies.finished(tmp_path_factory)

@@ -36,9 +36,9 @@ def levelhead(*args, env=None, cwd=None):
     return _forked(_verb, argv, cwd)
 
 
-def script(path, cwd):
+def script(path, cwd, *args):
     """Run a file of Python in a process of its own."""
-    return _forked(_file, [str(path)], cwd)
+    return _forked(_file, [str(path), *map(str, args)], cwd)
 
 
 def _forked(what, argv, cwd):
@@ -60,7 +60,9 @@ def _run(what, argv, cwd, environ, out, err):
     sys.stdin = open(os.devnull)  # noqa: SIM115
     for name, path, number in (("stdout", out, 1), ("stderr", err, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
-        setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        # As a fresh interpreter would: a terminal that is not UTF-8 is said by this variable.
+        encoding = environ.get("PYTHONIOENCODING", "utf-8")
+        setattr(sys, name, open(number, "w", encoding=encoding, closefd=False))  # noqa: SIM115
     what()
 
 

@@ -1,7 +1,21 @@
 """A whole study on a tiny model: files that a test can run in seconds."""
 
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
 import zoo
-from rulers import FEMALE, MALE, THINGS, corpus
+from filelock import FileLock
+from rulers import FEMALE, MALE, THINGS, corpus, sentences
+
+from levelhead.models.edit_files import save_edits
+from levelhead.models.edits import HeadScale
+from levelhead.models.sites import Site
+from levelhead.study import finished as written
+from levelhead.study.run import run
+from levelhead.study.schema import read_plan
 
 LEXICON = """
 name = "tiny"
@@ -65,6 +79,64 @@ split = "contexts"
 sign = "+"
 """
 
+FEW = STUDY[: STUDY.index("[maps.gender]")] + STUDY[STUDY.index("[maps.again]") :]
+"""A cell and a map: readings of a measure, and of a model without each of its heads."""
+
+EVERY = (
+    STUDY
+    + """
+[models.edited]
+path = "{model}"
+edit = "{edit}"
+
+[children.swapped]
+of = "tiny"
+how = "cda"
+corpus = ["{corpus}"]
+steps = 2
+batch = 4
+
+[cells.both]
+models = ["edited", "swapped"]
+measures = ["seat", "pppl"]
+
+[against.base]
+first = "tiny"
+second = "edited"
+measures = ["seat"]
+
+[removed.edit]
+model = "edited"
+lexicon = "{lexicon}"
+
+[masking.heads]
+map = "gender"
+prices = ["pppl"]
+k = 2
+random = 2
+
+[lines.heads]
+map = "gender"
+measures = ["seat"]
+every = 6
+
+[amplify.heads]
+map = "gender"
+price = "pppl"
+ks = [1]
+factors = [2.0]
+
+[explain.heads]
+map = "gender"
+frames = "{lexicon}"
+n = 8
+placebo = "none"
+off = []
+"""
+)
+"""Every kind of step that needs no data but the tiny words. Sweeps and classifiers have tests of
+their own (test_projecting, test_outside), with measures in these words."""
+
 
 def lexicon(folder):
     """The lexicon of the tiny rulers as a file."""
@@ -84,6 +156,59 @@ def study(folder, text=STUDY):
     model = zoo.folder("bert", "BertForPreTraining")
     path.write_text(told.format(model=model, lexicon=lexicon(folder), corpus=corpus()))
     return path
+
+
+class Finished(NamedTuple):
+    """A study that was run: its file, its folder, its results, and what was told of its steps."""
+
+    plan: Path
+    folder: Path
+    results: dict
+    told: list
+
+    def copied(self, place):
+        """The folder, for a test that writes to it."""
+        return Path(shutil.copytree(self.folder, place))
+
+
+def finished(tmp_path_factory):
+    """A study of every step, run once: by one worker, if several share the tests of a run.
+
+    Nothing is kept from one run of the tests to the next, so that no result of older code is read.
+    """
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    place /= "every"
+    told = place / "told.json"
+    with FileLock(f"{place}.lock"):
+        if not told.exists():
+            shutil.rmtree(place, ignore_errors=True)  # of a worker that was stopped
+            place.mkdir()
+            told.write_text(json.dumps(_run_every(place)))
+    results = written.finished(place / "out")
+    steps = [tuple(one) for one in json.loads(told.read_text())]
+    return Finished(place / "study.toml", place / "out", results, steps)
+
+
+def _run_every(place):
+    """Run the study from files that stay where they are; the steps as they were told."""
+    model = shutil.copytree(zoo.folder("bert", "BertForPreTraining"), place / "model")
+    contexts = shutil.copy(corpus(), place / "corpus.txt")
+    (place / "texts.txt").write_text("\n".join(sentences()))
+    save_edits([HeadScale([Site("head_out", 1, 1)], 0)], place / "edit", seen=["river"])
+    values = {"model": model, "corpus": contexts, "texts": place / "texts.txt"}
+    (place / "study.toml").write_text(
+        EVERY.format(lexicon=lexicon(place), edit=place / "edit", **values)
+    )
+    told = []
+    results = run(
+        read_plan(place / "study.toml"),
+        place / "out",
+        on_step=lambda *step: told.append(step),
+    )
+    assert written.finished(place / "out") == results
+    return told
 
 
 def contents(folder):

@@ -7,8 +7,11 @@ import pytest
 import rulers
 import studies
 import zoo
-from command import levelhead
+from command import SERVER, levelhead
+from typer.testing import CliRunner
 
+from levelhead.cli import app
+from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Skill
 from levelhead.engine.processes import LocalProcesses
@@ -78,7 +81,9 @@ def test_models_are_in_order_of_their_distance_from_parity(asked, board):
     assert Leaderboard.from_json((folder / "leaderboard.json").read_bytes()) == found
 
 
-def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path):
+def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path, monkeypatch):
+    """Workers are forked with their imports done; the contract of runners spawns them."""
+    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
     models, ruler = asked
     folder, _, costs = board
     for runner in (LocalProcesses(2), None):
@@ -154,15 +159,19 @@ def test_what_cannot_be_compared_has_no_ranks():
             assert "one" not in found.ranks("seat")
 
 
-def test_the_command_line(asked, board, tmp_path):
+def test_the_command_line(asked, board, tmp_path, monkeypatch):
+    """In this process, whose worker is forked with its imports done."""
+    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
     (*models, none), ruler = asked
     folder, _, _ = board
     (tmp_path / "models.txt").write_text(f"{models[1]}  # the second\n\n{none}\n")
-    told = levelhead(
+    given = (
         *("leaderboard", models[0], models[2], "--file", str(tmp_path / "models.txt")),
         *("-m", ruler, "-o", str(folder), "--draws", "99", "--permutations", "99"),
     )
-    assert told.returncode == 2, told.stderr
+    told = CliRunner().invoke(app, given)
+    assert isinstance(told.exception, ExitWith), told.output
+    assert told.exception.code == INCONCLUSIVE
     assert "rank" in told.stdout
     assert f"{none}: no {ruler}" in told.stdout.replace("\n", "")
     assert "[4/4]" in told.stderr

@@ -1,5 +1,7 @@
 """Settings in classifiers on a tiny model: every step, resumed to the same bytes."""
 
+from functools import cache
+
 import contrasts
 import pytest
 from calibrations import Failed
@@ -10,7 +12,7 @@ from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.measure.strength import Strength
 from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.levels import edits_of, subspaces
-from levelhead.mitigate.settings import grid
+from levelhead.mitigate.settings import LEVELS, grid
 from levelhead.mitigate.swept import Swept
 from levelhead.study import outside, projecting
 from levelhead.study.run import run
@@ -54,8 +56,11 @@ PLAN = {
 }
 
 
-def plan(**changes):
-    return Plan.model_validate(PLAN | {"downstream": {"nli": OUTSIDE | changes}})
+def plan(levels=None, **changes):
+    sweep = PLAN["sweeps"]["nsp"] | {"levels": levels}
+    return Plan.model_validate(
+        PLAN | {"sweeps": {"nsp": sweep}, "downstream": {"nli": OUTSIDE | changes}}
+    )
 
 
 @pytest.fixture
@@ -69,13 +74,22 @@ def tiny(monkeypatch):
     }
     models = {"tiny": "strength", "one": "nli_fairness", "two": "nli_fairness"}
     monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
-    monkeypatch.setattr(Work, "model", lambda self, name: model(models[name]))
+    loaded = cache(model)  # as a study does: once
+    monkeypatch.setattr(Work, "model", lambda self, name: loaded(models[name]))
     for place in (outside, projecting):
         monkeypatch.setattr(place, "paired", lambda name, n=None, seed=0: contrasts.texts()[:n])
 
 
-def test_settings_outside(tiny, tmp_path, monkeypatch):
-    every = [step.name for step in steps(Work(plan(), tmp_path, lambda event: None, None))]
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ("sent", "last"),  # 10 of the 74 settings: before the classifier's input and at it
+        pytest.param(LEVELS, marks=pytest.mark.full),
+    ],
+)
+def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
+    asked = plan(list(levels))
+    every = [step.name for step in steps(Work(asked, tmp_path, lambda event: None, None))]
     assert every[:2] == ["tuned.one", "tuned.two"]
     assert every[-5:] == [
         *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
@@ -86,11 +100,11 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
         "levelhead.study.run.steps",
         lambda work: [step for step in steps(work) if "nli" in step.name],
     )
-    found = run(plan(), tmp_path)
+    found = run(asked, tmp_path)
     swept, table = found["outside.nli.one.fairness"], found["downstream.nli"]
     assert isinstance(swept, Swept)
     assert isinstance(table, Downstream)
-    names = ["sent-debias", *(one.name for one in grid())]
+    names = ["sent-debias", *(one.name for one in grid() if one.level in levels)]
     assert [one.name for one in swept.settings] == names
     assert list(table.column("fairness").settings) == names
     assert table.models == 2
@@ -108,7 +122,7 @@ def test_settings_outside(tiny, tmp_path, monkeypatch):
         assert {row.mark for row in told if "fairness" not in row.what} == {""}
     before = (tmp_path / "table.csv").read_bytes()
     (tmp_path / "table.csv").unlink()
-    run(plan(), tmp_path)
+    run(asked, tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 

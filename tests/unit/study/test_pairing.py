@@ -60,9 +60,8 @@ def paired(folder, edit, more=""):
     return read_plan(studies.study(folder, (PAIRED + more).replace("{edit}", str(edit))))
 
 
-def test_an_edited_model_stands_beside_its_base(tmp_path, edit):
-    plan = paired(tmp_path, edit)
-    results = run(plan, tmp_path / "out")
+def test_an_edited_model_stands_beside_its_base(every_step):
+    plan, results = read_plan(every_step.plan), every_step.results
     found = results["against.base.seat"]
     assert isinstance(found, Comparison)
     base = load(zoo.folder("bert", "BertForPreTraining"))
@@ -74,7 +73,7 @@ def test_an_edited_model_stands_beside_its_base(tmp_path, edit):
     assert found.second.value == results["cell.both.edited.seat"].value
     told = rows("against.base.seat", found)
     assert [row.name for row in told][:3] == ["first", "second", "second less first"]
-    assert finished(tmp_path / "out") == results
+    assert finished(every_step.folder) == results
 
 
 def test_one_step_that_fails_need_not_end_the_others(tmp_path, edit):
@@ -100,11 +99,11 @@ def test_spent_time_leaves_steps_for_the_next_call(tmp_path, edit):
     assert all(not isinstance(one, Inconclusive) for one in run(plan, tmp_path / "out").values())
 
 
-def test_results_that_are_none_are_refused(tmp_path, edit):
+def test_results_that_are_none_are_refused(tmp_path, every_step):
     with pytest.raises(LevelheadError, match="no results"):
         finished(tmp_path)
-    run(paired(tmp_path, edit), tmp_path / "out")
-    path = tmp_path / "out" / "results" / "against.base.seat.json"
+    out = every_step.copied(tmp_path / "out")
+    path = out / "results" / "against.base.seat.json"
     path.write_text(path.read_text()[:-20])
     with pytest.raises(LevelheadError, match="cannot be read"):
-        finished(tmp_path / "out")
+        finished(out)

@@ -2,14 +2,12 @@
 
 import csv
 import signal
-import subprocess
-import sys
 
 import pytest
 import studies
 import torch
 from calibrations import Failed
-from command import levelhead
+from command import SERVER, levelhead, script
 
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError
@@ -22,6 +20,7 @@ from levelhead.study.run import run
 from levelhead.study.schema import read_plan
 from levelhead.study.table import rows
 
+MEASURES = ("seat", "pppl")
 KILLED = """
 import os, signal, sys
 from levelhead.study.run import run
@@ -36,34 +35,42 @@ run(read_plan(sys.argv[1]), sys.argv[2], on_step=on_step)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def small(tmp_path_factory):
+    """A study of few steps, run once here: for those that run it again."""
     folder = tmp_path_factory.mktemp("study")
     plan = studies.study(folder)
-    told = []
-    results = run(
-        read_plan(plan),
-        folder / "out",
-        on_step=lambda name, done, of: told.append((name, done, of)),
-    )
-    return plan, folder / "out", results, told
+    return plan, folder / "out", run(read_plan(plan), folder / "out")
 
 
-def test_every_step_is_done_and_told(whole):
-    _, folder, results, told = whole
-    assert list(results) == [
-        *("cell.all.tiny.seat", "map.gender", "describe.gender", "control.gender.3"),
-        *("splits.gender", "greedy.gender", "map.again", "compare.itself"),
+def test_every_step_is_done_and_told(every_step):
+    _, folder, results, told = every_step
+    assert [name for name, _, _ in told[:-1]] == [
+        *("child.swapped", "cell.all.tiny.seat"),
+        *(f"cell.both.{model}.{one}" for model in ("edited", "swapped") for one in MEASURES),
+        *("against.base.seat", "removed.edit"),
+        *("map.gender", "describe.gender", "control.gender.3"),
+        *("splits.gender", "greedy.gender", "map.again"),
+        *("masking.heads", "lines.heads", "amplify.heads", "explain.heads", "example.heads"),
+        "compare.itself",
     ]
-    assert told[-1] == ("done", 8, 8)
-    assert [name for name, _, _ in told[:-1]] == list(results)
+    assert told[-1] == ("done", 20, 20)
+    assert {name for name, _, _ in told[:-1]} == set(results)
     assert set(studies.contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
     assert results["map.gender"] == HeadMap.from_json(
         (folder / "results" / "map.gender.json").read_bytes()
     )
+    kinds = {name.partition(".")[0]: type(one).__name__ for name, one in results.items()}
+    assert kinds == {
+        **{"child": "Child", "cell": "Measurement", "against": "Comparison", "map": "HeadMap"},
+        **{"describe": "Description", "control": "Control", "splits": "Repeated"},
+        **{"greedy": "Greedy", "masking": "Targeted", "lines": "Lines", "amplify": "Amplified"},
+        **{"explain": "CounterStereotype", "example": "Example", "compare": "MapComparison"},
+        "removed": "Inconclusive",  # two pairs of words are too few for a probe
+    }
 
 
-def test_the_table_is_tidy(whole):
-    _, folder, results, _ = whole
+def test_the_table_is_tidy(every_step):
+    _, folder, results, _ = every_step
     with (folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     heads = results["map.gender"]
@@ -71,11 +78,12 @@ def test_the_table_is_tidy(whole):
     assert [float(row["value"]) for row in scores] == [one.score for one in heads.scores]
     effects = [row for row in rows if row["step"] == "map.gender" and row["what"] == "effect"]
     assert all(row["low"] and row["high"] and row["adjusted"] for row in effects)
-    assert {row["step"] for row in rows} == set(results)
+    # What is inconclusive has no number, nor has a picture of one sentence.
+    assert {row["step"] for row in rows} == set(results) - {"removed.edit", "example.heads"}
 
 
-def test_what_a_failed_ruler_says_is_marked(whole, monkeypatch):
-    results = whole[2]
+def test_what_a_failed_ruler_says_is_marked(small, monkeypatch):
+    results = small[2]
     marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
     assert set().union(*marks.values()) == {""}
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
@@ -83,8 +91,10 @@ def test_what_a_failed_ruler_says_is_marked(whole, monkeypatch):
     assert list(marks.values()) == [{MISSES}] * 8
 
 
-def test_processes_give_the_same_bytes(whole, tmp_path):
-    plan, folder, results, _ = whole
+def test_processes_give_the_same_bytes(small, tmp_path, monkeypatch):
+    """Workers are forked with their imports done; the contract of runners spawns them."""
+    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
+    plan, folder, results = small
     told = []
     found = run(
         read_plan(plan),
@@ -101,16 +111,14 @@ def test_processes_give_the_same_bytes(whole, tmp_path):
     assert max(order.index("map.gender"), order.index("map.again")) < order.index("compare.itself")
 
 
-@pytest.mark.parametrize("after", [1, 4])
-def test_killed_it_ends_with_the_same_bytes(whole, tmp_path, after):
-    plan, folder, _, _ = whole
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    out = tmp_path / "out"
-    command = [sys.executable, str(script), str(plan), str(out), str(after)]
-    ended = subprocess.run(command, capture_output=True, check=False)
-    assert ended.returncode == -signal.SIGKILL
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.full), 4])
+def test_killed_it_ends_with_the_same_bytes(small, tmp_path, after):
+    plan, folder, _ = small
+    code, out = tmp_path / "killed.py", tmp_path / "out"
+    code.write_text(KILLED)
+    assert script(code, tmp_path, plan, out, after).returncode == -signal.SIGKILL
     assert not (out / "table.csv").exists()
+    assert len(list((out / "results").iterdir())) == after
     run(read_plan(plan), out)
     assert studies.contents(out) == studies.contents(folder)
 
@@ -132,22 +140,22 @@ def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypat
     assert set(seen) == {1}
 
 
-def test_a_second_run_computes_nothing(whole, monkeypatch):
-    plan, folder, _, _ = whole
-    before = studies.contents(folder)
-    monkeypatch.setattr("levelhead.study.steps.locate", None)
-    run(read_plan(plan), folder)
-    assert studies.contents(folder) == before
+def test_a_second_run_computes_nothing(every_step, tmp_path, monkeypatch):
+    folder = every_step.copied(tmp_path / "out")
+    for name in ("locate", "describe", "control", "repeated", "greedy", "counterstereotype"):
+        monkeypatch.setattr(f"levelhead.study.steps.{name}", None)
+    run(read_plan(every_step.plan), folder)
+    assert studies.contents(folder) == studies.contents(every_step.folder)
 
 
-def test_two_runs_in_one_folder_are_refused(whole):
-    plan, folder, _, _ = whole
+def test_two_runs_in_one_folder_are_refused(small):
+    plan, folder, _ = small
     with claimed(str(folder)), pytest.raises(FolderInUse):
         run(read_plan(plan), folder)
 
 
-def test_files_of_others_stay(whole, tmp_path):
-    plan, folder, _, _ = whole
+def test_files_of_others_stay(small, tmp_path):
+    plan, folder, _ = small
     mine = tmp_path / "results" / "seat.json"
     mine.parent.mkdir()
     mine.write_text("mine")
@@ -184,14 +192,27 @@ def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
     assert not (out / "table.csv").exists()
 
 
-def test_the_command_draws_a_page(whole):
-    plan, folder, _, _ = whole
-    done = levelhead("study", str(plan), "-o", str(folder))
+@pytest.mark.parametrize(
+    ("text", "results", "drawn"),
+    [
+        # Takes 6 s: four figures, as SVG and PNG.
+        (studies.FEW, 2, ("map.again", "map.again.ranked")),
+        pytest.param(
+            studies.STUDY,
+            8,
+            ("map.gender", "map.gender.ranked", "control.gender.3", "compare.itself"),
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_the_command_draws_a_page(tmp_path, text, results, drawn):
+    folder = tmp_path / "out"
+    done = levelhead("study", str(studies.study(tmp_path, text)), "-o", str(folder))
     assert done.returncode == 0, done.stderr
-    assert "table.csv: 8 results" in done.stdout
+    assert f"table.csv: {results} results" in done.stdout
     page = (folder / "index.html").read_text()
-    assert "figures/map.gender.svg" in page
-    for name in ("map.gender", "map.gender.ranked", "control.gender.3", "compare.itself"):
+    for name in drawn:
+        assert f"figures/{name}.svg" in page
         assert (folder / "figures" / f"{name}.svg").read_text().startswith("<svg")
 
 
