@@ -16,10 +16,11 @@ from levelhead.engine.units import Unit
 
 
 def test_help_costs_at_most_half_a_cpu_second(record_property):
+    """In a fresh interpreter, which is a child of this process: others' time is not counted."""
     seconds = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert levelhead("--help").returncode == 0
+        assert levelhead("--help", env=os.environ).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     record_property("cpu_seconds", min(seconds))

@@ -1,9 +1,7 @@
 """`levelhead demo`: the first command a newcomer runs."""
 
-import subprocess
-import sys
-
 import pytest
+from command import levelhead
 from typer.testing import CliRunner
 
 from levelhead.cli import app
@@ -32,12 +30,7 @@ def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none(tmp_path):
 
 
 def test_an_unknown_architecture_is_exit_3():
-    result = subprocess.run(
-        [sys.executable, "-m", "levelhead", "demo", "--architecture", "brt"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = levelhead("demo", "--architecture", "brt")
     assert result.returncode == 3
     assert "bert" in result.stderr
     assert "Traceback" not in result.stderr

@@ -1,7 +1,6 @@
 """`doctor` and `bake` on the command line."""
 
 import inspect
-import os
 
 import pytest
 import torch
@@ -36,9 +35,9 @@ def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
     assert "mend: " in result.stdout
 
 
-def test_marks_are_plain_where_the_terminal_is():
-    plain = os.environ | {"PYTHONIOENCODING": "ascii"}
-    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"), env=plain)
+def test_marks_are_plain_where_the_terminal_is(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"))
     assert result.returncode == 0
     assert result.stdout.count("   ok ") == 9
 

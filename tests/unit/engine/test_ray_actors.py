@@ -1,4 +1,9 @@
-"""A real Ray cluster on loopback, a head and two nodes: the same bytes, whoever dies."""
+"""Ray on loopback: the same bytes, whoever dies.
+
+The fast tier starts Ray once, for one run that a unit, an actor and the driver each disturb. A
+cluster of a head and two nodes, on which machines and drivers are lost and whole studies run, takes
+minutes of imports in its workers: it is in the full tier.
+"""
 
 import json
 import os
@@ -10,6 +15,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import rulers
@@ -24,7 +30,7 @@ from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable  #
 from levelhead.core.frozen import Frozen  # noqa: E402
 from levelhead.data.mine import mine  # noqa: E402
 from levelhead.engine.events import Failed, Retried  # noqa: E402
-from levelhead.engine.ray_actors import RayActors  # noqa: E402
+from levelhead.engine.ray_actors import RayActors, _Actor, _room  # noqa: E402
 from levelhead.engine.runners import Cancelled, Computed, InProcess  # noqa: E402
 from levelhead.engine.units import Unit  # noqa: E402
 from levelhead.locate.away import locate_away  # noqa: E402
@@ -52,6 +58,7 @@ def cluster():
 
 
 def started():
+    """A head and two nodes."""
     found = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL},
@@ -67,6 +74,135 @@ def ran(cluster, units, **told):
     return list(runner.run(units, cancel=threading.Event()))
 
 
+def of_other_versions(unit):
+    """The unit as a driver with another torch would have it."""
+    other = replace(unit)
+    other.__dict__["key"] = "0" * 64
+    return other
+
+
+def test_a_run_on_real_ray(tmp_path, monkeypatch):
+    """Takes 10 s: Ray's own processes and two actors are started. The only fast test that does."""
+    here = [str(Path(synthetic.__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
+    monkeypatch.setenv("PYTHONPATH", ":".join(here))  # of the actors
+    monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
+    first, second, never = units(3, bytes=100_000)
+    told = Unit("synthetic:variables", Frozen({}))
+    weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "weak"), "times": 1}))
+    other = of_other_versions(Unit("synthetic:digest", Frozen({"i": 9})))
+    asked = [second, first, told, weak, other]
+    cancel, found = threading.Event(), []
+    runner = RayActors(workers=1)
+    # The last one waits for all others, and for the run to be cancelled in its place.
+    needs = {second.key: [first.key], never.key: [unit.key for unit in asked if unit is not other]}
+
+    def listen():
+        for outcome in runner.run([never, *asked], cancel=cancel, after=needs):
+            found.append(outcome)
+            if len(found) == len(asked) + 1:  # and that an actor was lost
+                cancel.set()
+
+    with pytest.raises(Cancelled):
+        listen()
+    computed = {one.key: one.payload for one in found if isinstance(one, Computed)}
+    expected = InProcess().run([first, second], cancel=threading.Event())
+    assert {one.key: one.payload for one in expected}.items() <= computed.items()
+    order = [one.key for one in found if isinstance(one, Computed)]
+    assert order.index(first.key) < order.index(second.key)
+    # An actor that dies costs its unit one try, and the unit is computed by another one.
+    (retried,) = (one for one in found if isinstance(one, Retried))
+    assert (retried.key, computed[weak.key]) == (weak.key, b"alive")
+    # Other versions are refused, our folders are known, and what was cancelled is not computed.
+    (failed,) = (one for one in found if isinstance(one, Failed))
+    assert (failed.key, "other versions" in failed.why) == (other.key, True)
+    assert json.loads(computed[told.key]) == {"LEVELHEAD_DATA": "/somewhere"}
+    assert never.key not in computed
+    assert not ray.is_initialized()
+
+
+def test_an_actor_refuses_other_versions_and_stays_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (unit,) = units(1)
+    actor = _Actor(str(tmp_path / "nowhere"))
+    assert Path.cwd() == tmp_path
+    assert actor.ready()
+    assert actor.compute(unit) == Computed(unit.key, unit.compute())
+    refused = actor.compute(of_other_versions(unit))
+    assert isinstance(refused, Failed)
+    assert "other versions" in refused.why
+
+
+def test_room_is_that_of_machines_that_live():
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 5.0, "GPU": 1.0}},
+        {"Alive": True, "Resources": {"CPU": 2.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+    ]
+    cluster = SimpleNamespace(nodes=lambda: nodes)
+    assert _room(cluster, 2, 0) == 3
+    assert _room(cluster, 1, 0.5) == 2
+    with pytest.raises(LevelheadError, match="no machine of the cluster has 1 CPUs and 2 GPUs"):
+        _room(cluster, 1, 2)
+
+
+def test_what_cannot_be_is_said(monkeypatch):
+    def ran_at(address):
+        return list(RayActors(address).run(units(1), cancel=threading.Event()))
+
+    with pytest.raises(LevelheadError, match="cannot compute anything"):
+        RayActors(workers=0)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(LevelheadError, match=f"no Ray cluster at {address}"):
+            ran_at(address)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"levelhead\[ray\]"):
+        ran_at("127.0.0.1:1")
+    assert list(RayActors().run([], cancel=threading.Event())) == []
+
+
+def test_a_lost_cluster_and_another_one_are_said(monkeypatch):
+    """Ray's own words are one line of ours; a process that joined elsewhere is told so."""
+    asked = []
+
+    def refused(**given):
+        asked.append(given)
+        raise ConnectionError("nobody there\nand much more")
+
+    monkeypatch.setenv("LEVELHEAD_KEY", "secret")
+    monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
+    monkeypatch.setattr(ray, "init", refused)
+    with pytest.raises(LevelheadError) as error:
+        list(RayActors("auto").run(units(1), cancel=threading.Event()))
+    assert error.value.what == "no Ray cluster at auto: nobody there"
+    told = asked[0]["runtime_env"]["env_vars"]  # whoever sees the cluster sees them
+    assert told["LEVELHEAD_DATA"] == "/somewhere"
+    assert "LEVELHEAD_KEY" not in told
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="a:1"))
+    with pytest.raises(LevelheadError, match="has joined another Ray cluster than b:2"):
+        list(RayActors("b:2").run(units(1), cancel=threading.Event()))
+
+
+def test_a_map_made_elsewhere_is_the_same(tmp_path):
+    located_away(InProcess(), tmp_path)
+
+
+def located_away(runner, folder):
+    """A map by a runner, beside the one that this process makes."""
+    measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={rulers.corpus()}"
+    model = str(zoo.folder("bert", "BertForPreTraining"))
+    how = {"exact": 3, "split": "contexts", "sign": "+", "parts": ["heads"]}
+    judge = Judge(draws=99, permutations=99)
+    there = locate_away(runner, model, measure, source={"batch_size": 8}, how=how, judge=judge)
+    assert there == locate(load(model, batch_size=8), parsed(measure), judge=judge, **how)
+
+
+# -- a cluster, in the full tier
+
+
+@pytest.mark.full
 def test_the_same_bytes_as_in_this_process(cluster):
     asked = units(20, bytes=100_000)
     found = {one.key: one for one in ran(cluster, asked)}
@@ -74,11 +210,13 @@ def test_the_same_bytes_as_in_this_process(cluster):
     assert not ray.is_initialized()  # it left the cluster
 
 
+@pytest.mark.full
 def test_two_nodes_share_the_work(cluster):
     asked = [Unit("synthetic:where", Frozen({"i": i})) for i in range(8)]
     assert len({one.payload for one in ran(cluster, asked)}) == 2
 
 
+@pytest.mark.full
 def test_an_actor_that_dies_costs_one_unit(cluster, tmp_path):
     weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "weak"), "times": 2}))
     fatal = Unit("synthetic:die", Frozen({"record": str(tmp_path / "fatal"), "times": 99}))
@@ -91,6 +229,7 @@ def test_an_actor_that_dies_costs_one_unit(cluster, tmp_path):
     assert sum(isinstance(one, Computed) for one in found) == 6
 
 
+@pytest.mark.full
 def test_what_a_unit_needs_comes_first(cluster):
     first, last = units(2, seconds=0.3)
     runner = RayActors(address=cluster.address)
@@ -98,15 +237,14 @@ def test_what_a_unit_needs_comes_first(cluster):
     assert [one.key for one in found] == [first.key, last.key]
 
 
-def test_other_versions_are_refused(cluster, monkeypatch):
-    (unit,) = units(1)
-    other = replace(unit)
-    monkeypatch.setitem(other.__dict__, "key", "0" * 64)  # as a driver with another torch has it
-    (found,) = ran(cluster, [other])
+@pytest.mark.full
+def test_other_versions_are_refused(cluster):
+    (found,) = ran(cluster, [of_other_versions(*units(1))])
     assert isinstance(found, Failed)
     assert "other versions" in found.why
 
 
+@pytest.mark.full
 def test_a_run_is_cancelled(cluster):
     cancel = threading.Event()
     runner = RayActors(address=cluster.address).run(units(50, seconds=0.5), cancel=cancel)
@@ -118,19 +256,10 @@ def test_a_run_is_cancelled(cluster):
     assert time.monotonic() - began < 10
 
 
-def test_what_cannot_be_is_said(cluster, monkeypatch):
+@pytest.mark.full
+def test_more_than_any_machine_has_is_refused(cluster):
     with pytest.raises(LevelheadError, match="no machine of the cluster has 1 CPUs and 1 GPUs"):
         ran(cluster, units(1), gpus=1)
-    with pytest.raises(LevelheadError, match="cannot compute anything"):
-        RayActors(workers=0)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        with pytest.raises(LevelheadError, match=f"no Ray cluster at {address}"):
-            list(RayActors(address).run(units(1), cancel=threading.Event()))
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"levelhead\[ray\]"):
-        ran(cluster, units(1))
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +275,7 @@ def written(folder):
     return {name: (folder / name).read_bytes() for name in OUTPUT}
 
 
+@pytest.mark.full
 def test_a_driver_that_is_killed_goes_on(cluster, corpus, tmp_path):
     mine([f"{corpus}/*.txt"], tmp_path / "calm")
     command = [
@@ -168,6 +298,7 @@ def test_a_driver_that_is_killed_goes_on(cluster, corpus, tmp_path):
     assert written(tmp_path / "ray") == written(tmp_path / "calm")
 
 
+@pytest.mark.full
 def test_a_node_that_is_lost_costs_what_it_was_at_and_less_room_is_enough(cluster):
     """Three actors, of which one is lost for good while all are at work; then four, for two."""
     lost = cluster.add_node(num_cpus=1, **SMALL)
@@ -183,6 +314,7 @@ def test_a_node_that_is_lost_costs_what_it_was_at_and_less_room_is_enough(cluste
     assert sum(isinstance(one, Computed) for one in found) == 6
 
 
+@pytest.mark.full
 def test_a_secret_stays_here(cluster, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_KEY", "secret")
     monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
@@ -191,6 +323,7 @@ def test_a_secret_stays_here(cluster, monkeypatch):
     assert json.loads(found.payload) == {"LEVELHEAD_DATA": "/somewhere"}
 
 
+@pytest.mark.full
 def test_a_study_is_the_same(cluster, tmp_path):
     plan = read_plan(studies.study(tmp_path))
     run(plan, tmp_path / "here")
@@ -198,14 +331,9 @@ def test_a_study_is_the_same(cluster, tmp_path):
     assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
 
 
+@pytest.mark.full
 def test_a_map_is_the_same(cluster, tmp_path):
-    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
-    model = str(zoo.folder("bert", "BertForPreTraining"))
-    how = {"exact": 3, "split": "contexts", "sign": "+", "parts": ["heads"]}
-    judge = Judge(draws=99, permutations=99)
-    runner = RayActors(address=cluster.address, workers=1)
-    there = locate_away(runner, model, measure, source={"batch_size": 8}, how=how, judge=judge)
-    assert there == locate(load(model, batch_size=8), parsed(measure), judge=judge, **how)
+    located_away(RayActors(address=cluster.address, workers=1), tmp_path)
 
 
 def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
