@@ -1,6 +1,11 @@
-"""One battery over every row of MEASURES: what each promises, and that none fails silently."""
+"""One battery over every row of MEASURES: what each promises, and that none fails silently.
+
+A class of measures asks, its metrics are formulas over the answers: what a model is asked is tried
+once per class, by the class's first metric, and formulas are tried for every metric.
+"""
 
 import dataclasses
+import functools
 import math
 import secrets
 
@@ -21,18 +26,33 @@ from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 
+CLASSES = {}
+"""The metrics of every class of measures."""
+for _name, _row in MEASURES.items():
+    CLASSES.setdefault(_row.make, []).append(_name)
 every = pytest.mark.parametrize("name", list(MEASURES))
+every_class = pytest.mark.parametrize("name", [names[0] for names in CLASSES.values()])
+FEW = dataclasses.replace(JUDGE, draws=99, permutations=99)
+"""Where no digit of an interval or a p-value is compared."""
+
+shared_model = functools.cache(model)
+"""A model that no test changes."""
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def store(tmp_path_factory):
+    """What the tiny models have said: metrics of a class find it here."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def measured(store):
     """Each row's measurement on its tiny case, computed once."""
     kept = {}
-    store = tmp_path_factory.mktemp("store")
 
     def of(name):
         if name not in kept:
-            ruler, lm = made(name), model(name)
+            ruler, lm = made(name), shared_model(name)
             found = ruler.read(lm, store=store)
             kept[name] = ruler, lm, found, ruler.measured(lm, found, judge=JUDGE)
         return kept[name]
@@ -42,6 +62,15 @@ def measured(tmp_path_factory):
 
 def test_every_row_has_a_case():
     assert set(CASES) == set(MEASURES)
+
+
+@pytest.mark.parametrize("names", [names for names in CLASSES.values() if len(names) > 1])
+def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
+    _, lm, found, _ = measured(names[0])
+    monkeypatch.setattr(type(lm), "answer", None)
+    for name in names[1:]:
+        for one, other in zip(found, made(name).read(lm, store=store), strict=True):
+            assert torch.equal(other.values, one.values)
 
 
 # -- what a measure promises
@@ -126,13 +155,13 @@ def test_per_item_values_reduce_to_the_value(name, measured):
 
 
 @every
-def test_a_share_asks_a_part_of_the_same(name, measured):
+def test_a_share_asks_a_part_of_the_same(name, measured, store):
     ruler, lm, _, result = measured(name)
     part = dataclasses.replace(ruler, share=0.6)
     own = [item.id for item in part.asked(lm)[0].items]
     assert set(own) < {item.id for item in ruler.asked(lm)[0].items}
     try:
-        some = part(lm, judge=JUDGE)
+        some = part.measured(lm, part.read(lm, store=store), judge=FEW)
     except NotMeasurable:
         return  # too few are left, and nothing stands in for a number
     assert 0 < some.n < result.n
@@ -162,25 +191,25 @@ def test_the_seed_decides_and_nothing_else_does(name, measured):
 
 
 @every
-def test_another_seed_runs_no_forward(name, tmp_path, monkeypatch):
-    ruler, lm = made(name), model(name)
-    ruler(lm, judge=JUDGE, store=tmp_path)
+def test_another_seed_runs_no_forward(name, measured, store, monkeypatch):
+    ruler, lm, found, _ = measured(name)
+    ruler.skill(lm, found[0], store=store)
     monkeypatch.setattr(type(lm), "answer", None)
-    again = ruler(lm, judge=dataclasses.replace(JUDGE, seed=5, level=0.9), store=tmp_path)
+    again = ruler(lm, judge=dataclasses.replace(FEW, seed=5, level=0.9), store=store)
     assert again.interval.level == 0.9
 
 
-@every
+@every_class
 def test_batch_size_and_order_change_nothing(name, measured):
-    _, _, found, result = measured(name)
+    ruler, _, found, _ = measured(name)
     for size in (1, 7, 64):
         lm = model(name, batch_size=size)
-        ruler = made(name)
         again = ruler.read(lm)
         for one, other in zip(found, again, strict=True):
             torch.testing.assert_close(other.values, one.values, rtol=1e-5, atol=1e-6)
-        value = float(ruler.reduce(again[0]))
-        assert value == pytest.approx(result.value, rel=1e-5)
+        for metric in CLASSES[type(ruler)]:
+            value = float(made(metric).reduce(again[0]))
+            assert value == pytest.approx(measured(metric)[3].value, rel=1e-5), metric
     asked = ruler.asked(lm)
     rng = np.random.default_rng(3)
     shuffled = [
@@ -235,29 +264,29 @@ def fresh():
     return f"memory://{secrets.token_hex(8)}"
 
 
-def nan_logits(name):
+def nan_logits(name, measured):
     lm = model(name)
     with torch.no_grad():
         # Not the queries: sdpa on the CPU makes finite numbers of queries that are none.
         for parameter in lm.anatomy.blocks[-1].parameters():
             parameter.fill_(math.nan)
-    return lambda: made(name)(lm, judge=JUDGE, store=fresh())
+    return lambda: made(name)(lm, judge=FEW, store=fresh())
 
 
-def empty_data(name):
-    return lambda: made(name, empty=True)(model(name), judge=JUDGE)
+def empty_data(name, measured):
+    return lambda: made(name, empty=True)(shared_model(name), judge=FEW)
 
 
-def all_items_dropped(name):
+def all_items_dropped(name, measured):
     long = "the " * 70 + "nurse"
-    return lambda: made(name, word=long)(model(name), judge=JUDGE)
+    return lambda: made(name, word=long)(shared_model(name), judge=FEW)
 
 
-def out_of_vocabulary_words(name):
+def out_of_vocabulary_words(name, measured):
     unknown = (*THINGS, *FEMALE, *MALE)
     lm = model(name)
     object.__setattr__(lm, "tokens", _forgetful(lm.tokens, unknown))
-    return lambda: made(name)(lm, judge=JUDGE, store=fresh())
+    return lambda: made(name)(lm, judge=FEW, store=fresh())
 
 
 def _forgetful(tokens, words):
@@ -278,37 +307,35 @@ def _forgetful(tokens, words):
     return dataclasses.replace(tokens, tokenizer=fast)
 
 
-def missing_head(name):
+def missing_head(name, measured):
     lm = headless(name)
     if lm is None:  # it needs none; then the head that is missing is one of attention
-        return lambda: model(name).edited(HeadScale([Site("head_out", 0, 99)], 0))
-    return lambda: made(name)(lm, judge=JUDGE)
+        return lambda: shared_model(name).edited(HeadScale([Site("head_out", 0, 99)], 0))
+    return lambda: made(name)(lm, judge=FEW)
 
 
-def ignored_edit(name):
-    lm = model(name)
+def ignored_edit(name, measured):
+    lm = shared_model(name)
     same = HeadScale([Site("head_out", 0, 0)], 1.0)
-    return lambda: compare(made(name), lm, lm.edited(same), judge=JUDGE)
+    return lambda: compare(made(name), lm, lm.edited(same), judge=FEW)
 
 
-def tied_groups(name):
-    ruler, lm = made(name), model(name)
-    found = ruler.read(lm)
+def tied_groups(name, measured):
+    ruler, lm, found, _ = measured(name)
     level = [dataclasses.replace(one, values=torch.full_like(one.values, -2.0)) for one in found]
-    return lambda: ruler.measured(lm, level, judge=JUDGE)
+    return lambda: ruler.measured(lm, level, judge=FEW)
 
 
-def one_answer_to_all(name):
+def one_answer_to_all(name, measured):
     """A model that does not read what it is asked."""
-    ruler, lm = made(name), model(name)
-    found = ruler.read(lm)
+    ruler, lm, found, _ = measured(name)
     same = [
         dataclasses.replace(one, values=one.values[:1, :1].expand_as(one.values).clone())
         if one.values.dim() == 3
         else dataclasses.replace(one, values=one.values[:1].expand_as(one.values).clone())
         for one in found
     ]
-    return lambda: ruler.measured(lm, same, judge=JUDGE)
+    return lambda: ruler.measured(lm, same, judge=FEW)
 
 
 FAULTS = {
@@ -318,24 +345,35 @@ FAULTS = {
     "out-of-vocabulary words": (out_of_vocabulary_words, "could be read|knows no word|lacks"),
     "a missing head": (missing_head, "does not hold|head 99|no head"),
     "an ignored edit": (ignored_edit, "same answer to every question"),
-    "tied groups": (tied_groups, "same value|equal|two groups|no direction|spread"),
-    "one answer to all": (one_answer_to_all, "same value|equal|two groups|no direction|spread"),
 }
+"""Of what is asked and answered."""
+SAME = {"tied groups": tied_groups, "one answer to all": one_answer_to_all}
+"""Answers of which a formula can make nothing."""
 
 
-@every
-@pytest.mark.parametrize("fault", list(FAULTS))
-def test_it_fails_closed(name, fault):
-    broken, told = FAULTS[fault]
+def check_refused(broken, told):
     with pytest.raises(LevelheadError, match=told) as error:
-        broken(name)()
+        broken()
     assert error.value.mend
 
 
+@every_class
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_it_fails_closed(name, fault, measured):
+    broken, told = FAULTS[fault]
+    check_refused(broken(name, measured), told)
+
+
 @every
+@pytest.mark.parametrize("fault", list(SAME))
+def test_formulas_fail_closed(name, fault, measured):
+    check_refused(SAME[fault](name, measured), "same value|equal|two groups|no direction|spread")
+
+
+@every_class
 def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
-    ruler, lm = made(name), model(name)
-    first = ruler(lm, judge=JUDGE, store=tmp_path).to_json()
+    ruler, lm = made(name), shared_model(name)
+    first = ruler(lm, judge=FEW, store=tmp_path).to_json()
     files = [path for path in (tmp_path / "units").rglob("*") if path.is_file()]
     assert files
     files[0].write_bytes(files[0].read_bytes()[:-9])
@@ -343,7 +381,7 @@ def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
     (tmp_path / "tmp" / "half").write_bytes(b"half a file")
     for path in files[1:]:
         path.unlink()
-    assert ruler(model(name), judge=JUDGE, store=tmp_path).to_json() == first
+    assert ruler(model(name), judge=FEW, store=tmp_path).to_json() == first
 
 
 def test_a_missing_head_is_named_before_anything_is_read():
