@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 
 from levelhead.calibrate.learned import learned
-from levelhead.calibrate.organisms import HELD_OUT, RECIPES, machine, organism
+from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, machine, organism
 from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.versions import installed_versions
 from levelhead.measure.aspects import Judge
@@ -37,9 +36,7 @@ QUICK = Judge(draws=99, permutations=399)
 def found(architecture: str, rho: float, seed: int) -> dict:
     """Everything about one organism."""
     one = organism(architecture, rho, seed=seed)
-    began = time.perf_counter()
     folder = one.grown()
-    seconds = time.perf_counter() - began
     lm = one.lm()
     rulers = one.rulers().of(lm)
     measured = run(lm, list(rulers.values()), judge=JUDGE).measurements
@@ -47,7 +44,6 @@ def found(architecture: str, rho: float, seed: int) -> dict:
         "architecture": architecture,
         "rho": rho,
         "seed": seed,
-        "seconds": seconds,
         "texts_sha256": one.facts["texts_sha256"],
         "weights_sha256": file_hash(folder / "model.safetensors"),
         "skills": [
@@ -99,6 +95,7 @@ def toml(rows: list[dict]) -> str:
         "# on the versions and on the kind of processor: elsewhere other bytes may grow.",
         *(f'{name} = "{version}"' for name, version in versions.items()),
         f'machine = "{machine()}"',
+        f"threads = {THREADS}",
     ]
     for row in rows:
         lines += ["", "[[organisms]]"]
@@ -109,9 +106,9 @@ def toml(rows: list[dict]) -> str:
 
 def page(rows: list[dict]) -> str:
     """The tables."""
-    told = ["| organism | seed | seconds | skills | at best | " + "|".join(
+    told = ["| organism | seed | skills | at best | " + "|".join(
         f" {name} " for name in ("seat", "cloze", "crows", "strength or contrast")
-    ) + "|", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    ) + "|", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in sorted(rows, key=lambda row: -row["rho"]):
         skills = "; ".join(
             f"{e['value']:.3f} [{e['interval']['low']:.3f}, {e['interval']['high']:.3f}]"
@@ -126,7 +123,7 @@ def page(rows: list[dict]) -> str:
         ]
         name = f"{row['architecture']}, rho {row['rho']:g}"
         told.append(
-            f"| {name} | {row['seed']} | {row['seconds']:.0f} | {skills} | {best} | "
+            f"| {name} | {row['seed']} | {skills} | {best} | "
             + " | ".join(cells)
             + " |"
         )

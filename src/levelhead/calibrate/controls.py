@@ -14,7 +14,7 @@ from levelhead.calibrate.dose import JUDGE, Said, said_of
 from levelhead.calibrate.fitting import PREFERENCE, fitting
 from levelhead.calibrate.language import Language
 from levelhead.calibrate.locating import weights_of, whole_contrast
-from levelhead.calibrate.organisms import RECIPES, SIDE_BY_SIDE, Organism, untrained
+from levelhead.calibrate.organisms import RECIPES, Organism, untrained
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
@@ -85,7 +85,7 @@ class Control(NamedTuple):
 
     def organism(self, architecture: str, seed: int) -> Organism:
         """The model itself."""
-        recipe = replace(RECIPES[architecture], seed=seed, threads=SIDE_BY_SIDE)
+        recipe = replace(RECIPES[architecture], seed=seed)
         if not self.is_trained:
             recipe = untrained(recipe)
         if self.layers is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.calibrate.fitting import expected, fitting
 from levelhead.calibrate.learned import learned
-from levelhead.calibrate.organisms import HELD_OUT, SIDE_BY_SIDE, organism
+from levelhead.calibrate.organisms import HELD_OUT, organism
 from levelhead.core.calibration import ALARM, LIKE, Expected
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
@@ -140,9 +140,7 @@ class Answered(Record):
 def answered(spec: Mapping[str, object]) -> bytes:
     """The unit of work: one organism, grown and measured."""
     model = Model(**spec)  # type: ignore[arg-type]
-    one = organism(
-        model.architecture, model.rho, variant=model.variant, seed=model.seed, threads=SIDE_BY_SIDE
-    )
+    one = organism(model.architecture, model.rho, variant=model.variant, seed=model.seed)
     folder = one.grown()
     lm = one.lm()
     rulers = fitting(one.rulers(), lm)

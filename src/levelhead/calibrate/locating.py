@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
 
-from levelhead.calibrate.organisms import RECIPES, SIDE_BY_SIDE, organism
+from levelhead.calibrate.organisms import RECIPES, organism
 from levelhead.core.calibration import LIKE, Family, Share
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
@@ -116,7 +116,7 @@ class Ordinary(Record):
 def known(spec: Mapping[str, object]) -> bytes:
     """The unit of work: an organism with a known head."""
     architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD, threads=SIDE_BY_SIDE)
+    one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD)
     lm, ruler, site = one.lm(), whole_contrast(one), Site("head_out", *KNOWN_HEAD)
     by = {
         "gradient": locate(lm, ruler, exact="none", judge=JUDGE),
@@ -151,7 +151,7 @@ def known(spec: Mapping[str, object]) -> bytes:
 def ordinary(spec: Mapping[str, object]) -> bytes:
     """The unit of work: an organism like any other."""
     architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    plain = organism(architecture, 1.0, seed=seed, threads=SIDE_BY_SIDE)
+    plain = organism(architecture, 1.0, seed=seed)
     one = replace(plain, recipe=replace(plain.recipe, layers=LAYERS, heads=HEADS))
     lm, ruler = one.lm(), whole_contrast(one)
     found = locate(lm, ruler, exact="all", judge=JUDGE)

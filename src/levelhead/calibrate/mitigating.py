@@ -18,7 +18,7 @@ import numpy as np
 from levelhead.calibrate.contrasts import paired, placebo_pairs
 from levelhead.calibrate.fitting import PRICED
 from levelhead.calibrate.locating import KNOWN_HEAD, over, weights_of, whole_contrast
-from levelhead.calibrate.organisms import HELD_OUT, SIDE_BY_SIDE, organism
+from levelhead.calibrate.organisms import HELD_OUT, THREADS, organism
 from levelhead.core.calibration import Mitigated, Told
 from levelhead.core.files import write_atomic
 from levelhead.core.frozen import Frozen
@@ -67,7 +67,7 @@ HEADS = 3
 SCALED = {"mask": 0.0, "scale 0.5": 0.5}
 SOFTER = 0.25
 """What the known head is scaled by where less of it is to be left, and something is."""
-SCHOOLING = Schooling(steps=200, rate=5e-4, threads=SIDE_BY_SIDE)
+SCHOOLING = Schooling(steps=200, rate=5e-4, threads=THREADS)
 JUDGE = Judge(draws=499, permutations=499)
 INLP = "inlp"
 """Has no placebo: it takes out what a probe reads, and no probe tells other words apart."""
@@ -135,7 +135,7 @@ class Effects(Record):
 def edited(spec: Mapping[str, object]) -> bytes:
     """The unit of work: one organism, every edit, judged on items that no head was chosen by."""
     architecture, rho = str(spec["architecture"]), float(str(spec["rho"]))
-    one = organism(architecture, rho, seed=int(str(spec["seed"])), threads=SIDE_BY_SIDE)
+    one = organism(architecture, rho, seed=int(str(spec["seed"])))
     lm, ruler = one.lm(), whole_contrast(one)
     heads = locate(lm, ruler, exact="none", judge=JUDGE)
     cut = halves(ruler, ruler.read(lm)[0], by=heads.halves.by, seed=heads.halves.seed)
@@ -209,9 +209,7 @@ def told(spec: Mapping[str, object]) -> bytes:
     less and the group can still be read: hidden. With another one masked, it is not removed.
     """
     architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    one = organism(
-        architecture, 1.0, seed=seed, known_head=KNOWN_HEAD, words="many", threads=SIDE_BY_SIDE
-    )
+    one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD, words="many")
     lm, pairs, ruler = one.lm(), paired(one.language)[::SENTENCES], whole_contrast(one)
     layer, head = KNOWN_HEAD
     known, other = (Site("head_out", layer, which) for which in (head, head - 1))
