@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).parent / "ranks.py"
 
 
 def ran(count, *args):
-    """What `ranks.py` says in so many processes; alone in one."""
+    """What `ranks.py` says in so many processes of torchrun; alone in one."""
     start = [sys.executable]
     if count > 1:
         start += ["-m", "torch.distributed.run", "--nproc-per-node", str(count)]

@@ -25,13 +25,24 @@ def asked(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def alone(asked):
-    return torchrun.ran(1, *asked, "alone")
+def said(asked):
+    """What one process says, and two that share a model either way."""
+    return torchrun.ran(1, *asked, "forked")
 
 
+# The first takes more than 5 s: five processes, of which the first imports torch for all.
 @pytest.mark.parametrize("parallel", ["tensor", "rows"])
-def test_two_processes_say_what_one_says(asked, alone, parallel):
-    found = torchrun.ran(2, *asked, parallel)
+def test_two_processes_say_what_one_says(said, parallel):
+    check_same(said[parallel], said["alone"], parallel)
+
+
+@pytest.mark.full  # torchrun imports torch in each of three processes; the one above forks instead
+@pytest.mark.parametrize("parallel", ["tensor", "rows"])
+def test_two_processes_of_torchrun_say_what_one_says(asked, said, parallel):
+    check_same(torchrun.ran(2, *asked, parallel), said["alone"], parallel)
+
+
+def check_same(found, alone, parallel):
     assert "refused" not in found, found
     assert found["value"] == pytest.approx(alone["value"], rel=1e-4)
     for part in ("heads", "mlp"):
