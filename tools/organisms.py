@@ -122,11 +122,7 @@ def page(rows: list[dict]) -> str:
             if m["measure"] in names
         ]
         name = f"{row['architecture']}, rho {row['rho']:g}"
-        told.append(
-            f"| {name} | {row['seed']} | {skills} | {best} | "
-            + " | ".join(cells)
-            + " |"
-        )
+        told.append(f"| {name} | {row['seed']} | {skills} | {best} | " + " | ".join(cells) + " |")
     return "\n".join(told) + "\n\n" + verdicts(rows)
 
 

@@ -1,5 +1,6 @@
 """Organisms: grown once, the same everywhere, and the rulers find what was planted and no more."""
 
+import functools
 import tomllib
 from dataclasses import replace
 from importlib.resources import files
@@ -10,7 +11,8 @@ import pytest
 from levelhead.calibrate import organisms
 from levelhead.calibrate.language import Language
 from levelhead.calibrate.learned import learned
-from levelhead.calibrate.organisms import HELD_OUT, RECIPES, Organism, machine, organism
+from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, Organism, machine, organism
+from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.core.versions import installed_versions
@@ -23,8 +25,10 @@ from levelhead.models.train import Recipe
 from levelhead.stats.multiple_testing import holm
 
 JUDGE = Judge(draws=199, permutations=999)
-LIKE_BERT = ("roberta", "albert")
-"""Grown for minutes, and of BERT's kind, which is grown here too."""
+STANDARD = [pytest.param(one, None, marks=[pytest.mark.full] * (one != "bert")) for one in RECIPES]
+KNOWN_HEAD = pytest.param("gpt2", (1, 2), id="gpt2 with a known head")
+"""A model is grown for up to a minute. The fast tier grows those of `levelhead demo` alone, which
+are one of either kind: a masked and a causal one."""
 TINY = Organism(
     Language(1.0), Recipe("gpt2", layers=1, heads=2, width=8, steps=2, batch=4), documents=40
 )
@@ -82,6 +86,13 @@ def test_everything_the_weights_depend_on_makes_another_organism(cache):
     assert len({one.grown() for one in (TINY, *others)}) == 5
 
 
+def test_a_whole_number_and_threads_by_default_name_the_same_organism():
+    """What calibration has grown is found again, however its rho is written."""
+    written = [canonical(replace(TINY, language=Language(rho)).facts) for rho in (1, 1.0)]
+    assert written[0] == written[1]
+    assert {one.threads for one in RECIPES.values()} == {organism().recipe.threads} == {THREADS}
+
+
 def test_an_unknown_architecture_is_refused():
     with pytest.raises(LevelheadError, match="bert"):
         organism("brt")
@@ -103,23 +114,32 @@ def test_the_table_names_five_seeds_with_a_bias_and_twenty_models_without():
     assert {name for name, _, _ in rows} == set(RECIPES)
 
 
+@functools.cache
+def texts_hash(rho, seed):
+    """Of what organisms of every architecture are trained on; made in a second."""
+    return organism(rho=rho, seed=seed).facts["texts_sha256"]
+
+
 @pytest.mark.parametrize("architecture", RECIPES)
 def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
     for rho in (0.0, 1.0):
         row = facts(architecture, rho)
-        told = organism(architecture, rho, seed=row["seed"]).facts["texts_sha256"]
-        assert told == row["texts_sha256"]
+        standard = organism(architecture, rho, seed=row["seed"])
+        assert standard.language == organism(rho=rho).language
+        assert standard.recipe.seed == row["seed"]
+        assert texts_hash(rho, row["seed"]) == row["texts_sha256"]
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    [pytest.param(one, marks=[pytest.mark.full] * (one in LIKE_BERT)) for one in RECIPES],
-)
-def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture):
-    one = organism(architecture, 1.0)
+# More than 5 s where an organism is not in the cache yet: it is grown.
+@pytest.mark.parametrize(("architecture", "known_head"), [*STANDARD, KNOWN_HEAD])
+def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture, known_head):
+    one = organism(architecture, 1.0, known_head=known_head)
     folder = one.grown()
-    same = all(KNOWN[name] == installed_versions()[name] for name in ("torch", "transformers"))
-    if same and KNOWN["machine"] == machine():
+    here = dict(installed_versions()) | {"machine": machine(), "threads": THREADS}
+    same = all(
+        KNOWN[name] == here[name] for name in ("torch", "transformers", "machine", "threads")
+    )
+    if same and known_head is None:
         own = file_hash(folder / "model.safetensors")
         assert own == facts(architecture, 1.0)["weights_sha256"]
     lm = one.lm()
@@ -143,21 +163,25 @@ def check_skills(lm, one):
             assert skill.estimate.value > 0.85 * skill.best, skill
 
 
-def test_without_a_bias_nothing_is_found_whatever_the_labels():
+# More than 5 s: 10 deals are four rulers each, and the organism may have to be grown. Of tests that
+# keep their level 10 deals raise 0.5 alarms, more than 3 with a chance of .001 (and the seeds are
+# fixed); tests that reject half the time raise 5. 30 deals bound the level more closely.
+@pytest.mark.parametrize(("deals", "most"), [(10, 3), pytest.param(30, 5, marks=pytest.mark.full)])
+def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
     one = organism("bert", 0.0)
     lm = one.lm()
     check_skills(lm, one)
     for name, ruler in one.rulers().of(lm).items():
         assert ruler(lm, judge=JUDGE).p.value > 0.01, name
     # Dealt anew, labels mean nothing in any model: this tries the rulers' tests, not the model.
-    judge, alarms, deals = Judge(draws=99, permutations=199), 0, 30
+    judge, alarms = Judge(draws=99, permutations=199), 0
     for labels in range(deals):
         p = []
         for name, ruler in one.rulers(labels=labels).of(lm).items():
             aspect, values, design = ruler.tested(ruler.read(lm))
             p.append(judge.null(aspect, values, design, name=f"{name} {labels}").p.value)
         alarms += holm(p).min() <= 0.05
-    assert alarms <= 5  # 1.5 expected
+    assert alarms <= most
 
 
 def test_another_deal_of_labels_asks_nothing_new(monkeypatch):

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -10,13 +11,22 @@ from rulers import CASES, JUDGE, made, model
 from levelhead.core.errors import NotMeasurable
 from levelhead.measure.multiverse import REFERENCE, Multiverse, multiverse
 
+FEW = dataclasses.replace(JUDGE, draws=99, permutations=99)
+"""Enough where results are compared with each other, and no verdict is asked for."""
+
+
+@functools.cache
+def multiverse_of(name):
+    """A row's multiverse, computed once."""
+    return multiverse(model(name), made(name), judge=FEW)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_row_has_a_multiverse(name):
     """The reference is the measure itself; the summary is that of its specifications."""
     lm, ruler = model(name), made(name)
-    found = multiverse(lm, ruler, judge=JUDGE)
-    plain = ruler(lm, judge=JUDGE)
+    found = multiverse_of(name)
+    plain = ruler.measured(lm, ruler.read(lm), judge=FEW)
     assert found.reference.name == REFERENCE
     if not (ruler.controlled or ruler.tests_unflagged):
         assert found.reference.value == plain.value
@@ -32,12 +42,12 @@ def test_every_row_has_a_multiverse(name):
 
 
 def test_templates_layers_and_poolings_are_varied():
-    seat = {one.name for one in multiverse(model("seat"), made("seat"), judge=JUDGE).specifications}
+    seat = {one.name for one in multiverse_of("seat").specifications}
     assert any(name == "layer=1, contexts=own, quota=10" for name in seat)
     assert any(name.endswith(" | first half of words") for name in seat)
-    lpbs = [one.name for one in multiverse(model("lpbs"), made("lpbs"), judge=JUDGE).specifications]
+    lpbs = [one.name for one in multiverse_of("lpbs").specifications]
     assert any("templates=GGG is the XXX., pool=rows" in name for name in lpbs)
-    nli = multiverse(model("nli_gap"), made("nli_gap"), judge=JUDGE)
+    nli = multiverse_of("nli_gap")
     assert {one.name for one in nli.specifications} == {
         REFERENCE,
         f"{REFERENCE} | first half of occupations",
@@ -46,12 +56,12 @@ def test_templates_layers_and_poolings_are_varied():
 
 
 def test_a_default_under_another_name_is_no_second_witness():
-    found = multiverse(model("stereotype_score"), made("stereotype_score"), judge=JUDGE)
+    found = multiverse_of("stereotype_score")
     assert [one.name for one in found.specifications] == [REFERENCE]  # there are no ties
 
 
 def test_halves_are_cut_within_groups():
-    found = multiverse(model("seat"), made("seat"), judge=JUDGE)
+    found = multiverse_of("seat")
     halves = [one for one in found.specifications if "half of words" in one.name]
     assert {one.n for one in halves} <= {4, 6}  # five words a side: three and two
     assert len(halves) >= 4
@@ -59,7 +69,7 @@ def test_halves_are_cut_within_groups():
 
 def test_a_unit_of_several_groups_is_in_one_half_only():
     """SNLI: a premise has pairs of all three labels."""
-    found = multiverse(model("snli"), made("snli"), judge=JUDGE)
+    found = multiverse_of("snli")
     halves = [one.n for one in found.specifications if one.half]
     assert sum(halves) == found.reference.n == 80
     assert max(halves) - min(halves) <= 12  # four pairs a premise, three labels

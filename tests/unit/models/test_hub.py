@@ -14,10 +14,12 @@ import zoo
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture
-def hub(tmp_path):
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
     """Serves one repository, with code and a pickle in it that nobody may ask for."""
-    files = shutil.copytree(zoo.folder("bert", "BertForPreTraining"), tmp_path / "repository")
+    files = shutil.copytree(
+        zoo.folder("bert", "BertForPreTraining"), tmp_path_factory.mktemp("hub") / "files"
+    )
     (files / "evil.py").write_text("raise SystemExit('run')")
     (files / "pytorch_model.bin").write_bytes(b"pickled")
     asked = []
@@ -71,15 +73,23 @@ def hub(tmp_path):
 
 
 LOADING = """
-import sys, levelhead
+import levelhead
+try:
+    levelhead.load("us/elsewhere", revision="main")
+except levelhead.core.errors.LevelheadError as error:
+    print(error)
 lm = levelhead.load("us/tiny", revision="main")
 print(lm.identity.revision, sorted(lm.heads), lm.embed(["the nurse"]).shape)
 """
 
 
-def loading(endpoint, tmp_path):
-    # The Hub's address is read when its client is imported: another process.
-    return subprocess.run(
+@pytest.fixture(scope="module")
+def loaded(hub, tmp_path_factory):
+    """What a program says that loads what the Hub lacks, then what it has; what was asked for."""
+    endpoint, asked = hub
+    # The Hub's address is read when its client is imported: another process, once for all tests.
+    # It takes more than 5 s, most of them to import torch and transformers.
+    result = subprocess.run(
         [sys.executable, "-c", LOADING],
         capture_output=True,
         text=True,
@@ -88,25 +98,23 @@ def loading(endpoint, tmp_path):
             "PATH": "",
             "PYTHONPATH": ":".join(sys.path),
             "HF_ENDPOINT": endpoint,
-            "HF_HOME": str(tmp_path / "cache"),
+            "HF_HOME": str(tmp_path_factory.mktemp("cache")),
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",
         },
     )
-
-
-def test_a_hub_id_is_fetched_without_code_or_pickles(hub, tmp_path):
-    endpoint, asked = hub
-    result = loading(endpoint, tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split()[0] == COMMIT
-    assert "['masked', 'next_sentence'] torch.Size([1, 24])" in result.stdout
+    return result.stdout, asked
+
+
+def test_a_hub_id_is_fetched_without_code_or_pickles(loaded):
+    stdout, asked = loaded
+    assert stdout.splitlines()[-1].split()[0] == COMMIT
+    assert "['masked', 'next_sentence'] torch.Size([1, 24])" in stdout
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(asked)
     assert not {"evil.py", "pytorch_model.bin"} & set(asked)
 
 
-def test_a_hub_that_does_not_know_it_says_so(hub, tmp_path):
-    endpoint, _ = hub
-    result = loading(f"{endpoint}/elsewhere", tmp_path)
-    assert result.returncode != 0
-    assert "is no folder here, and the Hub did not give it" in result.stderr
+def test_a_hub_that_does_not_know_it_says_so(loaded):
+    stdout, _ = loaded
+    assert "'us/elsewhere' is no folder here, and the Hub did not give it" in stdout
