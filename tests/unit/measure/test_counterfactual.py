@@ -47,7 +47,7 @@ def classifier(request, tmp_path_factory):
     ]
     folder = tmp_path_factory.mktemp("classifier") / "made"
     base = zoo.folder("bert", "BertForPreTraining", seed=5)
-    tuning = Tuning(epochs=60, batch=24, rate=3e-3)
+    tuning = Tuning(epochs=60, batch=24, rate=3e-3, threads=1)
     finetune(base, rows, ("no", "yes"), folder, tuning=tuning)
     lm = load(folder)
     said = lm.classify([text for text, _ in rows]).argmax(1)

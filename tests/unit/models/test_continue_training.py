@@ -90,6 +90,7 @@ continued(base, texts, folder, progress=progress,
 """
 
 
+# More than 5 s: what is killed is another process, which has to import torch.
 def test_killed_with_dropout_and_half_a_checkpoint(tmp_path):
     base, schooling = zoo.folder(*MODELS["masked"]), replace(SHORT, dropout=(0.3, 0.2))
     continued(base, TEXTS, tmp_path / "whole", schooling=schooling)

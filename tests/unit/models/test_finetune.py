@@ -78,6 +78,7 @@ finetune(base, rows, ("other", "same"), folder, progress=progress,
 """
 
 
+# More than 5 s: what is killed is another process, which has to import torch.
 def test_killed_with_half_a_checkpoint_it_ends_with_the_same_bits(base, tmp_path):
     """Stopped in the second epoch; dropout is on."""
     assert load(base).anatomy.model.config.hidden_dropout_prob > 0

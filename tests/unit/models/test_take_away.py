@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import zoo
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.erasure import Erasure
+from levelhead.models.lm import LM
 from levelhead.models.load import load
 from levelhead.models.plain import plain
 from levelhead.models.readings import Classes, LogProbs, Reading, Target
@@ -140,18 +143,6 @@ LEVELS = {
 }
 
 
-def test_the_readme_gives_a_bert_with_its_edits(tmp_path):
-    base = load(zoo.folder(*BERT))
-    (encoded,) = base.tokens.encode([PAIR])
-    ask = Reading((encoded.row,), Classes("next_sentence"))
-    models = {name: base.edited(*edits(base)) for name, edits in LEVELS.items()}
-    cases = [(saved(lm, tmp_path, name), encoded.row, True) for name, lm in models.items()]
-    for (name, lm), told in zip(models.items(), applied(cases, tmp_path), strict=True):
-        assert (lm.run(ask) - base.run(ask)).abs().max() > 1e-4, name
-        close(told["seq_relationship_logits"][None], lm.run(ask))
-        close(told["prediction_logits"], hooked(lm, encoded.row))
-
-
 def everything(lm):
     """An edit of every stream of the second layer that the models here have."""
     first = "all" if lm.is_causal else "first"
@@ -178,26 +169,70 @@ FAMILIES = {
 }
 
 
-def test_the_readme_gives_any_family_with_its_edits(tmp_path):
-    bases = {family: load(zoo.folder(family, name)) for family, name in FAMILIES.items()}
-    models = {family: base.edited(*everything(base)) for family, base in bases.items()}
-    rows = {family: lm.tokens.encode([TEXT])[0].row for family, lm in models.items()}
-    cases = [(saved(lm, tmp_path, name), rows[name], False) for name, lm in models.items()]
+class TakenAway(NamedTuple):
+    """Edited models, and what their folders' READMEs made of them."""
+
+    berts: dict[str, LM]
+    families: dict[str, LM]
+    pooled: LM
+    folder: Path
+    told: dict[str, dict[str, torch.Tensor]]
+
+
+def pair_row():
+    (encoded,) = load(zoo.folder(*BERT)).tokens.encode([PAIR])
+    return encoded.row
+
+
+def text_row(lm):
+    return lm.tokens.encode([TEXT])[0].row
+
+
+@pytest.fixture(scope="module")
+def taken_away(tmp_path_factory):
+    """All models in one process, which takes more than 5 s to import torch and transformers."""
+    folder = tmp_path_factory.mktemp("saved")
+    base = load(zoo.folder(*BERT))
+    berts = {name: base.edited(*edits(base)) for name, edits in LEVELS.items()}
+    families = {}
+    for family, name in FAMILIES.items():
+        lm = load(zoo.folder(family, name))
+        families[family] = lm.edited(*everything(lm))
     # A decoder's own forward pools after the classifier: every token is its input.
     pooled = load(zoo.folder("llama", "LlamaForSequenceClassification"))
     pooled = pooled.edited(
         projection(pooled, Site("pooled"), tokens="first"), projection(pooled, Site("block_out", 0))
     )
-    cases.append((saved(pooled, tmp_path), rows["llama"], False))
-    *told, classes = applied(cases, tmp_path)
-    for (family, lm), own in zip(models.items(), told, strict=True):
-        close(own["logits"], hooked(lm, rows[family]))
-        assert (hooked(lm, rows[family]) - hooked(bases[family], rows[family])).abs().max() > 1e-3
-        counts = "turns" in readme_block(tmp_path / family)
+    cases = {name: (saved(lm, folder, name), pair_row(), True) for name, lm in berts.items()}
+    for name, lm in (families | {"pooled": pooled}).items():
+        cases[name] = saved(lm, folder, name), text_row(lm), False
+    told = dict(zip(cases, applied(list(cases.values()), folder), strict=True))
+    return TakenAway(berts, families, pooled, folder, told)
+
+
+def test_the_readme_gives_a_bert_with_its_edits(taken_away):
+    row = pair_row()
+    ask = Reading((row,), Classes("next_sentence"))
+    unedited = load(zoo.folder(*BERT)).run(ask)
+    for name, lm in taken_away.berts.items():
+        told = taken_away.told[name]
+        assert (lm.run(ask) - unedited).abs().max() > 1e-4, name
+        close(told["seq_relationship_logits"][None], lm.run(ask))
+        close(told["prediction_logits"], hooked(lm, row))
+
+
+def test_the_readme_gives_any_family_with_its_edits(taken_away):
+    for family, lm in taken_away.families.items():
+        row = text_row(lm)
+        unedited = load(zoo.folder(family, FAMILIES[family]))
+        close(taken_away.told[family]["logits"], hooked(lm, row))
+        assert (hooked(lm, row) - hooked(unedited, row)).abs().max() > 1e-3
+        counts = "turns" in readme_block(taken_away.folder / family)
         assert counts == (family in ("albert", "deberta-v2"))
-    close(classes["logits"][None], pooled.classify([TEXT]))
+    pooled = taken_away.pooled
+    close(taken_away.told["pooled"]["logits"][None], pooled.classify([TEXT]))
     with torch.no_grad():
-        said = plain(pooled)(torch.tensor([rows["llama"].ids])).logits
+        said = plain(pooled)(torch.tensor([text_row(pooled).ids])).logits
     close(said.log_softmax(-1), pooled.classify([TEXT]))
 
 
