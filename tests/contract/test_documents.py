@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from assets import asset
 from classifiers import cola_classifier
 from command import script
 from markdown_it import MarkdownIt
+from shell import bash, commands
 
 import levelhead
 from levelhead.models.finetune import Tuning
@@ -31,50 +31,110 @@ SHOWN = {
     "json",
     "yaml",
 }  # console: what cannot run in a test, as installing
+FASTER = re.compile(r"`([^`]+)` is `([^`]+)`")
+
+
+def faster(comment):
+    """What a comment above a block says the fast tests put in the place of what.
+
+    `<!-- In the fast tests `--budget 2m` is `--budget 1m`. -->`: the rest of the block stays and is
+    run; the block as it is written is run by `make full`.
+    """
+    if not comment.startswith("<!-- In the fast tests "):
+        return ()
+    return tuple(FASTER.findall(comment))
 
 
 def blocks(page):
-    return [t for t in MarkdownIt().parse(page.read_text()) if t.type == "fence"]
+    """The blocks of a page, each with what replaces parts of it in the fast tests."""
+    tokens = MarkdownIt().parse(page.read_text())
+    before = [None, *tokens]
+    return [
+        (token, faster(above.content) if above and above.type == "html_block" else ())
+        for above, token in zip(before, tokens, strict=False)
+        if token.type == "fence"
+    ]
 
 
 FOUND = {
-    (token.info.strip(), token.content): f"{page.relative_to(ROOT)}:{token.map[0] + 1}"
+    (token.info.strip(), token.content): (f"{page.relative_to(ROOT)}:{token.map[0] + 1}", less)
     for page in reversed(PAGES)
-    for token in reversed(blocks(page))
+    for token, less in reversed(blocks(page))
 }
 """What stands on several pages is run once, under its first name."""
-CODE = [pytest.param(*block, id=name) for block, name in reversed(FOUND.items())]
+CODE = [pytest.param(*block, less, id=name) for block, (name, less) in reversed(FOUND.items())] + [
+    pytest.param(*block, (), id=f"{name} as written", marks=pytest.mark.full)
+    for block, (name, less) in reversed(FOUND.items())
+    if less
+]
 
 
-@pytest.mark.timeout(1800)  # the demo grows three models
-@pytest.mark.parametrize(("language", "code"), CODE)
-def test_every_code_block_runs(language, code, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def server():
+    with commands() as path:
+        yield path
+
+
+@pytest.mark.timeout(1800)  # the demo trains three models where there are none in the cache
+@pytest.mark.parametrize(("language", "code", "less"), CODE)
+def test_every_code_block_runs(language, code, less, tmp_path, monkeypatch, request):
     assert language in RUN | SHOWN, f"a block in {language!r}: say python, bash or console"
     if language in SHOWN:
         return
     if shown := re.fullmatch(r'--8<-- "(.+)"\n', code):
         code = (ROOT / shown[1]).read_text()
-    if language == "bash":
-        code = f"levelhead() {{ '{sys.executable}' -m levelhead \"$@\"; }}\n{code}"
+    for written, instead in less:
+        assert code.count(written) == 1, f"{written!r} stands {code.count(written)} times: say once"
+        code = code.replace(written, instead)
     for name, found in STANDS_FOR.items():
         if name in code:
             # A folder of that name in the working directory is what load() finds first.
             (tmp_path / name).symlink_to(found())
     if "levelhead audit" in code:  # without its data an audit is inconclusive, and says so: exit 2
         monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
-    block = tmp_path / "block"
-    block.write_text(code)
     if language == "python":
+        block = tmp_path / "block"
+        block.write_text(code)
         result = script(block, tmp_path)
     else:
-        result = subprocess.run(
-            ["bash", "-euo", "pipefail", str(block)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # `make full` starts a new interpreter for every command, as a user does.
+        is_full = request.node.get_closest_marker("full") is not None
+        result = bash(code, tmp_path, None if is_full else request.getfixturevalue("server"))
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_faster_form_names_what_it_replaces():
+    text = "<!-- In the fast tests `--n 60` is `--n 6` and `--hard` is `--soft`. -->\n"
+    assert faster(text) == (("--n 60", "--n 6"), ("--hard", "--soft"))
+    assert faster("<!-- `a` is `b` -->\n") == ()
+    # Every such comment stands right above a block, and every pair of it was understood.
+    pages = "".join(page.read_text() for page in PAGES)
+    told = re.findall(r"<!-- In the fast tests .*?-->", pages, flags=re.DOTALL)
+    assert sorted(map(faster, told)) == sorted(less for _, less in FOUND.values() if less)
+    assert all(comment.count("`") == 4 * len(faster(comment)) > 0 for comment in told)
+
+
+def test_commands_of_a_script_are_those_of_the_command_line(server, tmp_path):
+    """Arguments, folder, environment, input, outputs and exit code pass through the server."""
+    code = """echo 'import os, sys; print(os.getcwd(), os.environ["KEY"]); sys.exit(7)' > told.py
+    export KEY=value
+    KEY=other python - < told.py > out || echo "exit $?"
+    cat out
+    python - < told.py | tr a-z A-Z || true
+    levelhead gate nothing --policy none 2> err || echo "exit $?"
+    """
+    warm = bash(code, tmp_path, server)
+    assert warm.returncode == 0, warm.stderr
+    folder = str(tmp_path.resolve())
+    assert warm.stdout.splitlines() == [
+        "exit 7",
+        f"{folder} other",
+        f"{folder} value".upper(),
+        "exit 3",
+    ]
+    assert (tmp_path / "err").read_text().startswith("levelhead: ")
+    assert bash("levelhead --nonsense", tmp_path, server).returncode == 3
+    assert bash("false", tmp_path, server).returncode == 1
 
 
 def test_there_are_blocks_of_both_kinds():
