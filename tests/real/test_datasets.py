@@ -79,8 +79,12 @@ def test_prompts_line_by_line(which, name):
         assert row["prompt"].replace("[target]", "[MASK]") == prompt.text()
 
 
-def test_the_whole_cross_of_inference_pairs():
+@pytest.mark.parametrize(
+    ("every", "count"),  # of 8 occupations each makes as many pairs as any other
+    [(8, 247_968), pytest.param(1, 1_936_512, marks=pytest.mark.full)],
+)
+def test_the_whole_cross_of_inference_pairs(every, count):
     occupations, templates, gendered = dev2020()
     assert (len(occupations), len(templates), len(gendered)) == (164, 1968, 6)
-    assert sum(1 for _ in pairs(*dev2020())) == 1_936_512
+    assert sum(1 for _ in pairs(occupations[::every], templates, gendered)) == count
     assert sum(1 for _ in subset(*dev2020())) == 10_824

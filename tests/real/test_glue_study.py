@@ -17,11 +17,11 @@ PLAN = {
     "threads": 1,
     "measures": {"lpbs": "lpbs:test=career_family"},
     "maps": {"gender": {"model": "minibert", "measure": "lpbs", "exact": "none", "sign": "+"}},
-    "glue": {"after": {**GLUE, "random": 3}, "before": {**GLUE, "mask": "before"}},
+    "glue": {"after": {**GLUE, "random": 2}, "before": {**GLUE, "mask": "before"}},
 }
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900)  # more than 5 s: six classifiers are trained, for two steps each
 def test_a_task_without_heads(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     models = {"minibert": {"path": str(asset("models", "minibert-en"))}}
@@ -37,7 +37,7 @@ def test_a_task_without_heads(tmp_path, monkeypatch):
         mean = sum(seed["top 2"] for seed in one.apart) / 2
         assert one.sets[0].value == pytest.approx(mean)
     # Random heads stand beside the sets, and are no part of their families.
-    assert {name: len(own) for name, own in after.random.items()} == {"top 2": 3, "all positive": 3}
+    assert {name: len(own) for name, own in after.random.items()} == {"top 2": 2, "all positive": 2}
     assert before.random == {}
     assert all(own.change is None or own.change.p.family == 2 for own in after.sets)
     made = tmp_path / "glue" / "wnli"

@@ -37,7 +37,9 @@ def some(which=("nurse", "carpenter")):
 def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     folder = smollm2() if name == "SmolLM2" else asset("models", name)
     lm = load(folder, dtype="float64")
-    battery = Battery(replace(FEW, prompts=some(), backgrounds=None, form=form))
+    # 135 million parameters in float64, one forward a word: one occupation is enough of them.
+    prompts = some(("nurse",)) if name == "SmolLM2" else some()
+    battery = Battery(replace(FEW, prompts=prompts, backgrounds=None, form=form))
     found = battery.read(lm)
     words = battery.asked(lm).settings["words"]
     for i, item in list(enumerate(found.items))[::7]:
@@ -49,11 +51,10 @@ def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
         assert found._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
 
 
-@pytest.fixture(scope="module")
-def said():
-    """What minibert says to the prompts of all 40 occupations, five backgrounds each."""
+def said(backgrounds):
+    """What minibert says to the prompts of all 40 occupations, some backgrounds each."""
     lm = load(asset("models", "minibert-en"))
-    return Battery(replace(FEW, backgrounds=5)).read(lm)
+    return Battery(replace(FEW, backgrounds=backgrounds)).read(lm)
 
 
 def relabelled(answers, rng):
@@ -74,19 +75,23 @@ def any_contrast(answers, seed):
     return min(one.p.adjusted for one in found) <= 0.05
 
 
-def test_kinds_dealt_anew_are_seldom_significant(said):
-    hits = sum(any_contrast(said, seed) for seed in range(25))
+def test_kinds_dealt_anew_are_seldom_significant():
+    # Occupations are the units of the test: all 40, whatever the number of backgrounds.
+    answers = said(2)
+    hits = sum(any_contrast(answers, seed) for seed in range(25))
     assert proportion_interval(hits, 25).low < 0.07, f"{hits} of 25"
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_kinds_dealt_anew_are_seldom_significant_in_500(said):
-    hits = sum(any_contrast(said, seed) for seed in range(500))
+def test_kinds_dealt_anew_are_seldom_significant_in_500():
+    answers = said(5)
+    hits = sum(any_contrast(answers, seed) for seed in range(500))
     sys.stdout.write(f"{hits} of 500, {proportion_interval(hits, 500)}\n")
     assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"
 
 
+# More than 5 s: organisms of the standard recipe, which the fast tier trains once and shares.
 @pytest.mark.parametrize(("rho", "found"), [(1.0, True), (0.0, False)])
 def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found):
     one = organism("bert", rho)
@@ -97,6 +102,7 @@ def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found
 
 
 def test_the_whole_of_it_on_minibert():
+    # More than 5 s: every kind of knowledge before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
     result = knowledge(lm, FEW, judge=Judge(draws=99))
     assert {one.kind for one in result.contrasts} == set(EXPECTED)
@@ -109,6 +115,7 @@ def test_the_whole_of_it_on_minibert():
 
 
 def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other():
+    # More than 5 s: six prefixes and their controls before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
     found = prompt(lm, cloze=replace(FEW, backgrounds=None), each=1, judge=Judge(draws=99))
     assert found.train == found.held == 20

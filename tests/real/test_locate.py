@@ -50,8 +50,9 @@ def few(targets, terms):
 
 @pytest.fixture(scope="module")
 def small():
-    """SEAT of about 8 + 8 targets and attributes in one context each."""
-    return Seat(lexicon=few(8, 8), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
+    """SEAT of about 8 targets and 8 attributes in one context each."""
+    # A derivative is exact for any words: their number is the time it takes, and nothing else.
+    return Seat(lexicon=few(4, 4), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +60,30 @@ def wide():
     return load(asset("models", "minibert-en"), dtype="float64")
 
 
-def test_the_gradient_is_the_derivative_on_real_weights(small, wide):
+@pytest.mark.parametrize(
+    # More than 5 s: central differences in float64, two forwards a head.
+    # Every third head is four of each layer: a wrong gradient of a layer, or of a head's columns,
+    # shows. Five of seven matter, as of all.
+    ("heads", "least"),
+    [(HEADS[::3], 17), pytest.param(HEADS, 50, marks=pytest.mark.full)],
+    ids=["24", "72"],
+)
+def test_the_gradient_is_the_derivative_on_real_weights(small, wide, heads, least):
     """Central differences in float64, heads resumed at their layer; 1e-4 of each score."""
     found = small.read(wide)[0]
     shares = gradient(wide, small, found)
     scores = shares.total()
     largest = float(scores.abs().max())
-    steps = [Variant((site,), 1 + way * STEP) for site in HEADS for way in (1, -1)]
+    steps = [Variant((site,), 1 + way * STEP) for site in heads for way in (1, -1)]
     varied = vary(wide, small, found, steps)
     values = torch.tensor(
         [float(small.reduce(varied.of(i))) for i in range(len(steps))], dtype=torch.float64
     )
-    rough = ((values[::2] - values[1::2]) / (2 * STEP)).view_as(scores)
-    matters = scores.abs() > 0.01 * largest
-    assert int(matters.sum()) >= 50
-    assert float(((rough - scores) / scores)[matters].abs().max()) < 1e-4
+    rough = (values[::2] - values[1::2]) / (2 * STEP)
+    tried = torch.stack([scores[site.layer, site.head] for site in heads])
+    matters = tried.abs() > 0.01 * largest
+    assert int(matters.sum()) >= least
+    assert float(((rough - tried) / tried)[matters].abs().max()) < 1e-4
     whole = one_graph(wide, small, found)
     assert float((whole.total() - scores).abs().max()) < 1e-5 * largest
     assert float((shares.shares["heads"].sum(0) - scores).abs().max()) < 1e-5 * largest
@@ -82,21 +92,21 @@ def test_the_gradient_is_the_derivative_on_real_weights(small, wide):
     assert float((plain - scores).abs().max()) < 1e-5 * largest
 
 
-def ablated(words):
+def ablated(words, heads):
     """SEAT of the published lists in one context a word, without each head."""
     corpus = ("wikinews", "leipzig-news")
     ruler = Seat(lexicon=words, targets="few", corpus=corpus, quota=1)
     lm = load(asset("models", "minibert-en"))
     readouts = ruler.read(lm, threads=1)[0]
     cut = halves(ruler, readouts, by="words", seed=0)
-    return ruler, without_each(lm, ruler, readouts, HEADS, cut=cut, threads=1), cut
+    return ruler, without_each(lm, ruler, readouts, heads, cut=cut, threads=1), cut
 
 
 def any_head(ruler, varied, half, seed, draws):
     """Whether some head is called significant after correction when labels are dealt anew."""
     rng = np.random.default_rng(seed)
     base = half.varied(varied, None)
-    others = [half.varied(varied, i) for i in range(len(HEADS))]
+    others = [half.varied(varied, i) for i in range(len(varied.variants))]
     change, _ = relabelled(ruler, base, rng)
     found = effects(
         ruler, change(base), [change(one) for one in others], sign=1, judge=Judge(seed=seed),
@@ -108,20 +118,22 @@ def any_head(ruler, varied, half, seed, draws):
     return bool(max_t(t, found.null(some)).min() <= 0.05)
 
 
-def rate(words, count, draws):
-    ruler, varied, cut = ablated(words)
+def rate(words, heads, count, draws):
+    ruler, varied, cut = ablated(words, heads)
     hits = sum(any_head(ruler, varied, cut.confirm, seed, draws) for seed in range(count))
     return hits, proportion_interval(hits, count)
 
 
 def test_relabelled_heads_are_seldom_significant():
-    hits, interval = rate(few(30, 12), 12, 199)
+    # More than 5 s: ablations on real weights. Without a correction 24 heads would still raise an
+    # alarm in 71% of relabelled maps, were they independent, and 4 of 12 are too many here.
+    hits, interval = rate(few(30, 12), HEADS[::3], 12, 199)
     assert interval.low < 0.08, f"{hits} of 12"
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_relabelled_heads_are_seldom_significant_in_200():
-    hits, interval = rate(few(84, 30), 200, 299)
+    hits, interval = rate(few(84, 30), HEADS, 200, 299)
     sys.stdout.write(f"{hits} of 200, {interval}\n")
     assert hits <= 16, f"{hits} of 200, {interval}"
