@@ -1,22 +1,30 @@
 """Break each formula in one place; the test that is named for it must catch it.
 
-    python tools/mutants.py [--quick | --stale]
+    python tools/mutants.py [--quick | --stale | --only PART]
 
 A mutant is one piece of one file replaced. Every test must pass on the code as it is and fail on
 its mutant. A piece that does not stand in its file exactly once is an error: the table is stale.
-Torch is imported once; every mutant is tried in a fork of this process, on a copy of the package.
+Mutants of a test are tried together, each in a fork of this process on a copy of the package. What
+the test imported of others' packages on the code as it is, this process then imports, too: most of
+the time of a mutant was imports.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "levelhead"
@@ -232,8 +240,18 @@ def stale() -> list[str]:
     ]
 
 
-def passes(test: str, path: Path) -> bool:
-    """Run one test in a fork, the package taken from a path; an error of pytest ends it all."""
+def others() -> list[str]:
+    """Modules that are imported and no part of this repository."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    away = sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")
+    return [name for name, file in files.items() if file and file.startswith(away)]
+
+
+def passes(test: str, path: Path, imports: Path | None = None) -> bool:
+    """Run one test in a fork, the package taken from a path; an error of pytest ends it all.
+
+    Names of what it imported are written to `imports`.
+    """
     child = os.fork()
     if not child:
         sys.path.insert(0, str(path))
@@ -242,17 +260,43 @@ def passes(test: str, path: Path) -> bool:
             os.dup2(nowhere.fileno(), 2)
         import pytest
 
-        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", test]))
+        # `full` tests may be named, too.
+        given = ["-q", "-x", "-m", "full or not full", "-p", "no:cacheprovider", test]
+        code = pytest.main(given)
+        if imports is not None:
+            imports.write_text("\n".join(others()), "utf-8")
+        os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code not in (0, 1):
         raise SystemExit(f"pytest could not run {test}: exit {code}")
     return code == 0
 
 
+def passes_as_it_is(test: str) -> bool:
+    """Whether a test passes without a mutant; imports what it imported, for its mutants."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        imports = Path(folder) / "imports"
+        if not passes(test, PACKAGE.parent, imports):
+            return False
+        for name in imports.read_text("utf-8").split():
+            # What cannot be imported alone, the forks import as the test does.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    return True
+
+
+def survivors(test: str, mutants: Sequence[Mutant]) -> Iterator[tuple[Mutant, bool]]:
+    """Each mutant of a test, and whether it survived."""
+    for one in mutants:
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            yield one, passes(test, mutated(one, Path(folder)))
+
+
 def main() -> int:
     """Try them all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a fixed slice")
+    parser.add_argument("--only", default="", metavar="PART", help="of a file or a named test")
     parser.add_argument("--stale", action="store_true", help="only whether the pieces are there")
     given = parser.parse_args()
     os.chdir(ROOT)
@@ -261,26 +305,23 @@ def main() -> int:
         return 1
     if given.stale:
         return 0
-    import scipy.stats  # noqa: F401  # once, before the forks
     import torch
-    import transformers  # noqa: F401
 
     torch.set_num_threads(1)
     chosen = [one for one in MUTANTS if one.quick or not given.quick]
-    began, survived = time.monotonic(), []
+    chosen = [one for one in chosen if given.only in one.test or given.only in one.file]
+    began, caught = time.monotonic(), 0
     for test in dict.fromkeys(one.test for one in chosen):
-        if not passes(test, PACKAGE.parent):
+        if not passes_as_it_is(test):
             print(f"fails on the code as it is: {test}")
             return 1
-    for one in chosen:
-        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            if passes(one.test, mutated(one, Path(folder))):
-                survived.append(one)
-        print(f"{'survived' if one in survived else 'caught':<9} {one.file}: {one.new!r:.70}")
-    print(
-        f"{len(chosen) - len(survived)} of {len(chosen)} caught, {time.monotonic() - began:.0f} s"
-    )
-    return len(survived) > 0
+        for one, survived in survivors(test, [one for one in chosen if one.test == test]):
+            caught += not survived
+            print(
+                f"{'survived' if survived else 'caught':<9} {one.file}: {one.new!r:.70}", flush=True
+            )
+    print(f"{caught} of {len(chosen)} caught, {time.monotonic() - began:.0f} s")
+    return caught < len(chosen)
 
 
 if __name__ == "__main__":
