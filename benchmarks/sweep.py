@@ -38,7 +38,7 @@ from levelhead.models.sweep import can_act, sweep
 PIECE = 8 * BATCH
 """What is prepared once for all pairs of a measure is prepared once a piece here."""
 SLICE = 64
-"""Pairs that are asked of every model by itself; a quarter with --quick."""
+"""Pairs that are asked of every model by itself; an eighth with --quick."""
 PAIRS = ASSETS / "data/gender-swapped-stereoset/dev.csv"
 
 
@@ -125,12 +125,12 @@ def of_model(lm, pairs, single: int = SLICE) -> dict[str, object]:
 def main() -> None:
     """Print the ratios as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a slice, in two minutes or so")
+    parser.add_argument("--quick", action="store_true", help="a slice, in a minute or so")
     parser.add_argument("--model", type=Path, default=ASSETS / "models/minibert-en")
     given = parser.parse_args()
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=BATCH)
-    found = of_model(lm, texts(128), SLICE // 4) if given.quick else of_model(lm, texts(None))
+    found = of_model(lm, texts(128), SLICE // 8) if given.quick else of_model(lm, texts(None))
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
