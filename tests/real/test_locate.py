@@ -50,9 +50,9 @@ def few(targets, terms):
 
 @pytest.fixture(scope="module")
 def small():
-    """SEAT of about 8 targets and 8 attributes in one context each."""
+    """SEAT of 13 targets and attributes that have a context, one context each."""
     # A derivative is exact for any words: their number is the time it takes, and nothing else.
-    return Seat(lexicon=few(4, 4), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
+    return Seat(lexicon=few(6, 6), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
 
 
 @pytest.fixture(scope="module")
