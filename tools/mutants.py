@@ -260,9 +260,7 @@ def passes(test: str, path: Path, imports: Path | None = None) -> bool:
             os.dup2(nowhere.fileno(), 2)
         import pytest
 
-        # `full` tests may be named, too.
-        given = ["-q", "-x", "-m", "full or not full", "-p", "no:cacheprovider", test]
-        code = pytest.main(given)
+        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", test])  # the fast tier's sizes
         if imports is not None:
             imports.write_text("\n".join(others()), "utf-8")
         os._exit(code)
