@@ -65,9 +65,9 @@ def best(
     names = names_of(dev)
     cheap = within(names, price, most, worse)
     over = bias_of(dev.measure.headline, dev.by)
-    (base, *others), _ = shared([dev.base, *dev.settings.values()])
-    before = _whole(dev, base, over)
-    gains = np.array([before - _whole(dev, own, over) for own in others])
+    readouts, _ = shared([dev.base, *dev.settings.values()])
+    before, *after = _wholes(dev, readouts, over)
+    gains = np.array([before - own for own in after])
     return first_best(names, gains, cheap)
 
 
@@ -100,10 +100,11 @@ def prices(
     return redrawn(price.measure, readouts, over, aspect=head, judge=judge, draws=draws)
 
 
-def _whole(said: Said, readouts: Readouts, over: Over) -> float:
+def _wholes(said: Said, readouts: Sequence[Readouts], over: Over) -> list[float]:
+    """A formula of several models' readouts, item by item the same: so is their design."""
     head = said.measure.headline
-    design = said.measure.design(readouts, head)
-    return float(over(head.per_item(readouts).detach(), design.whole))
+    whole = said.measure.design(readouts[0], head).whole
+    return [float(over(head.per_item(one).detach(), whole)) for one in readouts]
 
 
 def first_best(
@@ -130,9 +131,9 @@ def within(
         return np.ones(len(names), dtype=np.bool_)
     over = paid_by(price.measure.headline, worse)
     seen = [name for name in names if name in price.settings]
-    (base, *others), _ = shared([price.base, *(price.settings[name] for name in seen)])
-    before = _whole(price, base, over)
-    paid = {name: _whole(price, own, over) - before for name, own in zip(seen, others, strict=True)}
+    readouts, _ = shared([price.base, *(price.settings[name] for name in seen)])
+    before, *after = _wholes(price, readouts, over)
+    paid = {name: own - before for name, own in zip(seen, after, strict=True)}
     return np.array([name in paid and paid[name] <= most for name in names])
 
 
