@@ -7,6 +7,7 @@ import pytest
 import torch
 import typer
 import zoo
+from sweeps import removed_or_hidden
 from typer.testing import CliRunner
 
 from levelhead.cli import app, removed
@@ -68,6 +69,7 @@ def invoke(given, *args):
 
 
 def test_the_numbers_are_those_of_python(given):
+    """Takes 10 s: probes are trained on the line and in Python. Others are given a result."""
     out = given / "found.json"
     result = invoke(given, "--seen", str(given / "used.txt"), *QUICK, "-o", str(out))
     assert isinstance(result.exception, ExitWith), result.output
@@ -87,9 +89,7 @@ def test_the_numbers_are_those_of_python(given):
 
 
 def test_every_verdict_has_its_code(given, monkeypatch):
-    out = given / "found.json"
-    invoke(given, "--seen", "none", *QUICK, "-o", str(out))
-    once = judged.Removed.from_json(out.read_text())
+    once = removed_or_hidden()
     for verdict, code in (("removed", 0), ("hidden", FAIL), ("unclear", INCONCLUSIVE)):
         own = once.model_copy(update={"verdict": verdict})
         monkeypatch.setattr(judged, "removed", lambda *args, own=own, **options: own)
@@ -99,6 +99,7 @@ def test_every_verdict_has_its_code(given, monkeypatch):
 
 
 def test_a_ruler_is_measured_and_sentences_can_be_asked(given, monkeypatch):
+    """Takes 6 s: probes are trained on sentences."""
     (given / "own.toml").write_text(written(WORDS[:10]))
     texts = given / "texts.txt"
     texts.write_text("\n".join(f"tired {one} {end} ." for one, _ in WORDS[:10] for end in ENDS))
@@ -155,10 +156,19 @@ def test_options_are_named_as_in_python():
     assert python - {"lm", "edits", "pairs", "on_step", "gain_by"} <= names
 
 
-def test_what_the_folder_says_of_itself_always_counts(given):
+def test_what_the_folder_says_of_itself_always_counts(given, monkeypatch):
     result = invoke(given, *QUICK)
     assert "does not say which words it was fitted on" in str(result.exception)
     save_edits(load_edits(given / "edit"), given / "edit", seen=["that", "in"])
+    asked = []
+
+    def told(lm, edits, pairs, *, seen, **options):
+        asked.append((len(pairs), {*seen}))
+        return removed_or_hidden()
+
+    monkeypatch.setattr(judged, "removed", told)
     for seen in ([], ["--seen", "none"]):
         result = invoke(given, *seen, *QUICK)
         assert "left out: 1 (a word of it was used for the edit)" in result.stdout
+    # Three sentences of each of eleven pairs of words: those of the twelfth were used.
+    assert asked == [(33, {"that", "in"})] * 2

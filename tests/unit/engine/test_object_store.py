@@ -47,6 +47,7 @@ def corpus(s3, tmp_path_factory):
 
 
 def test_mining_there_is_mining_here(s3, corpus, tmp_path):
+    """Takes 5 s: a server is started, and a worker imports polars and s3fs."""
     here, there = corpus
     mine([f"{here}/*.txt"], tmp_path / "mined")
     # One process: what is tried is that a worker finds the bucket, not that two share the work.
@@ -85,6 +86,7 @@ def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
 
 
 def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):
+    """Takes 7 s: three commands in interpreters of their own, one of which is killed."""
     _, there = corpus
     command = [sys.executable, "-m", "levelhead", "mine", f"{there}/*.txt", "-o", f"{s3}/killed"]
     process = subprocess.Popen(

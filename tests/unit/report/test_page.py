@@ -68,6 +68,7 @@ def drawn_once(drawn, monkeypatch):
 
 @pytest.fixture(scope="module")
 def plain(drawn):
+    """Takes 7 s: a page with every picture of an audit, once for the tests below."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("levelhead.report.page.svg_of", drawn)
         return seen()
