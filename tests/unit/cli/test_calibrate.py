@@ -1,12 +1,78 @@
 """`levelhead calibrate --quick`: grown, measured, located, edited; resumed without work."""
 
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
+from levelhead.calibrate import dose, locating, mitigating
+from levelhead.calibrate.organisms import organism
 from levelhead.cli import app
 from levelhead.core.calibration import Calibration
+from levelhead.measure.aspects import Judge
+
+STEPS = 150
+"""With fewer, no probe reads the groups, and INLP has nothing to take out."""
 
 
+def small(*given, **options):
+    """An organism that has been trained for seconds, on an eighth of the text."""
+    grown = organism(*given, **options)
+    return replace(grown, recipe=replace(grown.recipe, width=32, steps=STEPS), documents=1500)
+
+
+@pytest.fixture
+def hardly_trained(monkeypatch, tmp_path):
+    """The quick calibration, at sizes at which little is learned and every line is run."""
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    for module in (dose, locating, mitigating):
+        monkeypatch.setattr(module, "organism", small)
+        monkeypatch.setattr(module, "JUDGE", Judge(draws=99, permutations=99))
+    monkeypatch.setattr(dose, "DEALT", Judge(permutations=99))
+    monkeypatch.setattr(mitigating, "SCHOOLING", replace(mitigating.SCHOOLING, steps=2))
+    monkeypatch.setattr(mitigating, "PRICED", 10)
+    # One deal of the labels instead of five; three doses, the fewest that a curve is drawn of.
+    few = tuple(one._replace(deals=min(one.deals, 1)) for one in dose.models(quick=True))
+    monkeypatch.setattr(dose, "models", lambda *, quick: few)
+
+
+def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_path, monkeypatch):
+    """Takes 30 s: five models are grown, 16 edits tried. What is true is the full test's; here,
+    that everything is asked and kept, and what holds whatever was learned."""
+    given = ["calibrate", "--quick", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 0
+    written = (tmp_path / "out" / "calibration.json").read_bytes()
+    found = Calibration.from_json(written)
+    assert b"seat" in (tmp_path / "out" / "dose.svg").read_bytes()
+    rulers = {one.measure: one for one in found.rulers}
+    assert len([one for one in rulers.values() if one.expected == "rises"]) >= 10
+    # No group's word is the likeliest one yet: what cannot be read is counted, and ends nothing.
+    assert {one.measure for one in rulers.values() if one.unread} <= {"cloze_top"}
+    assert {one.models for one in rulers.values()} == {3}
+    assert rulers["contrast"].deals == 1
+    # One head alone sees the words of groups: without it nothing is left, trained or not.
+    (locators,) = found.locators
+    assert locators.without < 1e-6
+    assert {by: own.of for by, own in locators.first.items()} == {
+        "gradient": 1,
+        "path": 1,
+        "ablation": 1,
+    }
+    assert {one.edit for one in found.edits} > {"mask", "project", "leace", "inlp", "dropout"}
+    assert all(one.models == 1 for one in found.edits)
+    for told in ("contrast", "gpt2", "leace"):
+        assert told in result.stdout
+
+    # Called again, it reads what is stored: nothing is grown, and the bytes are the same.
+    for module in (dose, locating, mitigating):
+        monkeypatch.setattr(module, "organism", None)
+    again = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert again.exit_code == 0
+    assert (tmp_path / "out" / "calibration.json").read_bytes() == written
+
+
+@pytest.mark.full
 @pytest.mark.timeout(1800)  # minutes, and more where others share the machine
 def test_a_quick_calibration_says_what_is_known_to_be_true(tmp_path):
     given = ["calibrate", "--quick", "-o", str(tmp_path)]
