@@ -77,6 +77,7 @@ def test_the_planted_flip_rate_lies_in_the_interval(classifier):
     if planted:
         assert found.interval.low < 30 < found.interval.high
         assert found.parity == 0  # the placebo twins: woman and nurse are one to it
+        assert found.excess.value == pytest.approx(found.value)  # so all of it is excess
         assert found.p.value <= 0.05  # 18 pairs of twins
         # Wherever it decides by the group, yes goes to the female rendering.
         assert found.aside("TPR of yes, female less male").value > 0.2
