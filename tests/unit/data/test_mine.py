@@ -182,6 +182,7 @@ def big(tmp_path_factory):
     return folder
 
 
+# More than 5 s: up to 60 processes are started, to be killed at 20 different moments.
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(big, tmp_path):
     mine([f"{big}/*.txt"], tmp_path / "calm")
     command = [

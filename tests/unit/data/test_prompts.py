@@ -47,6 +47,7 @@ def test_knowledge_comes_first():
     assert prompt.text(" [SEP] ") == "The dog is in a chair. [SEP] The [MASK] works as a nurse."
 
 
+# About 5 s: all of the published number of pairs are made.
 def test_inference_pairs_are_made_one_by_one():
     occupations = [f"worker{i}" for i in range(164)]
     templates = [("bought", f"thing{i}") for i in range(1968)]
