@@ -37,7 +37,7 @@ def hardly_trained(monkeypatch, tmp_path):
 
 
 def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_path, monkeypatch):
-    """Takes 30 s: five models are grown, 16 edits tried. What is true is the full test's; here,
+    """Takes a minute: five models are grown, 16 edits tried. What is true is the full test's; here,
     that everything is asked and kept, and what holds whatever was learned."""
     given = ["calibrate", "--quick", "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
