@@ -2,11 +2,13 @@
 
     python tools/golden.py FOLDER                      run, and write FOLDER/golden/*
     python tools/golden.py FOLDER --compare OTHER      ... and compare with what OTHER holds
-    python tools/golden.py FOLDER --write              ... and commit it as tests/golden/every_kind
+    python tools/golden.py FOLDER --write              ... and keep it in tests/golden
+    python tools/golden.py --write-help                keep the help alone
 
 The study is tests/golden/every_kind.toml on real weights: LEVELHEAD_ASSETS and LEVELHEAD_DATA name
 them. Versions and paths are left out. On one machine results are the same to the byte; on another
-the last bits of sums differ, so tests/golden/test_every_kind.py compares numbers to six digits.
+the last bits of sums differ. What is kept in tests/golden is condensed (long lists by their length,
+first entries and sum) and compared to five digits by tests/golden/test_every_kind.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -30,11 +33,16 @@ from levelhead.study.finished import KINDS
 from levelhead.study.run import run
 from levelhead.study.schema import read_plan
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "tests" / "golden" / "every_kind.toml"
 WORDS = STUDY.with_name("few_words.toml")
-KEPT = STUDY.with_suffix("")
-HELP = "help.txt"
+KEPT = STUDY.with_suffix(".json")
+HELP = STUDY.with_name("help.txt")
+LONG = 8
+"""Entries: a longer list is condensed to its first three."""
 COLUMNS = "100"
 """Of a terminal: help is wrapped to it."""
 
@@ -70,6 +78,27 @@ def differences(first: Path, second: Path) -> list[str]:
     """What differs between two folders of frozen results, a line for each file."""
     names = sorted({path.name for folder in (first, second) for path in folder.iterdir()})
     return [name for name in names if _read(first / name) != _read(second / name)]
+
+
+def condensed(value: object) -> object:
+    """A result that a person can read in a diff: long lists by length, first entries and sum."""
+    if isinstance(value, dict):
+        return {key: condensed(inner) for key, inner in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) <= LONG:
+        return [condensed(inner) for inner in value]
+    numbers = [float(leaf) for leaf in _leaves(value) if isinstance(leaf, int | float)]
+    first = [condensed(inner) for inner in value[:3]]
+    return {"length": len(value), "first": first, "sum": sum(numbers)}
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    else:
+        yield value
 
 
 def _commands() -> list[list[str]]:
@@ -111,20 +140,30 @@ def _print_step(name: str, done: int, of: int) -> None:
 def main() -> None:
     """Run the study, and compare or keep what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write-help", action="store_true")
     given = parser.parse_args()
+    pages = frozen_help()
+    if given.write or given.write_help:
+        write_atomic(str(HELP), pages)
+    if given.write_help:
+        return
+    if given.folder is None:
+        parser.error("give a folder for the study's run")
     place = given.folder.resolve() / "golden"
-    frozen = frozen_results(given.folder.resolve()) | {HELP: frozen_help()}
-    for target in (place, KEPT) if given.write else (place,):
-        target.mkdir(parents=True, exist_ok=True)
-        for path in target.iterdir():
-            path.unlink()
-        for name, contents in frozen.items():
-            write_atomic(str(target / name), contents)
+    place.mkdir(parents=True, exist_ok=True)
+    results = frozen_results(given.folder.resolve())
+    for path in place.iterdir():
+        path.unlink()
+    for name, contents in {**results, HELP.name: pages}.items():
+        write_atomic(str(place / name), contents)
+    if given.write:
+        short = {name: condensed(json.loads(contents)) for name, contents in results.items()}
+        write_atomic(str(KEPT), json.dumps(short, indent=1, sort_keys=True).encode() + b"\n")
     differs = differences(place, given.compare / "golden") if given.compare else []
-    print(json.dumps({"results": len(frozen), "differ": differs}))
+    print(json.dumps({"results": len(results), "differ": differs}))
     if differs:
         raise SystemExit(1)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import audits
 import pytest
 import torch
 from rulers import JUDGE, THINGS, WORDS, made, model, prompts
@@ -28,7 +29,9 @@ def said(ruler, lm, preference, stereotype, noise=0.3):
 
 
 def judged(ruler, lm, **planted):
-    return ruler.measured(lm, [said(ruler, lm, **planted)], judge=JUDGE)
+    """Of a model that has the skill: of others, silence is inconclusive."""
+    measured = ruler.measured(lm, [said(ruler, lm, **planted)], judge=JUDGE)
+    return measured.model_copy(update={"skill": audits.SKILL})
 
 
 def test_the_value_is_the_mean_of_both_kinds_of_occupations():
