@@ -307,7 +307,7 @@ def alarms(lm, name, relabellings, own=None, store=None):
 
 
 PARTLY = {
-    "distance": 0.2,
+    "distance": 0.5,
     "contrast": 0.08,
     "crows": 0.1,
     "crows_margin": 0.1,
