@@ -318,8 +318,8 @@ PARTLY = {
     "stereotype_score": 0.1,
     "stereotype_margin": 0.1,
 }
-"""The rulers that take longest, in the fast slice: of a part of their items. A test's level does not
-depend on how many there are, and a hundred are enough for a p-value below 0.05."""
+"""The rulers that take longest, in the fast slice: of a part of their items. A test's level does
+not depend on how many there are."""
 STORE = "memory://relabelled"
 """Rulers that ask the same questions (cloze, four of them) read the answers once."""
 

