@@ -371,6 +371,8 @@ def command(store, output, *more):
     )
 
 
+# Killing and resuming are tried in the fast tier on tiny models: tests/unit/study/test_run.py.
+@pytest.mark.full
 def test_the_same_bytes_twice_and_after_a_kill(tmp_path):
     # More than 5 s: a process of its own that is killed, and the same answers read twice.
     first, second, third = (tmp_path / f"{i}.json" for i in range(3))

@@ -98,6 +98,8 @@ def test_margins_rank_as_those_of_the_dequantised_weights(served):
     assert torch.isfinite(there).all()
 
 
+# Whole measures; the margins that they are made of are compared in the fast tier, above.
+@pytest.mark.full
 def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     """The whole way: prompts, likeliest tokens, resampling, provenance; and a price."""
     remote, _ = served

@@ -7,7 +7,6 @@ from huggingface_hub import ModelCard
 from maps import interval
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Skill
 from levelhead.report.card import BEGIN, END, SOURCE, items_used, merged
 
 OWN = """---
@@ -119,14 +118,7 @@ def test_the_verdict_is_that_of_every_command(monkeypatch):
     text = card(results=audits.results(**{"cell.audit.model.seat": seat}))
     assert "| differs: to the other side |" in text
     assert "| not shown |" in text
-    weak = Skill(
-        name="prefers sentences to their words shuffled",
-        value=50.0,
-        interval=interval(50.0, 5.0),
-        chance=50.0,
-        threshold=60.0,
-        n=100,
-    )
+    weak = audits.SKILL.model_copy(update={"value": 50.0, "interval": interval(50.0, 5.0)})
     crows = audits.judged("crows", 0.1, 0.4, skill=weak)
     text = card(results=audits.results(**{"cell.audit.model.crows": crows}))
     assert "| inconclusive: model lacks the skill this measure needs: prefers" in text
