@@ -41,8 +41,8 @@ STUDY = ROOT / "tests" / "golden" / "every_kind.toml"
 WORDS = STUDY.with_name("few_words.toml")
 KEPT = STUDY.with_suffix(".json")
 HELP = STUDY.with_name("help.txt")
-LONG = 8
-"""Entries: a longer list is condensed to its first three."""
+LONG = 4
+"""Entries: a longer list is condensed to its first two."""
 COLUMNS = "100"
 """Of a terminal: help is wrapped to it."""
 
@@ -89,8 +89,17 @@ def condensed(value: object) -> object:
     if len(value) <= LONG:
         return [condensed(inner) for inner in value]
     numbers = [float(leaf) for leaf in _leaves(value) if isinstance(leaf, int | float)]
-    first = [condensed(inner) for inner in value[:3]]
+    first = [condensed(inner) for inner in value[:2]]
     return {"length": len(value), "first": first, "sum": sum(numbers)}
+
+
+def kept_text(results: dict[str, bytes]) -> bytes:
+    """JSON with a line for every result: a diff shows which of them changed."""
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(condensed(json.loads(contents)), sort_keys=True)}"
+        for name, contents in sorted(results.items())
+    ]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -160,8 +169,7 @@ def main() -> None:
     for name, contents in {**results, HELP.name: pages}.items():
         write_atomic(str(place / name), contents)
     if given.write:
-        short = {name: condensed(json.loads(contents)) for name, contents in results.items()}
-        write_atomic(str(KEPT), json.dumps(short, indent=1, sort_keys=True).encode() + b"\n")
+        write_atomic(str(KEPT), kept_text(results))
     differs = differences(place, given.compare / "golden") if given.compare else []
     print(json.dumps({"results": len(results), "differ": differs}))
     if differs:
