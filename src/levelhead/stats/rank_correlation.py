@@ -44,10 +44,13 @@ def kendall(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
         first: `[rows, k]`, no row constant.
         second: `[rows, k]`, likewise.
     """
-    x, y = (_order_of_pairs(np.atleast_2d(np.asarray(table))) for table in (first, second))
+    tables = [np.atleast_2d(np.asarray(table, dtype=np.float64)) for table in (first, second)]
+    x, y = (_order_of_pairs(table) for table in tables)
     both = (x * y).sum(1, dtype=np.int64)
     untied_x, untied_y = (np.abs(own).sum(1, dtype=np.int64) for own in (x, y))
-    return np.asarray(np.clip(both / np.sqrt(untied_x) / np.sqrt(untied_y), -1, 1))
+    tau = np.clip(both / np.sqrt(untied_x) / np.sqrt(untied_y), -1, 1)
+    # NaN is neither larger nor smaller: it would count as a tie, and a number come out.
+    return np.where(np.isnan(tables).any((0, 2)), np.nan, tau)
 
 
 def _order_of_pairs(table: NDArray[np.float64]) -> NDArray[np.int8]:

@@ -19,3 +19,11 @@ def test_they_are_scipys(k, ties):
     rows = np.array([x for x, _ in both]), np.array([y for _, y in both])
     assert spearman(*rows).tolist() == [float(stats.spearmanr(*pair).statistic) for pair in both]
     assert kendall(*rows).tolist() == [float(stats.kendalltau(*pair).statistic) for pair in both]
+
+
+def test_what_is_no_number_gives_none():
+    rows = np.array([[1.0, 2.0, 3.0], [1.0, np.nan, 3.0]])
+    other = np.array([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
+    for correlation in (spearman, kendall):
+        assert np.isnan(correlation(rows, other)).tolist() == [False, True]
+        assert np.isnan(correlation(other, rows)).tolist() == [False, True]
