@@ -114,17 +114,21 @@ def test_the_whole_of_it_on_minibert():
     assert type(result).from_json(result.to_json()) == result
 
 
-def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other():
-    # More than 5 s: six prefixes and their controls before the prompts of all 40 occupations.
+@pytest.mark.parametrize(
+    ("sizes", "candidates"),  # more than 5 s: each is put before the prompts of 40 occupations
+    [((2,), 3), pytest.param((2, 4), 6, marks=pytest.mark.full)],
+)
+def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candidates):
     lm = load(asset("models", "minibert-en"))
-    found = prompt(lm, cloze=replace(FEW, backgrounds=None), each=1, judge=Judge(draws=99))
+    cloze = replace(FEW, backgrounds=None)
+    found = prompt(lm, cloze=cloze, sizes=sizes, each=1, judge=Judge(draws=99))
     assert found.train == found.held == 20
-    assert len(found.candidates) == 6
+    assert len(found.candidates) == candidates
     assert found.recommended == (
         found.gain.interval.low > 0
         and found.net.interval.low > 0
         and 0 not in found.base.interval
-        and any(one.viable for one in found.candidates)
+        and any(candidate.viable for candidate in found.candidates)
     )
     assert found.sampled is None  # a masked model writes nothing
     assert type(found).from_json(found.to_json()) == found

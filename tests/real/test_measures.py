@@ -322,10 +322,18 @@ PARTLY = {
 not depend on how many there are."""
 STORE = "memory://relabelled"
 """Rulers that ask the same questions (cloze, four of them) read the answers once."""
+FAST = {"strength", "distance", "crows", "lpbs", "stereotype_score"}
+"""One of every way to test: units dealt anew, signs exchanged, no null of its own. The level of
+each kind of test is, benchmarks/intervals.py simulates."""
 
 
-# More than 5 s where hundreds of items are read on real weights, by the first ruler that asks them.
-@pytest.mark.parametrize("name", RULERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.partition(":")[0] in FAST else pytest.mark.full)
+        for name in RULERS
+    ],
+)
 def test_relabelled_data_raise_few_alarms(minibert, name):
     plain, _, options = name.partition(":")
     if plain in PARTLY:

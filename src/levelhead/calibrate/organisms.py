@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -49,6 +49,8 @@ RECIPES: dict[str, Recipe] = {
 """As many steps as it takes to come near the generator, in about a minute of one core."""
 HELD_OUT = 10**6
 """Added to a seed for text that was drawn for other ends than training."""
+CONTEXT_DOCUMENTS = 4000
+"""Documents of the sentences that measures take as contexts of words."""
 
 
 @final
@@ -155,14 +157,22 @@ class Organism:
     def _sentences(self) -> bytes:
         """Without a bias: in contexts with one, a model that learned nothing would seem biased."""
         even, seed = replace(self.language, rho=0.0), self.recipe.seed + HELD_OUT
-        if self.made == "three groups":
-            texts = altered.with_third_group(even, 4000, seed=seed)
-        else:
-            texts = tuple(
-                tuple(one.text for one in document.sentences)
-                for document in even.documents(4000, seed=seed)
-            )
-        return "\n".join(dict.fromkeys(text for document in texts for text in document)).encode()
+        return _contexts_in(
+            even, CONTEXT_DOCUMENTS, seed, has_third_group=self.made == "three groups"
+        )
+
+
+@lru_cache(maxsize=4)  # the doses of one seed differ in rho alone, and so have the same contexts
+def _contexts_in(even: Language, documents: int, seed: int, *, has_third_group: bool) -> bytes:
+    """Newly drawn sentences of a language, each once, one in a line."""
+    if has_third_group:
+        texts = altered.with_third_group(even, documents, seed=seed)
+    else:
+        texts = tuple(
+            tuple(sentence.text for sentence in document.sentences)
+            for document in even.documents(documents, seed=seed)
+        )
+    return "\n".join(dict.fromkeys(text for document in texts for text in document)).encode()
 
 
 def organism(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from levelhead.calibrate import dose, locating, mitigating
+from levelhead.calibrate import dose, locating, mitigating, organisms
 from levelhead.calibrate.organisms import organism
 from levelhead.cli import app
 from levelhead.core.calibration import Calibration
@@ -28,6 +28,7 @@ def hardly_trained(monkeypatch, tmp_path):
     for module in (dose, locating, mitigating):
         monkeypatch.setattr(module, "organism", small)
         monkeypatch.setattr(module, "JUDGE", Judge(draws=99, permutations=99))
+    monkeypatch.setattr(organisms, "CONTEXT_DOCUMENTS", 400)
     monkeypatch.setattr(dose, "DEALT", Judge(permutations=99))
     monkeypatch.setattr(mitigating, "SCHOOLING", replace(mitigating.SCHOOLING, steps=2))
     monkeypatch.setattr(mitigating, "PRICED", 10)
