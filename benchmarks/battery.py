@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 from forward import ASSETS
 
+from levelhead.core.run_context import RunContext
 from levelhead.data.prompts import counteracts
 from levelhead.measure.battery import Battery
 from levelhead.measure.cloze import Cloze
@@ -55,7 +56,7 @@ def seconds(work) -> float:
 
 def told(lm, battery) -> None:
     """Everything that is told of a battery's prompts."""
-    found = battery.read(lm, store=f"memory://{secrets.token_hex(8)}")
+    found = battery.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
     _ = found.change, found.top(10)
 
 

@@ -29,6 +29,7 @@ from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval
+from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Event, Stored
 from levelhead.engine.jobs import Job, run
 from levelhead.engine.processes import LocalProcesses
@@ -473,7 +474,7 @@ def simulate(folder: Path, *, sets: int, quick: bool) -> dict[str, list[dict]]:
     }
     job = Job("coverage and level", tuple(unit for some in units.values() for unit in some))
     runner = LocalProcesses(workers=2)
-    store = run(job, folder, runner=runner, on_event=show_progress, extend=True)
+    store = run(job, folder, runner=runner, context=RunContext(progress=show_progress), extend=True)
     told: dict[str, list[dict]] = {"intervals": [], "tests": []}
     for kind, i, row in rows:
         found = [json.loads(store.get(unit.key)) for unit in units[kind, i]]

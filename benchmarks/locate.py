@@ -37,6 +37,7 @@ from forward import ASSETS, BATCH, CORPUS, bert_base
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.gradient import gradient
 from levelhead.locate.one_graph import one_graph
@@ -136,7 +137,7 @@ def timed(sides, pieces, repeats: int) -> list[float]:
 
 def plain(lm, ruler: Middles):
     """The bare forwards of all rows of a piece, in the batches that reading it makes."""
-    found = ruler.read(lm, store=fresh())[0]
+    found = ruler.read(lm, context=RunContext(store=fresh()))[0]
     asked = uses(lm, ruler, found)
     question, _ = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
     rows = question.reading.rows
@@ -158,7 +159,12 @@ def gradients(lm, texts, size: int, repeats: int) -> dict[str, float]:
 
     def two_pass(piece) -> None:
         store = fresh()
-        gradient(lm, piece[0], piece[0].read(lm, store=store)[0], store=store)
+        gradient(
+            lm,
+            piece[0],
+            piece[0].read(lm, context=RunContext(store=store))[0],
+            context=RunContext(store=store),
+        )
 
     sides = (lambda piece: piece[2](), lambda piece: one_graph(lm, *piece[:2]), two_pass)
     bare, single, double = timed(sides, pieces, repeats)
@@ -202,7 +208,7 @@ def ablation(lm, texts, size: int, repeats: int) -> dict[str, float]:
             forward()
             with between(forward, EVERY) as marks:
                 began = time.process_time()
-                varied = vary(lm, ruler, found, variants, store=fresh())
+                varied = vary(lm, ruler, found, variants, context=RunContext(store=fresh()))
                 whole = time.process_time() - began
             shared += whole - sum(marks)
             bare += sum(marks) / len(marks)
@@ -227,7 +233,12 @@ def peak(model: Path, size: int, told) -> None:
     ruler = Middles((*longest, *sentences(size - BATCH, SHORT)))
     lm = load(model, batch_size=BATCH)
     with tempfile.TemporaryDirectory() as folder:
-        gradient(lm, ruler, ruler.read(lm, store=folder)[0], store=folder)
+        gradient(
+            lm,
+            ruler,
+            ruler.read(lm, context=RunContext(store=folder))[0],
+            context=RunContext(store=folder),
+        )
     told.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

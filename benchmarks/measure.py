@@ -29,8 +29,8 @@ from pathlib import Path
 import torch
 
 from levelhead.core.canonical import content_hash
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.engine.shards import shards
-from levelhead.measure.aspects import Judge
 from levelhead.measure.readouts import questioned, read
 from levelhead.measure.run import run
 from levelhead.measure.table import parsed
@@ -106,7 +106,7 @@ def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
     for turn in range(repeats + 1):
         for piece, rows in work:
             marks = [time.process_time()]
-            read(lm, [piece], store=fresh())
+            read(lm, [piece], context=RunContext(store=fresh()))
             marks.append(time.process_time())
             with torch.no_grad():
                 for verb in (piece.verb, "encoder"):
@@ -122,13 +122,23 @@ def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
 def shared_three(lm, prompts, repeats: int) -> float:
     """Three measures that read the same prompts over one of them."""
     names = ("cloze", "cloze_probability", "cloze_relative")
-    judge = Judge(draws=999, permutations=999)
+    inference = Inference(resamples=999, permutations=999)
     one = three = 0.0
     for turn in range(repeats + 1):
         began = time.process_time()
-        run(lm, [parsed(f"{names[0]}:{prompts}")], judge=judge, store=fresh())
+        run(
+            lm,
+            [parsed(f"{names[0]}:{prompts}")],
+            inference=inference,
+            context=RunContext(store=fresh()),
+        )
         middle = time.process_time()
-        run(lm, [parsed(f"{name}:{prompts}") for name in names], judge=judge, store=fresh())
+        run(
+            lm,
+            [parsed(f"{name}:{prompts}") for name in names],
+            inference=inference,
+            context=RunContext(store=fresh()),
+        )
         end = time.process_time()
         if turn or not repeats:
             one += middle - began
@@ -141,7 +151,7 @@ def judged(lm, name: str) -> float:
     measure = parsed(name)
     found = measure.read(lm)
     began = time.process_time()
-    measure.measured(lm, found, judge=Judge())
+    measure.measured(lm, found, inference=Inference())
     return time.process_time() - began
 
 

@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from levelhead.core.run_context import RunContext
+
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
@@ -71,7 +73,7 @@ def beside_lm_eval(pairs: list) -> dict[str, float]:
     texts = [pair.more for pair in pairs[:BATCH]]
     lm.log_prob(texts)  # the first forward of a process is slower, whoever runs it
     began = time.process_time()
-    (found,) = ruler.read(lm, store=f"memory://{secrets.token_hex(8)}")
+    (found,) = ruler.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
     ours = time.process_time() - began
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "pairs.jsonl"

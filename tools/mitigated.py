@@ -18,7 +18,7 @@ from pathlib import Path
 from levelhead.calibrate.contrasts import paired, placebo_pairs
 from levelhead.calibrate.organisms import organism
 from levelhead.core.files import write_atomic
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.mitigate.judged import judged
 from levelhead.mitigate.levels import project
 from levelhead.mitigate.placebo import matched, placebos
@@ -31,7 +31,7 @@ SETTING = "penultimate 0,0,0,0,0"
 PLANTED = range(5)
 NULL = range(4)
 DEALS = 50
-JUDGE = Judge(draws=199, permutations=199)
+INFERENCE = Inference(resamples=199, permutations=199)
 
 
 def prepared(rho: float, seed: int, store: str):
@@ -50,9 +50,9 @@ def prepared(rho: float, seed: int, store: str):
 
 def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
     """What one ruler says of the edit and its placebos."""
-    found = said(lm, ruler, sets, store=store)
+    found = said(lm, ruler, sets, context=RunContext(store=store))
     edited, *rest = found.settings.values()
-    one = judged(ruler, found.base, edited, rest, judge=JUDGE, aspect=aspect)
+    one = judged(ruler, found.base, edited, rest, inference=INFERENCE, aspect=aspect)
     return {
         "gain": one.gain.value,
         "interval": [one.gain.interval.low, one.gain.interval.high],

@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant("measure/seat.py", "(f\"{side}: {word}\",), side)", "(f\"{side}: {text}\",), side)",
            SENTENCES),
     Mutant("measure/snli.py", "(pair.first,), pair.label", "(pair.id,), pair.label", SNLI),
-    Mutant("measure/aspects.py", "{\"adjusted\": next(adjusted),",
+    Mutant("measure/inference.py", "{\"adjusted\": next(adjusted),",
            "{\"adjusted\": min(one.p.value, next(adjusted)),", PAIRS),
 )  # fmt: skip
 

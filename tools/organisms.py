@@ -15,8 +15,9 @@ from pathlib import Path
 from levelhead.calibrate.learned import learned
 from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, machine, organism
 from levelhead.core.files import file_hash, write_atomic
+from levelhead.core.run_context import Inference
 from levelhead.core.versions import installed_versions
-from levelhead.measure.aspects import Judge
+from levelhead.measure.inference import null_distribution
 from levelhead.measure.run import run
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
@@ -29,8 +30,8 @@ PLANTED = {name: range(5 if name == "bert" else 2) for name in RECIPES}
 EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(RECIPES)}
 """Seeds at rho 1, and at rho 0: there no two models have read the same text."""
 RELABELLINGS = 25
-JUDGE = Judge(draws=999, permutations=1999)
-QUICK = Judge(draws=99, permutations=399)
+INFERENCE = Inference(resamples=999, permutations=1999)
+QUICK = Inference(resamples=99, permutations=399)
 
 
 def found(architecture: str, rho: float, seed: int) -> dict:
@@ -39,7 +40,7 @@ def found(architecture: str, rho: float, seed: int) -> dict:
     folder = one.grown()
     lm = one.lm()
     rulers = one.rulers().of(lm)
-    measured = run(lm, list(rulers.values()), judge=JUDGE).measurements
+    measured = run(lm, list(rulers.values()), inference=INFERENCE).measurements
     return {
         "architecture": architecture,
         "rho": rho,
@@ -72,7 +73,9 @@ def alarms(one, lm) -> list[float]:
         labels, p = 1000 * one.recipe.seed + deal, []
         for name, ruler in one.rulers(labels=labels).of(lm).items():
             aspect, values, design = ruler.tested(ruler.read(lm))
-            p.append(QUICK.null(aspect, values, design, name=f"{name} {labels}").p.value)
+            p.append(
+                null_distribution(QUICK, aspect, values, design, name=f"{name} {labels}").p.value
+            )
         least.append(float(holm(p).min()))
     return least
 

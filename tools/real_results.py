@@ -21,6 +21,7 @@ from pathlib import Path
 
 from levelhead.core.calibration import marked
 from levelhead.core.results import Measurement
+from levelhead.core.run_context import RunContext
 
 ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
@@ -183,7 +184,7 @@ def judged(folder: Path) -> None:
                 continue
             own = own_texts(folder) if measure.startswith("counterfactual") else None
             wanted = parsed_all(measure, own)
-            found = run(lm, wanted, store=folder / "store", threads=THREADS)
+            found = run(lm, wanted, context=RunContext(store=folder / "store", threads=THREADS))
             told = {
                 "measurements": [one.model_dump() for one in found.measurements],
                 "comparisons": [],

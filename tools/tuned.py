@@ -22,9 +22,9 @@ from tempfile import TemporaryDirectory
 
 from levelhead.calibrate.organisms import organism
 from levelhead.core.files import write_atomic
+from levelhead.core.run_context import Inference
 from levelhead.data.items import Labelled
 from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.aspects import Judge
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.excess import Excess
 from levelhead.mitigate.own_task import Task, own_pairs
@@ -40,7 +40,7 @@ LABELS = ("no", "yes")
 STRONG, WEAK, PUSH = 0.45, 0.15, 0.35
 """How far from a half the chance of yes lies by the word, and by the group at rho = 1."""
 TUNING = Tuning(epochs=5, batch=32, rate=1e-3, threads=1)
-JUDGE = Judge(draws=999, permutations=999)
+INFERENCE = Inference(resamples=999, permutations=999)
 
 
 def lexicon_of(one):
@@ -120,7 +120,9 @@ def run(rho: float, seed: int) -> dict:
         gains = [Excess(Counterfactual(texts, lexicon=words)) for texts in (dev, test)]
         task = Task(*gains, *(Accuracy(texts) for texts in (dev, test)))
         pairs = own_pairs(lm, task.gain, lexicon=words).pairs
-        told = tune_task(lm, task, pairs, worse="lower", judge=replace(JUDGE, seed=seed)).told
+        told = tune_task(
+            lm, task, pairs, worse="lower", inference=replace(INFERENCE, seed=seed)
+        ).told
     return {
         "rho": rho,
         "seed": seed,

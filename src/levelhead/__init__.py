@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from levelhead.core.results import Measurement as Measurement
     from levelhead.core.results import Provenance as Provenance
     from levelhead.core.results import PValue as PValue
+    from levelhead.core.run_context import Inference as Inference
+    from levelhead.core.run_context import RunContext as RunContext
     from levelhead.data.datasets import dataset as dataset
     from levelhead.data.held_out import held_out as held_out
     from levelhead.data.held_out import held_out_texts as held_out_texts
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from levelhead.measure.accuracy import Accuracy as Accuracy
     from levelhead.measure.agreement import Agreement as Agreement
     from levelhead.measure.agreement import agreement as agreement
-    from levelhead.measure.aspects import Judge as Judge
     from levelhead.measure.cloze import Cloze as Cloze
     from levelhead.measure.cloze_top import ClozeTop as ClozeTop
     from levelhead.measure.coal import Coal as Coal
@@ -153,7 +154,8 @@ _HOME = {
     "Distance": "levelhead.measure.distance",
     "GroupPreference": "levelhead.measure.group_preference",
     "HeadScale": "levelhead.models.edits",
-    "Judge": "levelhead.measure.aspects",
+    "Inference": "levelhead.core.run_context",
+    "RunContext": "levelhead.core.run_context",
     "Perplexity": "levelhead.measure.fluency",
     "PseudoPerplexity": "levelhead.measure.fluency",
     "Seat": "levelhead.measure.seat",
@@ -206,8 +208,8 @@ __all__ = [
     "GroupPreference",
     "HeadMap",
     "HeadScale",
+    "Inference",
     "Interval",
-    "Judge",
     "Knowledge",
     "LevelheadError",
     "Lpbs",
@@ -225,6 +227,7 @@ __all__ = [
     "Provenance",
     "PseudoPerplexity",
     "Remote",
+    "RunContext",
     "Seat",
     "Setting",
     "Site",

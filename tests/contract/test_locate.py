@@ -9,6 +9,7 @@ import zoo
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.gradient import cotangents, gradient
 from levelhead.locate.one_graph import one_graph
@@ -137,14 +138,14 @@ def test_resumed_answers_are_those_of_whole_forwards(tmp_path):
     lm, ruler = model("contrast"), made("contrast")
     found = ruler.read(lm)[0]
     variants = [Variant((site,)) for site in every_head(lm)]
-    varied = vary(lm, ruler, found, variants, store=tmp_path)
+    varied = vary(lm, ruler, found, variants, context=RunContext(store=tmp_path))
     asks = [ask for cell in varied.cells for ask in cell.asks]
     question, _ = questioned(lm, "score", asks, {})
     for number, variant in enumerate(variants):
         literal = question.answered(lm.edited(HeadScale(variant.sites, 0)))
         shaped = literal.numpy().reshape(varied.answers[number + 1].shape)
         assert np.allclose(varied.answers[number + 1], shaped, atol=1e-5)
-    again = vary(lm, ruler, found, variants, store=tmp_path)
+    again = vary(lm, ruler, found, variants, context=RunContext(store=tmp_path))
     assert np.array_equal(again.answers, varied.answers)
 
 

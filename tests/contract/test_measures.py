@@ -12,14 +12,14 @@ import secrets
 import numpy as np
 import pytest
 import torch
-from rulers import CASES, FEMALE, JUDGE, MALE, THINGS, headless, made, model
+from rulers import CASES, FEMALE, INFERENCE, MALE, THINGS, headless, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Measurement
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import UTILITY_MEASURES, measure_verdict
 from levelhead.engine.store import open_existing
 from levelhead.measure import readouts as reading
-from levelhead.measure.aspects import Judge
 from levelhead.measure.run import compare, run
 from levelhead.measure.table import MEASURES, measure
 from levelhead.models.checkpoints import NoHead
@@ -32,7 +32,7 @@ for _name, _row in MEASURES.items():
     CLASSES.setdefault(_row.make, []).append(_name)
 every = pytest.mark.parametrize("name", list(MEASURES))
 every_class = pytest.mark.parametrize("name", [names[0] for names in CLASSES.values()])
-FEW = dataclasses.replace(JUDGE, draws=99, permutations=99)
+FEW = dataclasses.replace(INFERENCE, resamples=99, permutations=99)
 """Where no digit of an interval or a p-value is compared."""
 
 shared_model = functools.cache(model)
@@ -53,8 +53,8 @@ def measured(store):
     def of(name):
         if name not in kept:
             ruler, lm = made(name), shared_model(name)
-            found = ruler.read(lm, store=store)
-            kept[name] = ruler, lm, found, ruler.measured(lm, found, judge=JUDGE)
+            found = ruler.read(lm, context=RunContext(store=store))
+            kept[name] = ruler, lm, found, ruler.measured(lm, found, inference=INFERENCE)
         return kept[name]
 
     return of
@@ -69,7 +69,9 @@ def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
     _, lm, found, _ = measured(names[0])
     monkeypatch.setattr(type(lm), "answer", None)
     for name in names[1:]:
-        for one, other in zip(found, made(name).read(lm, store=store), strict=True):
+        for one, other in zip(
+            found, made(name).read(lm, context=RunContext(store=store)), strict=True
+        ):
             assert torch.equal(other.values, one.values)
 
 
@@ -161,7 +163,7 @@ def test_a_share_asks_a_part_of_the_same(name, measured, store):
     own = [item.id for item in part.asked(lm)[0].items]
     assert set(own) < {item.id for item in ruler.asked(lm)[0].items}
     try:
-        some = part.measured(lm, part.read(lm, store=store), judge=FEW)
+        some = part.measured(lm, part.read(lm, context=RunContext(store=store)), inference=FEW)
     except NotMeasurable:
         return  # too few are left, and nothing stands in for a number
     assert 0 < some.n < result.n
@@ -182,8 +184,8 @@ def test_json_reads_back(name, measured):
 @every
 def test_the_seed_decides_and_nothing_else_does(name, measured):
     ruler, lm, found, result = measured(name)
-    assert ruler.measured(lm, found, judge=JUDGE).to_json() == result.to_json()
-    other = ruler.measured(lm, found, judge=dataclasses.replace(JUDGE, seed=2))
+    assert ruler.measured(lm, found, inference=INFERENCE).to_json() == result.to_json()
+    other = ruler.measured(lm, found, inference=dataclasses.replace(INFERENCE, seed=2))
     assert other.value == result.value
     assert other.provenance.seed == 2
     told = [(one.interval, one.p) for one in (other, *other.beside)]
@@ -193,9 +195,11 @@ def test_the_seed_decides_and_nothing_else_does(name, measured):
 @every
 def test_another_seed_runs_no_forward(name, measured, store, monkeypatch):
     ruler, lm, found, _ = measured(name)
-    ruler.skill(lm, found[0], store=store)
+    ruler.skill(lm, found[0], context=RunContext(store=store))
     monkeypatch.setattr(type(lm), "answer", None)
-    again = ruler(lm, judge=dataclasses.replace(FEW, seed=5, level=0.9), store=store)
+    again = ruler(
+        lm, inference=dataclasses.replace(FEW, seed=5, level=0.9), context=RunContext(store=store)
+    )
     assert again.interval.level == 0.9
 
 
@@ -216,7 +220,9 @@ def test_batch_size_and_order_change_nothing(name, measured):
         one._replace(items=tuple(one.items[i] for i in rng.permutation(len(one.items))))
         for one in asked
     ]
-    for one, other in zip(again, reading.read(lm, shuffled, store="memory://other"), strict=True):
+    for one, other in zip(
+        again, reading.read(lm, shuffled, context=RunContext(store="memory://other")), strict=True
+    ):
         order = {item.id: i for i, item in enumerate(other.items)}
         places = [order[item.id] for item in one.items]
         assert torch.equal(other.values[places], one.values)
@@ -250,9 +256,9 @@ def test_the_gradient_is_there_or_refused(name, measured):
 
 def test_the_batch_size_of_a_model_is_part_of_what_is_stored(tmp_path):
     ruler = made("strength")
-    ruler.read(model("strength"), store=tmp_path)
+    ruler.read(model("strength"), context=RunContext(store=tmp_path))
     before = len(list(open_existing(tmp_path)))
-    ruler.read(model("strength", batch_size=3), store=tmp_path)
+    ruler.read(model("strength", batch_size=3), context=RunContext(store=tmp_path))
     assert len(list(open_existing(tmp_path))) == 2 * before
 
 
@@ -270,23 +276,23 @@ def nan_logits(name, measured):
         # Not the queries: sdpa on the CPU makes finite numbers of queries that are none.
         for parameter in lm.anatomy.blocks[-1].parameters():
             parameter.fill_(math.nan)
-    return lambda: made(name)(lm, judge=FEW, store=fresh())
+    return lambda: made(name)(lm, inference=FEW, context=RunContext(store=fresh()))
 
 
 def empty_data(name, measured):
-    return lambda: made(name, empty=True)(shared_model(name), judge=FEW)
+    return lambda: made(name, empty=True)(shared_model(name), inference=FEW)
 
 
 def all_items_dropped(name, measured):
     long = "the " * 70 + "nurse"
-    return lambda: made(name, word=long)(shared_model(name), judge=FEW)
+    return lambda: made(name, word=long)(shared_model(name), inference=FEW)
 
 
 def out_of_vocabulary_words(name, measured):
     unknown = (*THINGS, *FEMALE, *MALE)
     lm = model(name)
     object.__setattr__(lm, "tokens", _forgetful(lm.tokens, unknown))
-    return lambda: made(name)(lm, judge=FEW, store=fresh())
+    return lambda: made(name)(lm, inference=FEW, context=RunContext(store=fresh()))
 
 
 def _forgetful(tokens, words):
@@ -311,19 +317,19 @@ def missing_head(name, measured):
     lm = headless(name)
     if lm is None:  # it needs none; then the head that is missing is one of attention
         return lambda: shared_model(name).edited(HeadScale([Site("head_out", 0, 99)], 0))
-    return lambda: made(name)(lm, judge=FEW)
+    return lambda: made(name)(lm, inference=FEW)
 
 
 def ignored_edit(name, measured):
     lm = shared_model(name)
     same = HeadScale([Site("head_out", 0, 0)], 1.0)
-    return lambda: compare(made(name), lm, lm.edited(same), judge=FEW)
+    return lambda: compare(made(name), lm, lm.edited(same), inference=FEW)
 
 
 def tied_groups(name, measured):
     ruler, lm, found, _ = measured(name)
     level = [dataclasses.replace(one, values=torch.full_like(one.values, -2.0)) for one in found]
-    return lambda: ruler.measured(lm, level, judge=FEW)
+    return lambda: ruler.measured(lm, level, inference=FEW)
 
 
 def one_answer_to_all(name, measured):
@@ -335,7 +341,7 @@ def one_answer_to_all(name, measured):
         else dataclasses.replace(one, values=one.values[:1].expand_as(one.values).clone())
         for one in found
     ]
-    return lambda: ruler.measured(lm, same, judge=FEW)
+    return lambda: ruler.measured(lm, same, inference=FEW)
 
 
 FAULTS = {
@@ -373,7 +379,7 @@ def test_formulas_fail_closed(name, fault, measured):
 @every_class
 def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
     ruler, lm = made(name), shared_model(name)
-    first = ruler(lm, judge=FEW, store=tmp_path).to_json()
+    first = ruler(lm, inference=FEW, context=RunContext(store=tmp_path)).to_json()
     files = [path for path in (tmp_path / "units").rglob("*") if path.is_file()]
     assert files
     files[0].write_bytes(files[0].read_bytes()[:-9])
@@ -381,7 +387,7 @@ def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
     (tmp_path / "tmp" / "half").write_bytes(b"half a file")
     for path in files[1:]:
         path.unlink()
-    assert ruler(model(name), judge=FEW, store=tmp_path).to_json() == first
+    assert ruler(model(name), inference=FEW, context=RunContext(store=tmp_path)).to_json() == first
 
 
 def test_a_missing_head_is_named_before_anything_is_read():
@@ -391,7 +397,7 @@ def test_a_missing_head_is_named_before_anything_is_read():
 
 def test_a_failure_in_one_measure_fails_the_run():
     with pytest.raises(LevelheadError):
-        run(model("crows"), [made("crows"), made("strength", empty=True)], judge=JUDGE)
+        run(model("crows"), [made("crows"), made("strength", empty=True)], inference=INFERENCE)
 
 
 def test_no_readouts_are_no_measurement():
@@ -410,21 +416,21 @@ def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
     )
     three = [made(name) for name in ("cloze", "cloze_probability", "cloze_relative")]
     for one in (three[0], three[2]):  # the second asks what the first does, of skills too
-        one.skill(lm, store=tmp_path / "one")
+        one.skill(lm, context=RunContext(store=tmp_path / "one"))
     alone = sum(seen)
     seen.clear()
-    found = run(lm, three, judge=JUDGE, store=tmp_path / "three")
+    found = run(lm, three, inference=INFERENCE, context=RunContext(store=tmp_path / "three"))
     assert sum(seen) == alone
     assert [one.p.family for one in found.measurements] == [3, 3, 3]
     assert all(one.p.adjusted >= one.p.value for one in found.measurements)
 
 
 @pytest.mark.parametrize(
-    "options", [{"seed": -1}, {"draws": 9}, {"permutations": 0}, {"level": 1.5}, {"level": 1}]
+    "options", [{"seed": -1}, {"resamples": 9}, {"permutations": 0}, {"level": 1.5}, {"level": 1}]
 )
 def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options):
     with pytest.raises(LevelheadError, match="chance cannot be judged"):
-        Judge(**options)
+        Inference(**options)
 
 
 def test_the_names_of_utility_measures_are_those_of_the_table():

@@ -10,12 +10,13 @@ from assets import asset, smollm2
 
 from levelhead.calibrate.organisms import organism
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.data.prompts import counteracts
 from levelhead.explain.contrasts import EXPECTED
 from levelhead.explain.knowledge import knowledge
-from levelhead.measure.aspects import Judge, corrected
 from levelhead.measure.battery import BEST, Answers, Battery
 from levelhead.measure.cloze import Cloze
+from levelhead.measure.inference import corrected
 from levelhead.measure.margins import changed, margin_of
 from levelhead.mitigate.prompt import prompt
 from levelhead.models.load import load
@@ -69,9 +70,9 @@ def relabelled(answers, rng):
 
 def any_contrast(answers, seed):
     """Whether a kind is called different from the base after correction."""
-    judge = Judge(seed=seed, draws=199)
+    inference = Inference(seed=seed, resamples=199)
     dealt = relabelled(answers, np.random.default_rng(seed))
-    found = corrected([changed(dealt, kind, judge) for kind in EXPECTED])
+    found = corrected([changed(dealt, kind, inference) for kind in EXPECTED])
     return min(one.p.adjusted for one in found) <= 0.05
 
 
@@ -97,14 +98,14 @@ def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found
     one = organism("bert", rho)
     lm = one.lm()
     answers = Battery(one.rulers().cloze(lm)).read(lm)
-    margin = margin_of(answers, "base", Judge(draws=199))
+    margin = margin_of(answers, "base", Inference(resamples=199))
     assert (0 not in margin.interval) == found, str(margin)
 
 
 def test_the_whole_of_it_on_minibert():
     # More than 5 s: every kind of knowledge before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
-    result = knowledge(lm, FEW, judge=Judge(draws=99))
+    result = knowledge(lm, FEW, inference=Inference(resamples=99))
     assert {one.kind for one in result.contrasts} == set(EXPECTED)
     assert result.base.interval.low > 0
     assert result.contrast("target_counter_syntactic_similar").verdict == "overturned"
@@ -121,7 +122,7 @@ def test_the_whole_of_it_on_minibert():
 def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candidates):
     lm = load(asset("models", "minibert-en"))
     cloze = replace(FEW, backgrounds=None)
-    found = prompt(lm, cloze=cloze, sizes=sizes, each=1, judge=Judge(draws=99))
+    found = prompt(lm, cloze=cloze, sizes=sizes, each=1, inference=Inference(resamples=99))
     assert found.train == found.held == 20
     assert len(found.candidates) == candidates
     assert found.recommended == (

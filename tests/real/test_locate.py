@@ -8,6 +8,7 @@ import pytest
 import torch
 from assets import asset
 
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.published import any_lexicon
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import Effects, effects
@@ -17,7 +18,6 @@ from levelhead.locate.one_graph import one_graph
 from levelhead.locate.relabel import relabelled
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.measure.seat import Seat
 from levelhead.models.load import load
 from levelhead.models.sites import Site
@@ -97,9 +97,13 @@ def ablated(words, heads):
     corpus = ("wikinews", "leipzig-news")
     ruler = Seat(lexicon=words, targets="few", corpus=corpus, quota=1)
     lm = load(asset("models", "minibert-en"))
-    readouts = ruler.read(lm, threads=1)[0]
+    readouts = ruler.read(lm, context=RunContext(threads=1))[0]
     cut = halves(ruler, readouts, by="words", seed=0)
-    return ruler, without_each(lm, ruler, readouts, heads, cut=cut, threads=1), cut
+    return (
+        ruler,
+        without_each(lm, ruler, readouts, heads, cut=cut, context=RunContext(threads=1)),
+        cut,
+    )
 
 
 def any_head(ruler, varied, half, seed, draws):
@@ -109,8 +113,8 @@ def any_head(ruler, varied, half, seed, draws):
     others = [half.varied(varied, i) for i in range(len(varied.variants))]
     change, _ = relabelled(ruler, base, rng)
     found = effects(
-        ruler, change(base), [change(one) for one in others], sign=1, judge=Judge(seed=seed),
-        draws=draws,
+        ruler, change(base), [change(one) for one in others], sign=1,
+        inference=Inference(seed=seed), draws=draws,
     )  # fmt: skip
     assert isinstance(found, Effects)
     some = np.flatnonzero(found.errors > 0)

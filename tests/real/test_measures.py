@@ -16,13 +16,14 @@ from assets import asset
 from classifiers import cola_classifier, snli_classifier
 from command import levelhead
 
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.datasets import dataset
 from levelhead.data.items import Labelled
 from levelhead.data.published import kurita
-from levelhead.measure.aspects import Judge
 from levelhead.measure.continuation import Continuation
 from levelhead.measure.crows import Crows
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
+from levelhead.measure.inference import estimate, null_distribution
 from levelhead.measure.lpbs import Lpbs, scores
 from levelhead.measure.nli import Nli
 from levelhead.measure.snli import Snli
@@ -32,7 +33,7 @@ from levelhead.measure.table import MEASURES, parsed, parsed_all
 from levelhead.models.finetune import Tuning
 from levelhead.models.load import load
 
-QUICK = Judge(draws=199, permutations=199)
+QUICK = Inference(resamples=199, permutations=199)
 
 
 @pytest.fixture(autouse=True)
@@ -131,10 +132,10 @@ def test_strength_and_distance_are_those_its_makers_measured(minibert):
 
     More than 5 s: the published values are of the whole part.
     """
-    found = parsed("strength:part=dev")(minibert, judge=QUICK)
+    found = parsed("strength:part=dev")(minibert, inference=QUICK)
     assert round(found.value, 3) == 0.139
     assert round(found.aside("signed mean").value, 3) == -0.008
-    assert round(parsed("distance:part=dev")(minibert, judge=QUICK).value, 3) == 0.188
+    assert round(parsed("distance:part=dev")(minibert, inference=QUICK).value, 3) == 0.188
 
 
 def test_lpbs_is_that_of_a_literal_loop(minibert):
@@ -204,7 +205,7 @@ def test_every_row_of_stereoset_can_be_asked_but_two(minibert):
 
 def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
     ruler = Continuation(k=100, tokens=1)  # more than 5 s: 4,000 samples of real weights
-    found = ruler(stories, judge=QUICK)
+    found = ruler(stories, inference=QUICK)
     texts = [ruler.template.replace("{occupation}", name) + " [MASK]" for name in ruler.occupations]
     for name, group in (("first group's words", "female"), ("second group's words", "male")):
         words = [word for word in ruler._words(group) if len(stories.pieces(word)) == 1]
@@ -218,12 +219,12 @@ def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
 def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
     lm = load(snli_classifier(640, tuning=Tuning(epochs=1)))
     own = tuple(list(dataset("snli").items("dev"))[:300])
-    found = Snli(own)(lm, judge=QUICK)
+    found = Snli(own)(lm, inference=QUICK)
     assert found.n == 300
     assert found.dropped == ()
     occupations = tuple(one for one in Nli().items if one.id.split("/")[0] in ("nurse", "doctor",
                         "teacher", "soldier", "chef", "lawyer"))  # fmt: skip
-    told = Nli(occupations)(lm, judge=QUICK)
+    told = Nli(occupations)(lm, inference=QUICK)
     assert told.n == 6 * 66
     assert told.value == pytest.approx(
         told.aside("nli_accuracy").value * told.aside("nli_parity").value
@@ -232,7 +233,7 @@ def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
 
 @pytest.mark.full
 def test_the_classifier_of_the_real_results_knows_inference():
-    found = Snli()(load(snli_classifier()), judge=QUICK)
+    found = Snli()(load(snli_classifier()), inference=QUICK)
     assert found.n == 9824
     assert found.value > 78
 
@@ -291,17 +292,17 @@ def relabelled(tested, rng):
 
 def alarms(lm, name, relabellings, own=None, store=None):
     (ruler,) = parsed_all(name, own)
-    tested = ruler.tested(ruler.read(lm, store=store))
+    tested = ruler.tested(ruler.read(lm, context=RunContext(store=store)))
     rng = np.random.default_rng(11)
     found = 0
     for i in range(relabellings):
         values = relabelled(tested, rng)
-        judge = Judge(seed=i, draws=199, permutations=199)
+        inference = Inference(seed=i, resamples=199, permutations=199)
         aspect, _, design = tested
         if aspect.null is None:
-            p = judge.estimate(aspect, values, design).p
+            p = estimate(inference, aspect, values, design).p
         else:
-            p = judge.null(aspect, values, design, name=name).p
+            p = null_distribution(inference, aspect, values, design, name=name).p
         found += p.value <= 0.05
     return found
 
@@ -414,7 +415,9 @@ def test_the_same_bytes_twice_and_after_a_kill(tmp_path):
 def test_batch_size_changes_nothing_on_real_weights(minibert):
     own = tuple(list(dataset("stereoset-swapped").items("dev"))[:20])
     values = [
-        Strength(own, top=0.5).read(minibert.batched(size), store=f"memory://size{size}")[0].values
+        Strength(own, top=0.5)
+        .read(minibert.batched(size), context=RunContext(store=f"memory://size{size}"))[0]
+        .values
         for size in (1, 7, 64)
     ]
     for other in values[1:]:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from levelhead.cli import app
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.data.prompts import counteracts
-from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Battery
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.fluency import Perplexity
@@ -109,8 +109,11 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
         for one in counteracts(backgrounds=1)
         if one.kind in ("base", "neutral") and one.occupation in OCCUPATIONS
     )
-    cloze, judge = Cloze(prompts=prompts, words=WORDS), Judge(draws=199, permutations=199)
-    here, there = cloze(lm, judge=judge), cloze(remote, judge=judge)
+    cloze, inference = (
+        Cloze(prompts=prompts, words=WORDS),
+        Inference(resamples=199, permutations=199),
+    )
+    here, there = cloze(lm, inference=inference), cloze(remote, inference=inference)
     assert there.value == pytest.approx(here.value, abs=0.3)
     assert (there.n, len(there.dropped)) == (here.n, 0)
     assert there.provenance.settings["model"]["server"] == remote.url
@@ -118,7 +121,7 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     same = (answers._best[0] == Battery(cloze).read(lm)._best[0])[:, 0].double().mean()
     assert same >= 0.8  # the likeliest token of all, by 4-bit arithmetic and by float32
     price = Perplexity(texts=("The river was high and the bridge was closed.", "He waited here."))
-    own = [price(one, judge=judge).value for one in (lm, remote)]
+    own = [price(one, inference=inference).value for one in (lm, remote)]
     assert own[1] == pytest.approx(own[0], rel=0.1)
     with pytest.raises(NotMeasurable, match="chat template of a model behind HTTP"):
         replace(cloze, form="chat")(remote)

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 
 from levelhead.core.results import Estimate, Precision
+from levelhead.core.run_context import Inference
 from levelhead.locate.effects import Effects
-from levelhead.measure.aspects import Aspect, Judge, corrected
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.distance import Distance
+from levelhead.measure.inference import corrected, estimate, estimate_lean
 from levelhead.measure.reductions import mean
 from levelhead.measure.strength import Strength
 from levelhead.stats.designs import clusters, groups
@@ -75,8 +77,8 @@ FLIP = Aspect(
 def _flips(rng, effect, *, items=60, aspect=FLIP):
     """One sign-flip test, as of twins."""
     values = torch.as_tensor(rng.normal(size=items) + effect)
-    judge = Judge(seed=int(rng.integers(2**31)), draws=199, permutations=499)
-    found = judge.estimate(aspect, values, groups(items))
+    inference = Inference(seed=int(rng.integers(2**31)), resamples=199, permutations=499)
+    found = estimate(inference, aspect, values, groups(items))
     return found.p.value <= 0.05, found.detectable
 
 
@@ -91,9 +93,9 @@ def _deals(rng, effect, *, words=16):
     delta = effect / np.sqrt(max(1 - effect**2 / 4, 1e-6))
     values = torch.as_tensor(rng.normal(size=2 * words))
     values[:words] += delta
-    judge = Judge(seed=int(rng.integers(2**31)), draws=99, permutations=299)
+    inference = Inference(seed=int(rng.integers(2**31)), resamples=99, permutations=299)
     seat = _seat()
-    found = judge.estimate(seat, values, groups(words, words))
+    found = estimate(inference, seat, values, groups(words, words))
     return found.p.value <= 0.05, found.detectable
 
 
@@ -240,16 +242,18 @@ def _aspect_of_flips(headline):
     return own.tested(pair).aspect
 
 
-def _by_lean(judge, values):
-    return judge.lean(Strength(scale="logit").headline, torch.as_tensor(values), DESIGN).interval
+def _by_lean(inference, values):
+    return estimate_lean(
+        inference, Strength(scale="logit").headline, torch.as_tensor(values), DESIGN
+    ).interval
 
 
 def _by_aspect(aspect):
     made = []
 
-    def interval(judge, values):
+    def interval(inference, values):
         made or made.append(aspect())
-        return judge.estimate(made[0], torch.as_tensor(values), DESIGN, tested=False).interval
+        return estimate(inference, made[0], torch.as_tensor(values), DESIGN, tested=False).interval
 
     return interval
 
@@ -298,7 +302,7 @@ def coverage(name, times, *, draws=299, seed=0):
     truth = float(statistic(many.reshape(1, -1, *many.shape[2:]))[0])
     inside = 0
     for values in world(rng, times):
-        judge = Judge(seed=int(rng.integers(2**31)), draws=draws, permutations=99)
-        low, high = (lambda own: (own.low, own.high))(interval(judge, values))
+        inference = Inference(seed=int(rng.integers(2**31)), resamples=draws, permutations=99)
+        low, high = (lambda own: (own.low, own.high))(interval(inference, values))
         inside += low <= truth <= high
     return inside / times, truth

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import zoo
 
+from levelhead.core.run_context import Inference
 from levelhead.data.agreeing import Agreeing
 from levelhead.data.items import Association, Labelled, MinimalPair, TextPair, TwinTriple
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
 from levelhead.data.published import GroupTemplate
-from levelhead.measure.aspects import Judge
 from levelhead.measure.table import measure
 from levelhead.models.load import load
 
-JUDGE = Judge(seed=1, draws=199, permutations=199)
+INFERENCE = Inference(seed=1, resamples=199, permutations=199)
 THINGS = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired", "here", "there", "in")
 FEMALE, MALE = ("she", "woman"), ("he", "man")
 
@@ -121,7 +121,7 @@ NLI = ("contradiction", "entailment", "neutral")
 """The classes of the tiny classifier: not in the usual order."""
 
 
-def inference(word="the"):
+def nli_pairs(word="the"):
     """Pairs of an occupation's sentence and a gendered word's."""
     return tuple(
         TextPair(f"{thing}/{t}/{who}", f"{word} {thing} {rest}", f"{word} {who} {rest}", NLI[i % 3])
@@ -133,7 +133,7 @@ def inference(word="the"):
 
 def neutral(word="the"):
     """The same, labelled as they are."""
-    return tuple(pair._replace(label="neutral") for pair in inference(word))
+    return tuple(pair._replace(label="neutral") for pair in nli_pairs(word))
 
 
 def coal(word="the"):
@@ -219,8 +219,8 @@ def made(name, *, empty=False, word="the", **options):
         "group_preference": {"prompts": prompts(word), "lexicon": WORDS},
         **{name: {"pairs": neutral(word), "labels": NLI, "lexicon": WORDS} for name in DEV},
         **{name: {"pairs": coal(word), "labels": NLI} for name in COAL},
-        **{name: {"pairs": inference(word), "labels": NLI} for name in SNLI},
-        **{name: {"texts": inference(word), "labels": NLI} for name in TASK},
+        **{name: {"pairs": nli_pairs(word), "labels": NLI} for name in SNLI},
+        **{name: {"texts": nli_pairs(word), "labels": NLI} for name in TASK},
         **{name: {"texts": labelled(word), "labels": NLI} for name in ACCURACY},
         **{name: {"texts": labelled(word), "labels": NLI, "lexicon": WORDS} for name in SWAPPED},
         "continuation": {

@@ -6,13 +6,14 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from levelhead.core.run_context import Inference
 from levelhead.measure.asked import Item
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure
 from levelhead.measure.readouts import Readouts
 from levelhead.measure.reductions import mean
 
-JUDGE = Judge(seed=1, draws=99, permutations=99)
+INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
 
 def read(values, tag="i", *, units=None, dropped=()):

@@ -5,6 +5,7 @@ import torch
 
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Provenance
+from levelhead.core.run_context import Inference
 from levelhead.data.prompts import counteracts, factorial, table
 from levelhead.explain.contrasts import between, contrasts, tops_of
 from levelhead.explain.factorial import factorial_effects
@@ -12,7 +13,6 @@ from levelhead.explain.findings import findings
 from levelhead.explain.knowledge import COUNTERS, Knowledge
 from levelhead.explain.labour import labour
 from levelhead.measure.asked import Item
-from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import BEST, Answers
 from levelhead.measure.margins import margin_of, mean_of
 from levelhead.measure.readouts import Readouts
@@ -75,19 +75,21 @@ def side(prompt):
 
 def known():
     """All numbers of one such model."""
-    judge = Judge(draws=99, permutations=99)
+    inference = Inference(resamples=99, permutations=99)
     own = answers(lambda one: side(one) * (0.4 if "counter" in one.kind else 1.0))
-    base, made = margin_of(own, "base", judge), contrasts(own, judge)
+    base, made = margin_of(own, "base", inference), contrasts(own, inference)
     return Knowledge(
         base=base,
-        preference=mean_of(own, "preference", "base", own.margin, judge, "log-odds"),
-        mass=mean_of(own, "mass", "base", own.mass + torch.linspace(0, 0.1, len(own.items)), judge,
-                     "probability"),
-        tops=tops_of(own, "base", judge),
+        preference=mean_of(own, "preference", "base", own.margin, inference, "log-odds"),
+        mass=mean_of(
+            own, "mass", "base", own.mass + torch.linspace(0, 0.1, len(own.items)), inference,
+            "probability",
+        ),
+        tops=tops_of(own, "base", inference),
         contrasts=made,
-        factorial=factorial_effects(own, judge),
-        labour=labour(own, judge),
-        findings=findings(base, made, syntax=between(own, *COUNTERS, judge), causal=False),
+        factorial=factorial_effects(own, inference),
+        labour=labour(own, inference),
+        findings=findings(base, made, syntax=between(own, *COUNTERS, inference), causal=False),
         groups=own.groups,
         n=len(own.items),
         occupations=len(own.base),

@@ -18,16 +18,15 @@ from levelhead.calibrate.organisms import machine, organism
 from levelhead.calibrate.response import responses, skills
 from levelhead.core.calibration import Calibration, Grown, Refreshed, Told
 from levelhead.core.canonical import content_hash
+from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from levelhead.calibrate.language import Words
     from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.engine.runners import Runner
 
     Model = dose.Model | locating.Located | mitigating.Dosed | mitigating.Constructed
@@ -38,8 +37,7 @@ def calibrate(
     *,
     quick: bool = False,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Calibration:
     """Grow what is missing, measure it, and say what it comes to.
 
@@ -47,8 +45,7 @@ def calibrate(
         folder: keeps what was found of every model.
         quick: a few models, in minutes: whether the machinery works, not what is true.
         runner: who computes; by default this process.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: progress and cancellation; the folder is the store.
     """
     dosed = dose.models(quick=quick)
     located = locating.models(quick=quick)
@@ -59,8 +56,7 @@ def calibrate(
         Job("calibrate", tuple(units)),
         folder,
         runner=runner,
-        on_event=on_event,
-        cancel=cancel,
+        context=context,
         extend=True,  # what a quick run has found is not grown again
     )
 
@@ -98,7 +94,7 @@ def refreshed(
     *,
     quick: bool = False,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
+    context: RunContext = RunContext(),
 ) -> Calibration:
     """The measures' part of a calibration made anew; locators, edits and removals stay as they are.
 
@@ -110,11 +106,11 @@ def refreshed(
         past: the calibration whose other parts are kept.
         quick: a few models, in minutes: whether the machinery works, not what is true.
         runner: who computes; by default this process.
-        on_event: is told how far it is.
+        context: progress and cancellation; the folder is the store.
     """
     models = dose.models(quick=quick)
     units = tuple(one.unit for one in models)
-    store = run(Job("measures", units), folder, runner=runner, on_event=on_event, extend=True)
+    store = run(Job("measures", units), folder, runner=runner, context=context, extend=True)
     answered = [Answered.from_json(store.get(one.unit.key)) for one in models]
     parts = ("skills", "rulers")
     own = Refreshed(

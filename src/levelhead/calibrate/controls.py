@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.calibrate import altered
-from levelhead.calibrate.dose import JUDGE, Said, said_of
+from levelhead.calibrate.dose import INFERENCE, Said, said_of
 from levelhead.calibrate.fitting import PREFERENCE, fitting
 from levelhead.calibrate.language import Language
 from levelhead.calibrate.locating import weights_of, whole_contrast
@@ -262,7 +262,7 @@ def _heads(organism: Organism, lm: LM, check: HeadCheck) -> Heads:
         else whole_contrast(organism)
     )
     readouts = measure.read(lm)[0]
-    cut = halves(measure, readouts, by="auto", seed=JUDGE.seed)
+    cut = halves(measure, readouts, by="auto", seed=INFERENCE.seed)
     kept = cut.confirm
 
     def left(sites: Sequence[Site]) -> float:
@@ -277,7 +277,7 @@ def _heads(organism: Organism, lm: LM, check: HeadCheck) -> Heads:
     chosen: tuple[str, ...] = ()
     if not silent:
         together = 1 - left([Site("head_out", *site) for site in altered.TWO_HEADS]) / whole
-        steps = greedy(lm, measure, cut.find.of(readouts), sites, k=4, judge=JUDGE).steps
+        steps = greedy(lm, measure, cut.find.of(readouts), sites, k=4, inference=INFERENCE).steps
         chosen = tuple(step.head for step in steps)
     return Heads(
         measure=measure.name,
@@ -299,7 +299,7 @@ def _adjacent(cloze: Measure, language: Language) -> Measure:
 def _confirmed(lm: LM, measure: Measure) -> tuple[str, ...]:
     """The heads whose effect `locate` confirms by ablation; none where no head changes anything."""
     try:
-        found = locate(lm, measure, by="ablation", exact="all", judge=JUDGE)
+        found = locate(lm, measure, by="ablation", exact="all", inference=INFERENCE)
         return tuple(label(site) for site in found.confirmed())
     except NotMeasurable:
         return ()

@@ -10,6 +10,7 @@ from levelhead.calibrate.learned import Skill, learned
 from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.locate.find import locate
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.run import run
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Measurement, Record
     from levelhead.locate.headmap import HeadMap
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.compare import Comparison
 
 RHOS = (0.0, 1.0)
@@ -57,7 +57,7 @@ def demo(
     architecture: str = "bert",
     *,
     seed: int = 0,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[Grown, ...]:
     """Grow an organism at rho 0 and at rho 1, see what both learned, and measure both.
@@ -65,7 +65,7 @@ def demo(
     Args:
         architecture: bert, roberta, albert, gpt2 or llama.
         seed: of text and training.
-        judge: seed, resamples and level of the statistics.
+        inference: seed, resamples and level of the statistics.
         tell: is told what is being done, and how far it is.
     """
     found = []
@@ -75,7 +75,7 @@ def demo(
         skills = learned(lm, one.language, seed=seed + HELD_OUT)
         rulers = one.rulers().of(lm)
         tell(f"measuring rho {rho:g}", 0, len(rulers))
-        measured = run(lm, list(rulers.values()), judge=judge).measurements
+        measured = run(lm, list(rulers.values()), inference=inference).measurements
         tell(f"measuring rho {rho:g}", len(rulers), len(rulers))
         found.append(Grown(one, str(one.grown()), skills, measured))
     return tuple(found)
@@ -84,14 +84,14 @@ def demo(
 def located(
     *,
     seed: int = 0,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[HeadMap, Site]:
     """Grow a model in which one head alone sees group words, and locate its heads.
 
     Args:
         seed: of text and training.
-        judge: seed, resamples and level of the statistics.
+        inference: seed, resamples and level of the statistics.
         tell: is told what is being done, and how far it is.
     """
     one = organism("gpt2", 1.0, seed=seed, known_head=KNOWN_HEAD)
@@ -99,7 +99,7 @@ def located(
     # Of all items: a top tenth of 52 would be five.
     ruler = replace(one.rulers().contrast, top=1.0)
     tell("locating", 0, 1)
-    heads = locate(lm, ruler, exact="all", judge=judge)
+    heads = locate(lm, ruler, exact="all", inference=inference)
     tell("locating", 1, 1)
     return heads, Site("head_out", *KNOWN_HEAD)
 
@@ -107,7 +107,7 @@ def located(
 def mitigated(
     grown: Grown,
     *,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[Comparison, ...]:
     """Take the groups' direction out of a model, and measure what that buys and what it costs.
@@ -117,7 +117,7 @@ def mitigated(
 
     Args:
         grown: one of the demo's models.
-        judge: seed, resamples and level of the statistics.
+        inference: seed, resamples and level of the statistics.
         tell: is told what is being done, and how far it is.
     """
     one = grown.organism
@@ -127,7 +127,7 @@ def mitigated(
     bias = rulers.strength if "next_sentence" in lm.heads else rulers.contrast
     wanted = (bias, rulers.seat, price)
     tell("mitigating", 0, len(wanted))
-    found = run(edited, list(wanted), against=lm, judge=judge).comparisons
+    found = run(edited, list(wanted), against=lm, inference=inference).comparisons
     tell("mitigating", len(wanted), len(wanted))
     return found
 

@@ -17,9 +17,10 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval, Record, Skill
+from levelhead.core.run_context import Inference
 from levelhead.core.verdicts import Status, measure_verdict
 from levelhead.engine.units import Unit
-from levelhead.measure.aspects import Judge
+from levelhead.measure.inference import null_distribution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ CONFOUNDERS: tuple[Variant, ...] = ("skew", "frequency", "one group")
 DEALS = 40
 """Of each of twenty models, 800 in all: a test of the right size has alarms of 5% [3.7%, 6.7%]
 then (Wilson), and is hardly ever taken for one with more than 10%."""
-JUDGE, DEALT = Judge(draws=199, permutations=499), Judge(permutations=199)
+INFERENCE, DEALT = Inference(resamples=199, permutations=499), Inference(permutations=199)
 """Of models as they are, and of labels that were dealt anew."""
 
 
@@ -169,7 +170,7 @@ def answered(spec: Mapping[str, object]) -> bytes:
 def said_of(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...] = ()) -> Said:
     """What one measure says of one model; a measure that cannot be read says nothing."""
     try:
-        found = ruler(lm, judge=JUDGE)
+        found = ruler(lm, inference=INFERENCE)
     except NotMeasurable as error:
         return Said(
             measure=name,
@@ -211,7 +212,7 @@ def _deals(one: Organism, lm: LM, model: Model) -> dict[str, tuple[float, ...]]:
             if ruler.headline.null is None or ruler.controlled:
                 continue
             aspect, values, design = ruler.tested(ruler.read(lm))
-            null = DEALT.null(aspect, values, design, name=f"{name} {labels}")
+            null = null_distribution(DEALT, aspect, values, design, name=f"{name} {labels}")
             if null is not None:
                 found.setdefault(name, []).append(null.p.value)
     return {name: tuple(own) for name, own in found.items()}

@@ -20,12 +20,12 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Interval, Record
+from levelhead.core.run_context import Inference
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
 from levelhead.locate.greedy import greedy
 from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.heads import mask
 from levelhead.models.sites import Site
 from levelhead.stats.intervals import proportion_interval
@@ -47,7 +47,7 @@ KNOWN, ORDINARY, FEW = range(10), range(5), range(3)
 """Seeds: with a known head; ordinary, of the families that got every dose, and of the others."""
 LAYERS = HEADS = 4
 LOCATORS = ("gradient", "path", "ablation")
-JUDGE = Judge(draws=499, permutations=499)
+INFERENCE = Inference(resamples=499, permutations=499)
 
 
 class Located(NamedTuple):
@@ -119,16 +119,16 @@ def known(spec: Mapping[str, object]) -> bytes:
     one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD)
     lm, ruler, site = one.lm(), whole_contrast(one), Site("head_out", *KNOWN_HEAD)
     by = {
-        "gradient": locate(lm, ruler, exact="none", judge=JUDGE),
-        "path": locate(lm, ruler, by="path", exact="none", judge=JUDGE),
-        "ablation": locate(lm, ruler, by="ablation", judge=JUDGE),
+        "gradient": locate(lm, ruler, exact="none", inference=INFERENCE),
+        "path": locate(lm, ruler, by="path", exact="none", inference=INFERENCE),
+        "ablation": locate(lm, ruler, by="ablation", inference=INFERENCE),
     }
     heads = by["gradient"]
     readouts = ruler.read(lm)[0]
     cut = halves(ruler, readouts, by=heads.halves.by, seed=heads.halves.seed)
     order = [part.site for part in heads.ranked]
     sign = heads.direction.sign or 1
-    chosen = greedy(lm, ruler, cut.find.of(readouts), order, k=4, sign=sign, judge=JUDGE)
+    chosen = greedy(lm, ruler, cut.find.of(readouts), order, k=4, sign=sign, inference=INFERENCE)
     masked = lm.edited(mask([site]))
     return (
         Known(
@@ -154,7 +154,7 @@ def ordinary(spec: Mapping[str, object]) -> bytes:
     plain = organism(architecture, 1.0, seed=seed)
     one = replace(plain, recipe=replace(plain.recipe, layers=LAYERS, heads=HEADS))
     lm, ruler = one.lm(), whole_contrast(one)
-    found = locate(lm, ruler, exact="all", judge=JUDGE)
+    found = locate(lm, ruler, exact="all", inference=INFERENCE)
     p = holm([1.0 if head.p is None else head.p.value for head in found.heads])
     positive = [
         bool(own <= 0.05) and (head.effect or 0) > 0
@@ -183,7 +183,7 @@ def ordinary(spec: Mapping[str, object]) -> bytes:
 def _by_path(lm: LM, ruler: Contrast) -> HeadMap | None:
     """The map, unless no number of nodes makes its contributions add up."""
     try:
-        return locate(lm, ruler, by="path", exact="none", judge=JUDGE)
+        return locate(lm, ruler, by="path", exact="none", inference=INFERENCE)
     except NotMeasurable:
         return None
 

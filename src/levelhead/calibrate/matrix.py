@@ -17,18 +17,17 @@ from levelhead.calibrate.organisms import machine
 from levelhead.calibrate.told import EMPTY, Tabled
 from levelhead.core.calibration import ALARM, ENOUGH_NULLS, POWER, Grown, kept
 from levelhead.core.results import FrozenMapping, Interval, Record
+from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from levelhead.calibrate.controls import Expected
     from levelhead.calibrate.dose import Said
     from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.engine.runners import Runner
 
 NO_DOSE = "no dose"
@@ -182,8 +181,7 @@ def matrix(
     *,
     quick: bool = False,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Matrix:
     """Make what is missing, measure it, and hold the verdicts against the expected ones.
 
@@ -192,8 +190,7 @@ def matrix(
             then not measured again.
         quick: a few models: whether the machinery works, not what is true.
         runner: who computes; by default this process.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: progress and cancellation; the folder is the store.
     """
     dosed = [one for one in dose.models(quick=quick) if (one.variant, one.rho) in DOSED]
     cases = controls.cases(quick=quick)
@@ -202,8 +199,7 @@ def matrix(
         Job("controls", tuple(units)),
         folder,
         runner=runner,
-        on_event=on_event,
-        cancel=cancel,
+        context=context,
         extend=True,
     )
     answered = [Answered.from_json(store.get(one.unit.key)) for one in dosed]

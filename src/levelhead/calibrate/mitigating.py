@@ -23,10 +23,10 @@ from levelhead.core.calibration import Mitigated, Told
 from levelhead.core.files import write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Record
+from levelhead.core.run_context import Inference
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
 from levelhead.locate.split import halves
-from levelhead.measure.aspects import Judge
 from levelhead.measure.fluency import Perplexity, PseudoPerplexity
 from levelhead.measure.run import run
 from levelhead.mitigate.baselines import inlp, leace, sentence_debias
@@ -68,7 +68,7 @@ SCALED = {"mask": 0.0, "scale 0.5": 0.5}
 SOFTER = 0.25
 """What the known head is scaled by where less of it is to be left, and something is."""
 SCHOOLING = Schooling(steps=200, rate=5e-4, threads=THREADS)
-JUDGE = Judge(draws=499, permutations=499)
+INFERENCE = Inference(resamples=499, permutations=499)
 INLP = "inlp"
 """Has no placebo: it takes out what a probe reads, and no probe tells other words apart."""
 FITTED: dict[str, Way] = {
@@ -137,7 +137,7 @@ def edited(spec: Mapping[str, object]) -> bytes:
     architecture, rho = str(spec["architecture"]), float(str(spec["rho"]))
     one = organism(architecture, rho, seed=int(str(spec["seed"])))
     lm, ruler = one.lm(), whole_contrast(one)
-    heads = locate(lm, ruler, exact="none", judge=JUDGE)
+    heads = locate(lm, ruler, exact="none", inference=INFERENCE)
     cut = halves(ruler, ruler.read(lm)[0], by=heads.halves.by, seed=heads.halves.seed)
     kept = cut.confirm.items or frozenset()
     held = replace(ruler, triples=tuple(item for item in ruler.items if item.id in kept))
@@ -234,7 +234,7 @@ def told(spec: Mapping[str, object]) -> bytes:
 
 def _measured(one: Organism, name: str, lm: LM, other: LM, ruler: Contrast) -> Edited:
     price = (Perplexity if lm.is_causal else PseudoPerplexity)(texts=_about_nobody(one))
-    bias, cost = run(other, [ruler, price], against=lm, judge=JUDGE).comparisons
+    bias, cost = run(other, [ruler, price], against=lm, inference=INFERENCE).comparisons
     return Edited(
         architecture=one.recipe.architecture,
         rho=one.language.rho,

@@ -15,6 +15,7 @@ from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.options import BatchSize, Device, Draws, Dtype, Json, Model, Revision
 from levelhead.cli.progress import line, progress, steps
 from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.report.verdict import Ruled
     from levelhead.study.apart import Deadline
-    from levelhead.study.audit import Audit, Audited, Chance
+    from levelhead.study.audit import Audit, Audited
     from levelhead.study.schema import Plan
 
 NO_BUDGET, BASE = "none", "base"
@@ -85,7 +86,7 @@ def audit(
     typer.echo(f"loading {model}", err=True)
     from levelhead.models.load import load
     from levelhead.models.spent import spent
-    from levelhead.study.audit import Audited, Chance
+    from levelhead.study.audit import Audited
     from levelhead.study.budget import seconds
     from levelhead.study.run import run
     from levelhead.study.schema import Source
@@ -102,7 +103,7 @@ def audit(
     elif against is not None:
         other = Source(path=against, dtype=dtype, batch_size=batch_size, device=device)
     sources = Audited(source, other)
-    chance = Chance(seed=seed, threads=cores, draws=draws, permutations=permutations)
+    inference = Inference(seed=seed, resamples=draws, permutations=permutations)
     clock = _Clock(began, limit)
 
     def ran(plan: Plan, deadline: Deadline | None) -> dict[str, Record]:
@@ -112,7 +113,7 @@ def audit(
                 folder,
                 runner=chosen(runner, workers=workers, address=address, gpus=gpus),
                 on_step=clock.tell,
-                on_event=on_event,
+                context=RunContext(progress=on_event),
                 keep_going=True,
                 until=deadline,
             )
@@ -120,7 +121,7 @@ def audit(
     with spent() if profile else nullcontext() as meter:
         lm = load(model, edit=edit, **how)  # type: ignore[arg-type]
         found, results = _asked(
-            _planned(lm, sources, folder, limit, chance), lm, folder, clock, ran
+            _planned(lm, sources, folder, limit, inference, cores), lm, folder, clock, ran
         )
     report = _written(found, results, folder)
     if meter is not None:
@@ -128,15 +129,22 @@ def audit(
     _show(found, results, report, json=json)
 
 
-def _planned(lm: LM, sources: Audited, folder: Path, limit: float | None, chance: Chance) -> Audit:
+def _planned(
+    lm: LM,
+    sources: Audited,
+    folder: Path,
+    limit: float | None,
+    inference: Inference,
+    threads: int,
+) -> Audit:
     """The audit that the folder holds, or its core suite anew; with another budget that as well."""
     from levelhead.study.audit import NothingToAsk, keep, kept, plan_core, request
 
-    found = kept(folder, request(lm, sources, chance))
+    found = kept(folder, request(lm, sources, inference, threads))
     if found is not None and found.budget == limit:
         return found
     try:
-        found = plan_core(lm, sources, budget=limit, chance=chance)
+        found = plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
     except NothingToAsk as error:
         typer.echo(f"levelhead: {error}", err=True)
         raise ExitWith(INCONCLUSIVE) from None

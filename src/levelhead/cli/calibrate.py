@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.progress import line, progress
+from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,9 @@ def calibrate(
     if controls:
         own(place, ("controls.json",))
         with progress("models") as told:
-            held = matrix(f"{place}/store", quick=quick, runner=runner, on_event=told)
+            held = matrix(
+                f"{place}/store", quick=quick, runner=runner, context=RunContext(progress=told)
+            )
         write_atomic(str(place / "controls.json"), held.to_json().encode() + b"\n")
         for table in matrix_tables(held):
             if table.rows:
@@ -60,7 +63,7 @@ def calibrate(
         return
     own(place, ("calibration.json", "dose.svg"))
     with progress("models") as told:
-        found = run(f"{place}/store", quick=quick, runner=runner, on_event=told)
+        found = run(f"{place}/store", quick=quick, runner=runner, context=RunContext(progress=told))
     write_atomic(str(place / "calibration.json"), found.to_json().encode() + b"\n")
     _draw(found, place / "dose.svg")
     for table in tables(found):

@@ -9,6 +9,7 @@ import typer
 
 from levelhead.cli.options import to_write
 from levelhead.cli.progress import steps
+from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,13 +44,13 @@ def demo(
     """
     from levelhead.calibrate.demo import audited, located, mitigated
     from levelhead.calibrate.demo import demo as run
-    from levelhead.measure.aspects import Judge
 
-    judge = Judge(draws=999, permutations=1999)  # as an audit's: half the time is statistics
+    # As an audit's: half the time is statistics.
+    inference = Inference(resamples=999, permutations=1999)
     with steps() as tell:
-        found = run(architecture, seed=seed, judge=judge, tell=tell)
-        compared = mitigated(found[-1], judge=judge, tell=tell)
-        heads, planted = located(seed=seed, judge=judge, tell=tell)
+        found = run(architecture, seed=seed, inference=inference, tell=tell)
+        compared = mitigated(found[-1], inference=inference, tell=tell)
+        heads, planted = located(seed=seed, inference=inference, tell=tell)
     _show(found)
     _show_edited(found[-1], compared)
     _show_heads(heads, planted)

@@ -23,6 +23,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import steps
 from levelhead.cli.told import told
+from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,10 +95,9 @@ def counterstereotype(
     from levelhead.data.published import any_lexicon
     from levelhead.explain.counterstereotype import counterstereotype as compare
     from levelhead.explain.sources import pairs_from, templated
-    from levelhead.measure.aspects import Judge
     from levelhead.models.load import load
 
-    judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
+    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
     located = head_map(heads)
     biased, regular = signs(located)
     found = pairs_from(pairs) if frames is None else templated(any_lexicon(frames))
@@ -120,7 +120,7 @@ def counterstereotype(
             n=n,
             off=_none(off, ("colours", "sports")),
             placebo=None if placebo == "none" else placebo,
-            judge=judge,
+            inference=inference,
             progress=lambda done, total: tell("texts", done, total),
         )
     told(result, lambda: _show(result, details=details), output=output, json=json, chart=chart)

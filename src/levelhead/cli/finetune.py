@@ -8,6 +8,7 @@ import typer
 
 from levelhead.cli.options import AllowPickle, Model, Revision
 from levelhead.cli.progress import progress, steps
+from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
     from levelhead.core.results import Measurement
@@ -86,7 +87,7 @@ def finetune(
             progress=lambda done, total: tell("training", done, total),
         )
     with progress("questions") as on_event:
-        found = measure(load(folder), threads=threads, on_event=on_event)
+        found = measure(load(folder), context=RunContext(threads=threads, progress=on_event))
     _say(output, found, row.metrics[0], known)
 
 

@@ -24,6 +24,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import progress
 from levelhead.cli.told import told
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +81,6 @@ def knowledge(
     Zhang 2023: a base and nine kinds of knowledge, each with interval, corrected p and verdict.
     """
     from levelhead.explain.knowledge import knowledge as explained
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.cloze import Cloze
     from levelhead.measure.prompted import KINDS
 
@@ -92,7 +92,7 @@ def knowledge(
         form=form,  # type: ignore[arg-type]
         separator=separator,  # type: ignore[arg-type]
     )
-    judge = Judge(seed=seed, draws=draws, level=level)
+    inference = Inference(seed=seed, resamples=draws, level=level)
     lm = opened(
         model,
         revision=revision,
@@ -108,10 +108,8 @@ def knowledge(
             cloze,
             verbalizer=verbalizer,  # type: ignore[arg-type]
             parts=parts,
-            judge=judge,
-            store=store,
-            threads=threads,
-            on_event=on_event,
+            inference=inference,
+            context=RunContext(store=store, threads=threads, progress=on_event),
         )
     told(found, lambda: _show(found), output=output, json=json, chart=chart)
 

@@ -11,6 +11,7 @@ from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.options import BatchSize, Device, Draws, Dtype
 from levelhead.cli.progress import line
 from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,9 +65,8 @@ def leaderboard(
         # Always another process: one that runs out of memory takes no other model with it.
         runner=chosen(runner, workers=workers, address=address, gpus=gpus) or LocalProcesses(1),
         source={"dtype": dtype, "batch_size": batch_size, "device": device},
-        judge={"seed": seed, "draws": draws, "permutations": permutations},
-        threads=threads,
-        store=store,
+        inference=Inference(seed=seed, resamples=draws, permutations=permutations),
+        context=RunContext(threads=threads, store=store),
         on_model=lambda name, done, of: line(f"[{done}/{of}] {name}"),
     )
     _show(board, costs)

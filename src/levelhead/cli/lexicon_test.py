@@ -20,6 +20,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import steps
 from levelhead.cli.told import told
+from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
     from levelhead.explain.lexicon_test import LexiconTest
@@ -54,7 +55,6 @@ def lexicon_test(
     from levelhead.cli.explain import head_map, signs
     from levelhead.data.published import any_lexicon
     from levelhead.explain.lexicon_test import lexicon_test as tried
-    from levelhead.measure.aspects import Judge
     from levelhead.models.load import load
 
     words = any_lexicon(file)
@@ -80,7 +80,7 @@ def lexicon_test(
             groups=compared,
             sort=sort,  # type: ignore[arg-type]  # the frames check it
             frames=frames,
-            judge=Judge(level=level),
+            inference=Inference(level=level),
             progress=lambda done, total: tell("texts", done, total),
         )
     told(found, lambda: _show(found), output=output, json=json)

@@ -23,6 +23,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import line, progress
 from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, chosen
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,11 +93,10 @@ def locate(
     from levelhead.core.files import write_atomic
     from levelhead.locate.away import locate_away
     from levelhead.locate.find import locate as found_by
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.table import parsed
     from levelhead.models.load import cache_folder, load
 
-    judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
+    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
     source = {
         "revision": revision,
         "device": device,
@@ -114,24 +114,28 @@ def locate(
         "exact": _exact(exact),
         "split": split,
         "sign": sign,
-        "store": store,
     }
     if (away := chosen(runner, workers=1, address=address, gpus=gpus)) is not None:
         line(f"{model} is located on the cluster")
         heads = locate_away(
-            away, model, measure, source=source, how=how, judge=judge, threads=threads
+            away,
+            model,
+            measure,
+            source=source,
+            how=how,
+            inference=inference,
+            context=RunContext(store=store, threads=threads),
         )
     else:
         lm = load(model, **source)  # type: ignore[arg-type]  # it checks all of these
         if store is None and not parallel:
-            how["store"] = str(cache_folder().parent / "readouts")
+            store = str(cache_folder().parent / "readouts")
         with progress("units") as on_event:
             heads = found_by(
                 lm,
                 parsed(measure),
-                judge=judge,
-                threads=threads,
-                on_event=on_event,
+                inference=inference,
+                context=RunContext(store=store, threads=threads, progress=on_event),
                 **how,  # type: ignore[arg-type]  # locate() checks all of these
             )
         if lm.anatomy.ranks.rank:

@@ -21,6 +21,7 @@ from levelhead.cli.options import (
     Revision,
 )
 from levelhead.cli.progress import progress
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +96,6 @@ def measure(
     What was read is kept: another seed, level or option of a formula runs no forward. Exit 3 if
     anything could not be measured; nothing stands in for a missing number.
     """
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.run import run, with_skills
     from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
@@ -109,7 +109,7 @@ def measure(
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
     given = {"texts": data, "text": text, "label": label, "lexicon": lexicon}
     wanted = _wanted(measures, {name: value for name, value in given.items() if value})
-    judge = Judge(seed=seed, draws=draws, permutations=permutations, level=level)
+    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
     lm = opened(
         model,
         revision=revision,
@@ -141,13 +141,13 @@ def measure(
             lm,
             wanted,
             against=other,
-            judge=judge,
-            store=kept,
-            threads=threads,
-            on_event=on_event,
+            inference=inference,
+            context=RunContext(store=kept, threads=threads, progress=on_event),
         )
     if other is not None:
-        checked = with_skills(lm, wanted, found.measurements, store=kept, threads=threads)
+        checked = with_skills(
+            lm, wanted, found.measurements, context=RunContext(store=kept, threads=threads)
+        )
         found = found._replace(measurements=checked)
     universes: list[Multiverse] = []
     if multiverse:
@@ -156,7 +156,10 @@ def measure(
         with progress("questions") as on_event:
             universes = [
                 varied.multiverse(
-                    lm, one, judge=judge, store=kept, threads=threads, on_event=on_event
+                    lm,
+                    one,
+                    inference=inference,
+                    context=RunContext(store=kept, threads=threads, progress=on_event),
                 )
                 for one in wanted
             ]

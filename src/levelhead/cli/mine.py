@@ -8,6 +8,7 @@ import typer
 
 from levelhead.cli.progress import progress
 from levelhead.cli.runners import LOCAL, Address, Runner, Workers, chosen
+from levelhead.core.run_context import RunContext
 
 
 def mine(
@@ -31,7 +32,14 @@ def mine(
 
     who = chosen(runner, workers=workers, address=address)
     with progress("mining") as tell:
-        found = mined(corpus, output, lexicon=lexicon, quota=quota, runner=who, on_event=tell)
+        found = mined(
+            corpus,
+            output,
+            lexicon=lexicon,
+            quota=quota,
+            runner=who,
+            context=RunContext(progress=tell),
+        )
     counts = found["counts"]
     typer.echo(
         f"{output}: {found['pairs']} pairs and contexts of {len(found['contexts'])} words from "

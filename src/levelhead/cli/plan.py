@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.options import BatchSize, Draws, Dtype, Json, Model, Revision
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from levelhead.study.arithmetic import Estimated
@@ -207,18 +208,20 @@ def _measured(
 ) -> Foreseen:
     began = time.perf_counter()
     typer.echo(f"loading {model}", err=True)
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.table import parsed
     from levelhead.models.load import cache_folder, load
     from levelhead.study.foresee import foresee
 
     lm = load(model, revision=revision, dtype=dtype, batch_size=batch_size, edit=edit)
     loading = time.perf_counter() - began
-    judge = Judge(draws=draws, permutations=permutations)
+    inference = Inference(resamples=draws, permutations=permutations)
     wanted = [parsed(one) for one in measures]
     if kept and store is None:
         store = str(cache_folder().parent / "readouts")  # as `measure` has it
-    return _and_loading(foresee(lm, wanted, judge=judge, threads=threads, store=store), loading)
+    return _and_loading(
+        foresee(lm, wanted, inference=inference, context=RunContext(threads=threads, store=store)),
+        loading,
+    )
 
 
 def _and_loading(found: Foreseen, seconds: float) -> Foreseen:

@@ -22,7 +22,7 @@ EVERY = 10.0
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Event], None]]:
-    """What to give a job as `on_event`."""
+    """What to give a run as its `progress`."""
     if not sys.stderr.isatty():
         yield _plainly(what)
         return

@@ -23,6 +23,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import progress
 from levelhead.cli.told import told
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from levelhead.mitigate.prompt import PromptChoice
@@ -73,7 +74,6 @@ def prompt(
     Chosen on half of the occupations, reported once on the others. Exit 2 if nothing is
     recommended.
     """
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.cloze import Cloze
     from levelhead.mitigate.prompt import prompt as choose
     from levelhead.models.load import load
@@ -96,10 +96,8 @@ def prompt(
             each=each,
             limit=limit,
             samples=samples,
-            judge=Judge(seed=seed, draws=draws, level=level),
-            store=store,
-            threads=threads,
-            on_event=on_event,
+            inference=Inference(seed=seed, resamples=draws, level=level),
+            context=RunContext(store=store, threads=threads, progress=on_event),
         )
     told(found, lambda: _show(found), output=output, json=json)
     if not found.recommended:

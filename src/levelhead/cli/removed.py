@@ -20,6 +20,7 @@ from levelhead.cli.options import (
 )
 from levelhead.cli.progress import progress, steps
 from levelhead.cli.told import told
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,17 +107,18 @@ def removed(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
+    inference = Inference(seed=seed, resamples=draws, level=level)
     gain: Estimate | None = None
     by: Ruler | None = None
     if ruler is not None:
-        from levelhead.measure.aspects import Judge
         from levelhead.measure.table import parsed
 
         measure = parsed(ruler)
         by = measure.ruler(lm)
         with progress("questions") as on_event:
-            judge = Judge(seed=seed, draws=draws, level=level)
-            gain = gain_by(measure, lm, edits, judge=judge, on_event=on_event)
+            gain = gain_by(
+                measure, lm, edits, inference=inference, context=RunContext(progress=on_event)
+            )
     with steps() as tell:
         found = judged(
             lm,
@@ -128,9 +130,7 @@ def removed(
             sites=where,
             at=at,  # type: ignore[arg-type]  # reading checks it
             deals=deals,
-            draws=draws,
-            level=level,
-            seed=seed,
+            inference=inference,
             on_step=tell,
         )
     told(found, lambda: _show(found, asked), output=output, json=json)

@@ -12,6 +12,7 @@ import typer
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.cli.progress import line, progress
 from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
+from levelhead.core.run_context import RunContext
 
 
 def study(
@@ -53,7 +54,13 @@ def study(
 
     with progress("units") as on_event:
         who = chosen(runner, workers=workers, address=address, gpus=gpus)
-        results = run(plan, output, runner=who, store=store, on_step=step, on_event=on_event)
+        results = run(
+            plan,
+            output,
+            runner=who,
+            context=RunContext(store=store, progress=on_event),
+            on_step=step,
+        )
     unsure = {name: one for name, one in results.items() if isinstance(one, Inconclusive)}
     typer.echo(f"{output}/table.csv: {len(results) - len(unsure)} results", file=sys.stdout)
     for name, one in unsure.items():

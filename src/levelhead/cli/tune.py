@@ -21,6 +21,7 @@ from levelhead.cli.options import (
     to_write,
 )
 from levelhead.cli.progress import progress
+from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,7 +117,6 @@ def tune(
     from pathlib import Path
 
     from levelhead.core.files import write_atomic
-    from levelhead.measure.aspects import Judge
     from levelhead.mitigate.tune import tune as tuned
     from levelhead.models.edit_files import Origin, save_edits
     from levelhead.models.load import cache_folder, load
@@ -124,7 +124,7 @@ def tune(
 
     if output is not None:
         new_folder(Path(output))
-    judge = Judge(seed=seed, draws=draws, level=level)
+    inference = Inference(seed=seed, resamples=draws, level=level)
     lm = load(
         model,
         revision=revision,
@@ -152,10 +152,12 @@ def tune(
             by=by,  # type: ignore[arg-type]
             n=n,
             pairs=pairs,  # type: ignore[arg-type]
-            judge=judge,
-            store=store or str(cache_folder().parent / "readouts"),
-            threads=threads,
-            on_event=on_event,
+            inference=inference,
+            context=RunContext(
+                store=store or str(cache_folder().parent / "readouts"),
+                threads=threads,
+                progress=on_event,
+            ),
         )
     whole = told.to_json() + "\n"
     if why is not None:

@@ -17,6 +17,7 @@ from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join, write_atomic
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.data.corpus import Piece, pieces, texts_with
 from levelhead.data.gather import PAIR, gathered, given, least
 from levelhead.data.kernel import Kernel, Rows, in_order, literal
@@ -27,10 +28,9 @@ from levelhead.engine.run_folder import own
 from levelhead.engine.units import Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.engine.runners import Runner
 
 WORK = "levelhead.data.mine:some_pieces"
@@ -47,7 +47,7 @@ def mine(
     groups: tuple[str, str] | None = None,
     quota: int = 100,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
+    context: RunContext = RunContext(),
 ) -> dict[str, Any]:
     """Mine a corpus into a folder: pairs.jsonl, contexts.jsonl, manifest.json.
 
@@ -58,7 +58,7 @@ def mine(
         groups: which two of its groups; the first two by default.
         quota: contexts kept for each word.
         runner: who computes; by default this process.
-        on_event: is told how far it is.
+        context: progress and cancellation; the folder is the store.
     """
     if quota < 1:
         raise LevelheadError(f"a quota of {quota}", mend="keep at least one context a word")
@@ -75,7 +75,7 @@ def mine(
     units = tuple(Unit(WORK, Frozen(asked | {"pieces": part}), revision=REVISION) for part in parts)
     job = Job("mine", units)
     own(folder, ("pairs.jsonl", "contexts.jsonl", "manifest.json"))
-    store = run(job, join(folder, "store"), runner=runner, on_event=on_event)
+    store = run(job, join(folder, "store"), runner=runner, context=context)
     found = gathered(
         job.results(store), quota, lambda name, lines: write_atomic(join(folder, name), lines)
     )

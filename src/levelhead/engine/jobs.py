@@ -6,7 +6,6 @@ for every job that was finished there (`finished/`).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,15 +15,17 @@ from typing import TYPE_CHECKING, final
 
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import RunContext
 from levelhead.engine.claim import claimed
-from levelhead.engine.events import Event, Failed, Finished, Planned, Stored
+from levelhead.engine.events import Failed, Finished, Planned, Stored
 from levelhead.engine.runners import Cancelled, Computed, InProcess, Runner
 from levelhead.engine.store import DamagedFile, NotStored, Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from levelhead.core.files import Url
+    from levelhead.core.run_context import CancelSignal
     from levelhead.engine.units import Unit
 
 JOBS, FINISHED = "jobs", "finished"
@@ -81,8 +82,7 @@ def run(
     folder: Url,
     *,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
     extend: bool = False,
 ) -> Store:
     """Bring a folder to hold every result of a job, computing only what is missing.
@@ -93,15 +93,15 @@ def run(
         job: what is wanted.
         folder: a new or empty folder, or one in which this job has worked.
         runner: who computes; by default this process.
-        on_event: is told of the plan, every stored unit with the time left, retries and failures.
-        cancel: set it, from another thread or a signal handler, to stop.
+        context: its progress is told of the plan, every stored unit with the time left, retries and
+            failures; its cancel stops the job. The folder is the store.
         extend: let the job use and add to a folder in which other jobs have worked.
     """
     store = open_store(folder)
     with claimed(store.url):
         _sign(job, store, extend=extend)
         store.sweep()
-        complete(job.units, store, runner=runner, on_event=on_event, cancel=cancel)
+        complete(job.units, store, runner=runner, context=context)
         store.put(job.key, job.card, room=FINISHED)
     return store
 
@@ -111,17 +111,23 @@ def complete(
     store: Store,
     *,
     runner: Runner | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> None:
-    """Compute and store the units that a store lacks. A store may be shared by several callers."""
-    began, cancel = time.monotonic(), cancel or threading.Event()
+    """Compute and store the units that a store lacks. A store may be shared by several callers.
+
+    Args:
+        units: what is wanted.
+        store: where results go, opened.
+        runner: who computes; by default this process.
+        context: its progress and cancel.
+    """
+    began = time.monotonic()
     wanted = {unit.key: unit for unit in units}  # a unit listed twice is one unit
-    pending, damaged = _plan(wanted, store, cancel)
+    pending, damaged = _plan(wanted, store, context.cancel)
     missing, first = len(pending), 0.0
-    on_event(Planned(len(wanted), len(wanted) - missing, damaged))
+    context.progress(Planned(len(wanted), len(wanted) - missing, damaged))
     failures: list[Failed] = []
-    for outcome in (runner or InProcess()).run(list(pending.values()), cancel=cancel):
+    for outcome in (runner or InProcess()).run(list(pending.values()), cancel=context.cancel):
         if isinstance(outcome, Computed | Failed) and not pending.pop(outcome.key, None):
             raise _runner_fault(f"a second result, or one nobody asked for: {outcome.key}")
         if isinstance(outcome, Computed):
@@ -130,21 +136,21 @@ def complete(
             computed = missing - len(pending) - len(failures)
             pace = (time.monotonic() - first) / (computed - 1) if computed > 1 else None
             left = None if pace is None else pace * len(pending)
-            on_event(Stored(outcome.key, len(wanted) - len(pending), len(wanted), left))
+            context.progress(Stored(outcome.key, len(wanted) - len(pending), len(wanted), left))
             continue
         if isinstance(outcome, Failed):
             failures.append(outcome)
-        on_event(outcome)
+        context.progress(outcome)
     if pending:
         raise _runner_fault(f"no result for {len(pending)} of {missing} units")
     seconds = time.monotonic() - began
-    on_event(Finished(len(wanted), missing - len(failures), len(failures), seconds))
+    context.progress(Finished(len(wanted), missing - len(failures), len(failures), seconds))
     if failures:
         raise UnitsFailed(sorted(failures, key=lambda failed: failed.key), len(wanted))
 
 
 def _plan(
-    wanted: dict[str, Unit], store: Store, cancel: threading.Event
+    wanted: dict[str, Unit], store: Store, cancel: CancelSignal
 ) -> tuple[dict[str, Unit], tuple[str, ...]]:
     """The units to compute, and the damaged files among their results."""
     pending: dict[str, Unit] = {}

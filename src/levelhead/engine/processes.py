@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnProcess
 
+    from levelhead.core.run_context import CancelSignal
     from levelhead.engine.units import Unit
     from levelhead.engine.waiting import After
 
@@ -53,7 +54,7 @@ class LocalProcesses:
             )
 
     def run(
-        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
     ) -> Iterator[Outcome]:
         """Hand out units as workers become free; yield outcomes as they arrive."""
         todo = Waiting(units, after)

@@ -21,9 +21,9 @@ from levelhead.engine.runners import NOTHING, Cancelled, Computed, Outcome, outc
 from levelhead.engine.waiting import Waiting
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator, Sequence
 
+    from levelhead.core.run_context import CancelSignal
     from levelhead.engine.units import Unit
     from levelhead.engine.waiting import After
 
@@ -56,7 +56,7 @@ class RayActors:
             )
 
     def run(
-        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
     ) -> Iterator[Outcome]:
         """Hand out units as actors become free; yield outcomes as they arrive."""
         if not units:
@@ -68,7 +68,7 @@ class RayActors:
             yield from self._handed_out(ray, kind, most, Waiting(units, after), cancel)
 
     def _handed_out(
-        self, ray: Any, kind: Any, most: int, todo: Waiting, cancel: threading.Event
+        self, ray: Any, kind: Any, most: int, todo: Waiting, cancel: CancelSignal
     ) -> Iterator[Outcome]:
         crew = _Crew(ray, kind, most)
         try:

@@ -17,9 +17,9 @@ from levelhead.engine.events import Failed, Retried
 from levelhead.engine.waiting import Waiting
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator, Sequence
 
+    from levelhead.core.run_context import CancelSignal
     from levelhead.engine.units import Unit
     from levelhead.engine.waiting import After
 
@@ -50,7 +50,7 @@ NOTHING: After = MappingProxyType({})
 class Runner(Protocol):
     """Computes units: here, in local processes, on a cluster."""
 
-    def run(self, units: Sequence[Unit], *, cancel: threading.Event) -> Iterator[Outcome]:
+    def run(self, units: Sequence[Unit], *, cancel: CancelSignal) -> Iterator[Outcome]:
         """Yield one `Computed` or `Failed` a unit; raise `Cancelled` soon after `cancel` is set."""
         ...
 
@@ -59,7 +59,7 @@ class OrderedRunner(Protocol):
     """Computes units of which some need others."""
 
     def run(
-        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
     ) -> Iterator[Outcome]:
         """As `Runner.run`, but no unit begins before whoever listens was told of all it needs.
 
@@ -74,7 +74,7 @@ class InProcess:
     """One unit after the other in this process: nothing to start, easy to step through."""
 
     def run(
-        self, units: Sequence[Unit], *, cancel: threading.Event, after: After = NOTHING
+        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
     ) -> Iterator[Outcome]:
         """Compute the units in their order, those that wait for others later."""
         waiting = Waiting(units, after)

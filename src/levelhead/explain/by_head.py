@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.models.sites import Site
 
     Values = NDArray[np.float64]
@@ -42,7 +42,7 @@ def head_changes(
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     words: Sequence[str],
-    judge: Judge,
+    inference: Inference,
 ) -> tuple[tuple[HeadChange, ...], tuple[str, ...]]:
     """Every head's mean change, p corrected over all heads that can be tested.
 
@@ -62,8 +62,8 @@ def head_changes(
             mend="give more targets, or check that the twins differ",
         )
     totals = found.sums[:, tested] / np.sqrt((found.sums[:, tested] ** 2).sum(0))
-    rng = judge.rng(weighting, "heads")
-    signs = rng.choice([-1.0, 1.0], size=(judge.permutations, len(totals)))
+    rng = inference.rng(weighting, "heads")
+    signs = rng.choice([-1.0, 1.0], size=(inference.permutations, len(totals)))
     t, null = np.abs(totals.sum(0)), np.abs(signs @ totals)
     plain = ((null >= t - 1e-12 * t).sum(0) + 1) / (len(null) + 1)
     adjusted = max_t(t, null)
@@ -74,7 +74,7 @@ def head_changes(
             head=int(sites[column].head or 0),
             group=of[column],
             change=float(found.mean[column]),
-            interval=_t_interval(found, column, judge.level),
+            interval=_t_interval(found, column, inference.level),
             p=PValue(
                 value=float(plain[number]),
                 method="sign flip",

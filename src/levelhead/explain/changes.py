@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.models.sites import Site
     from levelhead.stats.designs import Design
 
@@ -98,7 +98,7 @@ def attention_change(
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     *,
-    judge: Judge,
+    inference: Inference,
 ) -> AttentionChange:
     """All numbers of one reading of attention.
 
@@ -107,28 +107,30 @@ def attention_change(
         read: of the heads in `sites`.
         groups: the columns of the biased and of the regular heads.
         sites: the heads, by column.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
     """
     design = clusters(read.words, name="targets")
     changes = read.original - read.counter
     between = _between(changes, groups)
-    heads, notes = head_changes(weighting, changes, groups, sites, read.words, judge)
-    random, unsplit = _relabelled(weighting, changes, groups, sites, judge)
+    heads, notes = head_changes(weighting, changes, groups, sites, read.words, inference)
+    random, unsplit = _relabelled(weighting, changes, groups, sites, inference)
     same, why = _some(
         f"{weighting}: biased - regular, as many tokens",
         between,
         np.flatnonzero(read.same_length),
         read.words,
-        judge,
+        inference,
     )
-    placebo, net, told = _controlled(weighting, read, between, groups, judge)
+    placebo, net, told = _controlled(weighting, read, between, groups, inference)
     return AttentionChange(
         weighting=weighting,
         groups=(
-            _group("biased", weighting, read, groups["biased"], design, judge),
-            _group("regular", weighting, read, groups["regular"], design, judge),
+            _group("biased", weighting, read, groups["biased"], design, inference),
+            _group("regular", weighting, read, groups["regular"], design, inference),
         ),
-        difference=estimated(f"{weighting}: biased - regular", between, design, judge, parity=0.0),
+        difference=estimated(
+            f"{weighting}: biased - regular", between, design, inference, parity=0.0
+        ),
         relabelled=random,
         same_length=same,
         placebo=placebo,
@@ -139,15 +141,15 @@ def attention_change(
 
 
 def estimated(
-    name: str, values: Values, design: Design, judge: Judge, *, parity: float | None
+    name: str, values: Values, design: Design, inference: Inference, *, parity: float | None
 ) -> Estimate:
     """The mean over sentences, its interval over redrawn targets, and p and power where tested."""
     found = bootstrap(
         lambda draw: float(values[draw.items].mean()),
         design,
-        rng=judge.rng(name, "interval"),
-        draws=judge.draws,
-        level=judge.level,
+        rng=inference.rng(name, "interval"),
+        draws=inference.resamples,
+        level=inference.level,
         method="expanded",
     )
     precision = Precision(standard_error=found.standard_error, df=found.df)
@@ -176,7 +178,7 @@ def _group(
     read: Read,
     columns: Sequence[int],
     design: Design,
-    judge: Judge,
+    inference: Inference,
 ) -> GroupChange:
     before, after = (part[:, list(columns)].mean(1) for part in (read.original, read.counter))
     name = f"{weighting}: {group}"
@@ -184,9 +186,9 @@ def _group(
     return GroupChange(
         group=group,
         heads=len(columns),
-        original=estimated(f"{name}, original", before, design, judge, parity=None),
-        counter=estimated(f"{name}, counter", after, design, judge, parity=None),
-        change=estimated(f"{name}, change", before - after, design, judge, parity=0.0),
+        original=estimated(f"{name}, original", before, design, inference, parity=None),
+        counter=estimated(f"{name}, counter", after, design, inference, parity=None),
+        change=estimated(f"{name}, change", before - after, design, inference, parity=0.0),
         paper=StudentT(t=test.t, p=test.p, n=len(before)),
     )
 
@@ -196,10 +198,10 @@ def _relabelled(
     changes: Values,
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
-    judge: Judge,
+    inference: Inference,
 ) -> tuple[Relabelled | None, tuple[str, ...]]:
     try:
-        return relabelled(changes, groups, sites, judge=judge, name=weighting), ()
+        return relabelled(changes, groups, sites, inference=inference, name=weighting), ()
     except NotMeasurable as error:
         return None, (f"{weighting}, random heads: {error.what}",)
 
@@ -209,24 +211,24 @@ def _controlled(
     read: Read,
     between: Values,
     groups: Mapping[Group, Sequence[int]],
-    judge: Judge,
+    inference: Inference,
 ) -> tuple[Estimate | None, Estimate | None, tuple[str, ...]]:
     """The placebo's difference between groups, and the twin's net of it."""
     if not len(read.placed):
         return None, None, ()
     own = np.full_like(between, np.nan)
     own[read.placed] = _between(read.original[read.placed] - read.placebo, groups)
-    swapped, why = _some(f"{weighting}: placebo", own, read.placed, read.words, judge)
-    net, _ = _some(f"{weighting}: net", between - own, read.placed, read.words, judge)
+    swapped, why = _some(f"{weighting}: placebo", own, read.placed, read.words, inference)
+    net, _ = _some(f"{weighting}: net", between - own, read.placed, read.words, inference)
     return swapped, net, why
 
 
 def _some(
-    name: str, values: Values, which: NDArray[np.intp], words: Sequence[str], judge: Judge
+    name: str, values: Values, which: NDArray[np.intp], words: Sequence[str], inference: Inference
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """The mean over some of the sentences; or None, and why they have none."""
     try:
         design = clusters([words[i] for i in which], name="targets")
-        return estimated(name, values[which], design, judge, parity=0.0), ()
+        return estimated(name, values[which], design, inference, parity=0.0), ()
     except NotMeasurable as error:
         return None, (f"{name}: {error.what}",)

@@ -17,7 +17,7 @@ from pydantic import Field
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.explain.factorial import cells
-from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.margins import MARGIN, changed, margin_of, mean_of
 from levelhead.measure.prompted import BASE
 from levelhead.measure.reductions import mean
@@ -27,6 +27,7 @@ from levelhead.stats.intervals import proportion_interval
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from levelhead.core.run_context import Inference
     from levelhead.measure.battery import Answers, Shared
 
 Verdict = Literal[
@@ -88,27 +89,27 @@ class Contrast(Record):
 
 
 def contrasts(
-    answers: Answers, judge: Judge, *, tops: Sequence[int] = TOPS
+    answers: Answers, inference: Inference, *, tops: Sequence[int] = TOPS
 ) -> tuple[Contrast, ...]:
     """All kinds of knowledge that were asked, but the factorial's; the paper's first.
 
     Args:
         answers: what a model said.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
         tops: the k of the paper's own numbers.
     """
     asked = dict.fromkeys(item.kind for item in answers.items)
     kinds = [kind for kind in EXPECTED if kind in asked]
     kinds += [kind for kind in asked if kind not in (BASE, *EXPECTED, *cells())]
-    changes = [changed(answers, kind, judge) for kind in kinds]
-    base = margin_of(answers, BASE, at_95(judge))
+    changes = [changed(answers, kind, inference) for kind in kinds]
+    base = margin_of(answers, BASE, at_95(inference))
     return tuple(
-        _contrast(answers, kind, change, base, judge, tops)
+        _contrast(answers, kind, change, base, inference, tops)
         for kind, change in zip(kinds, corrected(changes), strict=True)
     )
 
 
-def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate | None:
+def between(answers: Answers, first: str, second: str, inference: Inference) -> Estimate | None:
     """The change by one kind less that by another, occupation by occupation.
 
     None where one of them was not asked.
@@ -122,14 +123,14 @@ def between(answers: Answers, first: str, second: str, judge: Judge) -> Estimate
     aspect = replace(MARGIN, name=f"change: {first} - {second}")
     design = clusters(names, name="occupations", within=sides)
     both = torch.tensor(means, dtype=torch.float64)
-    return judge.estimate(aspect, both[0] - both[1], design)
+    return estimate(inference, aspect, both[0] - both[1], design)
 
 
 def tops_of(
-    answers: Answers, kind: str, judge: Judge, tops: Sequence[int] = TOPS
+    answers: Answers, kind: str, inference: Inference, tops: Sequence[int] = TOPS
 ) -> tuple[Top, ...]:
     """The paper's numbers at its three k."""
-    return tuple(_top(answers, kind, k, judge) for k in tops)
+    return tuple(_top(answers, kind, k, inference) for k in tops)
 
 
 def said(base: Estimate, margin: Estimate, change: Estimate, *, same: bool) -> Verdict:
@@ -172,38 +173,38 @@ def _contrast(
     kind: str,
     change: Estimate,
     base: Estimate,
-    judge: Judge,
+    inference: Inference,
     tops: Sequence[int],
 ) -> Contrast:
-    margin = margin_of(answers, kind, judge)
-    sure = margin_of(answers, kind, at_95(judge))
-    verdict = said(base, sure, change, same=_same(answers, kind, base, judge))
+    margin = margin_of(answers, kind, inference)
+    sure = margin_of(answers, kind, at_95(inference))
+    verdict = said(base, sure, change, same=_same(answers, kind, base, inference))
     expected = EXPECTED.get(kind, ())
     return Contrast(
         kind=kind,
         expected=expected,
         margin=margin,
         change=change,
-        shift=mean_of(answers, "shift", kind, answers.change, judge, "log-odds"),
-        flipped=_flipped(answers, kind, judge),
-        tops=tops_of(answers, kind, judge, tops),
+        shift=mean_of(answers, "shift", kind, answers.change, inference, "log-odds"),
+        flipped=_flipped(answers, kind, inference),
+        tops=tops_of(answers, kind, inference, tops),
         verdict=verdict,
         as_expected=is_expected(verdict, expected, base),
     )
 
 
-def _same(answers: Answers, kind: str, base: Estimate, judge: Judge) -> bool:
+def _same(answers: Answers, kind: str, base: Estimate, inference: Inference) -> bool:
     """Two one-sided tests: is the change above -SAME and below +SAME of the base margin?
 
     The base margin is redrawn with the change: its own uncertainty counts.
     """
     where, design = answers.where(kind), answers.design(kind)
     change, before = answers.change[where], answers.before[where] * copysign(1, base.value)
-    one_sided = replace(judge, level=1 - 2 * LEVEL)
+    one_sided = replace(inference, level=1 - 2 * LEVEL)
 
     def interval(values: torch.Tensor, name: str) -> tuple[float, float]:
         aspect = replace(MARGIN, name=f"{name}: {kind}")
-        found = one_sided.estimate(aspect, values, design, tested=False).interval
+        found = estimate(one_sided, aspect, values, design, tested=False).interval
         return found.low, found.high
 
     above, _ = interval(change + SAME * before, "not less")
@@ -211,9 +212,9 @@ def _same(answers: Answers, kind: str, base: Estimate, judge: Judge) -> bool:
     return above > 0 > below
 
 
-def at_95(judge: Judge) -> Judge:
+def at_95(inference: Inference) -> Inference:
     """Verdicts are at one level, whatever level intervals are shown at."""
-    return replace(judge, level=1 - LEVEL)
+    return replace(inference, level=1 - LEVEL)
 
 
 def _by_occupation(answers: Answers, kind: str) -> dict[str, list[int]]:
@@ -224,7 +225,7 @@ def _by_occupation(answers: Answers, kind: str) -> dict[str, list[int]]:
     return own
 
 
-def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
+def _flipped(answers: Answers, kind: str, inference: Inference) -> Estimate:
     turned = [
         bool(answers.margin[rows].mean() * answers.margin[answers.base[name]] < 0)
         for name, rows in _by_occupation(answers, kind).items()
@@ -232,23 +233,23 @@ def _flipped(answers: Answers, kind: str, judge: Judge) -> Estimate:
     return Estimate(
         name=f"flipped: {kind}",
         value=sum(turned) / len(turned),
-        interval=proportion_interval(sum(turned), len(turned), level=judge.level),
+        interval=proportion_interval(sum(turned), len(turned), level=inference.level),
         n=len(turned),
         unit="share of occupations",
     )
 
 
-def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
+def _top(answers: Answers, kind: str, k: int, inference: Inference) -> Top:
     both = answers.top(k)
     first, second = (
-        _mass(answers, f"top {k}, {group}", kind, both[:, i], judge)
+        _mass(answers, f"top {k}, {group}", kind, both[:, i], inference)
         for i, group in enumerate(answers.groups)
     )
     where = answers.where(kind)
     aspect = replace(MARGIN, name=f"top {k}: {kind}", unit="difference of probabilities")
     try:
-        margin = judge.estimate(
-            aspect, (both[:, 0] - both[:, 1])[where], answers.design(kind), tested=False
+        margin = estimate(
+            inference, aspect, (both[:, 0] - both[:, 1])[where], answers.design(kind), tested=False
         )
     except NotMeasurable:
         margin = None
@@ -261,12 +262,14 @@ def _top(answers: Answers, kind: str, k: int, judge: Judge) -> Top:
         second=second,
         margin=margin,
         words=sum(map(len, found.values())),
-        ratio=_ratio(found, kind, k, judge, dominating=True),
-        other_ratio=_ratio(found, kind, k, judge, dominating=False),
+        ratio=_ratio(found, kind, k, inference, dominating=True),
+        other_ratio=_ratio(found, kind, k, inference, dominating=False),
     )
 
 
-def _mass(answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge) -> Estimate:
+def _mass(
+    answers: Answers, name: str, kind: str, values: torch.Tensor, inference: Inference
+) -> Estimate:
     """The mean probability of a group's words among the likeliest.
 
     Where there are none at all, no resample differs: then it lies below the largest share of
@@ -274,18 +277,23 @@ def _mass(answers: Answers, name: str, kind: str, values: torch.Tensor, judge: J
     """
     own = values[answers.where(kind)]
     if own.any():
-        return mean_of(answers, name, kind, values, judge, "probability")
+        return mean_of(answers, name, kind, values, inference, "probability")
     return Estimate(
         name=f"{name}: {kind}",
         value=0.0,
-        interval=proportion_interval(0, len(_by_occupation(answers, kind)), level=judge.level),
+        interval=proportion_interval(0, len(_by_occupation(answers, kind)), level=inference.level),
         n=len(own),
         unit="probability",
     )
 
 
 def _ratio(
-    found: Mapping[str, Sequence[Shared]], kind: str, k: int, judge: Judge, *, dominating: bool
+    found: Mapping[str, Sequence[Shared]],
+    kind: str,
+    k: int,
+    inference: Inference,
+    *,
+    dominating: bool,
 ) -> Estimate | None:
     """Eq. 1: the mean log ratio of one group's words that are among the k likeliest twice."""
     own = {
@@ -297,7 +305,8 @@ def _ratio(
     whose = "dominating" if dominating else "other"
     name = f"Eq. 1, top {k}, {whose} group: {kind}"
     try:
-        return judge.estimate(
+        return estimate(
+            inference,
             replace(MARGIN, name=name, over=mean, unit="log ratio"),
             ratios,
             clusters(names, name="occupations"),

@@ -17,12 +17,12 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Provenance, Record
+from levelhead.core.run_context import Inference
 from levelhead.data.published import any_lexicon
 from levelhead.explain.attention import columns, on_attribute
 from levelhead.explain.changes import AttentionChange, Read, Weighting, attention_change
 from levelhead.explain.heads import Heads, heads_of, pairs_hash, provenance
 from levelhead.explain.pairs import attribute_first, drawn, placebo_of
-from levelhead.measure.aspects import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ def counterstereotype(
     n: int = 500,
     off: Sequence[str] = ("colours", "sports"),
     placebo: Lexicon | str | None = "gender-en",
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
 ) -> CounterStereotype:
     """Run the experiment on a model.
@@ -86,18 +86,19 @@ def counterstereotype(
         n: how many pairs are drawn, evenly over targets; the paper has 500.
         off: kinds of targets that are left out, of `levelhead.explain.pairs.OFF`.
         placebo: whose words of one group may stand for each other, as a control; None: no control.
-        judge: seed, resamples and level. The seed draws the pairs too.
+        inference: seed, resamples and level. The seed draws the pairs too.
         progress: is called with the number of texts read, and how many there are.
     """
-    judge = judge or Judge()
     heads = heads_of(lm, biased, regular)
     words = None if placebo is None else any_lexicon(placebo)
     chosen = drawn(
-        attribute_first(pairs) if lm.is_causal else pairs, n, seed=judge.seed, off=tuple(off)
+        attribute_first(pairs) if lm.is_causal else pairs, n, seed=inference.seed, off=tuple(off)
     )
     found = _read(lm, chosen, heads, words, progress)
     changes = {
-        name: attention_change(name, found.reads[i], heads.columns, heads.sites, judge=judge)
+        name: attention_change(
+            name, found.reads[i], heads.columns, heads.sites, inference=inference
+        )
         for i, name in enumerate(WEIGHTINGS)
     }
     return CounterStereotype(
@@ -123,7 +124,7 @@ def counterstereotype(
                 "off": list(off),
                 "pairs": pairs_hash(chosen.pairs),
             },
-            judge=judge,
+            inference=inference,
         ),
     )
 

@@ -14,11 +14,12 @@ import torch
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.data.prompts import table
-from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.margins import MARGIN
 from levelhead.stats.designs import clusters
 
 if TYPE_CHECKING:
+    from levelhead.core.run_context import Inference
     from levelhead.measure.battery import Answers
 
 FACTORS = ("word", "order", "verb")
@@ -51,7 +52,7 @@ def cells() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def factorial_effects(answers: Answers, judge: Judge) -> Factorial:
+def factorial_effects(answers: Answers, inference: Inference) -> Factorial:
     """Cells and main effects, of the occupations that were read in all cells."""
     kinds = cells()
     rows: dict[str, dict[str, int]] = {}
@@ -68,8 +69,8 @@ def factorial_effects(answers: Answers, judge: Judge) -> Factorial:
     sides = [answers.items[next(iter(own.values()))].group for own in whole.values()]
     design = clusters(list(whole), name="occupations", within=sides)
 
-    def estimate(name: str, values: torch.Tensor) -> Estimate:
-        return judge.estimate(replace(MARGIN, name=name), values, design)
+    def estimate_contrast(name: str, values: torch.Tensor) -> Estimate:
+        return estimate(inference, replace(MARGIN, name=name), values, design)
 
     effects = []
     for place, factor in enumerate(FACTORS):
@@ -77,10 +78,10 @@ def factorial_effects(answers: Answers, judge: Judge) -> Factorial:
         first, second = dict.fromkeys(levels)
         one = torch.tensor([level == first for level in levels])
         value = changes[:, one].mean(1) - changes[:, ~one].mean(1)
-        effects.append(estimate(f"{factor}: {first} - {second}", value))
+        effects.append(estimate_contrast(f"{factor}: {first} - {second}", value))
     return Factorial(
         cells=tuple(
-            Cell(levels=levels, change=estimate(f"change: {kind}", changes[:, i]))
+            Cell(levels=levels, change=estimate_contrast(f"change: {kind}", changes[:, i]))
             for i, (kind, levels) in enumerate(kinds.items())
         ),
         effects=corrected(effects),

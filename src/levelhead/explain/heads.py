@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from levelhead.core.run_context import Inference
     from levelhead.explain.pairs import CounterPair
-    from levelhead.measure.aspects import Judge
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
@@ -80,15 +80,19 @@ def pairs_hash(pairs: Sequence[CounterPair]) -> str:
 
 
 def provenance(
-    lm: LM, *, data: Mapping[str, str], settings: Mapping[str, object], judge: Judge | None = None
+    lm: LM,
+    *,
+    data: Mapping[str, str],
+    settings: Mapping[str, object],
+    inference: Inference | None = None,
 ) -> Provenance:
     """What a result depends on; `settings` says what is its own."""
     told: dict[str, object] = {
         "model": {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     }
-    if judge is not None:
-        told |= {"resamples": judge.draws, "permutations": judge.permutations}
-        told |= {"level": judge.level}
+    if inference is not None:
+        told |= {"resamples": inference.resamples, "permutations": inference.permutations}
+        told |= {"level": inference.level}
     return Provenance.of(
         lm.identity.name,
         lm.content_hash,
@@ -96,6 +100,6 @@ def provenance(
         edits=tuple(edit.content_hash for edit in lm.edits),
         data=data,
         equation=EQUATION,
-        seed=None if judge is None else judge.seed,
+        seed=None if inference is None else inference.seed,
         settings=told | dict(settings),
     )

@@ -15,24 +15,20 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.prompts import factorial
 from levelhead.explain.contrasts import Contrast, Top, at_95, between, contrasts, tops_of
 from levelhead.explain.factorial import Factorial, factorial_effects
 from levelhead.explain.findings import Finding, findings
 from levelhead.explain.labour import Labour, labour
 from levelhead.explain.prevalence import prevalence
-from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Battery
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.margins import margin_of, mean_of
 from levelhead.measure.prompted import BASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from levelhead.core.files import Url
     from levelhead.data.prompts import Set
-    from levelhead.engine.events import Event
     from levelhead.measure.battery import Answers
     from levelhead.models.lm import LM
 
@@ -83,10 +79,8 @@ def knowledge(
     *,
     verbalizer: Verbalizer = "lexicon",
     parts: bool = True,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Knowledge:
     """Run the battery on a model.
 
@@ -97,12 +91,10 @@ def knowledge(
             well, read off half of the occupations, which are left out (`explain.prevalence`).
         parts: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only for the
             published prompts.
-        judge: seed, resamples and level.
-        store: a folder that keeps what the model said; memory by default.
-        threads: of torch.
-        on_event: is told how far it is.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
-    cloze, judge = cloze or Cloze(), judge or Judge()
+    cloze = cloze or Cloze()
     if verbalizer not in get_args(Verbalizer):
         raise UnknownName("verbalizer", verbalizer, get_args(Verbalizer))
     notes: tuple[str, ...] = ()
@@ -111,8 +103,8 @@ def knowledge(
         cloze, told = prevalence(lm, cloze)
         notes = (told,)
     asked = with_parts(cloze, which) if parts and which else cloze
-    answers = Battery(asked).read(lm, store=store, threads=threads, on_event=on_event)
-    found = explained(lm, asked, answers, judge=judge, threads=threads)
+    answers = Battery(asked).read(lm, context=context)
+    found = explained(lm, asked, answers, inference=inference, threads=context.threads)
     return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 
@@ -125,22 +117,22 @@ def with_parts(cloze: Cloze, which: Set) -> Cloze:
 
 
 def explained(
-    lm: LM, cloze: Cloze, answers: Answers, *, judge: Judge, threads: int = 1
+    lm: LM, cloze: Cloze, answers: Answers, *, inference: Inference, threads: int = 1
 ) -> Knowledge:
     """All numbers of what a model said. No forward is run."""
     notes = [*answers.readouts.notes]
     effects = shares = None
     try:
-        effects = factorial_effects(answers, judge)
+        effects = factorial_effects(answers, inference)
     except NotMeasurable as error:
         notes.append(f"factorial: {error.what}")
     try:
-        shares = labour(answers, judge)
+        shares = labour(answers, inference)
     except NotMeasurable as error:
         notes.append(f"labour: {error.what}")
-    base, own = margin_of(answers, BASE, judge), contrasts(answers, judge)
-    sure = at_95(judge)
-    claimed = own if sure == judge else contrasts(answers, sure)
+    base, own = margin_of(answers, BASE, inference), contrasts(answers, inference)
+    sure = at_95(inference)
+    claimed = own if sure == inference else contrasts(answers, sure)
     found = findings(
         margin_of(answers, BASE, sure),
         claimed,
@@ -150,9 +142,9 @@ def explained(
     model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return Knowledge(
         base=base,
-        preference=mean_of(answers, "preference", BASE, answers.margin, judge, "log-odds"),
-        mass=mean_of(answers, "mass", BASE, answers.mass, judge, "probability"),
-        tops=tops_of(answers, BASE, judge),
+        preference=mean_of(answers, "preference", BASE, answers.margin, inference, "log-odds"),
+        mass=mean_of(answers, "mass", BASE, answers.mass, inference, "probability"),
+        tops=tops_of(answers, BASE, inference),
         contrasts=own,
         factorial=effects,
         labour=shares,
@@ -169,14 +161,14 @@ def explained(
             edits=tuple(edit.content_hash for edit in lm.edits),
             data=cloze.data,
             equation="Zhang 2023, Table 2, Eq. 1",
-            seed=judge.seed,
+            seed=inference.seed,
             settings={
                 "prompts": cloze.settings,
                 "asked": answers.readouts.facts,
                 "model": model | {"batch_shrunk_to": answers.readouts.shrunk_to},
                 "threads": threads,
-                "resamples": judge.draws,
-                "level": judge.level,
+                "resamples": inference.resamples,
+                "level": inference.level,
             },
         ),
     )

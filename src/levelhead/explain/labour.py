@@ -17,11 +17,13 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.data.prompts import table
 from levelhead.explain.contrasts import at_95
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect
+from levelhead.measure.inference import estimate
 from levelhead.measure.prompted import BASE, PAPER
 from levelhead.measure.reductions import drawn
 
 if TYPE_CHECKING:
+    from levelhead.core.run_context import Inference
     from levelhead.measure.battery import Answers
     from levelhead.stats.designs import Draw
 
@@ -41,15 +43,15 @@ class Labour(Record):
     verdict: Tracks
 
 
-def labour(answers: Answers, judge: Judge) -> Labour:
+def labour(answers: Answers, inference: Inference) -> Labour:
     """Regress base margins on shares, with occupations redrawn."""
     where = answers.where(BASE)
     shares = torch.tensor([_share(answers, int(i)) for i in where])
     values = torch.stack([answers.margin[where], torch.logit(shares)], dim=1)
     design = answers.design(BASE, grouped=False)
 
-    def estimate(
-        name: str, over: object, parity: float, unit: str, bound: float, by: Judge = judge
+    def estimate_line(
+        name: str, over: object, parity: float, unit: str, bound: float, by: Inference = inference
     ) -> Estimate:
         aspect = Aspect(
             name=name,
@@ -63,14 +65,14 @@ def labour(answers: Answers, judge: Judge) -> Labour:
             comparable="labour",
             parity=parity,
         )
-        return by.estimate(aspect, values, design)
+        return estimate(by, aspect, values, design)
 
     asked = ("slope", lambda v, d: _line(v, d)[0], 1.0, "log-odds per log-odds", inf)
     return Labour(
-        slope=estimate(*asked),
-        at_half=estimate("margin at half", lambda v, d: _line(v, d)[1], 0.0, "log-odds", inf),
-        correlation=estimate("correlation", _correlation, 0.0, "", 1.0),
-        verdict=_said(estimate(*asked, by=at_95(judge))),
+        slope=estimate_line(*asked),
+        at_half=estimate_line("margin at half", lambda v, d: _line(v, d)[1], 0.0, "log-odds", inf),
+        correlation=estimate_line("correlation", _correlation, 0.0, "", 1.0),
+        verdict=_said(estimate_line(*asked, by=at_95(inference))),
     )
 
 

@@ -15,11 +15,12 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Precision, Provenance, Record
+from levelhead.core.run_context import Inference
 from levelhead.data.templates import carried, subject
 from levelhead.explain.attention import on_attribute
 from levelhead.explain.heads import checked_heads, provenance
 from levelhead.explain.pairs import Question
-from levelhead.measure.aspects import Judge, corrected
+from levelhead.measure.inference import corrected
 from levelhead.stats.means import t_test
 from levelhead.stats.power import detectable_effect
 
@@ -94,7 +95,7 @@ def lexicon_test(
     groups: tuple[str, str] | None = None,
     sort: Carried = "any",
     frames: int = 2,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
 ) -> LexiconTest:
     """Try a word list on a model.
@@ -107,10 +108,9 @@ def lexicon_test(
         groups: which two groups; by default its first two.
         sort: what the targets are, for the frames: any, thing, bare, adjective.
         frames: how many of the frames are used.
-        judge: its level; nothing is drawn.
+        inference: its level; nothing is drawn.
         progress: is called with the number of texts read, and how many there are.
     """
-    judge = judge or Judge()
     if frames < 1:
         raise LevelheadError(f"{frames} frames", mend="use at least one")
     sites = None if heads is None else checked_heads(lm, heads)
@@ -127,10 +127,10 @@ def lexicon_test(
         shown = ", ".join(untried[:10]) + (" ..." if len(untried) > 10 else "")
         notes.append(f"{len(untried)} pairs cannot be a subject and were not tried: {shown}")
     by_pair = _judged(
-        changes, [cell.pair for cell in cells], [cell.target for cell in cells], judge
+        changes, [cell.pair for cell in cells], [cell.target for cell in cells], inference
     )
     by_target = _judged(
-        changes, [cell.target for cell in cells], [cell.pair for cell in cells], judge
+        changes, [cell.target for cell in cells], [cell.pair for cell in cells], inference
     )
     every = (*by_pair.words, *by_target.words)
     if not every:
@@ -159,7 +159,7 @@ def lexicon_test(
                 if sites is None
                 else [[site.layer, int(site.head or 0)] for site in sites],
             },
-            judge=judge,
+            inference=inference,
         ),
     )
 
@@ -268,7 +268,10 @@ class _Judged(NamedTuple):
 
 
 def _judged(
-    changes: Mapping[str, Values], labels: Sequence[str], others: Sequence[str], judge: Judge
+    changes: Mapping[str, Values],
+    labels: Sequence[str],
+    others: Sequence[str],
+    inference: Inference,
 ) -> _Judged:
     """Every label's mean change over the others, p corrected by Holm over the labels."""
     found: dict[str, dict[str, Estimate]] = {}
@@ -277,7 +280,7 @@ def _judged(
         rows = []
         for label, own in _table(values, labels, others).items():
             try:
-                rows.append(_estimate(label, own, name, judge))
+                rows.append(_estimate(label, own, name, inference))
             except NotMeasurable as error:
                 notes.append(f"{label}: no {name}: {error.what}")
         found[name] = {one.name: one for one in corrected(rows)}
@@ -308,8 +311,8 @@ def _table(values: Values, labels: Sequence[str], others: Sequence[str]) -> dict
     }
 
 
-def _estimate(label: str, values: Values, name: str, judge: Judge) -> Estimate:
-    test = t_test(values, level=judge.level)
+def _estimate(label: str, values: Values, name: str, inference: Inference) -> Estimate:
+    test = t_test(values, level=inference.level)
     error = float(values.std(ddof=1)) / len(values) ** 0.5
     precision = Precision(standard_error=error, df=len(values) - 1)
     return Estimate(

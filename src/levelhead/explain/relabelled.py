@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from levelhead.core.run_context import Inference
     from levelhead.explain.heads import Group
-    from levelhead.measure.aspects import Judge
     from levelhead.models.sites import Site
 
 
@@ -41,7 +41,7 @@ def relabelled(
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     *,
-    judge: Judge,
+    inference: Inference,
     name: str,
 ) -> Relabelled:
     """Deal the names of the groups out again among the heads of each layer.
@@ -53,17 +53,17 @@ def relabelled(
         changes: `[sentences, heads]`.
         groups: the columns of the biased and of the regular heads.
         sites: the heads, by column.
-        judge: seed, permutations and level.
+        inference: seed, permutations and level.
         name: of the number, for its own chance.
     """
     means = changes.mean(0)
     biased = np.zeros(len(sites), dtype=bool)
     biased[list(groups["biased"])] = True
-    rng, layers = judge.rng(name, "relabelled"), np.array([site.layer for site in sites])
-    dealt = np.empty((judge.permutations, len(sites)), dtype=bool)
+    rng, layers = inference.rng(name, "relabelled"), np.array([site.layer for site in sites])
+    dealt = np.empty((inference.permutations, len(sites)), dtype=bool)
     for layer in np.unique(layers):
         own = np.flatnonzero(layers == layer)
-        dealt[:, own] = rng.permuted(np.tile(biased[own], (judge.permutations, 1)), axis=1)
+        dealt[:, own] = rng.permuted(np.tile(biased[own], (inference.permutations, 1)), axis=1)
     count = biased.sum()
     weights = np.where(dealt, 1 / count, -1 / (len(sites) - count))
     null = weights @ means
@@ -75,14 +75,14 @@ def relabelled(
     value = float(means[biased].mean() - means[~biased].mean())
     slack = 1e-12 * abs(value)
     sides = [(null >= value - slack).sum(), (null <= value + slack).sum()]
-    tail = (1 - judge.level) / 2
+    tail = (1 - inference.level) / 2
     low, high = np.quantile(null, [tail, 1 - tail])
     return Relabelled(
         difference=value,
         random=Interval(
             low=float(low),
             high=float(high),
-            level=judge.level,
+            level=inference.level,
             method="quantiles of heads relabelled within layers",
         ),
         p=PValue(

@@ -6,7 +6,7 @@ Several maps at once are a study (`study.apart`); one map of one model is one ac
 from __future__ import annotations
 
 import json
-import threading
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.files import whole_path
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.engine.runners import Computed
 from levelhead.engine.units import Unit
 from levelhead.locate.find import locate
 from levelhead.locate.headmap import HeadMap
-from levelhead.measure.aspects import Judge
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
 
@@ -38,9 +38,8 @@ def locate_away(
     *,
     source: Mapping[str, Any],
     how: Mapping[str, Any],
-    judge: Judge | None = None,
-    threads: int = 1,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> HeadMap:
     """As `locate`, in a worker that loads the model itself.
 
@@ -49,10 +48,9 @@ def locate_away(
         model: a Hub id, a folder or a file that the worker sees.
         measure: as the command line names it.
         source: the other arguments of `load`.
-        how: by, parts, ablation, exact, split, sign and store, as for `locate`.
-        judge: seed, resamples and level.
-        threads: of numpy and torch.
-        cancel: set it to stop.
+        how: by, parts, ablation, exact, split and sign, as for `locate`.
+        inference: seed, resamples and level.
+        context: store, which the worker must see, threads and cancellation.
     """
     edit = source.get("edit")
     spec = {
@@ -60,12 +58,13 @@ def locate_away(
         "measure": measure,
         "source": {**source, "edit": edit and whole_path(edit)},
         "how": dict(how),
-        "judge": asdict(judge or Judge()),
-        "threads": threads,
+        "inference": asdict(inference),
+        "store": None if context.store is None else os.fspath(context.store),
+        "threads": context.threads,
     }
-    unit = Unit(WORK, Frozen(spec), threads=threads)
+    unit = Unit(WORK, Frozen(spec), threads=context.threads)
     why = "no worker took it"
-    for outcome in runner.run([unit], cancel=cancel or threading.Event()):
+    for outcome in runner.run([unit], cancel=context.cancel):
         if isinstance(outcome, Computed):
             text = outcome.payload.decode()
             if text.startswith(_WITHOUT):
@@ -87,8 +86,8 @@ def located(spec: Frozen) -> bytes:
         found = locate(
             lm,
             parsed(asked["measure"]),
-            judge=Judge(**asked["judge"]),
-            threads=asked["threads"],
+            inference=Inference(**asked["inference"]),
+            context=RunContext(store=asked["store"], threads=asked["threads"]),
             **asked["how"],
         )
     except NotMeasurable as error:

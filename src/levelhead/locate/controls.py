@@ -10,19 +10,16 @@ import numpy as np
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, PValue, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import effects
 from levelhead.locate.headmap import label
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -75,11 +72,8 @@ def control(
     *,
     sign: int = 1,
     draws: int = 199,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Control:
     """Mask some heads, and random ones of the same layers as often as wanted.
 
@@ -90,19 +84,15 @@ def control(
         sites: the chosen heads.
         sign: which way of the measure is bias.
         draws: random sets.
-        judge: seed and level.
-        store: a folder that keeps answers.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed and level.
+        context: store, threads, progress and cancellation.
     """
     if draws < FEWEST:
         raise LevelheadError(f"{draws} random sets say little", mend=f"give at least {FEWEST}")
     if not sites or any(site.stream != "head_out" or site.head is None for site in sites):
         raise LevelheadError("random heads stand for heads only", mend="give sites of heads")
-    judge = judge or Judge()
     chosen = tuple(sorted(sites))
-    rng = judge.rng(measure.name, "random heads", *map(str, chosen))
+    rng = inference.rng(measure.name, "random heads", *map(str, chosen))
     drawn = [random_heads(chosen, lm.anatomy.heads, rng=rng) for _ in range(draws)]
     distinct = list(dict.fromkeys([chosen, *drawn]))  # a set that comes twice is asked once
     varied = vary(
@@ -110,15 +100,14 @@ def control(
         measure,
         readouts,
         [Variant(own) for own in distinct],
-        store=store,
-        threads=threads,
-        on_event=on_event,
-        cancel=cancel,
+        context=context,
     )
     way, base = sign or 1, float(measure.reduce(varied.of(None)))
     of = {own: way * (base - float(measure.reduce(varied.of(i)))) for i, own in enumerate(distinct)}
     random = tuple(of[own] for own in drawn)
-    judged = effects(measure, varied.of(None), [varied.of(0)], sign=way, judge=judge, name="joint")
+    judged = effects(
+        measure, varied.of(None), [varied.of(0)], sign=way, inference=inference, name="joint"
+    )
     (effect,) = judged.estimates(["joint mask"], unit=measure.headline.unit)
     if effect is None:
         raise LevelheadError("masking these heads changes nothing", mend="check the heads")

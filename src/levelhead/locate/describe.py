@@ -14,8 +14,8 @@ import numpy as np
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue, Record
+from levelhead.core.run_context import Inference
 from levelhead.locate.relabel import relabelled
-from levelhead.measure.aspects import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ def describe(
     half: Half,
     *,
     relabellings: int = 199,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     measured_by: Ruler | None = None,
 ) -> Description:
     """Describe the effects of ablation on a half, and those of dealt labels. No forward is run.
@@ -106,11 +106,10 @@ def describe(
         ablated: the model without each head.
         half: of which items.
         relabellings: how often labels are dealt anew.
-        judge: seed.
+        inference: seed.
         measured_by: the measure, asked of such a model.
     """
-    judge = judge or Judge()
-    rng = judge.rng(measure.name, "relabelled maps")
+    rng = inference.rng(measure.name, "relabelled maps")
     if any(variant.sites[0].stream != "head_out" for variant in ablated.variants):
         raise LevelheadError("a description is of heads", mend="ablate heads only")
     layer = [variant.sites[0].layer for variant in ablated.variants]

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Aspect, Judge
+    from levelhead.core.run_context import Inference
+    from levelhead.measure.aspects import Aspect
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.stats.designs import Design
@@ -142,7 +143,7 @@ def effects(
     others: Sequence[Readouts],
     *,
     sign: int,
-    judge: Judge,
+    inference: Inference,
     name: str = "effects",
     draws: int = DRAWS,
     aspect: Aspect | None = None,
@@ -154,7 +155,7 @@ def effects(
         base: what the model said.
         others: what each variant said to the same items.
         sign: which way is bias; 0 counts as 1.
-        judge: level and seed.
+        inference: level and seed.
         name: another name, other chance.
         draws: of the units.
         aspect: another formula than the headline.
@@ -166,7 +167,7 @@ def effects(
         refuse_nothing(one)
     way = sign or 1
 
-    rng = judge.rng(measure.name, name)
+    rng = inference.rng(measure.name, name)
     whole = way * np.array([float(head.over(one, design.whole)) for one in values])
     (found,) = resampled(design, values, (head.over,), rng, draws)
     found = way * found
@@ -175,7 +176,7 @@ def effects(
         draws=found[:, :1] - found[:, 1:],
         base=found[:, 0],
         design=design,
-        level=judge.level,
+        level=inference.level,
         items=tuple(item.id for item in measure.sampled(base).items),
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Provenance
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import DRAWS, effects, rank_agreement
 from levelhead.locate.gradient import gate_shape, gradient
@@ -29,17 +30,14 @@ from levelhead.locate.orientation import Sign, orientation
 from levelhead.locate.path import along_path
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge, refuse_step
+from levelhead.measure.aspects import refuse_step
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import torch
 
-    from levelhead.core.files import Url
     from levelhead.core.results import Estimate
-    from levelhead.engine.events import Event
     from levelhead.locate.effects import Effects
     from levelhead.locate.headmap import Direction
     from levelhead.locate.split import Half, Split
@@ -70,11 +68,8 @@ def locate(
     exact: Exact | None = None,
     split: Literal["auto"] | SplitBy = "auto",
     sign: Sign = "found",
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> HeadMap:
     """Score every head of a model by what it adds to a measure.
 
@@ -89,20 +84,17 @@ def locate(
             160 parts, otherwise the 20 best and the 5 worst.
         split: how items are halved.
         sign: which way is bias; "found" on the find half.
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts, shares and answers; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     _check(by, parts, ablation, exact)
-    work = _Work(lm, measure, judge or Judge(), store, threads, on_event, cancel)
+    work = _Work(lm, measure, inference, context)
     if by != "ablation":
         refuse_step(measure.headline)
-    readouts = measure.read(lm, store=store, threads=threads, on_event=on_event)
-    cut = halves(measure, readouts[0], by=split, seed=work.judge.seed)
+    readouts = measure.read(lm, context=context)
+    cut = halves(measure, readouts[0], by=split, seed=work.inference.seed)
     find = cut.find.of(readouts[0])
-    found = measure.estimated(find, measure.headline, work.judge, "find half")
+    found = measure.estimated(find, measure.headline, work.inference, "find half")
     direction = orientation(measure.headline, found, sign)
     wanted = [
         (part, layer, head)
@@ -135,7 +127,7 @@ def locate(
     confirm = None
     if cut.by != "none":
         half = cut.confirm.of(readouts[0])
-        confirm = measure.estimated(half, measure.headline, work.judge, "confirm half")
+        confirm = measure.estimated(half, measure.headline, work.inference, "confirm half")
     return HeadMap(
         by=by,
         ablation=ablation,
@@ -149,7 +141,9 @@ def locate(
         ),
         agreement=judged.agreement if by != "ablation" else None,
         replication=judged.replication if cut.by != "none" else None,
-        measurement=measure.measured(lm, readouts, judge=work.judge, threads=threads),
+        measurement=measure.measured(
+            lm, readouts, inference=work.inference, threads=context.threads
+        ),
         notes=told + _notes(estimates, len(possible), find, cut, readouts[0]),
         provenance=work.provenance(by, parts, ablation, exact, cut, sign, find),
     )
@@ -163,10 +157,7 @@ def without_each(
     *,
     cut: Split,
     ablation: Ablation = "zero",
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Variants:
     """What a model says without each of some parts, one at a time."""
     own: dict[Site, torch.Tensor] = {}
@@ -179,10 +170,7 @@ def without_each(
         [Variant((site,), None if ablation == "mean" else 0.0) for site in sites],
         blocks=cut.block,
         means=own,
-        store=store,
-        threads=threads,
-        on_event=on_event,
-        cancel=cancel,
+        context=context,
     )
 
 
@@ -198,11 +186,8 @@ class _Work:
 
     lm: LM
     measure: Measure
-    judge: Judge
-    store: Url | None
-    threads: int
-    on_event: Callable[[Event], None]
-    cancel: threading.Event | None
+    inference: Inference
+    context: RunContext
 
     def scores(
         self,
@@ -228,10 +213,7 @@ class _Work:
                 self.measure,
                 find,
                 parts=parts,
-                store=self.store,
-                threads=self.threads,
-                on_event=self.on_event,
-                cancel=self.cancel,
+                context=self.context,
             )
             grids = {part: shares.total(part) for part in parts}
         way = direction.sign or 1
@@ -251,10 +233,7 @@ class _Work:
             sites,
             cut=cut,
             ablation=ablation,
-            store=self.store,
-            threads=self.threads,
-            on_event=self.on_event,
-            cancel=self.cancel,
+            context=self.context,
         )
 
     def effects(self, ablated: Variants, half: Half, direction: Direction, name: str) -> Effects:
@@ -264,9 +243,9 @@ class _Work:
             half.varied(ablated, None),
             [half.varied(ablated, i) for i in range(len(ablated.variants))],
             sign=direction.sign,
-            judge=self.judge,
+            inference=self.inference,
             name=f"effects, {name} half",
-            draws=max(99, min(self.judge.draws, DRAWS)),
+            draws=max(99, min(self.inference.resamples, DRAWS)),
         )
 
     def judged(
@@ -306,7 +285,7 @@ class _Work:
             edits=tuple(edit.content_hash for edit in lm.edits),
             data=self.measure.data,
             equation=EQUATION[by],
-            seed=self.judge.seed,
+            seed=self.inference.seed,
             settings={
                 "measure": self.measure.settings,
                 "asked": find.facts,
@@ -316,9 +295,9 @@ class _Work:
                 "exact": exact,
                 "split": cut.by,
                 "sign": sign,
-                "threads": self.threads,
-                "resamples": self.judge.draws,
-                "level": self.judge.level,
+                "threads": self.context.threads,
+                "resamples": self.inference.resamples,
+                "level": self.inference.level,
             },
         )
 

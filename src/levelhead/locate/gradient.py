@@ -28,6 +28,7 @@ import torch
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.engine.jobs import complete
 from levelhead.engine.store import open_store
 from levelhead.engine.units import Unit
@@ -37,11 +38,8 @@ from levelhead.measure.readouts import borrowed, lent, model_key, questioned
 from levelhead.measure.verbs import Question, shard_size
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator, Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.locate.headmap import Part
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
@@ -98,10 +96,7 @@ def gradient(
     *,
     of_values: torch.Tensor | None = None,
     parts: Sequence[Part] = ("heads",),
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Contributions:
     """The second of two passes: shares of every item, of readouts that were read before.
 
@@ -112,10 +107,7 @@ def gradient(
         of_values: `[..., *values]` cotangents; by default the measure's own. Several, stacked
             before the first dimension, share every forward.
         parts: whose masks.
-        store: a folder that keeps shares; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
     refuse_step(measure.headline)
     asked = uses(lm, measure, readouts)
@@ -131,10 +123,7 @@ def gradient(
         lambda some: asked.cotangents(each, some),
         items=len(readouts),
         parts=parts,
-        store=store,
-        threads=threads,
-        on_event=on_event,
-        cancel=cancel,
+        context=context,
     )
     if not several:
         found = {part: own[0] for part, own in found.items()}
@@ -149,19 +138,16 @@ def pushed_back(
     *,
     items: int,
     parts: Sequence[Part] = ("heads",),
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> dict[Part, torch.Tensor]:
     """`[cotangents, items, layers, heads]` by part: `[cotangents, uses, r]` pushed back to masks.
 
     All cotangents share every forward, and are made for one shard at a time.
     """
-    kept = open_store(lm.keeps(store))
-    units, places, handed = _planned(lm, asked, wanted, tuple(parts), threads)
+    kept = open_store(lm.keeps(context.store))
+    units, places, handed = _planned(lm, asked, wanted, tuple(parts), context.threads)
     with lent(lm), _handed(handed):
-        complete(units, kept, on_event=on_event, cancel=cancel)
+        complete(units, kept, context=context)
     shapes = {part: gate_shape(lm.anatomy, part) for part in parts}
     sizes = [layers * heads for layers, heads in shapes.values()]
     total: torch.Tensor | None = None

@@ -12,18 +12,15 @@ import numpy as np
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import Effects, effects
 from levelhead.locate.headmap import label
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -69,11 +66,8 @@ def greedy(
     *,
     k: int,
     sign: int = 1,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Greedy:
     """Choose up to k heads; end when no candidate's gain differs from 0 after correction.
 
@@ -84,15 +78,11 @@ def greedy(
         candidates: heads to choose from, such as the twelve with the largest scores.
         k: how many at most.
         sign: which way of the measure is bias.
-        judge: seed and level.
-        store: a folder that keeps answers.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed and level.
+        context: store, threads, progress and cancellation.
     """
     if k < 1 or not candidates:
         raise LevelheadError("no head can be chosen", mend="give candidates, and k of at least 1")
-    judge = judge or Judge()
     steps: list[Step] = []
     chosen: tuple[Site, ...] = ()
     left = list(dict.fromkeys(candidates))
@@ -105,16 +95,15 @@ def greedy(
             measure,
             readouts,
             [Variant(own) for own in (*before, *sets)],
-            store=store,
-            threads=threads,
-            on_event=on_event,
-            cancel=cancel,
+            context=context,
         )
         base = varied.of(0) if chosen else varied.of(None)
         others = [varied.of(i + len(before)) for i in range(len(sets))]
-        judged = effects(measure, base, others, sign=sign, judge=judge, name=f"step {len(steps)}")
+        judged = effects(
+            measure, base, others, sign=sign, inference=inference, name=f"step {len(steps)}"
+        )
         gains = _gains(judged, left)
-        sure = {i: gain for i, gain in enumerate(gains) if _is_gain(gain, 1 - judge.level)}
+        sure = {i: gain for i, gain in enumerate(gains) if _is_gain(gain, 1 - inference.level)}
         if not sure:
             ended = "no further head's gain differs from 0 after correction"
             break
@@ -135,10 +124,8 @@ def confirmed(
     candidates: Sequence[Site],
     *,
     sign: int = 1,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Greedy:
     """The heads that were chosen, and as many of the first candidates, on the confirm half.
 
@@ -149,10 +136,8 @@ def confirmed(
         found: what was chosen on the find half.
         candidates: the heads they were chosen from, the largest score first.
         sign: which way of the measure is bias.
-        judge: seed and level.
-        store: a folder that keeps answers.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
+        inference: seed and level.
+        context: store, threads, progress and cancellation.
     """
     if not found.steps:
         return found
@@ -162,13 +147,11 @@ def confirmed(
         measure,
         readouts,
         [Variant(own) for own in sets],
-        store=store,
-        threads=threads,
-        on_event=on_event,
+        context=context,
     )
     others = [varied.of(i) for i in range(2)]
     judged = effects(
-        measure, varied.of(None), others, sign=sign, judge=judge or Judge(), name="greedy, confirm"
+        measure, varied.of(None), others, sign=sign, inference=inference, name="greedy, confirm"
     )
     joint, top = judged.estimates(["greedy, joint mask", "top, joint mask"])
     return found.model_copy(update={"joint": joint, "top": top})

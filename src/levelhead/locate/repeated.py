@@ -17,21 +17,18 @@ from scipy import stats
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.gradient import cotangents, pushed_back
 from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
 from levelhead.locate.uses import uses
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.locate.gradient import Wanted
     from levelhead.locate.headmap import SplitBy
     from levelhead.locate.split import Split
@@ -94,11 +91,8 @@ def repeated(
     by: SplitBy = "words",
     sign: int = 1,
     ablated: Variants | None = None,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Repeated:
     """Split, rank, choose and confirm anew, as often as wanted.
 
@@ -112,11 +106,8 @@ def repeated(
         sign: which way is bias, fixed on all items: one split's sign would only add noise.
         ablated: the model without each head, with `blocks` where contexts are split; for the
             rank correlation.
-        judge: seed.
-        store: a folder that keeps shares and answers.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed.
+        context: store, threads, progress and cancellation.
     """
     if not sign or by == "none":
         raise NotMeasurable(
@@ -125,16 +116,14 @@ def repeated(
         )
     if splits < 2:
         raise LevelheadError("one split is no repetition", mend="give at least two")
-    judge = judge or Judge()
-    cuts = [halves(measure, readouts, by=by, seed=judge.seed + i) for i in range(splits)]
+    cuts = [halves(measure, readouts, by=by, seed=inference.seed + i) for i in range(splits)]
     asked = uses(lm, measure, readouts)
     each = [_of_half(measure, readouts, asked, cut) for cut in cuts]
 
     def wanted(some: torch.Tensor) -> torch.Tensor:
         return torch.stack([own(some) for own in each])
 
-    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
-    shares = pushed_back(lm, measure, asked, wanted, items=len(readouts), **told)  # type: ignore[arg-type]
+    shares = pushed_back(lm, measure, asked, wanted, items=len(readouts), context=context)
     scores = sign * shares["heads"].sum(1)
     tops = [_top(grid, k) for grid in scores]
     distinct = list(dict.fromkeys(tops))
@@ -144,7 +133,7 @@ def repeated(
         readouts,
         [Variant(own) for own in distinct],
         blocks=cuts[0].block,
-        **told,  # type: ignore[arg-type]
+        context=context,
     )
     joint = []
     for cut, top in zip(cuts, tops, strict=True):

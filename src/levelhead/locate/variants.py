@@ -19,6 +19,7 @@ import torch
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.engine.jobs import complete
 from levelhead.engine.shards import shards
 from levelhead.engine.store import open_store
@@ -30,11 +31,8 @@ from levelhead.measure.verbs import Question, shard_size
 from levelhead.models.sweep import sweep
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.measure.asked import Ask
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
@@ -100,10 +98,7 @@ def vary(
     *,
     blocks: Callable[[Ask], int] | None = None,
     means: Mapping[Site, torch.Tensor] | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Variants:
     """Ask a model and its variants what a measure asks.
 
@@ -114,24 +109,23 @@ def vary(
         variants: what is changed.
         blocks: the block of a context, where contexts are to be told apart.
         means: for mean ablation, each site's mean.
-        store: a folder that keeps answers; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
     if not variants:
         raise LevelheadError("there is no variant to ask", mend="name the parts to be changed")
     for variant in variants:
         lm.edited(variant.edit(means or {}))  # refuses sites that the model has not
     cells = _cells(lm, measure, readouts, blocks)
-    kept = open_store(lm.keeps(store))
+    kept = open_store(lm.keeps(context.store))
     groups = [variants[i : i + TOGETHER] for i in range(0, len(variants), TOGETHER)]
-    planned = [_planned(lm, measure, readouts, cells, group, means, threads) for group in groups]
+    planned = [
+        _planned(lm, measure, readouts, cells, group, means, context.threads) for group in groups
+    ]
     every = [unit for units, _ in planned for unit in units]
     _HANDED.update({_hash(means): means} if means else {})
     try:
         with lent(lm):
-            complete(every, kept, on_event=on_event, cancel=cancel)
+            complete(every, kept, context=context)
     finally:
         _HANDED.clear()
     parts = []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -162,7 +162,7 @@ class Accuracy(Measure):
         )
         return (accuracy, likelihood) if self.headline_is == "accuracy" else (likelihood, accuracy)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The accuracy by label, and what the commonest label alone would give."""
         readouts, estimates, notes = found[0], [], []
         (label, hits), *_ = Counter(item.group for item in readouts.items).most_common(1)
@@ -171,7 +171,7 @@ class Accuracy(Measure):
         for label in readouts.groups:
             own = readouts.some(lambda item, label=label: item.group == label)  # type: ignore[misc]
             try:
-                estimates.append(self.estimated(own, share, judge, f"label: {label}"))
+                estimates.append(self.estimated(own, share, inference, f"label: {label}"))
             except NotMeasurable as error:
                 notes.append(f"label {label}: {error.what}")
         return Beside(tuple(estimates), tuple(notes))

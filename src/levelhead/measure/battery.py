@@ -15,15 +15,14 @@ import torch
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped
+from levelhead.core.run_context import RunContext
 from levelhead.measure.cloze import Cloze, masses
 from levelhead.measure.prompted import BASE, crossed_factors
 from levelhead.measure.readouts import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked, Item
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -53,17 +52,10 @@ class Battery:
             facts=Frozen({**asked.facts, **own}),
         )
 
-    def read(
-        self,
-        lm: LM,
-        *,
-        store: Url | None = None,
-        threads: int = 1,
-        on_event: Callable[[Event], None] = lambda event: None,
-    ) -> Answers:
+    def read(self, lm: LM, *, context: RunContext = RunContext()) -> Answers:
         """Ask a model, or find stored what it said."""
         self.cloze.check(lm)
-        (found,) = read(lm, [self.asked(lm)], store=store, threads=threads, on_event=on_event)
+        (found,) = read(lm, [self.asked(lm)], context=context)
         return Answers(found)
 
 

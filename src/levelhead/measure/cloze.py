@@ -14,8 +14,10 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, corrected
+from levelhead.measure.aspects import Aspect
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.measure import Beside, chosen
 from levelhead.measure.prompted import (
     BASE,
@@ -126,7 +128,7 @@ class Cloze(Prompted):
             return readouts.some(lambda item: item.kind != BASE).design()
         return readouts.some(lambda item: item.kind == BASE).design(["occupations"], grouped=True)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The preference for one group, the mass covered, and every kind of knowledge."""
         readouts = found[0]
         first, second = self.compared
@@ -148,18 +150,18 @@ class Cloze(Prompted):
         )
         base = readouts.some(lambda item: item.kind == BASE)
         design = base.design(["occupations"])
-        kinds, notes = self.by_kind(readouts, judge)
+        kinds, notes = self.by_kind(readouts, inference)
         return Beside(
             (
-                judge.estimate(odds, _log_odds(base), design),
-                judge.estimate(mass, base.values[:, 0].exp().sum(-1), design, tested=False),
+                estimate(inference, odds, _log_odds(base), design),
+                estimate(inference, mass, base.values[:, 0].exp().sum(-1), design, tested=False),
                 *kinds,
             ),
             notes,
         )
 
     def by_kind(
-        self, readouts: Readouts, judge: Judge
+        self, readouts: Readouts, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
         """The headline for every kind of knowledge, occupations crossed with backgrounds; Holm."""
         found, notes = [], []
@@ -176,7 +178,9 @@ class Cloze(Prompted):
             part = readouts.some(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
             design = part.design(crossed_factors(part), grouped=head.name != "cloze_relative")
             try:
-                found.append(judge.estimate(aspect, values[keep], design, name=f"kind: {kind}"))
+                found.append(
+                    estimate(inference, aspect, values[keep], design, name=f"kind: {kind}")
+                )
             except NotMeasurable as error:
                 notes.append(f"kind {kind}: {error.what}")
         return corrected(found), tuple(notes)

@@ -9,8 +9,9 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.measure.asked import Asked
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Beside, positive
 from levelhead.measure.prompted import (
     FACTORS,
@@ -93,12 +94,12 @@ class ClozeTop(Prompted):
             companion="cloze_probability",
         )
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The paper's three k, and how often no group word is among them."""
         readouts, estimates, notes = found[0], [], []
         for k in (3, 5, 10):
             try:
-                estimates.append(self.estimated(readouts, self._at(k, f"top {k}"), judge))
+                estimates.append(self.estimated(readouts, self._at(k, f"top {k}"), inference))
             except NotMeasurable as error:
                 notes.append(f"top {k}: {error.what}")
         values = _top_masses(readouts, self.k)

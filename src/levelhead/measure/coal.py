@@ -21,18 +21,19 @@ from levelhead.data.datasets import dataset
 from levelhead.data.items import TextPair
 from levelhead.data.readers import NLI
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, corrected
+from levelhead.measure.aspects import Aspect
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.nli import constant_share, label_order, probabilities
 from levelhead.measure.reductions import drawn, mean
-from levelhead.measure.skills import SkillCheck, inference
+from levelhead.measure.skills import SkillCheck, nli_skill_check
 from levelhead.stats.designs import crossed
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Draw
@@ -104,7 +105,7 @@ class Coal(Measure):
 
     def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
         """That SNLI's labels are predicted; of pairs of your own nothing labelled is known."""
-        return None if self.pairs is not None else inference(label_order(lm, self.labels))
+        return None if self.pairs is not None else nli_skill_check(label_order(lm, self.labels))
 
     @property
     def aspects(self) -> tuple[Aspect, ...]:
@@ -139,7 +140,7 @@ class Coal(Measure):
         )
         return (score, smooth) if self.headline_is == "nli_coal" else (smooth, score)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The three shares, and what is left of two of them once the other group's is taken off.
 
         A classifier that calls everything entailed has a high share of "entailed"; only the
@@ -153,7 +154,9 @@ class Coal(Measure):
             share = replace(
                 self.aspect("nli_coal"), per_item=_decided, over=mean, closed=constant_share
             )
-            shares.append(judge.estimate(share, values, own.design(["occupations"]), name=name))
+            shares.append(
+                estimate(inference, share, values, own.design(["occupations"]), name=name)
+            )
         tests = []
         twins = readouts.some(lambda item: item.group != "non")
         side = torch.tensor([1.0 if item.group == "pro" else -1.0 for item in twins.items])
@@ -176,7 +179,7 @@ class Coal(Measure):
             # Every twin of a pair counts half of the mean.
             values = probabilities(twins)[:, column] * side * sign
             try:
-                tests.append(judge.estimate(differs, values, twins.design(["occupations"])))
+                tests.append(estimate(inference, differs, values, twins.design(["occupations"])))
             except NotMeasurable as error:
                 notes.append(f"{name}: {error.what}")
         return Beside((*shares, *corrected(tests)), tuple(notes))

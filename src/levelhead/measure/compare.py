@@ -10,14 +10,16 @@ import torch
 from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Measurement, Record
-from levelhead.measure.aspects import corrected, jackknife, refuse_nothing
+from levelhead.measure.aspects import jackknife, refuse_nothing
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.reductions import of_columns
 from levelhead.stats.power import ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.measure.aspects import Aspect, Judge
+    from levelhead.core.run_context import Inference
+    from levelhead.measure.aspects import Aspect
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
 
@@ -65,7 +67,7 @@ def compared(
     second: Sequence[Readouts],
     measurements: tuple[Measurement, Measurement],
     *,
-    judge: Judge,
+    inference: Inference,
 ) -> Comparison:
     """Pair two models' readouts of one measure by item. No forward is run."""
     one, other = measurements
@@ -85,11 +87,11 @@ def compared(
     pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
     head, *others = measure.aspects
     has_parity = one.parity is not None and other.parity is not None
-    distance = _distance(measure, first, second, pair, judge) if has_parity else None
-    differences = [_of_headline(measure, head, pair, judge)]
+    distance = _distance(measure, first, second, pair, inference) if has_parity else None
+    differences = [_of_headline(measure, head, pair, inference)]
     for aspect in others:
         try:
-            differences.append(_difference(measure, aspect, pair, judge))
+            differences.append(_difference(measure, aspect, pair, inference))
         except LevelheadError as error:
             notes.append(f"{aspect.name}: {error.what}")
     return Comparison(
@@ -125,10 +127,10 @@ def _refuse_unlike(one: Measurement, other: Measurement) -> None:
 
 
 def _of_headline(
-    measure: Measure, head: Aspect, pair: tuple[Readouts, ...], judge: Judge
+    measure: Measure, head: Aspect, pair: tuple[Readouts, ...], inference: Inference
 ) -> Estimate:
     try:
-        return _difference(measure, head, pair, judge)
+        return _difference(measure, head, pair, inference)
     except NotMeasurable as error:
         if not head.is_step:
             raise
@@ -139,7 +141,7 @@ def _of_headline(
 
 
 def _difference(
-    measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], judge: Judge
+    measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], inference: Inference
 ) -> Estimate:
     """An aspect of the second less that of the first, both of the same items in every resample."""
     if VOCABULARY in aspect.comparable and not _cut_alike(pair):
@@ -163,7 +165,8 @@ def _difference(
         method=None if aspect.method == "bca" else aspect.method,
         closed=None,
     )
-    return judge.estimate(
+    return estimate(
+        inference,
         paired,
         both,
         measure.design(pair[0], aspect),
@@ -184,7 +187,7 @@ def _distance(
     first: Sequence[Readouts],
     second: Sequence[Readouts],
     pair: tuple[Readouts, ...],
-    judge: Judge,
+    inference: Inference,
 ) -> Estimate | None:
     """|value - parity| of the second less that of the first, the same items in every resample.
 
@@ -202,7 +205,8 @@ def _distance(
         values, aspect, design = [one.values for one in tests], tests[0].aspect, tests[0].design
         over, parity = aspect.over, aspect.parity or 0.0
     try:
-        return judge.estimate(
+        return estimate(
+            inference,
             replace(
                 aspect,
                 over=lambda both, draw: (

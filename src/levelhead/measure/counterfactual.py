@@ -31,6 +31,7 @@ from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none, scaled
 from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.group_rates import Two, by_class, paired_shares
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
 from levelhead.measure.reductions import mean, of_columns, refuse_undecided, scaled_by
 from levelhead.measure.skills import SkillCheck, labels_predicted
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
+    from levelhead.core.run_context import Inference
     from levelhead.data.swap import Change, Swapped
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -254,27 +255,27 @@ class Counterfactual(Measure):
         return Tested(excess, both, pair[1].design())
 
     def _against(
-        self, found: Sequence[Readouts], aspect: Aspect, judge: Judge
+        self, found: Sequence[Readouts], aspect: Aspect, inference: Inference
     ) -> tuple[Estimate, Estimate, Estimate]:
         """An aspect of the texts that have placebo twins, of these twins, and the excess."""
         excess, both, design = self._excess(found, aspect)
         same = replace(aspect, name=f"{aspect.name}, texts with a placebo twin")
         control = replace(aspect, name=f"{aspect.name}, placebo twins")
         alike = bool((both[:, 0] == both[:, 1]).all())
-        over = judge.estimate(excess, both, design, tested=not alike)
+        over = estimate(inference, excess, both, design, tested=not alike)
         if alike:  # every rearrangement gives the same value, this one among them
             p = PValue(value=1.0, method="sign flip", alternative=excess.alternative)
             over = over.model_copy(update={"p": p})
-        own = judge.estimate(same, both[:, 0], design, tested=False)
-        return own, judge.estimate(control, both[:, 1], design, tested=False), over
+        own = estimate(inference, same, both[:, 0], design, tested=False)
+        return own, estimate(inference, control, both[:, 1], design, tested=False), over
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Placebo twins; signed changes by class; rates by group; what was dropped, and why."""
         notes = _coverage(found[0])
         estimates: list[Estimate] = []
         parity = p = excess = None
         try:
-            pairs = [self._against(found, aspect, judge) for aspect in self.aspects]
+            pairs = [self._against(found, aspect, inference) for aspect in self.aspects]
             estimates += [one for three in pairs for one in three]
             _, placebos, over = pairs[0]
             if over.n == len(found[0]):
@@ -294,7 +295,7 @@ class Counterfactual(Measure):
             if len(two.units) < FEWEST:
                 notes.append(f"{two.name}: {len(two.units)} texts, {FEWEST} are needed")
                 continue
-            more, told = by_class(two, classes, self.positive, judge)
+            more, told = by_class(two, classes, self.positive, inference)
             estimates += more
             notes += told
         return Beside(tuple(estimates), tuple(notes), parity, p, excess)

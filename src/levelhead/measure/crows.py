@@ -17,11 +17,12 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate
+from levelhead.core.run_context import Inference
 from levelhead.data.datasets import dataset
 from levelhead.data.items import MinimalPair
 from levelhead.data.lint import lint
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, corrected, percent_interval
+from levelhead.measure.aspects import Aspect, percent_interval
 from levelhead.measure.frequency import (
     AUTO,
     EXCESS,
@@ -35,6 +36,7 @@ from levelhead.measure.frequency import (
     prefers_first,
     unigram_scores,
 )
+from levelhead.measure.inference import corrected
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import mean, share_above_zero
 from levelhead.models.tokens import NotReadable
@@ -206,7 +208,7 @@ class Crows(Measure):
         )
         return (share, margin) if self.headline_is == "crows" else (margin, share)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Each bias type apart, p corrected by Holm; ties and near ties counted."""
         readouts, notes = found[0], []
         margins = self.margins(readouts)
@@ -218,16 +220,16 @@ class Crows(Measure):
         ties = int((self._rounded(readouts) == 0).sum())
         named = f": {', '.join(near)}" if near else ""
         notes.append(f"{ties} ties, {len(near)} margins below {NEAR:g}{named}")
-        estimates, without = self.each_group(readouts, judge, "type")
+        estimates, without = self.each_group(readouts, inference, "type")
         return Beside(estimates, (*notes, *without))
 
     # -- the frequency control
 
     def measured(
-        self, lm: LM, found: Sequence[Readouts], *, judge: Judge, threads: int = 1
+        self, lm: LM, found: Sequence[Readouts], *, inference: Inference, threads: int = 1
     ) -> Measurement:
         """The number, and how far it exceeds what word frequency alone would give."""
-        plain = super().measured(lm, found, judge=judge, threads=threads)
+        plain = super().measured(lm, found, inference=inference, threads=threads)
         readouts = found[0]
         if readouts.facts["protocol"] == "nangia":
             note = "word frequency: both sentences are scored on the same words, so it cancels"
@@ -241,7 +243,7 @@ class Crows(Measure):
                 update={"beside": _tested(plain.beside, {}), "notes": (*plain.notes, note)}
             )
         unigram = fit_unigram(lm.tokens, sources)
-        overall, types, notes = self._excesses(lm, readouts, unigram, judge)
+        overall, types, notes = self._excesses(lm, readouts, unigram, inference)
         told = [explained(one, types[one.name]) for one in plain.beside if one.name in types]
         if overall is not None:
             told.append(explained(_as_estimate(plain), overall))
@@ -261,7 +263,7 @@ class Crows(Measure):
         )
 
     def _excesses(
-        self, lm: LM, readouts: Readouts, unigram: Unigram, judge: Judge
+        self, lm: LM, readouts: Readouts, unigram: Unigram, inference: Inference
     ) -> tuple[Estimate | None, dict[str, Estimate], list[str]]:
         """The excess of all pairs, of each type (Holm), and why some have none."""
         averaged = readouts.facts["protocol"] in AVERAGED
@@ -278,7 +280,7 @@ class Crows(Measure):
             called = EXCESS if name is None else f"{TYPE}{name}, {EXCESS}"
             items = [readouts.items[i] for i in places]
             try:
-                excess = excess_over(by_model[rows], by_frequency[rows], items, judge, called)
+                excess = excess_over(by_model[rows], by_frequency[rows], items, inference, called)
             except NotMeasurable as error:
                 notes.append(f"{called}: not available: {error.what}")
                 continue

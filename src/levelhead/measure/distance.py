@@ -14,12 +14,14 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.data.lexicon import Lexicon
 from levelhead.data.published import any_lexicon
 from levelhead.data.swap import placebo
 from levelhead.data.words import tokens
 from levelhead.measure.asked import Asked
-from levelhead.measure.aspects import Aspect, Judge, all_or_none
+from levelhead.measure.aspects import Aspect, all_or_none
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside, Need, Tested
 from levelhead.measure.reductions import mean, of_columns, scaled_by
 from levelhead.measure.skills import SkillCheck, sentences_follow
@@ -125,17 +127,17 @@ class Distance(Twins):
         """That related sentences are judged to follow rather than unrelated ones."""
         return sentences_follow(self.items, readouts)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Wrong predictions by gender, and D against placebo twins, paired by item."""
         real = found[0]
-        wrong = [self._wrong(real, judge, column) for column in (0, 1)]
+        wrong = [self._wrong(real, inference, column) for column in (0, 1)]
         placebos = found[1] if len(found) > 1 else ()
         least = math.ceil(FEWEST / self.top)
         if len(placebos) < least or isinstance(placebos, tuple):
             why = f"{len(placebos)} unflagged contexts have a placebo twin, {least} are needed"
             return Beside(tuple(wrong), (f"distance has no parity here: {why}",))
         try:
-            pairs = self._against(found, judge)
+            pairs = self._against(found, inference)
         except NotMeasurable as error:
             return Beside(tuple(wrong), (f"distance has no parity here: {error.what}",))
         same, control, excess = pairs
@@ -145,7 +147,7 @@ class Distance(Twins):
         )
         return Beside((*wrong, *pairs), (told,), control.value, excess.p, excess)
 
-    def _wrong(self, real: Readouts, judge: Judge, column: int) -> Estimate:
+    def _wrong(self, real: Readouts, inference: Inference, column: int) -> Estimate:
         share = replace(
             self.aspects[1],
             name=f"wrong predictions, {self.compared[column]} contexts",
@@ -160,7 +162,7 @@ class Distance(Twins):
         values = share.per_item(real)
         if float(values.min()) == float(values.max()):
             share = replace(share, closed=all_or_none)  # resampling knows no other
-        return judge.estimate(share, values, self.design(real, share), tested=False)
+        return estimate(inference, share, values, self.design(real, share), tested=False)
 
     def by_group(self, readouts: Readouts) -> torch.Tensor:
         """`[n, 2]` p(next | unrelated) after either group's context, whichever is the original."""
@@ -195,14 +197,14 @@ class Distance(Twins):
         )
         return Tested(excess, both, self.design(pair[1], self.headline))
 
-    def _against(self, found: Sequence[Readouts], judge: Judge) -> tuple[Estimate, ...]:
+    def _against(self, found: Sequence[Readouts], inference: Inference) -> tuple[Estimate, ...]:
         excess, both, design = self.tested(found)
         same = replace(self.headline, name="distance, contexts with a placebo twin")
         control = replace(self.headline, name="distance of placebo twins")
         return (
-            judge.estimate(same, both[:, 0], design, tested=False),
-            judge.estimate(control, both[:, 1], design, tested=False),
-            judge.estimate(excess, both, design),
+            estimate(inference, same, both[:, 0], design, tested=False),
+            estimate(inference, control, both[:, 1], design, tested=False),
+            estimate(inference, excess, both, design),
         )
 
 

@@ -23,6 +23,7 @@ from levelhead.data.frequencies import PUBLIC, SMOOTHING, locate_sources, texts_
 from levelhead.data.words import folded, tokens
 from levelhead.measure.aspects import Aspect, scaled
 from levelhead.measure.group_rates import paired_shares
+from levelhead.measure.inference import estimate
 from levelhead.measure.reductions import mean
 from levelhead.stats.designs import clusters
 
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
+    from levelhead.core.run_context import Inference
     from levelhead.data.frequencies import Source
     from levelhead.measure.asked import Item
-    from levelhead.measure.aspects import Judge
     from levelhead.models.lm import LM
     from levelhead.models.tokens import Tokens
     from levelhead.stats.designs import Design
@@ -167,7 +168,11 @@ def _widened(found: Estimate, values: torch.Tensor, design: Design, level: float
 
 
 def excess_over(
-    preferred: torch.Tensor, frequent: torch.Tensor, items: Sequence[Item], judge: Judge, name: str
+    preferred: torch.Tensor,
+    frequent: torch.Tensor,
+    items: Sequence[Item],
+    inference: Inference,
+    name: str,
 ) -> Estimate:
     """How many more pairs in a hundred the model decides for the stereotype than frequency does.
 
@@ -175,14 +180,14 @@ def excess_over(
         preferred: for each pair 1, 0 or a half, by the model.
         frequent: the same by the unigram model.
         items: the pairs.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
         name: what it is called.
     """
     change = 100 * (preferred - frequent)
     changes = bool(change.any())
     design = clusters([contrast_of(item) for item in items], name="words exchanged")
-    found = judge.estimate(ABOVE_FREQUENCY, change, design, name=name, tested=changes)
-    found = _widened(found, change, design, judge.level)
+    found = estimate(inference, ABOVE_FREQUENCY, change, design, name=name, tested=changes)
+    found = _widened(found, change, design, inference.level)
     if changes:
         return found
     # Nothing to rearrange: every rearrangement is as extreme as what was seen.

@@ -17,6 +17,7 @@ from levelhead.data.frequencies import log_odds
 from levelhead.measure.aspects import Aspect, jackknife
 from levelhead.measure.cloze import Cloze, masses
 from levelhead.measure.frequency import AUTO, Frequencies, chosen_sources, hashes_of
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside
 from levelhead.measure.prompted import BASE, PAPER, Prompted, base_only
 from levelhead.measure.reductions import mean, sides
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Estimate, Provenance
+    from levelhead.core.run_context import Inference
     from levelhead.data.frequencies import Source
     from levelhead.measure.asked import Asked
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Draw
@@ -89,7 +90,7 @@ class GroupPreference(Prompted):
         )
 
     def estimated(
-        self, readouts: Readouts, aspect: Aspect, judge: Judge, name: str | None = None
+        self, readouts: Readouts, aspect: Aspect, inference: Inference, name: str | None = None
     ) -> Estimate:
         """With a test of whether the preference is larger than MARGIN, to either side.
 
@@ -97,7 +98,7 @@ class GroupPreference(Prompted):
         least of it is significant. So the null is a preference of at most MARGIN (a minimum-effect
         test; Murphy and Myors 1999).
         """
-        plain = super().estimated(readouts, aspect, judge, name)
+        plain = super().estimated(readouts, aspect, inference, name)
         if plain.precision is None or plain.p is None:
             return plain
         precision = plain.precision.model_copy(update={"margin": MARGIN})
@@ -111,7 +112,7 @@ class GroupPreference(Prompted):
         detectable = detectable_effect(precision, alternative=aspect.alternative)
         return plain.model_copy(update={"p": p, "precision": precision, "detectable": detectable})
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The preference beyond word frequency, and the mass that the groups' words hold."""
         base = found[0].some(lambda item: item.kind == BASE)
         design, head = self.design(found[0], self.headline), self.headline
@@ -127,7 +128,7 @@ class GroupPreference(Prompted):
             parity=None,
         )
         covered = base.values[:, 0].exp().sum(-1)
-        estimates = [judge.estimate(mass, covered, design, tested=False)]
+        estimates = [estimate(inference, mass, covered, design, tested=False)]
         notes = [
             "the words that stand for the groups are fixed: the interval is over occupations, and "
             "says nothing of other words",
@@ -146,7 +147,8 @@ class GroupPreference(Prompted):
             comparable=f"{head.comparable}, beyond frequency",
         )
         estimates.append(
-            judge.estimate(
+            estimate(
+                inference,
                 beyond,
                 _log_odds(base) - frequent.value,
                 design,
@@ -165,9 +167,9 @@ class GroupPreference(Prompted):
         return chosen_sources(self.frequencies, fits=published)
 
     def _provenance(
-        self, lm: LM, found: Sequence[Readouts], judge: Judge, threads: int
+        self, lm: LM, found: Sequence[Readouts], inference: Inference, threads: int
     ) -> Provenance:
-        plain = super()._provenance(lm, found, judge, threads)
+        plain = super()._provenance(lm, found, inference, threads)
         sources = self._sources()
         if isinstance(sources, str):
             return plain

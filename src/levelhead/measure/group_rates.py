@@ -15,8 +15,9 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Interval
-from levelhead.measure.aspects import Aspect, corrected
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.distance import exchanged_columns
+from levelhead.measure.inference import corrected, estimate, null_distribution
 from levelhead.measure.reductions import drawn, mean, of_columns
 from levelhead.stats.designs import clusters
 from levelhead.stats.intervals import proportion_interval
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Estimate
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.stats.designs import Design, Draw
 
 
@@ -43,7 +44,7 @@ class Two(NamedTuple):
 
 
 def by_class(
-    two: Two, classes: Sequence[str], positive: str | None, judge: Judge
+    two: Two, classes: Sequence[str], positive: str | None, inference: Inference
 ) -> tuple[list[Estimate], list[str]]:
     """All numbers of one class after another; each kind's p-values are corrected together (Holm).
 
@@ -51,7 +52,7 @@ def by_class(
         two: what was said.
         classes: in the order of the columns.
         positive: the class that is wanted; None: all.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
     """
     said = two.p.argmax(2)
     estimates: list[Estimate] = []
@@ -70,7 +71,7 @@ def by_class(
             try:
                 step = kind != "p"
                 family.append(
-                    _difference(f"{told}, {two.name}", both[keep], keep, two, judge, step)
+                    _difference(f"{told}, {two.name}", both[keep], keep, two, inference, step)
                 )
             except NotMeasurable as error:
                 notes.append(f"{told}, {two.name}: {error.what}")
@@ -80,7 +81,7 @@ def by_class(
         decided = (said == classes.index(name)).double()
         told = f"impact ratio of {name}, {two.name.replace(' less ', ' over ')}"
         try:
-            ratios.append(_ratio(told, decided, two, judge))
+            ratios.append(_ratio(told, decided, two, inference))
         except NotMeasurable as error:
             notes.append(f"{told}: {error.what}")
     estimates += corrected(ratios)
@@ -88,7 +89,7 @@ def by_class(
 
 
 def _difference(
-    name: str, both: torch.Tensor, keep: torch.Tensor, two: Two, judge: Judge, step: bool
+    name: str, both: torch.Tensor, keep: torch.Tensor, two: Two, inference: Inference, step: bool
 ) -> Estimate:
     """A mean difference between the two ways, with the null of their exchange."""
     if not len(both):
@@ -112,10 +113,10 @@ def _difference(
     units = [unit for unit, kept in zip(two.units, keep.tolist(), strict=True) if kept]
     # Where nothing changes there is nothing to rearrange.
     changes = bool((both[:, 0] != both[:, 1]).any())
-    return judge.estimate(difference, both, clusters(units), tested=changes)
+    return estimate(inference, difference, both, clusters(units), tested=changes)
 
 
-def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate:
+def _ratio(name: str, decided: torch.Tensor, two: Two, inference: Inference) -> Estimate:
     """The selection rate of the first way over that of the second; p is of their exchange."""
     if not bool(decided[:, 1].any()):
         raise NotMeasurable("the second is never decided so", mend="give more texts")
@@ -135,7 +136,7 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
         closed=_log_interval,
     )
     design = clusters(two.units)
-    found = judge.estimate(ratio, decided, design, tested=False)
+    found = estimate(inference, ratio, decided, design, tested=False)
     # A distance has no unit on this scale.
     found = found.model_copy(update={"detectable": None, "precision": None})
     if bool((decided[:, 0] == decided[:, 1]).all()):
@@ -144,7 +145,7 @@ def _ratio(name: str, decided: torch.Tensor, two: Two, judge: Judge) -> Estimate
     gap = replace(
         ratio, over=of_columns(mean, 0, 1), parity=0.0, null="flip", flip=exchanged_columns
     )
-    null = judge.null(gap, decided, design, name=name)
+    null = null_distribution(inference, gap, decided, design, name=name)
     return found if null is None else found.model_copy(update={"p": null.p})
 
 

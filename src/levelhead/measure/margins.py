@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from levelhead.measure.aspects import Aspect
+from levelhead.measure.inference import estimate
 from levelhead.measure.prompted import PAPER
 from levelhead.measure.reductions import half_difference, mean
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Estimate
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.battery import Answers
 
 MARGIN = Aspect(
@@ -32,24 +33,26 @@ MARGIN = Aspect(
 )
 
 
-def margin_of(answers: Answers, kind: str, judge: Judge) -> Estimate:
+def margin_of(answers: Answers, kind: str, inference: Inference) -> Estimate:
     """Half the difference of the margin between occupations that either group dominates."""
     where = answers.where(kind)
     aspect = replace(MARGIN, name=f"margin: {kind}")
-    return judge.estimate(aspect, answers.margin[where], answers.design(kind))
+    return estimate(inference, aspect, answers.margin[where], answers.design(kind))
 
 
-def changed(answers: Answers, kind: str, judge: Judge) -> Estimate:
+def changed(answers: Answers, kind: str, inference: Inference) -> Estimate:
     """The same of the change against base."""
     where = answers.where(kind)
     aspect = replace(MARGIN, name=f"change: {kind}")
-    return judge.estimate(aspect, answers.change[where], answers.design(kind))
+    return estimate(inference, aspect, answers.change[where], answers.design(kind))
 
 
 def mean_of(
-    answers: Answers, name: str, kind: str, values: torch.Tensor, judge: Judge, unit: str
+    answers: Answers, name: str, kind: str, values: torch.Tensor, inference: Inference, unit: str
 ) -> Estimate:
     """The mean of what each prompt of a kind contributes; not tested."""
     aspect = replace(MARGIN, name=f"{name}: {kind}", over=mean, unit=unit, parity=None)
     where = answers.where(kind)
-    return judge.estimate(aspect, values[where], answers.design(kind, grouped=False), tested=False)
+    return estimate(
+        inference, aspect, values[where], answers.design(kind, grouped=False), tested=False
+    )

@@ -14,7 +14,9 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
-from levelhead.measure.aspects import Judge, corrected, jackknife, refuse_nothing, refuse_step
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.measure.aspects import jackknife, refuse_nothing, refuse_step
+from levelhead.measure.inference import corrected, estimate, estimate_lean
 from levelhead.measure.readouts import read
 from levelhead.measure.share import part_of
 from levelhead.measure.skills import check_skill
@@ -22,13 +24,11 @@ from levelhead.measure.word_order import word_order
 from levelhead.models.checkpoints import NoHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import torch
 
-    from levelhead.core.files import Url
     from levelhead.core.results import PValue, Skill
-    from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked, Item
     from levelhead.measure.aspects import Aspect
     from levelhead.measure.readouts import Readouts
@@ -131,7 +131,7 @@ class Measure(ABC):
         """Ids of items that are each other's counterpart and not sampled: pairs of attributes."""
         return ()
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Numbers and notes of its own."""
         return Beside()
 
@@ -164,12 +164,7 @@ class Measure(ABC):
         return self.headline.more == "price"
 
     def skill(
-        self,
-        lm: LM,
-        readouts: Readouts | None = None,
-        *,
-        store: Url | None = None,
-        threads: int = 1,
+        self, lm: LM, readouts: Readouts | None = None, *, context: RunContext = RunContext()
     ) -> Skill | None:
         """Whether a model, edited or not, can do what the measure needs.
 
@@ -178,15 +173,14 @@ class Measure(ABC):
         Args:
             lm: the model.
             readouts: what it said to the measure's items; by default it is asked.
-            store: a folder that keeps readouts; memory by default.
-            threads: of numpy and torch.
+            context: store, threads, progress and cancellation.
         """
         if self.is_utility:
             return None
         if readouts is None:
-            readouts = self.read(lm, store=store, threads=threads)[0]
+            readouts = self.read(lm, context=context)[0]
         check = self.skill_check(lm, readouts)
-        return check_skill(lm, check, readouts, store=store, threads=threads)
+        return check_skill(lm, check, readouts, context=context)
 
     def asked(self, lm: LM) -> tuple[Asked, ...]:
         """What it asks of a model: everything, or a share; and how many items there are in all."""
@@ -234,17 +228,10 @@ class Measure(ABC):
             "`levelhead measure --list`",
         )
 
-    def read(
-        self,
-        lm: LM,
-        *,
-        store: Url | None = None,
-        threads: int = 1,
-        on_event: Callable[[Event], None] = lambda event: None,
-    ) -> list[Readouts]:
+    def read(self, lm: LM, *, context: RunContext = RunContext()) -> list[Readouts]:
         """Ask the model, or find stored what it said."""
         self.check(lm)
-        return read(lm, self.asked(lm), store=store, threads=threads, on_event=on_event)
+        return read(lm, self.asked(lm), context=context)
 
     def reduce(self, readouts: Readouts) -> torch.Tensor:
         """The headline's value of some readouts: float64, differentiable.
@@ -256,44 +243,36 @@ class Measure(ABC):
         return self.headline.value(readouts, self.design(readouts, self.headline))
 
     def __call__(
-        self,
-        lm: LM,
-        *,
-        judge: Judge | None = None,
-        store: Url | None = None,
-        threads: int = 1,
-        on_event: Callable[[Event], None] = lambda event: None,
+        self, lm: LM, *, inference: Inference = Inference(), context: RunContext = RunContext()
     ) -> Measurement:
         """Measure a model, and check that it has the skill that the measure needs.
 
         Args:
             lm: the model, edited or not.
-            judge: seed, resamples and level.
-            store: a folder that keeps readouts; memory by default.
-            threads: of numpy and torch.
-            on_event: is told how far it is.
+            inference: seed, resamples and level.
+            context: store, threads, progress and cancellation.
         """
-        found = self.read(lm, store=store, threads=threads, on_event=on_event)
-        measured = self.measured(lm, found, judge=judge or Judge(), threads=threads)
-        skill = self.skill(lm, found[0], store=store, threads=threads)
+        found = self.read(lm, context=context)
+        measured = self.measured(lm, found, inference=inference, threads=context.threads)
+        skill = self.skill(lm, found[0], context=context)
         return measured.model_copy(update={"skill": skill})
 
     def measured(
-        self, lm: LM, found: Sequence[Readouts], *, judge: Judge, threads: int = 1
+        self, lm: LM, found: Sequence[Readouts], *, inference: Inference, threads: int = 1
     ) -> Measurement:
         """The number of stored readouts, with all that belongs to it. No forward is run."""
         readouts, head = found[0], self.headline
         values = head.per_item(readouts)
         refuse_nothing(values)
-        main = self.estimated(readouts, head, judge)
+        main = self.estimated(readouts, head, inference)
         beside, without = [], []
         for aspect in self.aspects[1:]:
             try:
-                beside.append(self.estimated(readouts, aspect, judge))
+                beside.append(self.estimated(readouts, aspect, inference))
             except NotMeasurable as error:
                 without.append(f"{aspect.name}: {error.what}")
-        clean, notes = self._unflagged(readouts, judge)
-        own = self.beside(found, judge)
+        clean, notes = self._unflagged(readouts, inference)
+        own = self.beside(found, inference)
         tested = clean[0] if self.tests_unflagged and clean else own.excess or main
         p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
         sampled = self.sampled(readouts)
@@ -316,7 +295,7 @@ class Measure(ABC):
             precision=tested.precision,
             n=len(sampled),
             population=readouts.population,
-            excess=own.excess or self._lean(readouts, judge, is_clean=bool(clean)),
+            excess=own.excess or self._lean(readouts, inference, is_clean=bool(clean)),
             dropped=tuple(
                 Dropped(item.id, why) for item, why in readouts.dropped if self.samples(item)
             ),
@@ -326,14 +305,15 @@ class Measure(ABC):
             ),
             beside=(*clean, *beside, *own.estimates),
             notes=(*self._others(), *notes, *without, *_told(found), *own.notes),
-            provenance=self._provenance(lm, found, judge, threads),
+            provenance=self._provenance(lm, found, inference, threads),
         )
 
     def estimated(
-        self, readouts: Readouts, aspect: Aspect, judge: Judge, name: str | None = None
+        self, readouts: Readouts, aspect: Aspect, inference: Inference, name: str | None = None
     ) -> Estimate:
         """One aspect of some readouts."""
-        return judge.estimate(
+        return estimate(
+            inference,
             aspect,
             aspect.per_item(readouts),
             self.design(readouts, aspect),
@@ -341,15 +321,17 @@ class Measure(ABC):
             among=jackknife(self.left_out(readouts, aspect)),
         )
 
-    def _lean(self, readouts: Readouts, judge: Judge, *, is_clean: bool) -> Estimate | None:
+    def _lean(self, readouts: Readouts, inference: Inference, *, is_clean: bool) -> Estimate | None:
         """The headline less its parity, of the items that p is of; of all if there is no p."""
         head, name = self.headline, None
         if self.tests_unflagged and is_clean:
             readouts, name = readouts.some(lambda item: not item.flagged), UNFLAGGED
-        return judge.lean(head, head.per_item(readouts), self.design(readouts, head), name=name)
+        return estimate_lean(
+            inference, head, head.per_item(readouts), self.design(readouts, head), name=name
+        )
 
     def each_group(
-        self, readouts: Readouts, judge: Judge, what: str
+        self, readouts: Readouts, inference: Inference, what: str
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
         """The headline of each group of items apart, p corrected by Holm; and why some have none.
 
@@ -359,7 +341,7 @@ class Measure(ABC):
         for name in readouts.groups if len(readouts.groups) > 1 else ():
             try:
                 part = readouts.some(lambda item, name=name: item.group == name)  # type: ignore[misc]
-                estimates.append(self.estimated(part, self.headline, judge, f"{what}: {name}"))
+                estimates.append(self.estimated(part, self.headline, inference, f"{what}: {name}"))
             except NotMeasurable as error:
                 notes.append(f"{what} {name}: {error.what}")
         return corrected(estimates), tuple(notes)
@@ -389,14 +371,14 @@ class Measure(ABC):
         return (told,) if left else ()
 
     def _unflagged(
-        self, readouts: Readouts, judge: Judge
+        self, readouts: Readouts, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
         flags = sum(item.flagged for item in readouts.items)
         if not self.linted:
             return (), ("the linter knows no rule for these items",)
         try:
             clean = readouts.some(lambda item: not item.flagged)
-            found = self.estimated(clean, self.headline, judge, UNFLAGGED)
+            found = self.estimated(clean, self.headline, inference, UNFLAGGED)
         except NotMeasurable as error:
             return (), (
                 f"{flags} of {len(readouts)} items are flagged; without them: {error.what}",
@@ -410,7 +392,7 @@ class Measure(ABC):
         return p.model_copy(update={"method": f"{p.method}, {clean[0].n} unflagged items"})
 
     def _provenance(
-        self, lm: LM, found: Sequence[Readouts], judge: Judge, threads: int
+        self, lm: LM, found: Sequence[Readouts], inference: Inference, threads: int
     ) -> Provenance:
         model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
         shrunk = [one.shrunk_to for one in found if one.shrunk_to]
@@ -421,15 +403,15 @@ class Measure(ABC):
             edits=tuple(edit.content_hash for edit in lm.edits),
             data=self.data,
             equation=self.headline.equation,
-            seed=judge.seed,
+            seed=inference.seed,
             settings={
                 "measure": self.settings,
                 "asked": [one.facts for one in found],
                 "model": model | {"batch_shrunk_to": min(shrunk, default=None)},
                 "threads": threads,
-                "resamples": judge.draws,
-                "permutations": judge.permutations,
-                "level": judge.level,
+                "resamples": inference.resamples,
+                "permutations": inference.permutations,
+                "level": inference.level,
             },
         )
 

@@ -21,14 +21,13 @@ from pydantic import Field
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Interval, PValue, Record
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.measure.inference import estimate
 from levelhead.measure.readouts import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.measure.asked import Item
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
@@ -110,29 +109,24 @@ def multiverse(
     lm: LM,
     measure: Measure,
     *,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
+    inference: Inference = Inference(resamples=499, permutations=999),
+    context: RunContext = RunContext(),
 ) -> Multiverse:
     """A measure by all its specifications; what they ask alike is asked once.
 
     Args:
         lm: the model, edited or not.
         measure: as it would be used; what it varies is `measure.varied`.
-        judge: seed, resamples and level; 1 - level is the threshold of a conclusion.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
+        inference: seed, resamples and level; 1 - level is the threshold of a conclusion.
+        context: store, threads, progress and cancellation.
     """
-    judge = judge or Judge(draws=499, permutations=999)
     measure.check(lm)
     specifications: list[Specification] = []
     failed: list[tuple[str, str]] = []
     for one in _specifications(measure, lm):
         try:
             asked = one.measure.asked(lm)
-            readouts = read(lm, asked, store=store, threads=threads, on_event=on_event)
+            readouts = read(lm, asked, context=context)
         except NotMeasurable as error:
             failed.append((one.name, error.what))
             continue
@@ -140,7 +134,7 @@ def multiverse(
             name = f"{one.name}{ending}"
             try:
                 some = [part.some(keep) if len(part) else part for part in readouts]
-                found = _specified(one.measure, name, some, judge, half=ending)
+                found = _specified(one.measure, name, some, inference, half=ending)
             except NotMeasurable as error:
                 failed.append((name, error.what))
                 continue
@@ -234,24 +228,24 @@ def _same(one: Specification, other: Specification) -> bool:
 
 
 def _specified(
-    measure: Measure, name: str, readouts: Sequence[Readouts], judge: Judge, *, half: str
+    measure: Measure, name: str, readouts: Sequence[Readouts], inference: Inference, *, half: str
 ) -> Specification:
     """What is tested, of some readouts: the headline, or its excess over a control of its own."""
     head = measure.headline
     if measure.controlled:
         aspect, values, design = measure.tested(readouts)
         alike = bool((values[:, 0] == values[:, 1]).all())  # then every rearrangement is this one
-        found = judge.estimate(aspect, values, design, tested=not alike)
+        found = estimate(inference, aspect, values, design, tested=not alike)
         if alike:
             p = PValue(value=1.0, method="sign flip", alternative=aspect.alternative)
             found = found.model_copy(update={"p": p})
     elif measure.tests_unflagged:
-        found = judge.estimate(*measure.tested(readouts))
+        found = estimate(inference, *measure.tested(readouts))
     else:
-        found = measure.estimated(readouts[0], head, judge)
+        found = measure.estimated(readouts[0], head, inference)
     conclusion: Conclusion | None = None
     if found.p is not None and found.parity is not None:
-        away = found.p.value <= 1 - judge.level
+        away = found.p.value <= 1 - inference.level
         conclusion = (
             "none" if not away else "above parity" if found.value > found.parity else "below parity"
         )

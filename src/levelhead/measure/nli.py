@@ -23,16 +23,17 @@ from levelhead.data.published import any_lexicon
 from levelhead.data.readers import NLI
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, corrected, exchanged_first
+from levelhead.measure.aspects import Aspect, exchanged_first
+from levelhead.measure.inference import corrected, estimate
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
 from levelhead.measure.reductions import drawn, mean, refuse_undecided
-from levelhead.measure.skills import SkillCheck, inference
+from levelhead.measure.skills import SkillCheck, nli_skill_check
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Draw
@@ -163,7 +164,7 @@ class Nli(Measure):
 
     def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
         """That SNLI's labels are predicted; of pairs of your own nothing labelled is known."""
-        return None if self.pairs is not None else inference(label_order(lm, self.labels))
+        return None if self.pairs is not None else nli_skill_check(label_order(lm, self.labels))
 
     # -- formulas
 
@@ -327,7 +328,7 @@ class Nli(Measure):
         equal = _by_occupation(readouts, self.alike(readouts))
         return torch.stack([neutral * equal[:, 0], neutral, equal[:, 0], equal[:, 1]], dim=1)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Which group's sentences are called what more readily, class by class (Holm)."""
         readouts = found[0]
         first, second = self.compared
@@ -350,7 +351,7 @@ class Nli(Measure):
             )
             values = _by_occupation(readouts, difference[:, i])
             try:
-                estimates.append(judge.estimate(signed, values, self.design(readouts, signed)))
+                estimates.append(estimate(inference, signed, values, self.design(readouts, signed)))
             except NotMeasurable as error:
                 notes.append(f"{signed.name}: {error.what}")
         return Beside(corrected(estimates), tuple(notes))

@@ -30,6 +30,7 @@ from levelhead.data.lexicon import Lexicon
 from levelhead.data.published import any_lexicon
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, scaled
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.reductions import mean, scaled_by
 from levelhead.models.tokens import MASK
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
+    from levelhead.core.run_context import Inference
     from levelhead.measure.asked import Ask
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -198,7 +199,7 @@ class PronounAgreement(Measure):
         )
         return (share, margin) if self.headline_is == "pronoun_agreement" else (margin, share)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The headline by group and by source, and the gap between the groups."""
         readouts = found[0]
         estimates: list[Estimate] = []
@@ -211,16 +212,16 @@ class PronounAgreement(Measure):
             head = self.headline
             try:
                 values, design = head.per_item(own), self.design(own, head)
-                estimates.append(judge.estimate(head, values, design, name=told, tested=False))
+                estimates.append(estimate(inference, head, values, design, name=told, tested=False))
             except NotMeasurable as error:
                 notes.append(f"{told}: {error.what}")
         try:
-            estimates.append(self._gap(readouts, judge))
+            estimates.append(self._gap(readouts, inference))
         except NotMeasurable as error:
             notes.append(f"gap between the groups: {error.what}")
         return Beside(tuple(estimates), tuple(notes))
 
-    def _gap(self, readouts: Readouts, judge: Judge) -> Estimate:
+    def _gap(self, readouts: Readouts, inference: Inference) -> Estimate:
         """By how much the first group's pronouns agree more often, in sentences asked of both."""
         first, second = self.compared
         values = self.headline.per_item(readouts).detach()
@@ -249,7 +250,7 @@ class PronounAgreement(Measure):
             companion=None,
             closed=_where_no_spread if is_share else None,
         )
-        return judge.estimate(gap, differences, independent(len(both), name="sentences"))
+        return estimate(inference, gap, differences, independent(len(both), name="sentences"))
 
 
 def _asks(one: Agreeing, *, causal: bool) -> tuple[Ask, ...]:

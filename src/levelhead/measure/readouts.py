@@ -21,6 +21,7 @@ import torch
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.engine.jobs import complete
 from levelhead.engine.shards import shards
 from levelhead.engine.store import open_store
@@ -30,11 +31,8 @@ from levelhead.models.tokens import NotReadable
 from levelhead.stats.designs import crossed
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.engine.store import Store
     from levelhead.measure.asked import Ask, Asked, Item, Verb
     from levelhead.measure.verbs import Distant, Question, Writing
@@ -124,32 +122,19 @@ class Readouts:
         )
 
 
-def read(
-    lm: LM,
-    asked: Sequence[Asked],
-    *,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
-) -> list[Readouts]:
+def read(lm: LM, asked: Sequence[Asked], *, context: RunContext = RunContext()) -> list[Readouts]:
     """Ask a model everything that is not stored yet; what several ask alike is asked once.
 
     Args:
         lm: the model.
         asked: what is wanted; the result has one Readouts for each.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch; part of what a readout depends on, in its last bits.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
-    if threads < 1:
-        raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
-    plans = [planned(lm, one, threads) for one in asked]
-    kept = open_store(lm.keeps(store))
+    plans = [planned(lm, one, context.threads) for one in asked]
+    kept = open_store(lm.keeps(context.store))
     units = [unit for plan in plans for unit in plan.units]
     with lent(lm):
-        complete(units, kept, on_event=on_event, cancel=cancel)
+        complete(units, kept, context=context)
     return [gathered(one, plan, kept) for one, plan in zip(asked, plans, strict=True)]
 
 

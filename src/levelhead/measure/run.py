@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.aspects import Judge, corrected
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.measure.compare import Comparison, compared, corrected_comparisons
+from levelhead.measure.inference import corrected
 from levelhead.measure.readouts import Readouts, read
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
     from levelhead.core.results import Measurement
-    from levelhead.engine.events import Event
     from levelhead.measure.measure import Measure
     from levelhead.models.lm import LM
 
@@ -32,12 +30,11 @@ def compare(
     first: LM,
     second: LM,
     *,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Comparison:
     """How a second model, or an edit of the first, differs by one measure, item by item."""
-    found = run(second, [measure], against=first, judge=judge, store=store, threads=threads)
+    found = run(second, [measure], against=first, inference=inference, context=context)
     return found.comparisons[0]
 
 
@@ -46,11 +43,8 @@ def run(
     measures: Sequence[Measure],
     *,
     against: LM | None = None,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Measured:
     """Measure a model by several rulers; p-values of the headlines are corrected together (Holm).
 
@@ -62,27 +56,26 @@ def run(
         measures: what to measure it by.
         against: another model, or the same with other edits; differences are second less first,
             `against` being the first.
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     if not measures:
         raise LevelheadError("there is no measure", mend="name at least one")
-    judge = judge or Judge()
 
     def asked(model: LM) -> list[list[Readouts]]:
         parts = [measure.asked(model) for measure in measures]
         flat = [one for part in parts for one in part]
-        found = iter(
-            read(model, flat, store=store, threads=threads, on_event=on_event, cancel=cancel)
-        )
+        found = iter(read(model, flat, context=context))
         return [[next(found) for _ in part] for part in parts]
 
     def measured(model: LM, found: list[list[Readouts]]) -> tuple[Measurement, ...]:
         rows = zip(measures, found, strict=True)
-        return corrected([m.measured(model, one, judge=judge, threads=threads) for m, one in rows])
+        return corrected(
+            [
+                m.measured(model, one, inference=inference, threads=context.threads)
+                for m, one in rows
+            ]
+        )
 
     if against is not None and against.content_hash == lm.content_hash:
         raise LevelheadError(
@@ -96,11 +89,11 @@ def run(
     own = measured(lm, found)
     if against is None:
         firsts = [readouts[0] for readouts in found]
-        return Measured(with_skills(lm, measures, own, firsts, store=store, threads=threads))
+        return Measured(with_skills(lm, measures, own, firsts, context=context))
     base = asked(against)
     theirs = measured(against, base)
     pairs = zip(measures, base, found, zip(theirs, own, strict=True), strict=True)
-    comparisons = [compared(m, one, two, both, judge=judge) for m, one, two, both in pairs]
+    comparisons = [compared(m, one, two, both, inference=inference) for m, one, two, both in pairs]
     return Measured(own, corrected_comparisons(comparisons))
 
 
@@ -110,8 +103,7 @@ def with_skills(
     measurements: Sequence[Measurement],
     readouts: Sequence[Readouts] | None = None,
     *,
-    store: Url | None = None,
-    threads: int = 1,
+    context: RunContext = RunContext(),
 ) -> tuple[Measurement, ...]:
     """Measurements with what shows that the model can do what each measure needs.
 
@@ -120,11 +112,10 @@ def with_skills(
         measures: by which.
         measurements: one for each of them.
         readouts: what each is computed from; by default it is read, or found stored.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
+        context: store, threads, progress and cancellation.
     """
     own: Sequence[Readouts | None] = readouts or [None] * len(measures)
     return tuple(
-        measured.model_copy(update={"skill": measure.skill(lm, said, store=store, threads=threads)})
+        measured.model_copy(update={"skill": measure.skill(lm, said, context=context)})
         for measure, measured, said in zip(measures, measurements, own, strict=True)
     )

@@ -20,6 +20,7 @@ import torch
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.data.contexts import Context, Contexts, contexts
 from levelhead.data.datasets import dataset
 from levelhead.data.kernel import RUN
@@ -35,7 +36,8 @@ from levelhead.data.published import (
 from levelhead.data.swap import swap
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Aspect, Judge, jackknife, short_lists
+from levelhead.measure.aspects import Aspect, jackknife, short_lists
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside, Measure, Need, chosen, positive, refuse_idle
 from levelhead.measure.reductions import (
     absolute,
@@ -404,7 +406,7 @@ class Seat(Measure):
         words = [(term.word(first), term.word(second)) for term in self.own_lexicon.terms]
         return [(f"{A}: {a}", f"{B}: {b}") for a, b in words if a is not None and b is not None]
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The value against the number of contexts a word."""
         readouts = found[0]
         if self.of_sentences:
@@ -415,7 +417,8 @@ class Seat(Measure):
             if count <= order.max() + 1:
                 fewer = _averaged(readouts, order < count)
                 curve.append(
-                    judge.estimate(
+                    estimate(
+                        inference,
                         self.headline,
                         self.headline.per_item(fewer),
                         self.design(fewer, self.headline),

@@ -22,8 +22,10 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Skill
+from levelhead.core.run_context import RunContext
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TextPair
+from levelhead.engine.runners import Cancelled
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import scaled
 from levelhead.measure.readouts import read
@@ -33,7 +35,6 @@ from levelhead.stats.intervals import proportion_interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from levelhead.core.files import Url
     from levelhead.data.items import TwinTriple
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -77,24 +78,21 @@ def check_skill(
     check: SkillCheck | None,
     readouts: Readouts,
     *,
-    store: Url | None = None,
-    threads: int = 1,
+    context: RunContext = RunContext(),
 ) -> Skill | None:
     """Whether the model has the skill; None: it could not be checked, which shows nothing."""
     if check is None:
         return None
     try:
         asked = check.asked
-        found = (
-            readouts
-            if asked is None
-            else read(cast("LM", lm), [asked], store=store, threads=threads)[0]
-        )
+        found = readouts if asked is None else read(cast("LM", lm), [asked], context=context)[0]
         right = check.right(found)
     except NotMeasurable:
         return None
-    except LevelheadError:
-        if isinstance(lm, Remote):  # a server need not tell how likely a whole text is
+    except LevelheadError as error:
+        if isinstance(lm, Remote) and not isinstance(
+            error, Cancelled
+        ):  # a server need not tell how likely a whole text is
             return None
         raise
     if len(right) < FEWEST:
@@ -231,7 +229,7 @@ def labels_predicted(
     return SkillCheck(LABELS, right, asked, chance, threshold)
 
 
-def inference(order: Sequence[str]) -> SkillCheck | None:
+def nli_skill_check(order: Sequence[str]) -> SkillCheck | None:
     """Labelled inference pairs of SNLI; None where the data cannot be had.
 
     Args:

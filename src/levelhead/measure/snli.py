@@ -19,6 +19,7 @@ from levelhead.data.items import TextPair
 from levelhead.data.readers import NLI
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
+from levelhead.measure.inference import estimate
 from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
 from levelhead.measure.nli import label_order, probabilities
 from levelhead.measure.reductions import mean, scaled_by
@@ -26,7 +27,7 @@ from levelhead.measure.reductions import mean, scaled_by
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -116,7 +117,7 @@ class Snli(Measure):
         )
         return (accuracy, likelihood) if self.headline_is == "snli" else (likelihood, accuracy)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The accuracy by label, and what the commonest label alone would give."""
         readouts, estimates, notes = found[0], [], []
         (label, hits), *_ = Counter(item.group for item in readouts.items).most_common(1)
@@ -129,7 +130,7 @@ class Snli(Measure):
             part = replace(share, closed=all_or_none) if constant else share
             try:
                 design = self.design(own, part)
-                estimates.append(judge.estimate(part, values, design, name=f"label: {label}"))
+                estimates.append(estimate(inference, part, values, design, name=f"label: {label}"))
             except NotMeasurable as error:
                 notes.append(f"label {label}: {error.what}")
         return Beside(tuple(estimates), tuple(notes))

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Interval
+    from levelhead.core.run_context import Inference
     from levelhead.measure.asked import Ask, Verb
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Draw
@@ -273,10 +273,10 @@ class StereoSet(Measure):
     def _icat(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
         return icat_of(_language(values[:, RELATED:], draw), self.score(values[:, STEREO], draw))
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Bias types apart (Holm); ties; the mean over items, which others report."""
         readouts = found[0]
-        estimates, without = self.each_group(readouts, judge, "type")
+        estimates, without = self.each_group(readouts, inference, "type")
         margin = margins(readouts)[:, STEREO]
         micro = 100 * float(self._prefers(margin).mean())
         told = f"{int((margin == 0).sum())} ties; stereotype score over items (micro): {micro:.4g}"

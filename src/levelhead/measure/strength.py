@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.data.items import TwinTriple
 from levelhead.measure.asked import Asked
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Beside, Need, chosen
 from levelhead.measure.reductions import Reduction, mean, one_sided_part
 from levelhead.measure.skills import SkillCheck, sentences_follow
@@ -115,9 +116,9 @@ class Preference(Twins):
         """Half of what the top share is above the top share with all twins exchanged."""
         return one_sided_part(self.top_mean)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The two origins apart."""
-        origins, said = self.origins(found[0], self.aspect("signed mean"), judge)
+        origins, said = self.origins(found[0], self.aspect("signed mean"), inference)
         return Beside(origins, (said,))
 
 

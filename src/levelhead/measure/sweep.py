@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.canonical import canonical, content_hash
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Failed
 from levelhead.engine.jobs import complete
 from levelhead.engine.runners import Cancelled, Computed
@@ -32,11 +33,9 @@ from levelhead.measure.verbs import Question
 from levelhead.models.sweep import can_act, sweep
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
+    from levelhead.core.run_context import CancelSignal
     from levelhead.engine.runners import Outcome
     from levelhead.engine.units import Unit
     from levelhead.measure.asked import Asked
@@ -50,14 +49,7 @@ TOGETHER = 80
 
 
 def read_each(
-    lm: LM,
-    asked: Asked,
-    edit_sets: Sequence[Edits],
-    *,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    lm: LM, asked: Asked, edit_sets: Sequence[Edits], *, context: RunContext = RunContext()
 ) -> list[Readouts | None]:
     """What `lm.edited(*edits)` says to the questions of a measure, for every edit set.
 
@@ -67,20 +59,17 @@ def read_each(
         lm: the model; edits come after those it has.
         asked: the questions.
         edit_sets: the edits of each model; an empty one asks the model as it is.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch; part of what a readout depends on, in its last bits.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
-    if threads < 1:
-        raise LevelheadError(f"{threads} threads", mend="give a whole number of at least 1")
     models = {edits: lm.edited(*edits) for edits in _acting(lm, asked, edit_sets)}
-    plans = {edits: planned(model, asked, threads, work=WORK) for edits, model in models.items()}
+    plans = {
+        edits: planned(model, asked, context.threads, work=WORK) for edits, model in models.items()
+    }
     keys = {model_key(model): edits for edits, model in models.items()}
-    kept = open_store(lm.keeps(store))
+    kept = open_store(lm.keeps(context.store))
     units = [unit for plan in plans.values() for unit in plan.units]
     if units:
-        complete(units, kept, runner=Together(lm, keys), on_event=on_event, cancel=cancel)
+        complete(units, kept, runner=Together(lm, keys), context=context)
     return [gathered(asked, plans[edits], kept) if edits in plans else None for edits in edit_sets]
 
 
@@ -93,7 +82,7 @@ class Together:
     edits: Mapping[str, Edits]
     """By the key of the edited model."""
 
-    def run(self, units: Sequence[Unit], *, cancel: threading.Event) -> Iterator[Outcome]:
+    def run(self, units: Sequence[Unit], *, cancel: CancelSignal) -> Iterator[Outcome]:
         """Shard by shard."""
         groups: dict[str, list[Unit]] = {}
         for unit in units:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from levelhead.core.run_context import Inference
     from levelhead.data.tasks import Example, Task
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.readouts import Readouts
     from levelhead.models.edits import Edit
     from levelhead.models.finetune import Tuning
@@ -220,7 +220,7 @@ class Tasked(Measure):
                 )
         return torch.stack([said, wanted], dim=1)
 
-    def beside(self, found: Sequence[Readouts], judge: Judge) -> Beside:
+    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """What is had without reading anything, and what the number cannot tell."""
         readouts = found[0]
         notes = [f"{self.task}: {self.row.cannot}"]

@@ -12,13 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.data.datasets import dataset
 from levelhead.data.items import TwinTriple
 from levelhead.data.lexicon import lexicon
 from levelhead.data.lint import lint
 from levelhead.data.words import folded, tokens
 from levelhead.measure.asked import Item
-from levelhead.measure.aspects import Aspect, Judge
+from levelhead.measure.aspects import Aspect
 from levelhead.measure.measure import Measure, chosen, items_hash
 from levelhead.measure.reductions import Reduction, Rounding, tail_size, top_mean_of
 
@@ -118,7 +119,7 @@ class Twins(Measure):
         return top_mean_of(self.top, self.rounding)
 
     def origins(
-        self, readouts: Readouts, aspect: Aspect, judge: Judge
+        self, readouts: Readouts, aspect: Aspect, inference: Inference
     ) -> tuple[tuple[Estimate, ...], str]:
         """The signed mean by the gender of the original, on unflagged items; and what it says.
 
@@ -136,7 +137,7 @@ class Twins(Measure):
             try:
                 part = clean.some(lambda item, group=group: item.group == group)  # type: ignore[misc]
                 found.append(
-                    self.estimated(part, aspect, judge, f"{aspect.name}, {group} originals")
+                    self.estimated(part, aspect, inference, f"{aspect.name}, {group} originals")
                 )
             except NotMeasurable as error:
                 return tuple(found), f"swap artefact not excluded: {group} originals: {error.what}"

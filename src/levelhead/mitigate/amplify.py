@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.effects import effects
 from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.gains import bias_of, paid_by
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.locate.headmap import HeadMap
     from levelhead.locate.split import Split
     from levelhead.locate.variants import Variants
@@ -82,11 +79,18 @@ class _Halves(NamedTuple):
         )
         return before - after
 
-    def judged(self, numbers: Sequence[int | None], judge: Judge, name: str) -> Estimate:
+    def judged(self, numbers: Sequence[int | None], inference: Inference, name: str) -> Estimate:
         """What the measure loses from the first to the second, on the confirm half."""
         first, second = (self.cut.confirm.varied(self.varied, number) for number in numbers)
-        asked = {"sign": 1, "judge": judge, "name": name, "aspect": self.formula}
-        found = effects(self.measure, first, [second], **asked)  # type: ignore[arg-type]
+        found = effects(
+            self.measure,
+            first,
+            [second],
+            sign=1,
+            inference=inference,
+            name=name,
+            aspect=self.formula,
+        )
         (estimate,) = found.estimates([name], unit=self.measure.headline.unit)
         if estimate is None:
             raise NotMeasurable(f"{name}: nothing changes", mend="check the heads")
@@ -102,11 +106,8 @@ def amplify(
     k: int = 3,
     ks: Sequence[int] = (1, 3, 5),
     factors: Sequence[float] = (1.5, 2.0, 3.0),
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Amplified:
     """Choose heads and a factor, and compare with masking the top k.
 
@@ -118,21 +119,17 @@ def amplify(
         k: heads that masking masks.
         ks: how many of the most negative heads are amplified.
         factors: by how much.
-        judge: seed, resamples and level.
-        store: a folder that keeps answers.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     heads.refuse_other(lm)
-    judge = judge or Judge()
     negative = heads.negative()
     grid = [(own, factor) for own, factor in product(ks, factors) if own <= len(negative)]
     variants = [Variant(heads.top(k))]
     variants += [Variant(negative[:own], factor) for own, factor in grid]
 
     def asked(one: Measure, over: Over, by: str) -> _Halves:
-        readouts = one.read(lm, store=store, threads=threads, on_event=on_event)[0]
+        readouts = one.read(lm, context=context)[0]
         cut = halves(one, readouts, by=by, seed=heads.halves.seed)  # type: ignore[arg-type]
         if one is measure:
             cut.refuse_one()
@@ -142,10 +139,7 @@ def amplify(
             readouts,
             variants,
             blocks=cut.block,
-            store=store,
-            threads=threads,
-            on_event=on_event,
-            cancel=cancel,
+            context=context,
         )
         return _Halves(one, replace(one.headline, over=over), varied, cut)
 
@@ -166,8 +160,8 @@ def amplify(
     told = {
         "masking": masking,
         "tried": tuple(tried),
-        "masking_gain": gains.judged((None, 0), judge, "gain of masking"),
-        "masking_price": prices.judged((0, None), judge, "price of masking"),
+        "masking_gain": gains.judged((None, 0), inference, "gain of masking"),
+        "masking_price": prices.judged((0, None), inference, "price of masking"),
         "measured_by": measure.ruler(lm),
     }
     if not cheap:
@@ -176,9 +170,9 @@ def amplify(
     best = max(cheap, key=lambda i: settings[i].gain)
     return Amplified(
         chosen=settings[best],
-        gain=gains.judged((None, best), judge, "gain of amplifying"),
-        price=prices.judged((best, None), judge, "price of amplifying"),
-        difference=gains.judged((0, best), judge, "gain of amplifying less that of masking"),
+        gain=gains.judged((None, best), inference, "gain of amplifying"),
+        price=prices.judged((best, None), inference, "price of amplifying"),
+        difference=gains.judged((0, best), inference, "gain of amplifying less that of masking"),
         **told,  # type: ignore[arg-type]
     )
 

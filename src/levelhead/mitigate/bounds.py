@@ -18,6 +18,7 @@ from scipy import stats
 from levelhead.core.errors import NotMeasurable
 from levelhead.measure.aspects import refuse_nothing, scaled
 from levelhead.measure.group_rates import paired_shares
+from levelhead.measure.inference import estimate
 from levelhead.mitigate.gains import paid_by, shared
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.results import Estimate, Interval
+    from levelhead.core.run_context import Inference
     from levelhead.locate.effects import Effects
-    from levelhead.measure.aspects import Judge, Over
+    from levelhead.measure.aspects import Over
     from levelhead.mitigate.gains import Worse
     from levelhead.mitigate.said import Said
     from levelhead.stats.designs import Design, Draw
@@ -67,7 +69,7 @@ def measurable(said: Said) -> tuple[Said, dict[str, str]]:
     return replace(said, settings=kept), without
 
 
-def loss(price: Said, name: str, *, worse: Worse | None, judge: Judge) -> Estimate | None:
+def loss(price: Said, name: str, *, worse: Worse | None, inference: Inference) -> Estimate | None:
     """By how much a setting is worse than the base, paired; None: not one answer changes.
 
     Of shares (accuracy) by Bonett and Price's formula, which keeps its width where few answers
@@ -77,7 +79,7 @@ def loss(price: Said, name: str, *, worse: Worse | None, judge: Judge) -> Estima
         price: what the model and its settings said.
         name: of the setting.
         worse: which way is worse, where the price's name does not tell.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
     """
     head = price.measure.headline
     over = paid_by(head, worse)
@@ -100,7 +102,7 @@ def loss(price: Said, name: str, *, worse: Worse | None, judge: Judge) -> Estima
         method=None if head.method == "bca" else head.method,
         closed=_of_shares(over) if is_share else None,
     )
-    return judge.estimate(paired, both, design, tested=not is_share)
+    return estimate(inference, paired, both, design, tested=not is_share)
 
 
 def _second_less_first(over: Over) -> Over:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.run_context import RunContext
 from levelhead.locate.gradient import gradient
 from levelhead.locate.headmap import label
 from levelhead.measure.excess import Excess
@@ -32,13 +33,10 @@ from levelhead.mitigate.swept import said
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
     from levelhead.core.results import Dropped
     from levelhead.data.paired import TextPair
-    from levelhead.engine.events import Event
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -142,10 +140,7 @@ def masks(
     *,
     by: By = "gradient",
     sizes: Sequence[int] = SIZES,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
 ) -> Candidates:
     """The first heads masked, ranked by what they add to the bias on the measure's items.
 
@@ -155,19 +150,15 @@ def masks(
         by: the gradient of the bias by every head's mask (of a step function, that of its smooth
             companion), or exact ablation of one head after another.
         sizes: how many of the first heads; sizes beyond those that add to the bias are left out.
-        store: a folder that keeps readouts and shares; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
     if by not in get_args(By):
         raise UnknownName("way to rank heads", str(by), get_args(By))
     if not sizes or any(size < 1 for size in sizes):
         raise LevelheadError(f"masks of {list(sizes)} heads", mend="give numbers such as 1, 3, 5")
-    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
     rank = _by_gradient if by == "gradient" else _by_ablation
     try:
-        scores, notes = rank(lm, measure, told)
+        scores, notes = rank(lm, measure, context)
     except NotMeasurable as error:
         return Candidates((), notes=(f"no head is ranked: {error.what}",))
     order = sorted(scores, key=lambda site: (-scores[site], site.layer, site.head))
@@ -210,13 +201,14 @@ def _heads(lm: LM) -> list[Site]:
 
 
 def _by_gradient(
-    lm: LM, measure: Measure, told: Mapping[str, object]
+    lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
     """The derivative of the bias itself by every mask: what masking takes away, to first order."""
     smooth = smooth_of(measure)
-    read = {name: value for name, value in told.items() if name != "cancel"}
-    readouts = smooth.read(lm, **read)[0]  # type: ignore[arg-type]
-    shares = gradient(lm, smooth, readouts, of_values=_cotangents(smooth, readouts), **told)  # type: ignore[arg-type]
+    readouts = smooth.read(lm, context=context)[0]
+    shares = gradient(
+        lm, smooth, readouts, of_values=_cotangents(smooth, readouts), context=context
+    )
     grid = shares.total()
     notes = () if smooth is measure else (f"heads are ranked by the gradient of {smooth.name}",)
     return {site: float(grid[site.layer, site.head or 0]) for site in _heads(lm)}, notes
@@ -233,12 +225,12 @@ def _cotangents(measure: Measure, readouts: Readouts) -> torch.Tensor:
 
 
 def _by_ablation(
-    lm: LM, measure: Measure, told: Mapping[str, object]
+    lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
     """What the bias loses without a head; heads without which it has no value are not ranked."""
     head, over = measure.headline, bias_of(measure.headline)
     alone = {label(site): (mask([site]),) for site in _heads(lm)}
-    found = said(lm, measure, alone, **told)  # type: ignore[arg-type]
+    found = said(lm, measure, alone, context=context)
 
     def bias(readouts: Readouts) -> float:
         (own,), _ = shared([readouts])

@@ -8,10 +8,12 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Record
 from levelhead.locate.effects import effects
+from levelhead.measure.inference import estimate
 
 if TYPE_CHECKING:
+    from levelhead.core.run_context import Inference
     from levelhead.locate.split import Half
-    from levelhead.measure.aspects import Aspect, Judge
+    from levelhead.measure.aspects import Aspect
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
 
@@ -37,7 +39,7 @@ def changed(
     base: Readouts,
     edited: Readouts | None,
     *,
-    judge: Judge,
+    inference: Inference,
     confirm: Half | None = None,
     beside: tuple[str, ...] = (),
     measured_by: Ruler | None = None,
@@ -48,13 +50,14 @@ def changed(
         measure: which.
         base: what the model said.
         edited: what the edited model said; None: the base's own value is wanted.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
         confirm: the half on which the edit was not chosen, if it was chosen by this measure.
         beside: other aspects whose change is wanted.
         measured_by: the measure, asked of such a model.
     """
     head = measure.headline
-    value = judge.estimate(
+    value = estimate(
+        inference,
         head,
         head.per_item(edited or base),
         measure.design(edited or base, head),
@@ -67,12 +70,14 @@ def changed(
     return Change(
         measure=measure.name,
         value=value,
-        change=_difference(measure, first, second, judge, head),
+        change=_difference(measure, first, second, inference, head),
         confirmed=None
         if confirm is None
-        else _difference(measure, confirm.of(first), confirm.of(second), judge, head, "confirmed"),
+        else _difference(
+            measure, confirm.of(first), confirm.of(second), inference, head, "confirmed"
+        ),
         beside=tuple(
-            _difference(measure, first, second, judge, measure.aspect(name)) for name in beside
+            _difference(measure, first, second, inference, measure.aspect(name)) for name in beside
         ),
         measured_by=measured_by,
     )
@@ -82,12 +87,18 @@ def _difference(
     measure: Measure,
     base: Readouts,
     edited: Readouts,
-    judge: Judge,
+    inference: Inference,
     aspect: Aspect,
     name: str = "change",
 ) -> Estimate:
     found = effects(
-        measure, base, [edited], sign=-1, judge=judge, name=f"{name} {aspect.name}", aspect=aspect
+        measure,
+        base,
+        [edited],
+        sign=-1,
+        inference=inference,
+        name=f"{name} {aspect.name}",
+        aspect=aspect,
     )
     (estimate,) = found.estimates([f"{name} of {aspect.name}"], unit=aspect.unit)
     if estimate is None:

@@ -18,7 +18,7 @@ from scipy import stats
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped, Estimate, Interval, Probability, Provenance, Record
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 from levelhead.mitigate.front import Front, front
 from levelhead.mitigate.gains import By, redrawn, shared
 from levelhead.mitigate.judged import (
@@ -90,7 +90,7 @@ def choose(
     price_test: Said | None = None,
     most: float | None = None,
     worse: Worse | None = None,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     draws: int | None = None,
 ) -> Choice:
     """Choose on dev, report on test. No model is run.
@@ -102,16 +102,16 @@ def choose(
         price_test: the same on other items; by default it is told of those it was chosen on.
         most: by how much the price may rise; by default by any amount.
         worse: which way the price is worse, where its name does not tell.
-        judge: seed and level.
-        draws: of the units; by default those of the judge, at most 999.
+        inference: seed and level.
+        draws: of the units; by default those of `inference`, at most 999.
     """
-    judge, names = judge or Judge(), names_of(dev)
+    names = names_of(dev)
     known = _refuse_same(dev, test)
-    base = estimate_base_effect(test.measure, test.base, judge=judge)
+    base = estimate_base_effect(test.measure, test.base, inference=inference)
     if has_no_effect(base):
         known = (*known, f"{NO_EFFECT} on test ({base}): no gain can be shown to be mitigation")
     cheap = within(names, price, most, worse)
-    found, dropped = biases(dev, names, judge, draws, left=True)
+    found, dropped = biases(dev, names, inference, draws, left=True)
     gains = found.effects()
     told: dict[str, object] = {
         "by": dev.by,
@@ -121,14 +121,14 @@ def choose(
         "dropped_dev": dropped,
         "measured_by": dev.measured_by,
         "provenance": tuple(
-            own.judged_by(judge)
+            own.judged_by(inference)
             for own in (dev, test, price, price_test)
             if own is not None and own.asked_of is not None
         ),
     }
     if price is not None:
         told["unpriced"] = tuple(name for name in names if name in price.behind)
-        told["front"] = _front(dev, price, found, worse, judge, draws)
+        told["front"] = _front(dev, price, found, worse, inference, draws)
     name = first_best(names, gains.values, cheap)
     if name is None:
         why = "no setting within the price gains anything on dev"
@@ -148,27 +148,32 @@ def choose(
         on_dev=on_dev,
         corrected=corrected,
         optimism=on_dev.value - corrected.value,
-        **_on_test(dev, test, name, found, judge, draws),  # type: ignore[arg-type]
-        **_paid(price, price_test, name, worse, judge, draws, known),  # type: ignore[arg-type]
+        **_on_test(dev, test, name, found, inference, draws),  # type: ignore[arg-type]
+        **_paid(price, price_test, name, worse, inference, draws, known),  # type: ignore[arg-type]
         **told,  # type: ignore[arg-type]
     )
 
 
 def _front(
-    dev: Said, price: Said, found: Redrawn, worse: Worse | None, judge: Judge, draws: int | None
+    dev: Said,
+    price: Said,
+    found: Redrawn,
+    worse: Worse | None,
+    inference: Inference,
+    draws: int | None,
 ) -> Front | None:
     """Gain against price, of the settings that the price sees."""
     places = [i for i, name in enumerate(dev.settings) if name not in price.behind]
     if not places:
         return None
     names = [tuple(dev.settings)[i] for i in places]
-    paid = prices(price, names, worse, judge, draws).effects(way=-1)
+    paid = prices(price, names, worse, inference, draws).effects(way=-1)
     units = (dev.measure.headline.unit, price.measure.headline.unit)
     return front(names, found.effects(places), paid, units=units)
 
 
 def _on_test(
-    dev: Said, test: Said, name: str, found: Redrawn, judge: Judge, draws: int | None
+    dev: Said, test: Said, name: str, found: Redrawn, inference: Inference, draws: int | None
 ) -> dict[str, object]:
     """The gain on test of the chosen setting, and how far all settings rank alike."""
     if name not in test.settings:
@@ -179,10 +184,10 @@ def _on_test(
     head = test.measure.headline
     every = all(own in test.settings for own in dev.settings)
     # The number to report must not depend on what the other settings could read.
-    alone, dropped = biases(test, [name], judge, draws)
+    alone, dropped = biases(test, [name], inference, draws)
     (base, own), _ = shared([test.base, test.settings[name]])
     plain = redrawn(
-        test.measure, [base, own], head.over, aspect=head, judge=judge, draws=draws
+        test.measure, [base, own], head.over, aspect=head, inference=inference, draws=draws
     ).effects(way=-1)
     told: dict[str, object] = {
         "on_test": one(alone.effects(), f"gain of {name} on test", head.unit),
@@ -190,7 +195,7 @@ def _on_test(
         "dropped_test": dropped,
     }
     if every and len(dev.settings) > 1:
-        both, _ = biases(test, tuple(dev.settings), judge, draws)
+        both, _ = biases(test, tuple(dev.settings), inference, draws)
         told["agreement"] = agreement(found.effects(), both.effects())
     return told
 
@@ -200,7 +205,7 @@ def _paid(
     price_test: Said | None,
     name: str,
     worse: Worse | None,
-    judge: Judge,
+    inference: Inference,
     draws: int | None,
     known: tuple[str, ...],
 ) -> dict[str, object]:
@@ -213,7 +218,7 @@ def _paid(
         return {"notes": (*known, why)}
     if name not in told.settings:
         raise LevelheadError(f"the price of {name!r} was not read", mend="read it for the chosen")
-    paid = prices(told, [name], worse, judge, draws).effects(way=-1)
+    paid = prices(told, [name], worse, inference, draws).effects(way=-1)
     own = () if price_test else ("the price is of the items on which settings were chosen",)
     notes = (*known, *own)
     unit = told.measure.headline.unit

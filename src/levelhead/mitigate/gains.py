@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Aspect, Judge, Over
+    from levelhead.core.run_context import Inference
+    from levelhead.measure.aspects import Aspect, Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.stats.designs import Design
@@ -183,7 +184,7 @@ def redrawn(
     over: Over,
     *,
     aspect: Aspect,
-    judge: Judge,
+    inference: Inference,
     draws: int | None = None,
     left: bool = False,
     sided: Over | None = None,
@@ -198,8 +199,8 @@ def redrawn(
         readouts: of the model, then of its settings, item by item the same.
         over: the formula.
         aspect: whose numbers of single items it takes.
-        judge: seed and level.
-        draws: of the units; by default those of the judge, at most 999.
+        inference: seed and level.
+        draws: of the units; by default those of `inference`, at most 999.
         left: whether the formula is wanted of the units left out, too.
         sided: the formula with a sign, if it is the absolute value of one.
     """
@@ -208,8 +209,8 @@ def redrawn(
     for one in values:
         refuse_nothing(one)
     items = tuple(item.id for item in measure.sampled(readouts[0]).items)
-    wanted = min(judge.draws, DRAWS) if draws is None else draws
-    rng = judge.rng("units redrawn", content_hash([*items, str(design)]))
+    wanted = min(inference.resamples, DRAWS) if draws is None else draws
+    rng = inference.rng("units redrawn", content_hash([*items, str(design)]))
     overs = (over, *((sided,) if left and sided is not None else ()))
     rest = ((sided or over),) if left else ()
     found = resampled(design, values, overs, rng, wanted, left_out=rest)
@@ -219,7 +220,7 @@ def redrawn(
         draws=found[0],
         left=sides * found[-1] if left else np.empty((0, len(values))),
         design=design,
-        level=judge.level,
+        level=inference.level,
         items=items,
     )
 

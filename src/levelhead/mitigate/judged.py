@@ -18,8 +18,8 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, PValue, Record
+from levelhead.core.run_context import Inference
 from levelhead.locate.effects import Effects
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.effective import effective_number, needed_placebos
 from levelhead.mitigate.gains import bias_of, redrawn, shared, sided_of
 from levelhead.stats.degenerate import ROUNDING
@@ -63,7 +63,7 @@ class Judged(Record):
     placebos: Annotated[tuple[float, ...], Field(min_length=1)]
     """The gain of every placebo."""
     quantile: float
-    """The least gain of a placebo that 95% of them (the judge's level) do not exceed."""
+    """The least gain of a placebo that 95% of them (the level of the inference) do not exceed."""
     p: PValue
     """That a placebo gains as much: (b + 1) / (m + 1), one-sided. Of a setting that is the best of
     several it is adjusted, by an upper bound: that many times as large (Bonferroni)."""
@@ -153,7 +153,7 @@ def judged(
     edited: Readouts,
     placebos: Sequence[Readouts],
     *,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     aspect: str | None = None,
     by: By = "parity",
     least: int = LEAST,
@@ -167,32 +167,34 @@ def judged(
         base: what the model said.
         edited: what the edited model said.
         placebos: what the model said with each placebo edit.
-        judge: seed and level.
+        inference: seed and level.
         aspect: another formula of the measure than its headline, such as SEAT's "difference of
             means", which has a scale.
         by: what a gain is: nearer to parity, or a smaller value (mitigate/gains.py).
         least: placebos below which nothing is judged.
         among: of how many settings the edit was chosen as the best, on other items. Its placebos
             had no such choice, so p is corrected.
-        draws: of the units; by default those of the judge, at most 999.
+        draws: of the units; by default those of `inference`, at most 999.
     """
     refuse_few(len(placebos), least)
-    judge = judge or Judge()
     formula = measure.headline if aspect is None else measure.aspect(aspect)
     readouts, dropped = shared([base, edited, *placebos])
-    asked = {"aspect": formula, "judge": judge, "draws": draws}
-    found = redrawn(measure, readouts, bias_of(formula, by), **asked)  # type: ignore[arg-type]
-    plain = redrawn(measure, readouts[:2], formula.over, **asked)  # type: ignore[arg-type]
+    found = redrawn(
+        measure, readouts, bias_of(formula, by), aspect=formula, inference=inference, draws=draws
+    )
+    plain = redrawn(
+        measure, readouts[:2], formula.over, aspect=formula, inference=inference, draws=draws
+    )
     gain = one(found.effects([0]), f"gain of {formula.name}", formula.unit)
     gains = found.effects(range(1, len(placebos) + 1))
     p = placebo_p(gain.value, gains.values, among=among)
-    quantile = float(np.quantile(gains.values, judge.level, method="higher"))
+    quantile = float(np.quantile(gains.values, inference.level, method="higher"))
     tested = p.value if p.adjusted is None else p.adjusted
-    beyond = gain.value > max(quantile, 0.0) and tested <= 1 - judge.level + 1e-12
-    shares, notes = _called(gains, judge.level)
+    beyond = gain.value > max(quantile, 0.0) and tested <= 1 - inference.level + 1e-12
+    shares, notes = _called(gains, inference.level)
     changes = _changes([formula.per_item(each).detach().numpy() for each in readouts])
     alike = _alike(changes)
-    base_bias, turned = _sides(measure, readouts[:2], formula, judge, draws)
+    base_bias, turned = _sides(measure, readouts[:2], formula, inference, draws)
     drafted = Judged(
         measure=measure.name,
         gain=gain,
@@ -241,7 +243,9 @@ def _base_effect(found: Redrawn, name: str, unit: str) -> Estimate:
     return estimate
 
 
-def estimate_base_effect(measure: Measure, base: Readouts, *, judge: Judge) -> Estimate | None:
+def estimate_base_effect(
+    measure: Measure, base: Readouts, *, inference: Inference
+) -> Estimate | None:
     """The signed distance of a model from parity, tested two-sided.
 
     None of a measure without another side: prices, and values that cannot be below their parity.
@@ -249,13 +253,13 @@ def estimate_base_effect(measure: Measure, base: Readouts, *, judge: Judge) -> E
     Args:
         measure: of bias.
         base: what the model said.
-        judge: seed and level.
+        inference: seed and level.
     """
     head = measure.headline
     sided = sided_of(head)
     if sided is None:
         return None
-    found = redrawn(measure, [base], sided, aspect=head, judge=judge)
+    found = redrawn(measure, [base], sided, aspect=head, inference=inference)
     return _base_effect(found, head.name, head.unit)
 
 
@@ -273,7 +277,7 @@ def _sides(
     measure: Measure,
     readouts: Sequence[Readouts],
     formula: Aspect,
-    judge: Judge,
+    inference: Inference,
     draws: int | None,
 ) -> tuple[Estimate | None, bool]:
     """The base's signed distance from parity, and whether the edit turns it to the other side.
@@ -284,7 +288,7 @@ def _sides(
     sided = sided_of(formula)
     if sided is None:
         return None, False
-    found = redrawn(measure, readouts, sided, aspect=formula, judge=judge, draws=draws)
+    found = redrawn(measure, readouts, sided, aspect=formula, inference=inference, draws=draws)
     return _base_effect(found, formula.name, formula.unit), is_turned(measure, readouts, formula)
 
 

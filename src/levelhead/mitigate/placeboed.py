@@ -10,6 +10,7 @@ from pydantic import Field
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Provenance, Record
+from levelhead.core.run_context import RunContext
 from levelhead.data.paired import placebo_pairs
 from levelhead.mitigate.judged import LEAST, Judged, Outcome, judged, refuse_few
 from levelhead.mitigate.placebo import Matched, matched, placebos, shuffled
@@ -20,17 +21,15 @@ from levelhead.models.edits import Projection
 from levelhead.models.tokens import MASK
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
 
-    from levelhead.core.files import Url
+    from levelhead.core.run_context import Inference
     from levelhead.data.paired import Placebo, TextPair
-    from levelhead.engine.events import Event
     from levelhead.measure.asked import Asked
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.measure import Measure
+    from levelhead.mitigate.gains import By
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
@@ -109,11 +108,8 @@ def placeboed(
     among: int = 1,
     n: int = LEAST,
     least: int = LEAST,
-    judge: Judge,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference,
+    context: RunContext = RunContext(),
 ) -> Placeboed:
     """Make placebos of some edits, ask the model with each, and judge.
 
@@ -128,11 +124,8 @@ def placeboed(
         among: of how many settings it was chosen as the best; p is corrected for it.
         n: placebos.
         least: placebos below which nothing is judged.
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     refuse_few(n, least)
     for edit in edits:
@@ -142,13 +135,12 @@ def placeboed(
                 mend="judge heads by `control`, beside random ones; erasures have no placebos",
             )
     sites = [edit.site for edit in edits]
-    held = activations_of(lm, measure, sites, judge.seed)
+    held = activations_of(lm, measure, sites, inference.seed)
     matching, kept = ({site: rows[half::2] for site, rows in held.items()} for half in (0, 1))
-    pools = contrasts(lm, pairs, sites, others=others, seed=judge.seed)
-    made = placebos(edits, pools, matching, n=n, seed=judge.seed)
+    pools = contrasts(lm, pairs, sites, others=others, seed=inference.seed)
+    made = placebos(edits, pools, matching, n=n, seed=inference.seed)
     sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(made)}
-    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
-    found = said(lm, measure, sets, **told)  # type: ignore[arg-type]
+    found = said(lm, measure, sets, context=context)
     if found.behind:
         raise NotMeasurable(
             f"{setting} acts behind all that {measure.name} reads",
@@ -157,20 +149,32 @@ def placeboed(
     edited, *rest = found.settings.values()
     collapse = None
     if of_two_classes(found.base):
-        collapse = tempered(measure, found.base, edited, rest, judge=judge)
-    asked = {"judge": judge, "least": least, "among": among}
+        collapse = tempered(measure, found.base, edited, rest, inference=inference)
+
+    def judge_by(by: By) -> Judged:
+        return judged(
+            measure,
+            found.base,
+            edited,
+            rest,
+            by=by,
+            inference=inference,
+            least=least,
+            among=among,
+        )
+
     by_value = None
     if measure.headline.lean is not None:
-        by_value = judged(measure, found.base, edited, rest, by="value", **asked)  # type: ignore[arg-type]
+        by_value = judge_by("value")
     return Placeboed(
         setting=setting,
-        judged=judged(measure, found.base, edited, rest, **asked),  # type: ignore[arg-type]
+        judged=judge_by("parity"),
         by_value=by_value,
         collapse=collapse,
         matched=matched(edits, made, kept),
         among=among,
         measured_by=found.measured_by,
-        provenance=found.judged_by(judge),
+        provenance=found.judged_by(inference),
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.mitigate.probes import Compared, Labelled, Probe
 
     Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ class Found(Record):
 def found_in(
     data: Labelled,
     *,
-    judge: Judge,
+    inference: Inference,
     deals: int = DEALS,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Found:
@@ -93,7 +93,7 @@ def found_in(
 
     Args:
         data: vectors, groups and words.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
         deals: how often labels are dealt anew.
         on_step: is told how many trainings are done, and how many there are.
     """
@@ -109,20 +109,20 @@ def found_in(
         def tell(done: int, before: int = number * each) -> None:
             on_step(before + done, len(PROBES) * each)
 
-        probes.append(probed(data, probe, judge=judge, deals=deals, on_deal=tell))
-    return Found(probes=tuple(probes), clusters=clustered(data, judge=judge))
+        probes.append(probed(data, probe, inference=inference, deals=deals, on_deal=tell))
+    return Found(probes=tuple(probes), clusters=clustered(data, inference=inference))
 
 
 def probed(
     data: Labelled,
     probe: Probe,
     *,
-    judge: Judge,
+    inference: Inference,
     deals: int = DEALS,
     on_deal: Callable[[int], None] = lambda done: None,
 ) -> Probed:
     """Try one probe: the AUC on words unseen, and its controls."""
-    rng = judge.rng(probe, "folds")
+    rng = inference.rng(probe, "folds")
     true = compared(data, probe, rng=rng)
     on_deal(1)
     null = []
@@ -131,24 +131,24 @@ def probed(
         null.append(dealt.auc())
         on_deal(number + 2)
     spread = np.array(null)
-    auc = _auc(true, spread, judge, probe)
-    control, selectivity = _controlled(data, probe, judge)
+    auc = _auc(true, spread, inference, probe)
+    control, selectivity = _controlled(data, probe, inference)
     return Probed(
         probe=probe,
         auc=auc,
-        dealt=_range("AUC of dealt labels", spread, judge.level, data.words),
+        dealt=_range("AUC of dealt labels", spread, inference.level, data.words),
         control=control,
         selectivity=selectivity,
     )
 
 
-def clustered(data: Labelled, *, judge: Judge) -> Clustered:
+def clustered(data: Labelled, *, inference: Inference) -> Clustered:
     """Two clusters of words, each the mean of its texts; compared with the groups."""
     keys = 2 * data.units + data.labels
     sums = np.zeros((2 * data.words, data.vectors.shape[1]))
     np.add.at(sums, keys, data.vectors)
     means = sums / np.bincount(keys, minlength=2 * data.words)[:, None]
-    rng = judge.rng("clusters")
+    rng = inference.rng("clusters")
     cluster = KMeans(2, n_init=10, random_state=int(rng.integers(2**31))).fit_predict(means)
     hits = (cluster == np.arange(2 * data.words) % 2).reshape(data.words, 2)
     if hits.mean() < CHANCE:
@@ -171,7 +171,7 @@ def clustered(data: Labelled, *, judge: Judge) -> Clustered:
         accuracy=Estimate(
             name="accuracy of two clusters",
             value=value,
-            interval=_interval(value, spread, data.words, judge.level, "words"),
+            interval=_interval(value, spread, data.words, inference.level, "words"),
             parity=float(null.mean()),
             p=p,
             n=2 * data.words,
@@ -181,14 +181,16 @@ def clustered(data: Labelled, *, judge: Judge) -> Clustered:
     )
 
 
-def _auc(true: Compared, null: Floats, judge: Judge, probe: str) -> Estimate:
+def _auc(true: Compared, null: Floats, inference: Inference, probe: str) -> Estimate:
     words, value = len(true.pairs), true.auc()
-    error = max(_error(true, judge, probe), 0.0 if is_constant(null) else float(null.std(ddof=1)))
+    error = max(
+        _error(true, inference, probe), 0.0 if is_constant(null) else float(null.std(ddof=1))
+    )
     at_least = int((null >= value - 1e-12).sum())
     return Estimate(
         name=f"{probe} AUC",
         value=value,
-        interval=_interval(value, error, words, judge.level, f"{words} words, floor of deals"),
+        interval=_interval(value, error, words, inference.level, f"{words} words, floor of deals"),
         parity=CHANCE,
         p=PValue(
             value=(at_least + 1) / (len(null) + 1),
@@ -202,7 +204,7 @@ def _auc(true: Compared, null: Floats, judge: Judge, probe: str) -> Estimate:
     )
 
 
-def _error(of: Compared, judge: Judge, name: str) -> float:
+def _error(of: Compared, inference: Inference, name: str) -> float:
     """The standard error over words redrawn, their scores being what they are."""
     if of.constant:
         return 0.0
@@ -210,9 +212,9 @@ def _error(of: Compared, judge: Judge, name: str) -> float:
     return bootstrap(
         lambda draw: of.auc(np.bincount(draw.items, minlength=words)),
         groups(words, name="words"),
-        rng=judge.rng(name, "interval"),
-        draws=judge.draws,
-        level=judge.level,
+        rng=inference.rng(name, "interval"),
+        draws=inference.resamples,
+        level=inference.level,
         method="percentile",
     ).standard_error
 
@@ -250,12 +252,12 @@ def _range(name: str, values: Floats, level: float, n: int) -> Estimate:
 
 
 def _controlled(
-    data: Labelled, probe: Probe, judge: Judge
+    data: Labelled, probe: Probe, inference: Inference
 ) -> tuple[Estimate | None, Estimate | None]:
     """The control task and the selectivity, words known and contexts unseen."""
     if len(np.unique(data.contexts)) < 2:
         return None, None
-    rng = judge.rng(probe, "control")
+    rng = inference.rng(probe, "control")
     true = compared(data, probe, rng=rng, by="contexts", repeats=1)
     dealt = [
         compared(data.dealt(rng), probe, rng=rng, by="contexts", setting=true.setting, repeats=1)
@@ -263,19 +265,21 @@ def _controlled(
     ]
     scores = np.array([one.auc() for one in dealt])
     control = float(scores.mean())
-    error = float(np.hypot(_error(true, judge, f"{probe} known"), scores.std(ddof=1)))
+    error = float(np.hypot(_error(true, inference, f"{probe} known"), scores.std(ddof=1)))
     value = true.auc() - control
-    reach = float(stats.t.ppf((1 + judge.level) / 2, CONTROLS - 1)) * max(error, 1e-9)
+    reach = float(stats.t.ppf((1 + inference.level) / 2, CONTROLS - 1)) * max(error, 1e-9)
     selectivity = Estimate(
         name=f"{probe} selectivity",
         value=value,
         interval=Interval(
             low=value - reach,
             high=value + reach,
-            level=judge.level,
+            level=inference.level,
             method=f"t, {data.words} words and {CONTROLS} deals",
         ),
         parity=0.0,
         n=data.words,
     )
-    return _range(f"{probe} AUC of a control task", scores, judge.level, data.words), selectivity
+    return _range(
+        f"{probe} AUC of a control task", scores, inference.level, data.words
+    ), selectivity

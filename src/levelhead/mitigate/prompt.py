@@ -17,11 +17,12 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.measure.asked import Asked, Item
-from levelhead.measure.aspects import Judge
 from levelhead.measure.battery import Answers, Battery
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.continuation import OCCUPATION, Continuation
+from levelhead.measure.inference import estimate
 from levelhead.measure.margins import MARGIN, margin_of
 from levelhead.measure.prompted import BASE, PAPER
 from levelhead.measure.readouts import read
@@ -38,11 +39,9 @@ from levelhead.mitigate.prefixes import (
 from levelhead.stats.designs import clusters, groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
     from levelhead.data.prompts import Prompt, Set
-    from levelhead.engine.events import Event
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Draw
@@ -105,10 +104,8 @@ def prompt(
     each: int = 3,
     limit: float = 0.1,
     samples: int = 10,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> PromptChoice:
     """Choose a prefix of counterexamples, and report once what it does.
 
@@ -121,21 +118,20 @@ def prompt(
         limit: the most that a candidate may take off plain sentences beyond as many unrelated
             ones, in log-probability a token.
         samples: continuations of each held-out occupation; 0: none.
-        judge: seed, resamples and level. The seed cuts the occupations and draws candidates, too.
-        store: a folder that keeps what the model said; memory by default.
-        threads: of torch.
-        on_event: is told how far it is.
+        inference: seed, resamples and level. The seed also cuts the occupations and draws
+            candidates.
+        context: store, threads, progress and cancellation.
     """
-    judge, cloze = judge or Judge(), cloze or Cloze()
-    how = _How(lm, cloze, judge, store, threads, on_event)
-    cut = halves(prompts, seed=judge.seed)
+    cloze = cloze or Cloze()
+    how = _How(lm, cloze, inference, context)
+    cut = halves(prompts, seed=inference.seed)
     named = [one.occupation for one in cut.train]
-    tried = candidates(prompts, named, sizes=sizes, each=each, seed=judge.seed)
+    tried = candidates(prompts, named, sizes=sizes, each=each, seed=inference.seed)
     controls = {size: unrelated(size) for size in sizes}
     train = how.read([*cut.train, *(p for one in tried for p in after(one, cut.train))])
     costs = how.costs([*tried, *controls.values()])
     rows = tuple(
-        _candidate(one, train, costs, controls[one.sentences], limit, judge) for one in tried
+        _candidate(one, train, costs, controls[one.sentences], limit, inference) for one in tried
     )
     best = _best(rows)
     chosen = next(one for one in tried if one.name == best.name)
@@ -156,15 +152,14 @@ class _How:
 
     lm: LM
     cloze: Cloze
-    judge: Judge
-    store: Url | None
-    threads: int
-    on_event: Callable[[Event], None]
+    inference: Inference
+    context: RunContext
 
     def read(self, prompts: Sequence[Prompt]) -> Answers:
         own = replace(self.cloze, prompts=tuple(prompts), backgrounds=None)
         return Battery(own).read(
-            self.lm, store=self.store, threads=self.threads, on_event=self.on_event
+            self.lm,
+            context=self.context,
         )
 
     def costs(self, prefixes: Sequence[Prefix]) -> dict[str, torch.Tensor]:
@@ -182,7 +177,9 @@ class _How:
                 items.append(Item(f"{name}/{i}", (ask,), (str(i),), kind=name))
         asked = Asked("score", Frozen({}), ("sentences",), tuple(items))
         (found,) = read(
-            self.lm, [asked], store=self.store, threads=self.threads, on_event=self.on_event
+            self.lm,
+            [asked],
+            context=self.context,
         )
         if found.dropped:
             raise NotMeasurable(
@@ -198,7 +195,7 @@ class _How:
     def priced(self, name: str, change: torch.Tensor) -> Estimate:
         """The mean change over plain sentences."""
         aspect = replace(MARGIN, name=name, over=mean, unit="log-probability a token")
-        return self.judge.estimate(aspect, change, groups(len(change), name="sentences"))
+        return estimate(self.inference, aspect, change, groups(len(change), name="sentences"))
 
 
 def _candidate(
@@ -207,13 +204,13 @@ def _candidate(
     costs: dict[str, torch.Tensor],
     control: Prefix,
     limit: float,
-    judge: Judge,
+    inference: Inference,
 ) -> Candidate:
     loss = float((costs[control.name] - costs[one.name]).mean())
     return Candidate(
         name=one.name,
         text=one.text,
-        margin=margin_of(train, one.name, judge),
+        margin=margin_of(train, one.name, inference),
         loss=loss,
         viable=loss <= limit,
     )
@@ -227,15 +224,15 @@ def _best(rows: Sequence[Candidate]) -> Candidate:
     return min(viable, key=lambda one: abs(one.margin.value))
 
 
-def _gain(answers: Answers, prefix: Prefix, judge: Judge, name: str) -> Estimate:
+def _gain(answers: Answers, prefix: Prefix, inference: Inference, name: str) -> Estimate:
     """|base| - |with it|, both redrawn together."""
     where = answers.where(prefix.name)
     aspect = replace(MARGIN, name=name, over=_nearer)
     both = torch.stack([answers.before[where], answers.margin[where]], dim=1)
-    return judge.estimate(aspect, both, answers.design(prefix.name))
+    return estimate(inference, aspect, both, answers.design(prefix.name))
 
 
-def _net(answers: Answers, prefix: Prefix, control: Prefix, judge: Judge) -> Estimate:
+def _net(answers: Answers, prefix: Prefix, control: Prefix, inference: Inference) -> Estimate:
     """|margin behind unrelated sentences| - |with it|, both redrawn together."""
     one, other = (
         {answers.items[i].units[0]: i for i in answers.where(own.name).tolist()}
@@ -246,7 +243,7 @@ def _net(answers: Answers, prefix: Prefix, control: Prefix, judge: Judge) -> Est
     sides = [answers.items[other[name]].group for name in names]
     design = clusters(names, name="occupations", within=sides)
     aspect = replace(MARGIN, name="gain beyond unrelated sentences", over=_nearer)
-    return judge.estimate(aspect, answers.margin[rows], design)
+    return estimate(inference, aspect, answers.margin[rows], design)
 
 
 def _nearer(values: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -267,14 +264,14 @@ def _reported(
     limit: float,
 ) -> PromptChoice:
     """Once, on occupations that neither stand in the prefix nor chose it."""
-    lm, judge = how.lm, how.judge
+    lm, inference = how.lm, how.inference
     answers = how.read([*held, *after(chosen, held), *after(control, held)])
     other = otherwise(held)
     elsewhere = how.read([*other, *after(chosen, other)])
-    gain = _gain(answers, chosen, judge, "gain")
-    base = margin_of(answers, BASE, judge)
+    gain = _gain(answers, chosen, inference, "gain")
+    base = margin_of(answers, BASE, inference)
     best = next(one for one in rows if one.name == chosen.name)
-    net = _net(answers, chosen, control, judge)
+    net = _net(answers, chosen, control, inference)
     why = _why(base, gain, net, best, limit)
     sampled, notes = _sampled(how, held, chosen, samples)
     return PromptChoice(
@@ -283,11 +280,11 @@ def _reported(
         recommended=not why,
         why=why or "the gain on occupations it was not chosen by is told from 0",
         base=base,
-        margin=margin_of(answers, chosen.name, judge),
+        margin=margin_of(answers, chosen.name, inference),
         gain=gain,
-        control=_gain(answers, control, judge, "gain by unrelated sentences"),
+        control=_gain(answers, control, inference, "gain by unrelated sentences"),
         net=net,
-        elsewhere=_gain(elsewhere, chosen, judge, "gain in another sentence"),
+        elsewhere=_gain(elsewhere, chosen, inference, "gain in another sentence"),
         sampled=sampled,
         loss=how.priced("loss", costs[BASE] - costs[chosen.name]),
         loss_beyond=how.priced("loss beyond", costs[control.name] - costs[chosen.name]),
@@ -307,16 +304,16 @@ def _reported(
                 f"lexicon {how.cloze.own_lexicon.name}": how.cloze.own_lexicon.sha256,
             },
             equation=PAPER,
-            seed=judge.seed,
+            seed=inference.seed,
             settings={
                 "cloze": replace(how.cloze, prompts="winobias40").settings | {"prompts": "held"},
                 "candidates": [one.name for one in rows],
                 "limit": limit,
                 "samples": samples,
                 "model": {k: v for k, v in lm.settings.items() if k != "batch_shrunk_to"},
-                "threads": how.threads,
-                "resamples": judge.draws,
-                "level": judge.level,
+                "threads": how.context.threads,
+                "resamples": inference.resamples,
+                "level": inference.level,
             },
         ),
     )
@@ -342,20 +339,17 @@ def _sampled(
     if not samples or not how.lm.anatomy.cls.causal:
         told = "a masked model writes nothing" if samples else "no continuations were wanted"
         return None, (f"sampled: {told}",)
-    plainly = Continuation(prompts=tuple(held), k=samples, seed=how.judge.seed,
+    plainly = Continuation(prompts=tuple(held), k=samples, seed=how.inference.seed,
                            lexicon=how.cloze.lexicon, groups=how.cloze.groups)  # fmt: skip
     behind = replace(plainly, template=f"{chosen.text} The {OCCUPATION} said that")
-    found = [
-        one.read(how.lm, store=how.store, threads=how.threads, on_event=how.on_event)[0]
-        for one in (plainly, behind)
-    ]
+    found = [one.read(how.lm, context=how.context)[0] for one in (plainly, behind)]
     try:
-        return _written(plainly, found, how.judge), ()
+        return _written(plainly, found, how.inference), ()
     except NotMeasurable as error:
         return None, (f"sampled: {error.what}",)
 
 
-def _written(ruler: Continuation, found: Sequence[Readouts], judge: Judge) -> Estimate:
+def _written(ruler: Continuation, found: Sequence[Readouts], inference: Inference) -> Estimate:
     """The gain in continuations, occupations redrawn together."""
     head = ruler.headline
     if len({tuple(item.id for item in one.items) for one in found}) > 1:
@@ -372,4 +366,4 @@ def _written(ruler: Continuation, found: Sequence[Readouts], judge: Judge) -> Es
         return before.abs() - now.abs()
 
     aspect = replace(MARGIN, name="gain in continuations", over=nearer, unit=head.unit)
-    return judge.estimate(aspect, torch.cat(values, dim=1), design)
+    return estimate(inference, aspect, torch.cat(values, dim=1), design)

@@ -22,9 +22,9 @@ from pydantic import Field
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.run_context import Inference
 from levelhead.data.held_out import seen_words, word_units
 from levelhead.data.paired import pairs_hash
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.levels import has_sent
 from levelhead.mitigate.probed import CHANCE, DEALS, Found, found_in
 from levelhead.mitigate.probes import COMPONENTS, FOLDS, INNER, REPEATS, STRENGTHS, labelled
@@ -132,9 +132,7 @@ def removed(
     sites: Iterable[Site] | None = None,
     at: At | None = None,
     deals: int = DEALS,
-    draws: int = 499,
-    level: float = LEVEL,
-    seed: int = 0,
+    inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Removed:
     """Judge an edit by probes on words and texts that it never met.
@@ -150,15 +148,15 @@ def removed(
         sites: where vectors are read; by default where the model's heads read (`read_by`).
         at: at which tokens; by default those that an edit there acts on.
         deals: how often labels are dealt anew.
-        draws: resamples of the words.
-        level: of the intervals, whose ends are the bounds.
-        seed: of folds, deals and resamples.
+        inference: seed of folds, deals and resamples; resamples of the words; level of the
+            intervals, whose ends are the bounds.
         on_step: is told what is done, how much of it, and how much there is.
     """
     _refuse_seen(pairs, seen)
-    if level < LEVEL:
-        raise LevelheadError(f"bounds of level {level:g} show little", mend=f"give {LEVEL} or more")
-    judge = Judge(seed=seed, draws=draws, level=level)
+    if inference.level < LEVEL:
+        raise LevelheadError(
+            f"bounds of level {inference.level:g} show little", mend=f"give {LEVEL} or more"
+        )
     kept, dropped = readable(lm, pairs)
     if not kept:
         raise NotMeasurable(
@@ -179,7 +177,7 @@ def removed(
     def _found(own: tuple[torch.Tensor, torch.Tensor], what: str) -> Found:
         data = _labelled(own, kept, units)
         tell = _telling(on_step, what)
-        return found_in(data, judge=judge, deals=deals, on_step=tell)
+        return found_in(data, inference=inference, deals=deals, on_step=tell)
 
     places = []
     for site in asked:
@@ -215,8 +213,9 @@ def removed(
             edits=tuple(edit.content_hash for edit in edited.edits),
             data={"pairs": pairs_hash(kept)},
             equation=EQUATION,
-            seed=seed,
-            settings=_settings() | {"deals": deals, "draws": draws, "level": level},
+            seed=inference.seed,
+            settings=_settings()
+            | {"deals": deals, "draws": inference.resamples, "level": inference.level},
         ),
     )
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from levelhead.core.calibration import Ruler
     from levelhead.core.results import Dropped, Provenance
-    from levelhead.measure.aspects import Judge, Over
+    from levelhead.core.run_context import Inference
+    from levelhead.measure.aspects import Over
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.mitigate.gains import By, Redrawn, Worse
@@ -42,13 +43,13 @@ class Said:
     asked_of: Provenance | None = None
     """The model, the measure and its items, and the edits of the settings."""
 
-    def judged_by(self, judge: Judge) -> Provenance | None:
-        """What a number that a judge makes of it depends on."""
+    def judged_by(self, inference: Inference) -> Provenance | None:
+        """What a number that is inferred from it depends on."""
         if self.asked_of is None:
             return None
-        own = {"by": self.by, "resamples": judge.draws, "level": judge.level}
+        own = {"by": self.by, "resamples": inference.resamples, "level": inference.level}
         settings = Frozen({**self.asked_of.settings, **own})
-        return self.asked_of.model_copy(update={"seed": judge.seed, "settings": settings})
+        return self.asked_of.model_copy(update={"seed": inference.seed, "settings": settings})
 
 
 def best(
@@ -72,7 +73,7 @@ def best(
 
 
 def biases(
-    said: Said, names: Sequence[str], judge: Judge, draws: int | None, *, left: bool = False
+    said: Said, names: Sequence[str], inference: Inference, draws: int | None, *, left: bool = False
 ) -> tuple[Redrawn, tuple[Dropped, ...]]:
     """The bias of the base and some settings, of units redrawn."""
     head = said.measure.headline
@@ -82,7 +83,7 @@ def biases(
         readouts,
         bias_of(head, said.by),
         aspect=head,
-        judge=judge,
+        inference=inference,
         draws=draws,
         left=left,
         sided=sided_of(head, said.by),
@@ -91,13 +92,13 @@ def biases(
 
 
 def prices(
-    price: Said, names: Sequence[str], worse: Worse | None, judge: Judge, draws: int | None
+    price: Said, names: Sequence[str], worse: Worse | None, inference: Inference, draws: int | None
 ) -> Redrawn:
     """The price of the base and some settings, larger being worse, of units redrawn."""
     head = price.measure.headline
     readouts, _ = shared([price.base, *(price.settings[name] for name in names)])
     over = paid_by(head, worse)
-    return redrawn(price.measure, readouts, over, aspect=head, judge=judge, draws=draws)
+    return redrawn(price.measure, readouts, over, aspect=head, inference=inference, draws=draws)
 
 
 def _wholes(said: Said, readouts: Sequence[Readouts], over: Over) -> list[float]:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Interval, Provenance, Record
+from levelhead.core.run_context import Inference
 from levelhead.data.paired import pairs_hash
 from levelhead.mitigate.subspace import NOTHING, at_by_default, differences, directions, readable
 from levelhead.stats.bootstrap import bootstrap
@@ -93,9 +94,7 @@ def stability(
     at: At | None = None,
     centered: bool = False,
     sizes: Sequence[int] = SIZES,
-    draws: int = 199,
-    level: float = 0.95,
-    seed: int = 0,
+    inference: Inference = Inference(resamples=199),
 ) -> tuple[Stability, ...]:
     """The stability of the subspace at every site, from one pass over the pairs.
 
@@ -108,9 +107,8 @@ def stability(
         centered: see `subspace`.
         sizes: numbers of pairs to try as well; each pair of a word drawn anew, so that a size
             beyond the number of words says what so many words would give.
-        draws: resamples, of the whole and of every size.
-        level: confidence level.
-        seed: of the resamples; all sites are judged on the same.
+        inference: seed, level and resamples, of the whole and of every size; all sites are judged
+            on the same resamples.
     """
     kept, dropped = readable(lm, pairs)
     if any(size < dims + centered for size in sizes):
@@ -124,7 +122,12 @@ def stability(
             f"{len(set(units))} words cannot be resampled: at least {LEAST_WORDS} are needed",
             mend="give pairs of more words",
         )
-    settings = {"dims": dims, "centered": centered, "draws": draws, "level": level}
+    settings = {
+        "dims": dims,
+        "centered": centered,
+        "draws": inference.resamples,
+        "level": inference.level,
+    }
     provenance = Provenance.of(
         lm.identity.name,
         lm.content_hash,
@@ -132,12 +135,12 @@ def stability(
         edits=tuple(edit.content_hash for edit in lm.edits),
         data={"pairs": pairs_hash(kept)},
         equation=EQUATION,
-        seed=seed,
+        seed=inference.seed,
         settings=settings | {"sizes": tuple(sizes)},
     )
     found = []
     for site, rows in differences(lm, kept, sites, at=at).items():
-        one = _Judged(rows, units, dims, centered, draws, level, seed)
+        one = _Judged(rows, units, dims, centered, inference)
         one.refuse_degenerate()
         found.append(
             Stability(
@@ -162,9 +165,7 @@ class _Judged(NamedTuple):
     units: Sequence[str]
     dims: int
     centered: bool
-    draws: int
-    level: float
-    seed: int
+    inference: Inference
 
     def whole(self) -> dict[str, Estimate]:
         """As many words as there are, with all their pairs."""
@@ -180,9 +181,9 @@ class _Judged(NamedTuple):
         found = bootstrap(
             share,
             design,
-            rng=np.random.default_rng(self.seed),
-            draws=self.draws,
-            level=self.level,
+            rng=np.random.default_rng(self.inference.seed),
+            draws=self.inference.resamples,
+            level=self.inference.level,
             method="expanded",
         )
         own = Estimate(name="share", value=found.value, interval=found.interval, n=len(self.rows))
@@ -194,13 +195,13 @@ class _Judged(NamedTuple):
 
     def of_size(self, size: int) -> OfSize:
         """So many words drawn with replacement, one pair of each."""
-        rng = np.random.default_rng((self.seed, size))
+        rng = np.random.default_rng((self.inference.seed, size))
         basis = self._fit(np.arange(len(self.rows)))[0]
         numbers = {unit: i for i, unit in enumerate(dict.fromkeys(self.units))}
         unit = np.array([numbers[name] for name in self.units])
         members = [np.flatnonzero(unit == i) for i in range(len(numbers))]
         kept: list[_Fitted] = []
-        while len(kept) < self.draws:
+        while len(kept) < self.inference.resamples:
             words = rng.integers(len(members), size=size)
             chosen = np.array([rng.choice(members[word]) for word in words])
             if len(set(chosen.tolist())) < self.dims + self.centered:
@@ -251,7 +252,7 @@ class _Judged(NamedTuple):
         )
 
     def _told(self, name: str, values: Sequence[float], how: str, unit: str = "") -> Estimate:
-        tail = (1 - self.level) / 2
+        tail = (1 - self.inference.level) / 2
         low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail])
         return Estimate(
             name=name,
@@ -259,7 +260,7 @@ class _Judged(NamedTuple):
             interval=Interval(
                 low=float(low),
                 high=float(high),
-                level=self.level,
+                level=self.inference.level,
                 method=f"range of resamples, {how}",
             ),
             n=len(self.rows),

@@ -10,17 +10,16 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.run_context import RunContext
+from levelhead.measure.inference import estimate
 from levelhead.measure.sweep import read_each
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.said import Said
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
@@ -58,14 +57,7 @@ class Swept(Record):
 
 
 def said(
-    lm: LM,
-    measure: Measure,
-    settings: Mapping[str, Edits],
-    *,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    lm: LM, measure: Measure, settings: Mapping[str, Edits], *, context: RunContext = RunContext()
 ) -> Said:
     """What a model and its settings say to a measure, and which of them cannot change it.
 
@@ -73,14 +65,10 @@ def said(
         lm: the model as it is.
         measure: what asks.
         settings: the edits of each, by name.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        context: store, threads, progress and cancellation.
     """
     asked = measure.asked(lm)[0]
-    told = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
-    base, *found = read_each(lm, asked, [(), *settings.values()], **told)  # type: ignore[arg-type]
+    base, *found = read_each(lm, asked, [(), *settings.values()], context=context)
     assert base is not None  # noqa: S101  # the model as it is always answers
     acting: dict[str, Readouts] = {
         name: own for name, own in zip(settings, found, strict=True) if own is not None
@@ -111,12 +99,12 @@ def _asked_of(
     )
 
 
-def swept(of: Said, *, judge: Judge) -> Swept:
+def swept(of: Said, *, inference: Inference) -> Swept:
     """The values of all settings, and their paired changes with intervals.
 
     Args:
         of: what the model and its settings said.
-        judge: seed, resamples and level.
+        inference: seed, resamples and level.
     """
     if not of.settings:
         raise NotMeasurable(
@@ -125,12 +113,12 @@ def swept(of: Said, *, judge: Judge) -> Swept:
         )
     head = of.measure.headline
     readouts, dropped = shared([of.base, *of.settings.values()])
-    found = redrawn(of.measure, readouts, head.over, aspect=head, judge=judge)
+    found = redrawn(of.measure, readouts, head.over, aspect=head, inference=inference)
     changes = found.effects(way=-1).estimates(
         [f"change of {head.name}"] * len(of.settings), unit=head.unit
     )
-    base = judge.estimate(
-        head, head.per_item(of.base), of.measure.design(of.base, head), tested=False
+    base = estimate(
+        inference, head, head.per_item(of.base), of.measure.design(of.base, head), tested=False
     )
     return Swept(
         measure=of.measure.name,
@@ -143,5 +131,5 @@ def swept(of: Said, *, judge: Judge) -> Swept:
         behind=of.behind,
         dropped=dropped,
         measured_by=of.measured_by,
-        provenance=of.judged_by(judge),
+        provenance=of.judged_by(inference),
     )

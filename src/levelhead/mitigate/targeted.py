@@ -15,19 +15,16 @@ from scipy import stats
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.headmap import label
 from levelhead.locate.split import halves
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.changes import Change, changed
 from levelhead.mitigate.heads import mask
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
-    from levelhead.engine.events import Event
     from levelhead.locate.headmap import HeadMap
     from levelhead.measure.measure import Measure
     from levelhead.models.edits import HeadScale
@@ -123,11 +120,8 @@ def targeted(
     *,
     k: int = 3,
     random: int = RANDOM,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Targeted:
     """Mask top k, bottom k, all positive heads, and random ones of both sizes.
 
@@ -138,11 +132,8 @@ def targeted(
         k: how many heads; the paper has 3.
         random: sets of random heads of each size, at least 2; their mean is reported, with an
             interval over the sets.
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     heads.refuse_other(lm)
     if random < 2:
@@ -150,9 +141,8 @@ def targeted(
         raise LevelheadError(
             f"{random} random sets have no spread", mend="give at least 2 sets of random heads"
         )
-    judge = judge or Judge()
-    work = _Reader(lm, measures, store, threads, on_event, judge, heads)
-    rng = judge.rng("random heads", heads.content_hash)
+    work = _Reader(lm, measures, inference, context, heads)
+    rng = inference.rng("random heads", heads.content_hash)
     ways: list[tuple[str, Sequence[Site]]] = [
         (f"top {k}", chosen(heads, "top", k)),
         (f"bottom {k}", chosen(heads, "bottom", k)),
@@ -180,19 +170,16 @@ def lines(
     measures: Sequence[tuple[str, Measure]],
     *,
     every: int = 5,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Lines:
     """Other measures with the first 0, 5, 10 ... heads of a map masked, up to all positive ones."""
     heads.refuse_other(lm)
-    judge = judge or Judge()
     positive = heads.positive()
     counts = [*range(every, len(positive), every), len(positive)]
     curves = []
     for name, measure in measures:
-        work = _Reader(lm, [measure], store, threads, on_event, judge, None)
+        work = _Reader(lm, [measure], inference, context)
         (base,) = work.base
         points = [_point(0, base)]
         for k in counts:
@@ -211,15 +198,12 @@ class _Reader:
         self,
         lm: LM,
         measures: Sequence[Measure],
-        store: Url | None,
-        threads: int,
-        on_event: Callable[[Event], None],
-        judge: Judge,
-        heads: HeadMap | None,
+        inference: Inference,
+        context: RunContext,
+        heads: HeadMap | None = None,
     ) -> None:
-        self.lm, self.measures, self.judge = lm, measures, judge
-        self.told = {"store": store, "threads": threads, "on_event": on_event}
-        self.read = [measure.read(lm, **self.told)[0] for measure in measures]  # type: ignore[arg-type]
+        self.lm, self.measures, self.inference, self.context = lm, measures, inference, context
+        self.read = [measure.read(lm, context=context)[0] for measure in measures]
         self.half = None
         if heads is not None and heads.halves.by != "none":
             split = heads.halves
@@ -231,7 +215,9 @@ class _Reader:
     def base(self) -> tuple[Change, ...]:
         """The measures of the base."""
         return tuple(
-            changed(measure, own, None, judge=self.judge, measured_by=measure.ruler(self.lm))
+            changed(
+                measure, own, None, inference=self.inference, measured_by=measure.ruler(self.lm)
+            )
             for measure, own in zip(self.measures, self.read, strict=True)
         )
 
@@ -240,14 +226,14 @@ class _Reader:
         edited = self.lm.edited(edit)
         found = []
         for number, (measure, own) in enumerate(zip(self.measures, self.read, strict=True)):
-            other = measure.read(edited, **self.told)[0]  # type: ignore[arg-type]
+            other = measure.read(edited, context=self.context)[0]
             plain = [one.name for one in measure.aspects if one.name == "difference of means"]
             found.append(
                 changed(
                     measure,
                     own,
                     other,
-                    judge=self.judge,
+                    inference=self.inference,
                     confirm=self.half if number == 0 else None,
                     beside=tuple(plain),
                     measured_by=measure.ruler(self.lm),

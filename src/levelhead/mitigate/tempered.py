@@ -21,7 +21,7 @@ from pydantic import Field
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Dropped, Estimate, PValue, Record
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 from levelhead.mitigate.gains import bias_of, redrawn, shared
 from levelhead.mitigate.judged import one, placebo_p
 
@@ -101,7 +101,7 @@ def tempered(
     edited: Readouts,
     placebos: Sequence[Readouts] = (),
     *,
-    judge: Judge | None = None,
+    inference: Inference = Inference(),
     aspect: str | None = None,
     draws: int | None = None,
 ) -> Collapse:
@@ -113,23 +113,30 @@ def tempered(
         edited: what the edited model said.
         placebos: what the model said with placebo edits, each of which is compared with the base
             at a temperature of its own.
-        judge: seed and level.
+        inference: seed and level.
         aspect: another formula of the measure than its headline.
-        draws: of the units; by default those of the judge, at most 999.
+        draws: of the units; by default those of `inference`, at most 999.
     """
-    judge = judge or Judge()
     formula = measure.headline if aspect is None else measure.aspect(aspect)
     readouts, dropped = shared([base, edited, *placebos])
     before, after, *others = readouts
     degree = temperature(before, after)
     cooled = at_temperature(before, degree)
-    asked = {"aspect": formula, "judge": judge, "draws": draws}
-    found = redrawn(measure, [cooled, after, before], bias_of(formula), **asked)  # type: ignore[arg-type]
+    found = redrawn(
+        measure,
+        [cooled, after, before],
+        bias_of(formula),
+        aspect=formula,
+        inference=inference,
+        draws=draws,
+    )
     moved = found.effects().errors > 0
     gain = one(found.effects([0]), "gain beyond confidence", formula.unit) if moved[0] else None
     alone = found.effects([1], way=-1)
     alike = [made_alike(before, after), after]
-    over = redrawn(measure, alike, bias_of(formula), **asked).effects()  # type: ignore[arg-type]
+    over = redrawn(
+        measure, alike, bias_of(formula), aspect=formula, inference=inference, draws=draws
+    ).effects()
     over_alike = None
     if over.errors[0] > 0:
         over_alike = one(over, "gain over a base shifted and scaled", formula.unit)
@@ -147,7 +154,7 @@ def tempered(
         p=p,
         beyond=_above(gain)
         and _above(over_alike)
-        and (p is None or p.value <= 1 - judge.level + 1e-12),
+        and (p is None or p.value <= 1 - inference.level + 1e-12),
         dropped=dropped,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from levelhead.measure.excess import Excess
+from levelhead.measure.inference import estimate
 from levelhead.mitigate.bounds import loss, lower_bounds, measurable
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.judged import one as estimate_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.results import Dropped, Estimate
-    from levelhead.measure.aspects import Judge
+    from levelhead.core.run_context import Inference, RunContext
     from levelhead.measure.measure import Measure
     from levelhead.mitigate.candidates import Candidates
     from levelhead.mitigate.gains import Worse
@@ -42,16 +43,16 @@ class Told(NamedTuple):
 class Trial(NamedTuple):
     """How chance is judged, and what may be paid."""
 
-    judge: Judge
+    inference: Inference
     worse: Worse | None
     keep: float | None
     most: float | None
 
     def read(
-        self, lm: LM, measure: Measure, edits: Mapping[str, Edits], how: Mapping[str, object]
+        self, lm: LM, measure: Measure, edits: Mapping[str, Edits], context: RunContext
     ) -> Told:
         """The model and the candidates, asked together."""
-        found = said(lm, measure, edits, **how)  # type: ignore[arg-type]
+        found = said(lm, measure, edits, context=context)
         kept, without = measurable(found)
         reason = "acts behind all that is read"
         return Told(kept, without | dict.fromkeys(found.behind, reason))
@@ -60,7 +61,9 @@ class Trial(NamedTuple):
         """A measure of the model as it is."""
         head = own.measure.headline
         values = head.per_item(own.base)
-        return self.judge.estimate(head, values, own.measure.design(own.base, head), tested=False)
+        return estimate(
+            self.inference, head, values, own.measure.design(own.base, head), tested=False
+        )
 
     def allowed(self, price: Said) -> float:
         """The largest loss that may be paid, of the price of these items."""
@@ -76,7 +79,7 @@ class Trial(NamedTuple):
         gains: dict[str, tuple[Estimate | None, float]] = {}
         lost: tuple[Dropped, ...] = ()
         if names:
-            found, lost = biases(gained.said, names, self.judge, None)
+            found, lost = biases(gained.said, names, self.inference, None)
             effects = found.effects()
             head = gained.said.measure.headline
             several = (
@@ -95,7 +98,7 @@ class Trial(NamedTuple):
                 rows.append(Tried(why_not=f"not measurable: {why}", **about))  # type: ignore[arg-type]
                 continue
             gain, low = gains[one.name]
-            cost = loss(paid.said, one.name, worse=self.worse, judge=self.judge)
+            cost = loss(paid.said, one.name, worse=self.worse, inference=self.inference)
             rows.append(
                 Tried(
                     gain=gain,
@@ -117,7 +120,7 @@ class Trial(NamedTuple):
         gains = keeps = False
         lost = _dropped(gained.said)
         if name in gained.said.settings:
-            found, lost = biases(gained.said, [name], self.judge, None)
+            found, lost = biases(gained.said, [name], self.inference, None)
             effects = found.effects()
             if effects.errors[0] > 0:
                 gain = estimate_of(
@@ -126,7 +129,7 @@ class Trial(NamedTuple):
                 falls = float(self._falls(gained.said, [name])[0])
                 gains = gain.interval.low > 0 and falls > 0
         if name in paid.said.settings:
-            cost = loss(paid.said, name, worse=self.worse, judge=self.judge)
+            cost = loss(paid.said, name, worse=self.worse, inference=self.inference)
             keeps = cost is None or cost.interval.high <= most
         told = OnTest(gain=gain, loss=cost, most=most, gains=gains, keeps=keeps)
         return told, (("test", lost), ("price on test", _dropped(paid.said)))
@@ -140,7 +143,7 @@ class Trial(NamedTuple):
             return np.full(len(names), np.inf)
         part = own.measure.part
         readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
-        found = redrawn(own.measure, readouts, part.over, aspect=part, judge=self.judge)
+        found = redrawn(own.measure, readouts, part.over, aspect=part, inference=self.inference)
         return lower_bounds(found.effects())
 
 

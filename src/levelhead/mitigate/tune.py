@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Provenance
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.held_out import seen_words
 from levelhead.data.paired import paired, pairs_hash
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.candidates import SIZES, By, masks, projections
 from levelhead.mitigate.own_task import Gain, Price, Task, own_pairs, own_task
 from levelhead.mitigate.trial import Losses, Trial
 from levelhead.mitigate.tuned import OnTest, Tuned, largest, why_this
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from levelhead.core.files import Url
     from levelhead.data.lexicon import Lexicon
     from levelhead.data.paired import TextPair
-    from levelhead.engine.events import Event
     from levelhead.mitigate.gains import Worse
     from levelhead.models.lm import LM
     from levelhead.models.sweep import Edits
@@ -65,11 +62,8 @@ def tune(
     by: By = "gradient",
     n: int | None = None,
     pairs: Pairs = "frames",
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Found:
     """Choose an edit on the rows of one file and report it on those of another.
 
@@ -93,11 +87,8 @@ def tune(
             `removed` can judge the edit.
         pairs: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on the
             texts of dev and their swaps ("dev").
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     if pairs not in get_args(Pairs):
         raise UnknownName("kind of pairs", str(pairs), get_args(Pairs))
@@ -127,11 +118,8 @@ def tune(
         worse="lower",
         trim=trim,
         by=by,
-        judge=judge,
-        store=store,
-        threads=threads,
-        on_event=on_event,
-        cancel=cancel,
+        inference=inference,
+        context=context,
     )
 
 
@@ -146,11 +134,8 @@ def tune_task(
     trim: bool = True,
     by: By = "gradient",
     sizes: Sequence[int] = SIZES,
-    judge: Judge | None = None,
-    store: Url | None = None,
-    threads: int = 1,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
 ) -> Found:
     """The same of any measures: of bias and of a price, each on dev and on test.
 
@@ -164,11 +149,8 @@ def tune_task(
         trim: leave out settings that the paper found not worth trying.
         by: how heads are ranked.
         sizes: how many of the first heads are masked.
-        judge: seed, resamples and level.
-        store: a folder that keeps readouts; memory by default.
-        threads: of numpy and torch.
-        on_event: is told how far it is.
-        cancel: set it to stop.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
     """
     if not 0 < keep <= 1:
         raise LevelheadError(
@@ -176,20 +158,23 @@ def tune_task(
         )
     if most is not None and most < 0:
         raise LevelheadError(f"a loss of at most {most}", mend="give 0 or more")
-    judge = judge or Judge()
-    if judge.level < LEAST_LEVEL:
+    if inference.level < LEAST_LEVEL:
         raise LevelheadError(
-            f"bounds of level {judge.level:g} show little", mend=f"give {LEAST_LEVEL} or more"
+            f"bounds of level {inference.level:g} show little", mend=f"give {LEAST_LEVEL} or more"
         )
-    settings: dict[str, object] = {"trim": trim, "by": by, "sizes": list(sizes), "threads": threads}
+    settings: dict[str, object] = {
+        "trim": trim,
+        "by": by,
+        "sizes": list(sizes),
+        "threads": context.threads,
+    }
     notes = refuse_seen(lm, task)
-    how = {"store": store, "threads": threads, "on_event": on_event, "cancel": cancel}
     tried = projections(lm, pairs, trim=trim).beside(
-        masks(lm, task.gain, by=by, sizes=sizes, **how)  # type: ignore[arg-type]
+        masks(lm, task.gain, by=by, sizes=sizes, context=context)
     )
-    work = Trial(judge, worse, None if most is not None else keep, most)
-    gained = work.read(lm, task.gain, tried.edits, how)
-    paid = work.read(lm, task.price, tried.edits, how)
+    work = Trial(inference, worse, None if most is not None else keep, most)
+    gained = work.read(lm, task.gain, tried.edits, context)
+    paid = work.read(lm, task.price, tried.edits, context)
     rows, dropped = work.on_dev(tried, gained, paid)
     allowed = work.allowed(paid.said)
     name = largest(rows)
@@ -197,8 +182,8 @@ def tune_task(
     lost: Losses = ()
     if name is not None:
         alone = {name: tried.edits[name]}
-        gained_test = work.read(lm, task.gain_test, alone, how)
-        paid_test = work.read(lm, task.price_test, alone, how)
+        gained_test = work.read(lm, task.gain_test, alone, context)
+        paid_test = work.read(lm, task.price_test, alone, context)
         on_test, lost = work.on_test(name, gained_test, paid_test)
     confirmed = on_test is not None and on_test.gains and on_test.keeps
     told = Tuned(
@@ -217,7 +202,7 @@ def tune_task(
         dropped=(*dropped, *lost, ("pairs of texts", tried.dropped)),
         seen=tuple(sorted(seen_words(pairs))),
         notes=(*notes, *tried.notes),
-        provenance=_provenance(lm, task, pairs, judge, settings),
+        provenance=_provenance(lm, task, pairs, inference, settings),
         measured_by=task.gain.ruler(lm),
     )
     return Found(told, tried.edits[name] if name is not None and confirmed else ())
@@ -257,7 +242,7 @@ def refuse_seen(lm: LM, task: Task) -> tuple[str, ...]:
 
 
 def _provenance(
-    lm: LM, task: Task, pairs: Sequence[TextPair], judge: Judge, settings: dict[str, object]
+    lm: LM, task: Task, pairs: Sequence[TextPair], inference: Inference, settings: dict[str, object]
 ) -> Provenance:
     """Everything the choice depends on."""
     parts = dict(zip(task._fields, task, strict=True))
@@ -273,8 +258,8 @@ def _provenance(
         edits=tuple(edit.content_hash for edit in lm.edits),
         data=data | {"pairs of texts": pairs_hash(pairs)},
         equation=EQUATION,
-        seed=judge.seed,
+        seed=inference.seed,
         settings={part: own.settings for part, own in parts.items()}
         | settings
-        | {"resamples": judge.draws, "level": judge.level},
+        | {"resamples": inference.resamples, "level": inference.level},
     )

@@ -21,8 +21,8 @@ from levelhead.core.verdicts import (
 )
 from levelhead.core.verdicts import p_value as p_of
 from levelhead.explain.knowledge import Knowledge
-from levelhead.measure.aspects import corrected
 from levelhead.measure.compare import Comparison, corrected_comparisons
+from levelhead.measure.inference import corrected
 from levelhead.measure.pronouns_agree import GAP
 from levelhead.report.theme import ends, number
 from levelhead.study.apart import SPENT

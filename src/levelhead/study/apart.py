@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import whole_path
+from levelhead.core.files import absolute, whole_path
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive
+from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Failed
 from levelhead.engine.runners import Cancelled, Computed
 from levelhead.engine.units import Unit
@@ -28,7 +29,6 @@ from levelhead.study.steps import steps
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator, Mapping, Sequence
 
     from levelhead.core.results import Record
@@ -55,7 +55,6 @@ def apart(
     *,
     keep_going: bool,
     until: Deadline | None,
-    cancel: threading.Event,
 ) -> Iterator[tuple[str, Record]]:
     """The results of all steps, by name, in the order in which they end."""
     # Until when by the clock on the wall: other machines have that, too.
@@ -64,7 +63,7 @@ def apart(
     told = {
         "plan": _placed(work.plan).to_json(),
         "folder": str(work.folder.resolve()),
-        "store": work.elsewhere,
+        "store": absolute(work.url),
         "keep_going": keep_going,
     }
     units = {
@@ -83,7 +82,7 @@ def apart(
     }
     names = {unit.key: name for name, unit in units.items()}
     after = {units[step.name].key: [units[name].key for name in step.after] for step in every}
-    for outcome in runner.run(list(units.values()), cancel=cancel, after=after):
+    for outcome in runner.run(list(units.values()), cancel=work.context.cancel, after=after):
         name = names[outcome.key]
         if isinstance(outcome, Computed):
             yield name, result_of(name, outcome.payload, name)
@@ -134,10 +133,8 @@ def tried(step: Step, *, keep_going: bool, late: bool) -> Record:
 
 def one_step(spec: Mapping[str, object]) -> bytes:
     """A step in a worker."""
-    store, until = spec["store"], spec["until"]
-    work, every = _study(
-        str(spec["plan"]), str(spec["folder"]), None if store is None else str(store)
-    )
+    until = spec["until"]
+    work, every = _study(str(spec["plan"]), str(spec["folder"]), str(spec["store"]))
     late = isinstance(until, float) and time.time() > until
     step, keep_going = every[str(spec["step"])], bool(spec["keep_going"])
     if not late:
@@ -159,6 +156,6 @@ def _need(step: Step, work: Work, every: Mapping[str, Step], *, keep_going: bool
 
 
 @lru_cache(maxsize=1)
-def _study(plan: str, folder: str, store: str | None) -> tuple[Work, dict[str, Step]]:
-    work = Work(Plan.from_json(plan), Path(folder), lambda event: None, None, store)
+def _study(plan: str, folder: str, store: str) -> tuple[Work, dict[str, Step]]:
+    work = Work(Plan.from_json(plan), Path(folder), RunContext(store=store))
     return work, {step.name: step for step in steps(work)}

@@ -16,6 +16,7 @@ from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
+from levelhead.core.run_context import Inference
 from levelhead.engine.run_folder import own
 from levelhead.measure.readouts import model_key
 from levelhead.measure.table import parsed
@@ -24,7 +25,7 @@ from levelhead.study.core_suite import Role, core_suite, kind_of
 from levelhead.study.dealing import MODEL, OVERHEAD, Cut, Dealing
 from levelhead.study.finished import AUDIT, WRITTEN
 from levelhead.study.fitting import LeftOut, extensions, left_out_by, locators
-from levelhead.study.schema import Cells, Paired, Plan, Probing, Source
+from levelhead.study.schema import Cells, Paired, Plan, Probing, Source, inference_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,23 +84,22 @@ class Audited(NamedTuple):
     against: Source | None = None
 
 
-class Chance(NamedTuple):
-    """How chance is judged, and with how many threads everything is computed."""
-
-    seed: int = 0
-    threads: int = 1
-    draws: int = 1999
-    permutations: int = 9999
-
-
-def plan_core(lm: LM, sources: Audited, *, budget: float | None, chance: Chance) -> Audit:
+def plan_core(
+    lm: LM,
+    sources: Audited,
+    *,
+    budget: float | None,
+    inference: Inference = Inference(),
+    threads: int = 1,
+) -> Audit:
     """The core suite of a model: the same whatever the budget and the machine.
 
     Args:
         lm: the model, edited or not.
         sources: how the study opens it, and the one it is set beside.
         budget: seconds, kept for what is added later; None: there is no limit.
-        chance: seed, threads, resamples and permutations.
+        inference: seed, resamples and permutations.
+        threads: of numpy and torch.
     """
     suite = core_suite(kind_of(lm))
     measures: dict[str, str] = {}
@@ -126,7 +126,8 @@ def plan_core(lm: LM, sources: Audited, *, budget: float | None, chance: Chance)
         "format": "levelhead-study-1",
         "name": "audit",
         "about": f"An audit of {_shown(sources.model)}",
-        **chance._asdict(),
+        **inference_keys(inference),
+        "threads": threads,
         "models": {MODEL: sources.model}
         | ({OTHER: sources.against} if sources.against is not None else {}),
         "measures": measures,
@@ -148,7 +149,7 @@ def plan_core(lm: LM, sources: Audited, *, budget: float | None, chance: Chance)
     core = Plan(**plan)  # type: ignore[arg-type]
     core.check()
     return Audit(
-        request=request(lm, sources, chance),
+        request=request(lm, sources, inference, threads),
         budget=budget,
         about=_short(str(lm), lm, sources.model),
         plan=core,
@@ -219,10 +220,11 @@ class NothingToAsk(LevelheadError):
     """No measure of bias of the core suite can be asked of a model."""
 
 
-def request(lm: LM, sources: Audited, chance: Chance) -> str:
+def request(lm: LM, sources: Audited, inference: Inference, threads: int) -> str:
     """A hash of all that a core suite's plan is made from: neither budget nor speed are."""
     against = None if sources.against is None else sources.against.model_dump()
-    return content_hash({"model": model_key(lm), "against": against, **chance._asdict()})
+    keys = {**inference_keys(inference), "threads": threads}
+    return content_hash({"model": model_key(lm), "against": against, **keys})
 
 
 def read_audit(folder: str | Path) -> Audit:

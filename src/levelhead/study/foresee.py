@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.canonical import content_hash
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import RunContext
 from levelhead.engine.store import open_store
 from levelhead.measure.readouts import gathered, packed, planned, questioned
 from levelhead.measure.verbs import Question
@@ -27,11 +28,10 @@ from levelhead.study.foreseen import MB, Foreseen, peak_mb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from levelhead.core.files import Url
+    from levelhead.core.run_context import Inference
     from levelhead.engine.store import Store
     from levelhead.engine.units import Unit
     from levelhead.measure.asked import Asked
-    from levelhead.measure.aspects import Judge
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Plan
     from levelhead.models.lm import LM
@@ -64,21 +64,20 @@ class _Planned:
 
 
 def foresee(
-    lm: LM, measures: Sequence[Measure], *, judge: Judge, threads: int = 1, store: Url | None = None
+    lm: LM, measures: Sequence[Measure], *, inference: Inference, context: RunContext = RunContext()
 ) -> Foreseen:
     """What measuring a model will take, beyond loading it.
 
     Args:
         lm: the model.
         measures: what is asked.
-        judge: how chance is judged.
-        threads: of numpy and torch.
-        store: where readouts are kept: those that are there are not read again.
+        inference: resamples and permutations of the run.
+        context: store and threads; readouts that the store holds are not read again.
     """
     began = time.perf_counter()
-    with threadpool_limits(threads):
-        every = [_planned(lm, one, threads) for one in measures]
-        kept = open_store(lm.keeps(store))
+    with threadpool_limits(context.threads):
+        every = [_planned(lm, one, context.threads) for one in measures]
+        kept = open_store(lm.keeps(context.store))
         units = {unit.key: unit for own in every for plan in own.plans for unit in plan.units}
         missing = {key: unit for key, unit in units.items() if not kept.has(key)}
         questions = {key: _question(lm, unit) for key, unit in missing.items()}
@@ -91,7 +90,7 @@ def foresee(
         prepared = time.perf_counter() - began
         reading, answers = _probed(lm, batches)
         written = _stand_in(kept, units, questions, answers)
-        judging, notes = _judged(lm, every, written, judge)
+        judging, notes = _judged(lm, every, written, inference)
     asked = [one for one, _ in questions.values() if one is not None]
     unlike = sum(not isinstance(one, Question) for one in asked)
     if unlike:
@@ -186,7 +185,7 @@ def _stand_in(
 
 
 def _judged(
-    lm: LM, every: Sequence[_Planned], written: Store, judge: Judge
+    lm: LM, every: Sequence[_Planned], written: Store, inference: Inference
 ) -> tuple[float, tuple[str, ...]]:
     """Seconds of gathering and judging, by those of fewer draws."""
     total, notes = 0.0, []
@@ -199,12 +198,18 @@ def _judged(
             for draws, permutations in ((FEW, FEW), (MORE, FEW), (FEW, MORE)):
                 began = time.perf_counter()
                 own.measure.measured(
-                    lm, found, judge=replace(judge, draws=draws, permutations=permutations)
+                    lm,
+                    found,
+                    inference=replace(inference, resamples=draws, permutations=permutations),
                 )
                 took.append(time.perf_counter() - began)
         except LevelheadError as error:
             notes.append(f"judging {own.measure.name} is not foreseen: {error.what}")
             continue
         each = [max(one - took[0], 0) / (MORE - FEW) for one in took[1:]]
-        total += took[0] + each[0] * (judge.draws - FEW) + each[1] * (judge.permutations - FEW)
+        total += (
+            took[0]
+            + each[0] * (inference.resamples - FEW)
+            + each[1] * (inference.permutations - FEW)
+        )
     return total, tuple(notes)

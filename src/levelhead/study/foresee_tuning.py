@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.tasks import task, text_of
-from levelhead.measure.aspects import Judge
 from levelhead.measure.task import Tasked
 from levelhead.models.classifier import Batches, loss_of, new_classifier
 from levelhead.models.finetune import classifier_of, encoded_rows
@@ -91,7 +91,7 @@ def _judging(lm: LM, model: Any, measure: Tasked, threads: int) -> Foreseen:
         began = time.perf_counter()
         new = load(folder)
         loading = time.perf_counter() - began
-        found = foresee(new, [measure], judge=Judge(), threads=threads)
+        found = foresee(new, [measure], inference=Inference(), context=RunContext(threads=threads))
     parts = {"loading it": loading, **{f"its {name}": own for name, own in found.parts.items()}}
     return found.model_copy(update={"seconds": found.seconds + loading, "parts": parts})
 

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +24,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import absolute, join, located, on_disk, whole_path, write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import measure_verdict
 from levelhead.engine.events import Failed
 from levelhead.engine.run_folder import own
@@ -32,13 +32,12 @@ from levelhead.engine.runners import Computed, InProcess
 from levelhead.engine.units import Unit
 from levelhead.models.load import bytes_of
 from levelhead.study.run import run
-from levelhead.study.schema import Cells, Plan, Source
+from levelhead.study.schema import Cells, Plan, Source, inference_keys
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.core.files import Url
     from levelhead.engine.runners import Runner
 
 WORK = "levelhead.study.leaderboard:one_model"
@@ -113,11 +112,9 @@ def leaderboard(
     *,
     runner: Runner | None = None,
     source: Mapping[str, object] | None = None,
-    judge: Mapping[str, int] | None = None,
-    threads: int = 1,
-    store: Url | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
     on_model: Callable[[str, int, int], None] = lambda name, done, of: None,
-    cancel: threading.Event | None = None,
 ) -> tuple[Leaderboard, dict[str, Cost]]:
     """Measure many models; write leaderboard.json, leaderboard.csv and costs.csv.
 
@@ -127,12 +124,10 @@ def leaderboard(
         folder: a study of every model is kept here, to resume from.
         runner: who computes, a model at a time; by default this process.
         source: how models are loaded: dtype, batch_size.
-        judge: seed, draws and permutations.
-        threads: of numpy and torch.
-        store: where readings are kept, a folder a model, if not in the folder: a path or URL that
-            all workers see.
+        inference: seed, resamples and permutations; the level is a study's.
+        context: threads and cancellation; its store is where readings are kept, a folder a model,
+            if not in the folder: a path or URL that all workers see.
         on_model: is told the model that has ended, how many have, and of how many.
-        cancel: set it to stop.
     """
     if len(set(models)) < len(models) or not models or not measures:
         raise LevelheadError(
@@ -143,14 +138,12 @@ def leaderboard(
     own(place, (MODELS, BOARD, TABLE, COSTS))
     (place / MODELS).mkdir(exist_ok=True)
     units = {
-        name: _unit(name, measures, place, source or {}, judge or {}, threads, store)
-        for name in models
+        name: _unit(name, measures, place, source or {}, inference, context) for name in models
     }
     names = {unit.key: name for name, unit in units.items()}
     found: dict[str, Entrant] = {}
     costs: dict[str, Cost] = {}
-    stop = cancel or threading.Event()
-    for outcome in (runner or InProcess()).run(list(units.values()), cancel=stop):
+    for outcome in (runner or InProcess()).run(list(units.values()), cancel=context.cancel):
         name = names[outcome.key]
         if isinstance(outcome, Computed):
             told = json.loads(outcome.payload)
@@ -174,7 +167,7 @@ def one_model(spec: Mapping[str, object]) -> bytes:
     plan, place = Plan.from_json(str(spec["plan"])), Path(str(spec["folder"]))
     began = time.monotonic(), time.process_time()
     store = None if spec["store"] is None else str(spec["store"])
-    results = run(plan, place, store=store, keep_going=True)
+    results = run(plan, place, context=RunContext(store=store), keep_going=True)
     source = plan.models[MODEL]
     model, revision = _parted(str(spec["name"]))
     measured, missing = {}, {}
@@ -230,26 +223,25 @@ def _unit(
     measures: Sequence[str],
     place: Path,
     source: Mapping[str, object],
-    judge: Mapping[str, int],
-    threads: int,
-    store: Url | None,
+    inference: Inference,
+    context: RunContext,
 ) -> Unit:
     path, revision = _parted(name)
     keys = [f"m{number}" for number in range(len(measures))]
     plan = Plan(
         format="levelhead-study-1",
         name="one-of-many",
-        threads=threads,
+        threads=context.threads,
         models={MODEL: Source(path=whole_path(path), revision=revision, **source)},  # type: ignore[arg-type]
         measures=dict(zip(keys, measures, strict=True)),
         cells={ALL: Cells(models=(MODEL,), measures=tuple(keys))},
-        **judge,  # type: ignore[arg-type]
-    )
+    ).model_copy(update=inference_keys(inference))
     plan.check()
     own = place.resolve() / MODELS / _slug(name)
+    store = context.store
     readings = None if store is None else join(absolute(store), own.name)
     told = {"name": name, "plan": plan.to_json(), "folder": str(own), "store": readings}
-    return Unit(WORK, Frozen(told), threads=threads)
+    return Unit(WORK, Frozen(told), threads=context.threads)
 
 
 def _parted(name: str) -> tuple[str, str | None]:

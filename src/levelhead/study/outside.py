@@ -57,8 +57,8 @@ def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:
     told = _told(work, row) | {"classifier": model_key(lm), "measure": told_of(own)}
 
     def make() -> Swept:
-        found = said(lm, own, _edits(work, row, lm), cancel=work.cancel, **work.how)  # type: ignore[arg-type]
-        return swept(measurable(found)[0], judge=work.judge)
+        found = said(lm, own, _edits(work, row, lm), context=work.context)
+        return swept(measurable(found)[0], inference=work.inference)
 
     return work.kept(Swept, told, make)
 
@@ -91,7 +91,7 @@ def downstream_of(work: Work, name: str) -> Downstream:
         outer = {read[one]: found[read[one]] for one in row.outside}
         left_out = tuple(one for one in wanted if one not in names)
         rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
-        judged = [own.judged_by(work.judge) for _, own in every]
+        judged = [own.judged_by(work.inference) for _, own in every]
         told = {"left_out": left_out, "provenance": [one for one in judged if one is not None]}
         return downstream(names, inside, outer, **rule, **told)  # type: ignore[arg-type]
 
@@ -101,7 +101,7 @@ def downstream_of(work: Work, name: str) -> Downstream:
 def _said(work: Work, lm: LM, row: Outside, measure: str) -> Said:
     """What a model says with every setting that has a value; behind all that is read: as it is."""
     edits = _edits(work, row, lm)
-    found = said(lm, work.measure(measure), edits, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+    found = said(lm, work.measure(measure), edits, context=work.context)
     kept, _ = measurable(found)
     every = {**kept.settings, **dict.fromkeys(kept.behind, kept.base)}
     return replace(kept, settings=every, behind=())
@@ -111,7 +111,7 @@ def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:
     readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
     head = own.measure.headline
     over, _ = column_of(head)
-    return redrawn(own.measure, readouts, over, aspect=head, judge=work.judge, left=True)
+    return redrawn(own.measure, readouts, over, aspect=head, inference=work.inference, left=True)
 
 
 def _measured(work: Work, name: str, lm: LM) -> Measured:

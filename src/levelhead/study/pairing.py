@@ -11,7 +11,7 @@ from levelhead.data.published import any_lexicon
 from levelhead.measure.compare import Comparison
 from levelhead.measure.readouts import model_key
 from levelhead.measure.run import run
-from levelhead.mitigate.removed import Removed, removed
+from levelhead.mitigate.removed import LEVEL, Removed, removed
 from levelhead.mitigate.ruler import gain_by
 from levelhead.models.edit_files import seen_by_edits
 from levelhead.study.work import told_of
@@ -29,7 +29,9 @@ def compared_with(work: Work, row: Paired, name: str) -> Comparison:
     return work.kept(
         Comparison,
         {"measure": told_of(measure), "models": models},
-        lambda: run(second, [measure], against=first, judge=work.judge, **work.how).comparisons[0],  # type: ignore[arg-type]
+        lambda: run(
+            second, [measure], against=first, inference=work.inference, context=work.context
+        ).comparisons[0],
     )
 
 
@@ -57,7 +59,7 @@ def probed(work: Work, row: Probing) -> Removed:
     def make() -> Removed:
         gain: Estimate | None = None
         if ruler is not None:
-            gain = gain_by(ruler, lm, edits, judge=work.judge, **work.how)  # type: ignore[arg-type]
+            gain = gain_by(ruler, lm, edits, inference=work.inference, context=work.context)
         pairs = held_out(row.lexicon, seen=seen).pairs
         return removed(
             lm,
@@ -66,8 +68,8 @@ def probed(work: Work, row: Probing) -> Removed:
             seen=seen,
             ruler=gain,
             gain_by=None if ruler is None else ruler.ruler(lm),
-            draws=work.plan.draws,
-            seed=work.plan.seed,
+            # One-sided bounds of 0.95 are the ends of an interval of 0.9.
+            inference=replace(work.inference, level=LEVEL),
         )
 
     return work.kept(Removed, told, make)

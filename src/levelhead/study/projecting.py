@@ -98,8 +98,9 @@ def stability_of(work: Work, name: str) -> Stable:
     sites = [site for part, own in parts.items() if part != "attn" for site in own]
 
     def make() -> Stable:
-        told = {"draws": row.stability, "seed": work.plan.seed, "centered": row.centered}
-        return Stable(sites=stability(lm, pairs, sites, **told))  # type: ignore[arg-type]
+        inference = replace(work.inference, resamples=row.stability or work.inference.resamples)
+        found = stability(lm, pairs, sites, centered=row.centered, inference=inference)
+        return Stable(sites=found)
 
     return work.kept(Stable, {"row": told_by(work, row), "draws": row.stability}, make)
 
@@ -109,7 +110,7 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
     row, own = work.plan.sweeps[name], work.measure(measure)
 
     def make() -> Swept:
-        return swept(_said(work, row, measure), judge=work.judge)
+        return swept(_said(work, row, measure), inference=work.inference)
 
     return work.kept(Swept, {"row": told_by(work, row), "measure": told_of(own)}, make)
 
@@ -123,14 +124,14 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
         head = own.headline
         over, better = column_of(head)
         readouts, _ = shared([said.base, *said.settings.values()])
-        found = redrawn(own, readouts, over, aspect=head, judge=work.judge)
+        found = redrawn(own, readouts, over, aspect=head, inference=work.inference)
         told = {
             "measure": own.name,
             "better": better,
             "unit": head.unit,
             "measured_by": said.measured_by,
-            "provenance": said.judged_by(work.judge),
-            "base": estimate_base_effect(own, said.base, judge=work.judge),
+            "provenance": said.judged_by(work.inference),
+            "base": estimate_base_effect(own, said.base, inference=work.inference),
         }
         return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
 
@@ -151,7 +152,7 @@ def chosen_of(work: Work, name: str, by: By) -> Choice:
     def make() -> Choice:
         dev, test = (replace(_said(work, row, one), by=by) for one in (row.gain, row.test))
         price = None if row.price is None else _said(work, row, row.price)
-        return choose(dev, test, price=price, most=row.most, judge=work.judge)
+        return choose(dev, test, price=price, most=row.most, inference=work.inference)
 
     return work.kept(Choice, told, make)
 
@@ -170,8 +171,8 @@ def sized_of(work: Work, name: str) -> Handful:
         for size in row.sizes or ():
             fitted = subspaces(lm, paired(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = edits_of(lm, setting, fitted)
-        found = said(lm, measure, sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
-        result = swept(found, judge=work.judge)
+        found = said(lm, measure, sets, context=work.context)
+        result = swept(found, inference=work.inference)
         sizes = tuple(
             OfPairs(pairs=int(one.name), value=one.value, change=one.change)
             for one in result.settings
@@ -211,9 +212,8 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
             setting=chosen,
             among=len(own),
             n=row.placebos or 200,
-            judge=work.judge,
-            cancel=work.cancel,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         )
 
     return work.kept(Placeboed, told | {"measures": [told_of(one) for one in measures]}, make)
@@ -222,7 +222,7 @@ def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
 def _said(work: Work, row: Sweeping, measure: str) -> Said:
     lm = work.model(row.model)
     sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in settings_of(lm, row)}
-    return said(lm, work.measure(measure), sets, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+    return said(lm, work.measure(measure), sets, context=work.context)
 
 
 def will_have(work: Work, name: str) -> tuple[Level, ...]:

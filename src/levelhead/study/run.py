@@ -6,13 +6,13 @@ results depends on the clock, on what was interrupted, or on how many processes 
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from levelhead.core.files import absolute, on_disk, write_atomic
+from levelhead.core.files import on_disk, write_atomic
+from levelhead.core.run_context import RunContext
 from levelhead.engine.claim import claimed
 from levelhead.engine.run_folder import own
 from levelhead.study.apart import apart, tried
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from levelhead.core.files import Url
     from levelhead.core.results import Record
-    from levelhead.engine.events import Event
     from levelhead.engine.runners import OrderedRunner
     from levelhead.study.apart import Deadline
     from levelhead.study.schema import Plan
@@ -38,10 +36,8 @@ def run(
     folder: str | Path,
     *,
     runner: OrderedRunner | None = None,
-    store: Url | None = None,
     on_step: Callable[[str, int, int], None] = lambda name, done, of: None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    cancel: threading.Event | None = None,
+    context: RunContext = RunContext(),
     keep_going: bool = False,
     until: Deadline | None = None,
 ) -> dict[str, Record]:
@@ -53,11 +49,11 @@ def run(
         plan: the study.
         folder: where everything is kept.
         runner: who computes the steps; by default this process, one after the other.
-        store: where readings are kept, if not in the folder: a path or URL that all workers see.
         on_step: is told the step that begins (with a runner, the one that has ended), how many are
             done, and of how many.
-        on_event: is told how far a step is; nothing with a runner.
-        cancel: set it to stop.
+        context: its store is where readings are kept, if not in the folder: a path or URL that all
+            workers see; its progress is told how far a step is, and nothing with a runner. The
+            threads are the study's.
         keep_going: take any error of ours for a step that cannot be measured: data that are not
             there, an edit that does not say what it was fitted on.
         until: when no step but the first may begin any more.
@@ -65,7 +61,7 @@ def run(
     place = on_disk(folder)
     own(place, WRITTEN)
     with claimed(str(place)):
-        work = Work(plan, place, on_event, cancel, None if store is None else absolute(store))
+        work = Work(plan, place, context)
         every = list(steps(work))
         names = [step.name for step in every]
         results = place / RESULTS
@@ -86,8 +82,7 @@ def run(
                 yield step.name, result
 
         def there(runner: OrderedRunner) -> Iterator[tuple[str, Record]]:
-            stop = cancel or threading.Event()
-            found = apart(work, every, runner, keep_going=keep_going, until=until, cancel=stop)
+            found = apart(work, every, runner, keep_going=keep_going, until=until)
             for done, (name, result) in enumerate(found):
                 on_step(name, done, len(every))
                 yield name, result

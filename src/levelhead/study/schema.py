@@ -25,6 +25,7 @@ from pydantic import (
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
+from levelhead.core.run_context import Inference
 from levelhead.data.tasks import task
 from levelhead.locate.headmap import Ablation, By, Part, SplitBy
 from levelhead.measure.table import parsed
@@ -287,6 +288,20 @@ class Masks(Strict):
         if self.random and self.mask == "before":
             raise ValueError("random sets of heads are masked after training: say mask = 'after'")
         return self
+
+
+def inference_keys(inference: Inference) -> dict[str, int]:
+    """The keys of a study that say how its numbers are inferred; it has none for the level."""
+    if inference.level != Inference().level:
+        raise LevelheadError(
+            f"a study's intervals have the level {Inference().level:g}, not {inference.level:g}",
+            mend="leave out the level",
+        )
+    return {
+        "seed": inference.seed,
+        "draws": inference.resamples,
+        "permutations": inference.permutations,
+    }
 
 
 class Plan(Strict):

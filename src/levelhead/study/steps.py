@@ -144,7 +144,7 @@ def measured_of(work: Work, model: str, name: str) -> Measurement:
     return work.kept(
         Measurement,
         {"measure": told_of(measure), "model": model_key(lm), "skill": skills.REVISION},
-        lambda: measure(lm, judge=work.judge, **work.how),  # type: ignore[arg-type]
+        lambda: measure(lm, inference=work.inference, context=work.context),
     )
 
 
@@ -164,9 +164,8 @@ def map_of(work: Work, name: str) -> HeadMap:
             exact=row.exact,
             split=row.split,
             sign=row.sign,
-            judge=work.judge,
-            cancel=work.cancel,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         ),
     )
 
@@ -181,7 +180,7 @@ def described_of(work: Work, name: str) -> Description:
             work.measure(row.measure),
             *work.ablated(name),
             relabellings=row.describe or 0,
-            judge=work.judge,
+            inference=work.inference,
             measured_by=heads.measured_by,
         ),
     )
@@ -203,9 +202,8 @@ def controlled_of(work: Work, name: str, k: int | str) -> Control:
             sites,
             sign=heads.direction.sign,
             draws=row.controls or 199,
-            judge=work.judge,
-            cancel=work.cancel,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         )
 
     told = {"map": heads.content_hash, "k": k, "draws": row.controls}
@@ -220,8 +218,9 @@ def repeated_of(work: Work, name: str) -> Repeated:
     def make() -> Repeated:
         readouts, cut = work.halves(lm, measure, heads)
         sites = [one.site for one in heads.heads]
-        told = {"cut": cut, "ablation": row.ablation, **work.how}
-        ablated = without_each(lm, measure, readouts, sites, **told)  # type: ignore[arg-type]
+        ablated = without_each(
+            lm, measure, readouts, sites, cut=cut, ablation=row.ablation, context=work.context
+        )
         return repeated(
             lm,
             measure,
@@ -231,9 +230,8 @@ def repeated_of(work: Work, name: str) -> Repeated:
             by=cut.by,
             sign=heads.direction.sign,
             ablated=ablated,
-            judge=work.judge,
-            cancel=work.cancel,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         )
 
     told = {"map": heads.content_hash, "splits": row.splits, "k": row.k}
@@ -249,11 +247,26 @@ def greedy_of(work: Work, name: str) -> Greedy:
         readouts, cut = work.halves(lm, measure, heads)
         cut.refuse_one()
         candidates = heads.positive()[: row.greedy]
-        told = {"sign": heads.direction.sign, "judge": work.judge, **work.how}
-        half = cut.find.of(readouts)
-        chosen = greedy(lm, measure, half, candidates, k=row.k, **told)  # type: ignore[arg-type]
-        other = cut.confirm.of(readouts)
-        return confirmed(lm, measure, other, chosen, candidates, **told)  # type: ignore[arg-type]
+        chosen = greedy(
+            lm,
+            measure,
+            cut.find.of(readouts),
+            candidates,
+            k=row.k,
+            sign=heads.direction.sign,
+            inference=work.inference,
+            context=work.context,
+        )
+        return confirmed(
+            lm,
+            measure,
+            cut.confirm.of(readouts),
+            chosen,
+            candidates,
+            sign=heads.direction.sign,
+            inference=work.inference,
+            context=work.context,
+        )
 
     return work.kept(Greedy, {"map": heads.content_hash, "k": row.k, "of": row.greedy}, make)
 
@@ -275,8 +288,8 @@ def masked_of(work: Work, name: str) -> Targeted:
             measures,
             k=row.k,
             random=row.random,
-            judge=work.judge,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         ),
     )
 
@@ -296,8 +309,8 @@ def lines_of(work: Work, name: str) -> Lines:
             heads,
             measures,
             every=row.every,
-            judge=work.judge,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         ),
     )
 
@@ -319,8 +332,8 @@ def amplified_of(work: Work, name: str) -> Amplified:
             k=own.k,
             ks=row.ks,
             factors=row.factors,
-            judge=work.judge,
-            **work.how,  # type: ignore[arg-type]
+            inference=work.inference,
+            context=work.context,
         ),
     )
 
@@ -343,7 +356,7 @@ def explained_of(work: Work, name: str) -> CounterStereotype:
             n=row.n,
             off=row.off,
             placebo=placebo,
-            judge=work.judge,
+            inference=work.inference,
         ),
     )
 
@@ -363,7 +376,9 @@ def knowledge_of(work: Work, name: str) -> Knowledge:
     return work.kept(
         Knowledge,
         told,
-        lambda: knowledge(lm, cloze, parts=row.parts, judge=work.judge, **work.how),  # type: ignore[arg-type]
+        lambda: knowledge(
+            lm, cloze, parts=row.parts, inference=work.inference, context=work.context
+        ),
     )
 
 

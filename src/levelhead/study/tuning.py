@@ -112,7 +112,7 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
     masks: dict[str, tuple[Edit, ...]] = {one: (mask(sites),) for one, sites in sets.items()}
     base, measure = work.model(source), Tasked(task=of, part="dev")
     for one, sites in sets.items():
-        rng = work.judge.rng("random heads", one)
+        rng = work.inference.rng("random heads", one)
         drawn = [random_heads(sites, base.anatomy.heads, rng=rng) for _ in range(row.random)]
         masks |= {f"{one}, random {i}": (mask(own),) for i, own in enumerate(drawn)}
     told = {
@@ -131,7 +131,9 @@ def glue_of(work: Work, name: str, of: str) -> MaskedTask:
             how = How(of, seed, row.epochs, row.rate, row.batch, row.dropout)
             said = _said(work, base, how, masks, row)
             readouts, _ = shared([said.base, *said.settings.values()])
-            found.append(redrawn(measure, readouts, head.over, aspect=head, judge=work.judge))
+            found.append(
+                redrawn(measure, readouts, head.over, aspect=head, inference=work.inference)
+            )
             values = [float(value) for value in found[-1].whole]
             apart.append(dict(zip(("full", *sets), values, strict=False)))
         mean = averaged(found)
@@ -161,12 +163,12 @@ def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], ro
     source = work.plan.maps[row.map].model
     whole = work.trained(trained(work, base, how, place / key), source)
     if row.mask == "after":
-        return said(whole, measure, masks, cancel=work.cancel, **work.how)  # type: ignore[arg-type]
+        return said(whole, measure, masks, context=work.context)
     found = {}
     for i, (name, edits) in enumerate(masks.items()):
         folder = trained(work, base, how, place / f"{key}-masked-{i}", edits=edits)
-        found[name] = measure.read(work.trained(folder, source), **work.how)[0]  # type: ignore[arg-type]
-    return Said(measure, measure.read(whole, **work.how)[0], found)  # type: ignore[arg-type]
+        found[name] = measure.read(work.trained(folder, source), context=work.context)[0]
+    return Said(measure, measure.read(whole, context=work.context)[0], found)
 
 
 def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetting, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
 from levelhead.core.canonical import content_hash
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.files import absolute
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.engine.events import Planned, Stored
 from levelhead.engine.store import DamagedFile, open_store
 from levelhead.engine.units import Unit
@@ -19,16 +21,14 @@ from levelhead.locate.find import without_each
 from levelhead.locate.headmap import HeadMap
 from levelhead.locate.split import halves
 from levelhead.measure import readouts
-from levelhead.measure.aspects import Judge
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
+from levelhead.study.schema import inference_keys
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from levelhead.engine.events import Event
     from levelhead.engine.store import Store
     from levelhead.locate.effects import Effects
     from levelhead.locate.split import Half, Split
@@ -63,10 +63,8 @@ class Work:
 
     plan: Plan
     folder: Path
-    on_event: Callable[[Event], None]
-    cancel: threading.Event | None
-    elsewhere: str | None = None
-    """Where readings and results are kept, if not in the folder: a URL that all workers see."""
+    context: RunContext = RunContext()
+    """Its store is where readings and results are kept; by default in the folder."""
     done: dict[str, Record] = field(default_factory=dict)
     fitted: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
     """Subspaces, by what they were fitted on."""
@@ -75,10 +73,13 @@ class Work:
     _models: dict[str, LM] = field(default_factory=dict)
     _measures: dict[str, Measure] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.context = _study_context(self.plan, self.folder, self.context)
+
     @property
     def url(self) -> str:
         """Where readings and results are kept."""
-        return self.elsewhere or str(self.folder / "store")
+        return str(self.context.store)
 
     @property
     def store(self) -> Store:
@@ -86,10 +87,10 @@ class Work:
         return open_store(self.url)
 
     @property
-    def judge(self) -> Judge:
+    def inference(self) -> Inference:
         """How chance is judged."""
         plan = self.plan
-        return Judge(seed=plan.seed, draws=plan.draws, permutations=plan.permutations)
+        return Inference(seed=plan.seed, resamples=plan.draws, permutations=plan.permutations)
 
     def model(self, name: str) -> LM:
         """A model of the study, or a child of one."""
@@ -130,11 +131,6 @@ class Work:
             self._measures[name] = parsed(self.plan.measures[name])
         return self._measures[name]
 
-    @property
-    def how(self) -> dict[str, object]:
-        """How everything is read."""
-        return {"store": self.url, "threads": self.plan.threads, "on_event": self.on_event}
-
     def progress(self, what: str) -> Callable[[int, int], None]:
         """To be called with steps of training done and steps in all."""
         began: list[tuple[float, int]] = []
@@ -142,11 +138,11 @@ class Work:
         def tell(done: int, of: int) -> None:
             if not began:
                 began.append((time.monotonic(), done))
-                self.on_event(Planned(units=of, stored=done, damaged=()))
+                self.context.progress(Planned(units=of, stored=done, damaged=()))
                 return
             since, first = began[0]
             pace = (time.monotonic() - since) / max(done - first, 1)
-            self.on_event(Stored(what, done, of, seconds_left=pace * (of - done)))
+            self.context.progress(Stored(what, done, of, seconds_left=pace * (of - done)))
 
         return tell
 
@@ -155,12 +151,11 @@ class Work:
     ) -> Result:
         """A result, found by the hash of all it depends on, or made and kept."""
         plan = self.plan
-        judge = {"seed": plan.seed, "draws": plan.draws, "permutations": plan.permutations}
         spec = Frozen(
             {
                 "kind": kind.__name__,
                 "inputs": content_hash(inputs),
-                "judge": judge,
+                "judge": inference_keys(self.inference),
                 "revisions": [readouts.REVISION, gradient.REVISION, variants.REVISION],
             }
         )
@@ -187,10 +182,10 @@ class Work:
         A quicker measure of the same words takes the halves of the map's own: one word more or less
         would deal them anew.
         """
-        found = measure.read(lm, **self.how)[0]  # type: ignore[arg-type]
+        found = measure.read(lm, context=self.context)[0]
         own = found
         if measure.settings != heads.measurement.provenance.settings["measure"]:
-            own = self.measure(self._measure_of(heads)).read(lm, **self.how)[0]  # type: ignore[arg-type]
+            own = self.measure(self._measure_of(heads)).read(lm, context=self.context)[0]
         return found, halves(measure, own, by=heads.halves.by, seed=heads.halves.seed)
 
     def _measure_of(self, heads: HeadMap) -> str:
@@ -206,8 +201,9 @@ class Work:
         lm, measure = self.model(row.model), self.measure(row.measure)
         found, cut = self.halves(lm, measure, heads)
         sites = [one.site for one in heads.scores if one.effect is not None]
-        told = {"cut": cut, "ablation": row.ablation, **self.how}
-        ablated = without_each(lm, measure, found, sites, **told)  # type: ignore[arg-type]
+        ablated = without_each(
+            lm, measure, found, sites, cut=cut, ablation=row.ablation, context=self.context
+        )
         return ablated, cut.confirm
 
     def effects(self, name: str) -> Effects:
@@ -219,9 +215,23 @@ class Work:
             confirm.varied(ablated, None),
             [confirm.varied(ablated, i) for i in range(len(ablated.variants))],
             sign=heads.direction.sign,
-            judge=self.judge,
+            inference=self.inference,
             name="effects, confirm half",
         )
+
+
+def _study_context(plan: Plan, folder: Path, context: RunContext) -> RunContext:
+    """A caller's context with the store and the threads of a study.
+
+    The threads are the plan's: they are part of what its results depend on, in their last bits.
+    """
+    if context.threads not in (1, plan.threads):
+        raise LevelheadError(
+            f"{context.threads} threads, and the study says {plan.threads}",
+            mend="give threads in the study only",
+        )
+    store = str(folder / "store") if context.store is None else absolute(context.store)
+    return replace(context, store=store, threads=plan.threads)
 
 
 def told_of(measure: Measure) -> dict[str, object]:

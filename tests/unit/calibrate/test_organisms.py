@@ -15,16 +15,17 @@ from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, Organism, 
 from levelhead.core.canonical import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
+from levelhead.core.run_context import Inference
 from levelhead.core.versions import installed_versions
-from levelhead.measure.aspects import Judge
 from levelhead.measure.crows import Crows
+from levelhead.measure.inference import null_distribution
 from levelhead.models.edits import HeadScale
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 from levelhead.models.train import Recipe
 from levelhead.stats.multiple_testing import holm
 
-JUDGE = Judge(draws=199, permutations=999)
+INFERENCE = Inference(resamples=199, permutations=999)
 STANDARD = [pytest.param(one, None, marks=[pytest.mark.full] * (one != "bert")) for one in RECIPES]
 KNOWN_HEAD = pytest.param("gpt2", (1, 2), id="gpt2 with a known head")
 """A model is grown for up to a minute. The fast tier grows those of `levelhead demo` alone, which
@@ -145,7 +146,7 @@ def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture
     lm = one.lm()
     check_skills(lm, one)
     for name, ruler in one.rulers().of(lm).items():
-        found = ruler(lm, judge=JUDGE)
+        found = ruler(lm, inference=INFERENCE)
         assert not found.dropped, name
         if name == "seat" and lm.is_causal:
             continue  # it can miss it there: what a last state says is the next word
@@ -172,14 +173,18 @@ def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
     lm = one.lm()
     check_skills(lm, one)
     for name, ruler in one.rulers().of(lm).items():
-        assert ruler(lm, judge=JUDGE).p.value > 0.01, name
+        assert ruler(lm, inference=INFERENCE).p.value > 0.01, name
     # Dealt anew, labels mean nothing in any model: this tries the rulers' tests, not the model.
-    judge, alarms = Judge(draws=99, permutations=199), 0
+    inference, alarms = Inference(resamples=99, permutations=199), 0
     for labels in range(deals):
         p = []
         for name, ruler in one.rulers(labels=labels).of(lm).items():
             aspect, values, design = ruler.tested(ruler.read(lm))
-            p.append(judge.null(aspect, values, design, name=f"{name} {labels}").p.value)
+            p.append(
+                null_distribution(
+                    inference, aspect, values, design, name=f"{name} {labels}"
+                ).p.value
+            )
         alarms += holm(p).min() <= 0.05
     assert alarms <= most
 
@@ -231,7 +236,7 @@ def test_strength_and_the_others_find_it_with_every_seed(seed):
     one = organism("bert", 1.0, seed=seed)
     lm = one.lm()
     for name, ruler in one.rulers().of(lm).items():
-        assert ruler(lm, judge=JUDGE).p.value < 0.01, name
+        assert ruler(lm, inference=INFERENCE).p.value < 0.01, name
 
 
 # -- the items

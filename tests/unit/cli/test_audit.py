@@ -11,11 +11,12 @@ from calibrations import AllFailed
 from levelhead.cli import audit as cli
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.core.results import Inconclusive
+from levelhead.core.run_context import Inference
 from levelhead.data.datasets import NotHere
 from levelhead.models.load import load
 from levelhead.study import audit as planning
 from levelhead.study.apart import GO_ON, SPENT
-from levelhead.study.audit import CORE_LIMIT, Audited, Chance, read_audit
+from levelhead.study.audit import CORE_LIMIT, Audited, read_audit
 from levelhead.study.core_suite import BERT, core_suite
 from levelhead.study.schema import Source
 
@@ -149,7 +150,7 @@ def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(planning, "parsed", missing)
     sources = Audited(Source(path=str(folder)))
     with pytest.raises(ExitWith) as left:
-        cli._planned(load(folder), sources, tmp_path / "audit", 60.0, Chance())
+        cli._planned(load(folder), sources, tmp_path / "audit", 60.0, Inference(), 1)
     assert left.value.code == INCONCLUSIVE
     many = len(core_suite(BERT))  # whatever the suite holds
     told = f"0 of {many} planned measures run; {many} not run: data missing"
@@ -159,9 +160,9 @@ def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
 def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, monkeypatch):
     held = audits.audit(left_out=(), budget=60.0)
     planning.keep(held, tmp_path / "audit")
-    monkeypatch.setattr(planning, "request", lambda lm, sources, chance: held.request)
-    monkeypatch.setattr(planning, "plan_core", lambda *given, budget, chance: core_audit())
-    same = cli._planned(None, None, tmp_path / "audit", 60.0, Chance())
+    monkeypatch.setattr(planning, "request", lambda lm, sources, inference, threads: held.request)
+    monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit())
+    same = cli._planned(None, None, tmp_path / "audit", 60.0, Inference(), 1)
     assert same == held
-    other = cli._planned(None, None, tmp_path / "audit", 600.0, Chance())
+    other = cli._planned(None, None, tmp_path / "audit", 600.0, Inference(), 1)
     assert other.stage == "core"

@@ -9,7 +9,7 @@ from levelhead.calibrate import dose, locating, mitigating, organisms
 from levelhead.calibrate.organisms import organism
 from levelhead.cli import app
 from levelhead.core.calibration import Calibration
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 
 STEPS = 150
 """With fewer, no probe reads the groups, and INLP has nothing to take out."""
@@ -27,9 +27,9 @@ def hardly_trained(monkeypatch, tmp_path):
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     for module in (dose, locating, mitigating):
         monkeypatch.setattr(module, "organism", small)
-        monkeypatch.setattr(module, "JUDGE", Judge(draws=99, permutations=99))
+        monkeypatch.setattr(module, "INFERENCE", Inference(resamples=99, permutations=99))
     monkeypatch.setattr(organisms, "CONTEXT_DOCUMENTS", 400)
-    monkeypatch.setattr(dose, "DEALT", Judge(permutations=99))
+    monkeypatch.setattr(dose, "DEALT", Inference(permutations=99))
     monkeypatch.setattr(mitigating, "SCHOOLING", replace(mitigating.SCHOOLING, steps=2))
     monkeypatch.setattr(mitigating, "PRICED", 10)
     # One deal of the labels instead of five; three doses, the fewest that a curve is drawn of.

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import typer
-from rulers import JUDGE, THINGS, checkpoint, made, model
+from rulers import INFERENCE, THINGS, checkpoint, made, model
 from typer.testing import CliRunner
 
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
@@ -43,7 +43,7 @@ QUICK = ("--draws", "99", "--permutations", "99", "--seed", "1")
 
 def write_map(path, sign=1):
     """A head map of the tiny model: five negative heads, seven positive."""
-    found = made("crows_margin")(model("crows_margin"), judge=JUDGE)
+    found = made("crows_margin")(model("crows_margin"), inference=INFERENCE)
     estimate = Estimate(name="x", value=found.value, interval=found.interval, n=found.n)
     scores = [
         PartScore(part="heads", layer=i // 4, head=i % 4, score=0.1 * (i - 4.5)) for i in range(12)

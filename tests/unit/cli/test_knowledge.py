@@ -10,6 +10,7 @@ from assets import asset
 from typer.testing import CliRunner
 
 from levelhead.cli import app, explain, mitigate
+from levelhead.core.run_context import RunContext
 from levelhead.explain.knowledge import Knowledge, knowledge
 from levelhead.measure.cloze import Cloze
 from levelhead.mitigate.prompt import prompt
@@ -88,4 +89,5 @@ def test_options_are_named_as_in_python(room, verb):
     command = typer.main.get_command(room.app).commands[verb.__name__]
     own = {option.name for option in command.params} - shared - load
     keywords = set(inspect.signature(verb).parameters)
+    keywords |= {one.name for one in fields(RunContext)}
     assert own <= keywords | {one.name for one in fields(Cloze)}

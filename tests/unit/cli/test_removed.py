@@ -14,6 +14,7 @@ from levelhead.cli import app, removed
 from levelhead.cli.exits import FAIL, INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Estimate, Interval
+from levelhead.core.run_context import Inference
 from levelhead.data.held_out import held_out
 from levelhead.data.paired import paired
 from levelhead.mitigate import removed as judged
@@ -83,7 +84,13 @@ def test_the_numbers_are_those_of_python(given):
     edit = load(zoo.folder("bert", "BertForPreTraining"), edit=str(given / "edit")).edits
     pairs = held_out(str(given / "own.toml"), seen=["that", "in"]).pairs
     again = judged.removed(
-        lm, edit, pairs, seen=["that", "in"], sites=[Site("pooled")], deals=9, draws=99
+        lm,
+        edit,
+        pairs,
+        seen=["that", "in"],
+        sites=[Site("pooled")],
+        deals=9,
+        inference=Inference(resamples=99, level=judged.LEVEL),
     )
     assert judged.Removed.from_json(out.read_text()) == again
 
@@ -151,9 +158,10 @@ def test_options_are_named_as_in_python():
     names = {option.name for option in command.params} - shared - {"revision"}
     python = set(inspect.signature(judged.removed).parameters)
     # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
-    assert names <= python | {"lexicon", "groups", "texts", "edit"}
+    inference = {"draws", "level", "seed"}
+    assert names <= python | {"lexicon", "groups", "texts", "edit"} | inference
     # Whose gain it is follows from the ruler's name.
-    assert python - {"lm", "edits", "pairs", "on_step", "gain_by"} <= names
+    assert python - {"lm", "edits", "pairs", "on_step", "gain_by", "inference"} <= names
 
 
 def test_what_the_folder_says_of_itself_always_counts(given, monkeypatch):

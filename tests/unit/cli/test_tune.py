@@ -88,9 +88,10 @@ def test_what_is_wrong_is_said(given):
 def test_the_names_are_those_of_python():
     own = set(inspect.signature(verb).parameters)
     theirs = set(inspect.signature(python.tune).parameters)
-    assert theirs - own == {"lm", "judge", "on_event", "cancel"}
+    assert theirs - own == {"lm", "inference", "context"}
     assert own - theirs == {
         *("model", "output", "why", "json", "details", "seed", "draws", "level"),
+        *("store", "threads"),
         *("batch_size", "revision", "device", "dtype", "allow_pickle"),
     }
     python_defaults = inspect.signature(python.tune).parameters

@@ -7,6 +7,7 @@ import pytest
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.engine.claim import FolderInUse, claimed
 from levelhead.engine.events import Failed, Finished, Planned, Stored
 from levelhead.engine.jobs import Job, OtherJob, UnitsFailed, complete, run
@@ -24,7 +25,7 @@ def test_a_job_computes_what_is_missing_and_nothing_else(tmp_path):
     job = Job("digests", units(10, log=str(log)))
     store, events = open_store(tmp_path / "run"), []
     complete(job.units[:4], store)
-    assert run(job, tmp_path / "run", on_event=events.append) == store
+    assert run(job, tmp_path / "run", context=RunContext(progress=events.append)) == store
     assert len(log.read_text().splitlines()) == 10
     assert events[0] == Planned(units=10, stored=4, damaged=())
     assert [event.done for event in events if isinstance(event, Stored)] == [5, 6, 7, 8, 9, 10]
@@ -43,7 +44,11 @@ def test_a_unit_listed_twice_is_computed_once(tmp_path):
 
 def test_the_time_left_follows_the_pace(tmp_path):
     events = []
-    run(Job("slow", units(6, seconds=0.05)), tmp_path / "run", on_event=events.append)
+    run(
+        Job("slow", units(6, seconds=0.05)),
+        tmp_path / "run",
+        context=RunContext(progress=events.append),
+    )
     left = [event.seconds_left for event in events if isinstance(event, Stored)]
     assert left[0] is None
     assert 4 * 0.05 <= left[1] < 4  # at least the sleeping, and no start-up in it
@@ -64,7 +69,7 @@ def test_a_damaged_file_is_named_and_computed_anew(tmp_path, harm):
             "emptied": b"",
         }[harm]
     )
-    run(job, tmp_path / "run", on_event=events.append)
+    run(job, tmp_path / "run", context=RunContext(progress=events.append))
     assert events[0] == Planned(units=5, stored=4, damaged=(str(place),))
     assert list(job.results(store)) == good
     assert place.read_bytes() == bytes_
@@ -74,7 +79,7 @@ def test_units_that_fail_end_in_an_error_and_the_others_are_kept(tmp_path):
     bad = units(1, "synthetic:refuse") + units(1, "synthetic:stumble")
     job, events = Job("mixed", units(3) + bad), []
     with pytest.raises(UnitsFailed) as error:
-        run(job, tmp_path / "run", on_event=events.append)
+        run(job, tmp_path / "run", context=RunContext(progress=events.append))
     assert "2 of 5 units failed" in error.value.what
     assert "- 1 units: no answer to 0\n  mend: ask another question" in error.value.what
     assert "ZeroDivisionError: a plain mistake" in error.value.what
@@ -90,7 +95,7 @@ def test_two_jobs_in_one_folder_are_refused(tmp_path):
         run(second, tmp_path / "run")
     assert len(list(open_store(tmp_path / "run"))) == 3
     events = []
-    store = run(second, tmp_path / "run", on_event=events.append, extend=True)
+    store = run(second, tmp_path / "run", context=RunContext(progress=events.append), extend=True)
     assert events[0].stored == 3
     assert len(list(store)) == 4
     run(first, tmp_path / "run")  # the first one is still at home there
@@ -160,9 +165,9 @@ def test_cancelling_keeps_what_is_stored(tmp_path):
             cancel.set()
 
     with pytest.raises(Cancelled, match="run the same command again"):
-        run(job, tmp_path / "run", on_event=listen, cancel=cancel)
+        run(job, tmp_path / "run", context=RunContext(progress=listen, cancel=cancel))
     assert len(list(open_store(tmp_path / "run"))) == 7
-    run(job, tmp_path / "run", on_event=seen.append)
+    run(job, tmp_path / "run", context=RunContext(progress=seen.append))
     assert seen[-1].computed == 13
 
 

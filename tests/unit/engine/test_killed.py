@@ -21,6 +21,7 @@ from levelhead.engine.units import Unit
 DRIVER = """
 import sys
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import RunContext
 from levelhead.engine.jobs import Job, run
 from levelhead.engine.processes import LocalProcesses
 from levelhead.engine.units import Unit
@@ -32,7 +33,7 @@ if __name__ == "__main__":
         for i in range(int(n))
     ))
     run(job, folder, runner=LocalProcesses(workers=2),
-        on_event=lambda event: print(event, flush=True))
+        context=RunContext(progress=lambda event: print(event, flush=True)))
 """
 
 

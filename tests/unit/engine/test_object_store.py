@@ -16,6 +16,7 @@ from command import levelhead
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join, located, read_bytes, write_atomic
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.mine import mine
 from levelhead.engine.jobs import Job
 from levelhead.engine.jobs import run as run_job
@@ -59,7 +60,7 @@ def test_mining_there_is_mining_here(s3, corpus, tmp_path):
 def test_a_study_keeps_its_readings_there(s3, tmp_path):
     plan = read_plan(studies.study(tmp_path, studies.FEW))
     run(plan, tmp_path / "here")
-    run(plan, tmp_path / "there", store=f"{s3}/readings")
+    run(plan, tmp_path / "there", context=RunContext(store=f"{s3}/readings"))
     assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
     assert not (tmp_path / "there" / "store").exists()
     with pytest.raises(LevelheadError, match="is on no disk of this machine"):
@@ -69,9 +70,11 @@ def test_a_study_keeps_its_readings_there(s3, tmp_path):
 def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
     models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(2)]
     ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
-    few = {"judge": {"draws": 99, "permutations": 99}}
+    few = {"inference": Inference(resamples=99, permutations=99)}
     here, _ = leaderboard(models, [ruler], tmp_path / "here", **few)
-    there, costs = leaderboard(models, [ruler], tmp_path / "there", store=f"{s3}/board", **few)
+    there, costs = leaderboard(
+        models, [ruler], tmp_path / "there", context=RunContext(store=f"{s3}/board"), **few
+    )
     assert there == here
     fs, place = located(f"{s3}/board")
     fs.invalidate_cache()

@@ -28,6 +28,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable  # noqa: E402
 from levelhead.core.frozen import Frozen  # noqa: E402
+from levelhead.core.run_context import Inference  # noqa: E402
 from levelhead.data.mine import mine  # noqa: E402
 from levelhead.engine.events import Failed, Retried  # noqa: E402
 from levelhead.engine.ray_actors import RayActors, _Actor, _room  # noqa: E402
@@ -35,7 +36,6 @@ from levelhead.engine.runners import Cancelled, Computed, InProcess  # noqa: E40
 from levelhead.engine.units import Unit  # noqa: E402
 from levelhead.locate.away import locate_away  # noqa: E402
 from levelhead.locate.find import locate  # noqa: E402
-from levelhead.measure.aspects import Judge  # noqa: E402
 from levelhead.measure.table import parsed  # noqa: E402
 from levelhead.models.load import load  # noqa: E402
 from levelhead.study.run import run  # noqa: E402
@@ -194,9 +194,11 @@ def located_away(runner, folder):
     measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={rulers.corpus()}"
     model = str(zoo.folder("bert", "BertForPreTraining"))
     how = {"exact": 3, "split": "contexts", "sign": "+", "parts": ["heads"]}
-    judge = Judge(draws=99, permutations=99)
-    there = locate_away(runner, model, measure, source={"batch_size": 8}, how=how, judge=judge)
-    assert there == locate(load(model, batch_size=8), parsed(measure), judge=judge, **how)
+    inference = Inference(resamples=99, permutations=99)
+    there = locate_away(
+        runner, model, measure, source={"batch_size": 8}, how=how, inference=inference
+    )
+    assert there == locate(load(model, batch_size=8), parsed(measure), inference=inference, **how)
 
 
 # -- a cluster, in the full tier

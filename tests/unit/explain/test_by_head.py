@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rulers import JUDGE
+from rulers import INFERENCE
 from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
@@ -40,10 +40,10 @@ def test_corrected_p_is_that_of_a_loop_and_still_heads_are_left_out():
     d[:, 3] = 0
     d[:, 4] = [1.0 if word == "w1" else 0.0 for word in words]
     groups = {"biased": tuple(range(5)), "regular": tuple(range(5, 12))}
-    heads, notes = head_changes("attention", d, groups, EVERY, words, JUDGE)
+    heads, notes = head_changes("attention", d, groups, EVERY, words, INFERENCE)
     assert notes == ("attention: not tested, changed in too few targets: 0.3, 1.0",)
     kept = [i for i in range(12) if i not in (3, 4)]
-    expected = flips(d[:, kept], words, JUDGE.permutations, JUDGE.rng("attention", "heads"))
+    expected = flips(d[:, kept], words, INFERENCE.permutations, INFERENCE.rng("attention", "heads"))
     assert [head.p.adjusted for head in heads] == pytest.approx(list(expected))
     assert heads[0].p.adjusted < 0.05
     # The interval, from the sandwich formula written out.
@@ -55,4 +55,4 @@ def test_corrected_p_is_that_of_a_loop_and_still_heads_are_left_out():
     assert heads[0].interval.low == pytest.approx(mean - reach)
     assert heads[0].interval.high == pytest.approx(mean + reach)
     with pytest.raises(NotMeasurable, match="no head changes in two targets"):
-        head_changes("attention", np.zeros((40, 12)), groups, EVERY, words, JUDGE)
+        head_changes("attention", np.zeros((40, 12)), groups, EVERY, words, INFERENCE)

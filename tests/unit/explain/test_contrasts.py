@@ -2,11 +2,11 @@ import pytest
 from told import answers, asked, side
 
 from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.core.run_context import Inference
 from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expected, said
-from levelhead.measure.aspects import Judge
 from levelhead.measure.margins import margin_of
 
-JUDGE = Judge(draws=99, permutations=99)
+INFERENCE = Inference(resamples=99, permutations=99)
 PLANTED = {
     "base": 1.0,
     "target_syntactic_similar": 1.8,
@@ -24,7 +24,7 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def found():
     own = answers(lambda one: 0.7 + side(one) * PLANTED.get(one.kind, 1.0))
-    return own, {one.kind: one for one in contrasts(own, JUDGE, tops=())}
+    return own, {one.kind: one for one in contrasts(own, INFERENCE, tops=())}
 
 
 def test_every_kind_of_the_paper_is_a_contrast(found):
@@ -33,7 +33,7 @@ def test_every_kind_of_the_paper_is_a_contrast(found):
 
 
 def test_the_base_is_half_the_difference_between_the_sides(found):
-    base = margin_of(found[0], "base", JUDGE)
+    base = margin_of(found[0], "base", INFERENCE)
     assert base.value == pytest.approx(1.0, abs=0.03)
     assert base.interval.low > 0.9
 
@@ -76,7 +76,7 @@ def test_occupations_flip_where_the_preferred_group_changes(found):
 
 def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
     own = answers(lambda one: side(one) + (one.kind == "unrelated"))
-    (unrelated,) = (one for one in contrasts(own, JUDGE, tops=()) if one.kind == "unrelated")
+    (unrelated,) = (one for one in contrasts(own, INFERENCE, tops=()) if one.kind == "unrelated")
     assert unrelated.shift.value == pytest.approx(1, abs=0.05)
     assert unrelated.verdict == "unchanged"
 
@@ -84,7 +84,9 @@ def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
 def test_the_paper_s_numbers_and_equation_1():
     own = answers(lambda one: side(one) * PLANTED.get(one.kind, 1.0), noise=0.02)
     (one,) = (
-        one for one in contrasts(own, JUDGE, tops=(3,)) if one.kind == "target_syntactic_similar"
+        one
+        for one in contrasts(own, INFERENCE, tops=(3,))
+        if one.kind == "target_syntactic_similar"
     )
     top = next(top for top in one.tops if top.k == 3)
     # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
@@ -96,10 +98,10 @@ def test_the_paper_s_numbers_and_equation_1():
 
 def test_two_kinds_are_compared_occupation_by_occupation(found):
     own = between(
-        found[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", JUDGE
+        found[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", INFERENCE
     )
     assert own.value == pytest.approx(-1.5, abs=0.05)
-    assert between(found[0], "target_neutral", "none such", JUDGE) is None
+    assert between(found[0], "target_neutral", "none such", INFERENCE) is None
 
 
 def estimate(value, low, high, p=None):
@@ -142,6 +144,6 @@ def test_kinds_of_one_s_own_are_contrasts_too():
     own = [one._replace(kind="mine", id=f"{one.id}/mine") if one.kind == "unrelated" else one
            for one in asked()]  # fmt: skip
     found = answers(lambda one: side(one) * (0.5 if one.kind == "mine" else 1.0), prompts=own)
-    (mine,) = (one for one in contrasts(found, JUDGE, tops=()) if one.kind == "mine")
+    (mine,) = (one for one in contrasts(found, INFERENCE, tops=()) if one.kind == "mine")
     assert mine.verdict == "mitigated"
     assert mine.as_expected == "undecided"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, THINGS, WORDS
+from rulers import INFERENCE, THINGS, WORDS
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
@@ -37,7 +37,8 @@ def tiny():
 
 
 def run(lm=LM, pairs=None, **options):
-    given = {"biased": BIASED, "regular": REGULAR, "placebo": WORDS, "judge": JUDGE} | options
+    given = {"biased": BIASED, "regular": REGULAR, "placebo": WORDS, "inference": INFERENCE}
+    given |= options
     return counterstereotype(lm, pairs or tiny(), **given)
 
 
@@ -119,7 +120,7 @@ def test_provenance_names_heads_data_and_draw():
     assert told.equation == "Yang et al. 2025, section 5.2"
     assert told.settings["heads"]["biased"][4] == (1, 0)
     assert dict(told.data) == {"tiny": "ab" * 32, "lexicon tiny": WORDS.sha256}
-    assert told.seed == JUDGE.seed
+    assert told.seed == INFERENCE.seed
     few = run(n=20)
     assert few.n + len(few.dropped) == 20
     assert few.provenance.settings["pairs"] != told.settings["pairs"]

@@ -2,10 +2,10 @@ import pytest
 from told import answers, asked, side
 
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.explain.factorial import cells, factorial_effects
-from levelhead.measure.aspects import Judge
 
-JUDGE = Judge(draws=99, permutations=99)
+INFERENCE = Inference(resamples=99, permutations=99)
 
 
 def planted(one):
@@ -18,7 +18,7 @@ def planted(one):
 
 
 def test_each_thing_by_itself():
-    found = factorial_effects(answers(planted), JUDGE)
+    found = factorial_effects(answers(planted), INFERENCE)
     word, order, verb = found.effects
     assert word.name == "word: noun - adjective"
     assert word.value == pytest.approx(-0.4, abs=0.03)
@@ -32,8 +32,8 @@ def test_each_thing_by_itself():
 
 def test_occupations_that_lack_a_cell_are_left_out_and_all_of_them_refused():
     own = [one for one in asked() if (one.occupation, one.kind) != ("nurse", next(iter(cells())))]
-    found = factorial_effects(answers(planted, prompts=own), JUDGE)
+    found = factorial_effects(answers(planted, prompts=own), INFERENCE)
     assert found.effects[0].n == 39
     some = [one for one in asked() if one.kind != next(iter(cells()))]
     with pytest.raises(NotMeasurable, match="no occupation was asked in all eight cells"):
-        factorial_effects(answers(planted, prompts=some), JUDGE)
+        factorial_effects(answers(planted, prompts=some), INFERENCE)

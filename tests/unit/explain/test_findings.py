@@ -1,13 +1,13 @@
 import pytest
 from told import answers, side
 
+from levelhead.core.run_context import Inference
 from levelhead.explain.contrasts import between, contrasts
 from levelhead.explain.findings import CLAIMS, findings
 from levelhead.explain.knowledge import COUNTERS
-from levelhead.measure.aspects import Judge
 from levelhead.measure.margins import margin_of
 
-JUDGE = Judge(draws=99, permutations=99)
+INFERENCE = Inference(resamples=99, permutations=99)
 AS_PAPER = {
     "target_syntactic_similar": 1.8,
     "target_semantic_similar": 1.6,
@@ -22,11 +22,11 @@ AS_PAPER = {
 
 def found(planted, *, causal, sign=1):
     own = answers(lambda one: sign * side(one) * planted.get(one.kind, 1.0))
-    made = contrasts(own, JUDGE, tops=())
+    made = contrasts(own, INFERENCE, tops=())
     return findings(
-        margin_of(own, "base", JUDGE),
+        margin_of(own, "base", INFERENCE),
         made,
-        syntax=between(own, *COUNTERS, JUDGE),
+        syntax=between(own, *COUNTERS, INFERENCE),
         causal=causal,
     )
 

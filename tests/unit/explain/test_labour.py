@@ -6,11 +6,11 @@ from told import SHARES, answers
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval
+from levelhead.core.run_context import Inference
 from levelhead.data.prompts import Prompt
 from levelhead.explain.labour import _said, labour
-from levelhead.measure.aspects import Judge
 
-JUDGE = Judge(draws=99, permutations=99)
+INFERENCE = Inference(resamples=99, permutations=99)
 
 
 def odds(one):
@@ -29,7 +29,7 @@ def odds(one):
     ],
 )
 def test_the_slope_on_shares_is_found(slope, verdict):
-    found = labour(answers(lambda one: 0.5 + slope * odds(one), noise=0.1), JUDGE)
+    found = labour(answers(lambda one: 0.5 + slope * odds(one), noise=0.1), INFERENCE)
     assert found.slope.value == pytest.approx(slope, abs=0.08)
     assert found.at_half.value == pytest.approx(0.5, abs=0.08)
     assert found.verdict == verdict
@@ -39,7 +39,7 @@ def test_the_slope_on_shares_is_found(slope, verdict):
 
 def test_the_verdict_is_at_one_level_whatever_is_shown():
     own = answers(lambda one: 0.5 + 0.85 * odds(one), noise=1.5)
-    found = [labour(own, replace(JUDGE, level=level)) for level in (0.01, 0.95)]
+    found = [labour(own, replace(INFERENCE, level=level)) for level in (0.01, 0.95)]
     widths = [one.slope.interval.high - one.slope.interval.low for one in found]
     assert widths[0] < widths[1] / 20
     assert found[0].verdict == found[1].verdict == "undecided"
@@ -59,4 +59,4 @@ def test_occupations_without_a_share_are_refused():
                             ("monk", "male"))
     ]  # fmt: skip
     with pytest.raises(NotMeasurable, match="the share of female in 'juggler' is not known"):
-        labour(answers(lambda one: 0.0, prompts=own), JUDGE)
+        labour(answers(lambda one: 0.0, prompts=own), INFERENCE)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zoo
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.locate.compare import NOISY, MapComparison, compare_maps
@@ -20,7 +20,7 @@ LM = model("crows_margin")
 
 
 def mapped(lm=LM, ruler=RULER, **options):
-    return locate(lm, ruler, sign="+", exact="none", judge=JUDGE, **options)
+    return locate(lm, ruler, sign="+", exact="none", inference=INFERENCE, **options)
 
 
 BASE = mapped()
@@ -78,7 +78,7 @@ def test_the_bases_most_negative_heads_are_boxed():
 def test_a_child_is_compared_in_the_bases_direction():
     """Its own sign turned round: the same measure goes up."""
     turned = locate(LM.edited(HeadScale([Site("head_out", 0, 0)], 2)), RULER, sign="-",
-                    exact="none", judge=JUDGE)  # fmt: skip
+                    exact="none", inference=INFERENCE)  # fmt: skip
     assert np.allclose(turned.grid(), -CHILD.grid())
     opposite = replace(SECOND, values=-SECOND.values, draws=-SECOND.draws)
     plain = compare_maps([("base", BASE), ("child", CHILD)], [FIRST, SECOND]).children[0]
@@ -110,16 +110,16 @@ def test_effects_of_other_items_are_not_paired():
 @pytest.mark.parametrize(
     ("options", "what"),
     [({"by": "ablation", "exact": "all"}, "way to locate"), ({"ablation": "mean"}, "ablation"),
-     ({"split": "words"}, "halves"), ({"judge": replace(JUDGE, seed=2)}, "seed")],
+     ({"split": "words"}, "halves"), ({"inference": replace(INFERENCE, seed=2)}, "seed")],
 )  # fmt: skip
 def test_maps_that_were_made_otherwise_are_refused(options, what):
-    other = locate(LM, RULER, **({"sign": "+", "exact": "none", "judge": JUDGE} | options))
+    other = locate(LM, RULER, **({"sign": "+", "exact": "none", "inference": INFERENCE} | options))
     with pytest.raises(LevelheadError, match=f"child has another {what} than base"):
         compare_maps([("base", BASE), ("child", other)])
 
 
 def test_a_base_without_a_sign_has_no_anti_bias_heads():
-    unknown = locate(LM, RULER, exact="none", judge=JUDGE)
+    unknown = locate(LM, RULER, exact="none", inference=INFERENCE)
     assert unknown.direction.sign == 0
     with pytest.raises(UndeterminedSign):
         compare_maps([("base", unknown), ("child", CHILD)])

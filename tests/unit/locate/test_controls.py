@@ -3,7 +3,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.locate.controls import Control, control, random_heads
@@ -41,8 +41,8 @@ def test_p_counts_the_random_sets_that_do_as_much():
 
     layers = ([head(layer, i) for i in range(4)] for layer in (0, 2))
     of = {own: effect(own) for own in product(*layers)}
-    told = control(lm, ruler, found, chosen, sign=-1, draws=199, judge=JUDGE)
-    rng = JUDGE.rng("crows_margin", "random heads", *map(str, chosen))
+    told = control(lm, ruler, found, chosen, sign=-1, draws=199, inference=INFERENCE)
+    rng = INFERENCE.rng("crows_margin", "random heads", *map(str, chosen))
     drawn = [random_heads(chosen, 4, rng=rng) for _ in range(199)]
     assert told.random == pytest.approx([of[own] for own in drawn], abs=1e-5)
     assert told.effect.value == pytest.approx(of[chosen], abs=1e-5)
@@ -62,7 +62,9 @@ def test_p_counts_the_random_sets_that_do_as_much():
 
 def test_all_heads_of_a_layer_are_no_better_than_themselves():
     lm, ruler = model("seat"), made("seat", quota=2)
-    told = control(lm, ruler, ruler.read(lm)[0], [head(1, i) for i in range(4)], judge=JUDGE)
+    told = control(
+        lm, ruler, ruler.read(lm)[0], [head(1, i) for i in range(4)], inference=INFERENCE
+    )
     assert told.p.value == 1
     assert set(told.random) == {told.effect.value}
 
@@ -70,7 +72,9 @@ def test_all_heads_of_a_layer_are_no_better_than_themselves():
 def test_the_order_of_heads_does_not_matter():
     lm, ruler = model("crows_margin"), made("crows_margin")
     found = ruler.read(lm)[0]
-    ours, theirs = (control(lm, ruler, found, own, judge=JUDGE) for own in (SITES, SITES[::-1]))
+    ours, theirs = (
+        control(lm, ruler, found, own, inference=INFERENCE) for own in (SITES, SITES[::-1])
+    )
     assert ours.to_json() == theirs.to_json()
 
 

@@ -5,12 +5,12 @@ import pytest
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import Inference
 from levelhead.locate.ablated import Variant
 from levelhead.locate.describe import Description, describe, described, scored
 from levelhead.locate.relabel import relabelled
 from levelhead.locate.split import Half
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
@@ -59,15 +59,15 @@ def ablated(name):
 
 @pytest.mark.parametrize("name", ["seat", "crows_margin"])
 def test_a_map_stands_beside_maps_of_dealt_labels(name):
-    judge = Judge(seed=4)
+    inference = Inference(seed=4)
     ruler, varied, effects = ablated(name)
-    own = describe(ruler, varied, Half(), relabellings=20, judge=judge)
+    own = describe(ruler, varied, Half(), relabellings=20, inference=inference)
     assert own.relabellings == 20
     plain = described(effects, [site.layer for site in HEADS])
     told = {one.name: one for one in (*own.figures, *own.layers)}
     assert {one: figure.value for one, figure in told.items()} == pytest.approx(plain)
     assert [one.name for one in own.layers] == ["layer 1", "layer 2", "layer 3"]
-    rng, head = judge.rng(name, "relabelled maps"), ruler.headline
+    rng, head = inference.rng(name, "relabelled maps"), ruler.headline
     null = []
     for _ in range(20):
         change, per_item = relabelled(ruler, varied.of(None), rng)
@@ -88,7 +88,7 @@ def test_a_map_stands_beside_maps_of_dealt_labels(name):
         less = sum(row[one] <= figure.value for row in null)
         assert figure.p.value == pytest.approx(min(1, 2 * (min(more, less) + 1) / 21))
         assert figure.p.alternative == "two-sided"
-    again = describe(ruler, varied, Half(), relabellings=20, judge=judge)
+    again = describe(ruler, varied, Half(), relabellings=20, inference=inference)
     assert again.to_json() == own.to_json()
     assert Description.from_json(own.to_json()) == own
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rulers import JUDGE, made
+from rulers import INFERENCE, made
 from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
@@ -63,7 +63,7 @@ def found(sign=1, draws=199, **options):
         read(BASE),
         [read(own) for own in OTHERS],
         sign=sign,
-        judge=JUDGE,
+        inference=INFERENCE,
         draws=draws,
         **options,
     )
@@ -75,7 +75,7 @@ def test_words_are_redrawn_and_the_formula_computed_anew(sign):
     x, y = np.arange(5), np.arange(5, 11)
     whole = sign * literal(BASE, x, y)
     assert own.values == pytest.approx([whole - sign * literal(one, x, y) for one in OTHERS])
-    rng = JUDGE.rng("seat", "effects")
+    rng = INFERENCE.rng("seat", "effects")
     for draw in range(20):
         dx, dy = rng.choice(x, 5), rng.choice(y, 6)
         base = sign * literal(BASE, dx, dy)
@@ -178,7 +178,7 @@ def test_chance_has_a_seed_and_a_name():
 
 
 def test_where_nothing_changes_anything_there_is_no_family():
-    same = effects(made("seat"), read(BASE), [read(BASE)], sign=1, judge=JUDGE, draws=99)
+    same = effects(made("seat"), read(BASE), [read(BASE)], sign=1, inference=INFERENCE, draws=99)
     with pytest.raises(NotMeasurable, match="no part changes the measure at all"):
         same.estimates(["a"])
 
@@ -194,19 +194,19 @@ def alike():
 
 def test_a_draw_without_a_value_is_drawn_again(monkeypatch):
     base, other = alike()
-    own = effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
+    own = effects(made("seat"), base, [other], sign=1, inference=INFERENCE, draws=199)
     assert own.draws.shape == (199, 1)
     assert np.isfinite(own.draws).all()
     monkeypatch.setattr(paired, "SPARE", 1)
     with pytest.raises(NotMeasurable, match=r"only \d+ of 199 draws have a value"):
-        effects(made("seat"), base, [other], sign=1, judge=JUDGE, draws=199)
+        effects(made("seat"), base, [other], sign=1, inference=INFERENCE, draws=199)
 
 
 def test_what_is_no_number_is_refused():
     broken = BASE.copy()
     broken[0] = np.nan
     with pytest.raises(NotMeasurable):
-        effects(made("seat"), read(BASE), [read(broken)], sign=1, judge=JUDGE)
+        effects(made("seat"), read(BASE), [read(broken)], sign=1, inference=INFERENCE)
 
 
 def test_of_crossed_factors_the_scarcest_is_redrawn():

@@ -8,17 +8,17 @@ from scipy import stats
 
 import levelhead
 from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate import find as room
 from levelhead.locate.find import locate
 from levelhead.locate.gradient import gradient
 from levelhead.locate.headmap import HeadMap, UndeterminedSign
 from levelhead.locate.path import along_path
 from levelhead.locate.split import halves
-from levelhead.measure.aspects import Judge
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 
-JUDGE = Judge(seed=1, draws=99, permutations=99)
+INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
 
 
@@ -39,9 +39,9 @@ def half_effects(lm, ruler, half, sign):
 @pytest.mark.parametrize("sign", ["+", "-"])
 def test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other(split, sign):
     lm, ruler = made_for(dtype="float64")
-    own = locate(lm, ruler, split=split, sign=sign, judge=JUDGE)
+    own = locate(lm, ruler, split=split, sign=sign, inference=INFERENCE)
     found = ruler.read(lm)[0]
-    cut = halves(ruler, found, by=split, seed=JUDGE.seed)
+    cut = halves(ruler, found, by=split, seed=INFERENCE.seed)
     way = 1 if sign == "+" else -1
     scores = way * gradient(lm, ruler, cut.find.of(found)).total()
     assert own.grid() == pytest.approx(scores.numpy(), abs=1e-9)
@@ -71,8 +71,8 @@ def test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other(split, 
 @pytest.mark.parametrize("split", ["words", "contexts"])
 def test_by_ablation_scores_are_effects_on_the_find_half(split):
     lm, ruler = made_for(dtype="float64")
-    own = locate(lm, ruler, by="ablation", split=split, sign="+", judge=JUDGE)
-    cut = halves(ruler, ruler.read(lm)[0], by=split, seed=JUDGE.seed)
+    own = locate(lm, ruler, by="ablation", split=split, sign="+", inference=INFERENCE)
+    cut = halves(ruler, ruler.read(lm)[0], by=split, seed=INFERENCE.seed)
     assert own.grid().ravel() == pytest.approx(half_effects(lm, ruler, cut.find, 1), abs=1e-8)
     confirm = half_effects(lm, ruler, cut.confirm, 1)
     assert own.grid("effect").ravel() == pytest.approx(confirm, abs=1e-8)
@@ -82,7 +82,7 @@ def test_by_ablation_scores_are_effects_on_the_find_half(split):
 
 def test_a_path_gives_its_contributions():
     lm, ruler = made_for(dtype="float64")
-    own = locate(lm, ruler, by="path", split="none", sign="-", exact="none", judge=JUDGE)
+    own = locate(lm, ruler, by="path", split="none", sign="-", exact="none", inference=INFERENCE)
     grid = along_path(lm, ruler, ruler.read(lm)[0]).scores["heads"]
     assert own.grid() == pytest.approx(-grid.numpy(), abs=1e-9)
     assert own.notes[0].startswith(f"contributions add up to {float(grid.sum()):.2g}"[:-1])
@@ -94,7 +94,7 @@ def test_a_step_measure_has_no_gradient_but_can_be_ablated():
         with pytest.raises(LevelheadError, match="crows is a step function") as error:
             locate(lm, ruler, by=by)
         assert "crows_margin" in error.value.mend
-    own = locate(lm, ruler, by="ablation", sign="+", judge=JUDGE)
+    own = locate(lm, ruler, by="ablation", sign="+", inference=INFERENCE)
     found = ruler.read(lm)[0]
     sides = ruler.headline.per_item(found)
     for site, one in zip(HEADS, own.heads, strict=True):
@@ -116,33 +116,34 @@ def test_a_step_measure_is_refused_before_anything_is_read(monkeypatch):
 
 def test_a_sign_that_is_not_known_is_said():
     lm, ruler = made_for()
-    own = locate(lm, ruler, exact="none", judge=JUDGE)
+    own = locate(lm, ruler, exact="none", inference=INFERENCE)
     assert own.direction.sign == 0
     assert "contains parity 0" in own.direction.why
     with pytest.raises(UndeterminedSign):
         own.top(1)
-    plain = locate(lm, ruler, exact="none", sign="+", judge=JUDGE)
+    plain = locate(lm, ruler, exact="none", sign="+", inference=INFERENCE)
     assert np.array_equal(own.grid(), plain.grid())
     assert plain.top(1)
 
 
 def test_it_is_the_same_again_and_read_back(tmp_path):
     lm, ruler = made_for()
-    options = {"sign": "+", "judge": JUDGE, "parts": ("heads", "mlp")}
+    options = {"sign": "+", "inference": INFERENCE, "parts": ("heads", "mlp")}
     ours, again = (
-        locate(lm, ruler, store=tmp_path / name, **options).to_json() for name in ("a", "b")
+        locate(lm, ruler, context=RunContext(store=tmp_path / name), **options).to_json()
+        for name in ("a", "b")
     )
     assert ours == again
     own = HeadMap.from_json(ours)
     assert own.to_json() == ours
-    stored = locate(lm, ruler, store=tmp_path / "a", **options)
+    stored = locate(lm, ruler, context=RunContext(store=tmp_path / "a"), **options)
     assert stored.to_json() == ours
 
 
 @pytest.mark.parametrize("exact", ["all", "none", 3, None])
 def test_so_many_are_ablated(exact):
     lm, ruler = made_for()
-    own = locate(lm, ruler, exact=exact, sign="+", judge=JUDGE)
+    own = locate(lm, ruler, exact=exact, sign="+", inference=INFERENCE)
     tested = {one.label for one in own.heads if one.effect is not None}
     ranked = [one.label for one in own.ranked]
     wanted = {"all": 12, "none": 0, 3: 3, None: 12}[exact]
@@ -156,7 +157,7 @@ def test_of_a_large_model_the_best_and_the_worst(monkeypatch):
     monkeypatch.setattr(room, "BEST", 3)
     monkeypatch.setattr(room, "WORST", 2)
     lm, ruler = made_for()
-    own = locate(lm, ruler, split="words", sign="+", judge=JUDGE)
+    own = locate(lm, ruler, split="words", sign="+", inference=INFERENCE)
     tested = [one.label for one in own.ranked if one.effect is not None]
     ranked = [one.label for one in own.ranked]
     assert tested == [*ranked[:3], *ranked[-2:]]
@@ -164,7 +165,7 @@ def test_of_a_large_model_the_best_and_the_worst(monkeypatch):
 
 def test_other_parts_are_located_beside_heads():
     lm, ruler = made_for("crows_margin", dtype="float64")
-    own = locate(lm, ruler, parts=("heads", "mlp"), sign="+", judge=JUDGE)
+    own = locate(lm, ruler, parts=("heads", "mlp"), sign="+", inference=INFERENCE)
     assert [one.part for one in own.scores] == ["heads"] * 12 + ["mlp"] * 3
     shares = gradient(lm, ruler, ruler.read(lm)[0], parts=("heads", "mlp"))
     expected = torch.cat([shares.total("heads").flatten(), shares.total("mlp").flatten()])
@@ -176,7 +177,7 @@ def test_other_parts_are_located_beside_heads():
 def test_mean_ablation_is_another_effect():
     lm, ruler = made_for()
     zero, mean = (
-        locate(lm, ruler, ablation=way, sign="+", judge=JUDGE) for way in ("zero", "mean")
+        locate(lm, ruler, ablation=way, sign="+", inference=INFERENCE) for way in ("zero", "mean")
     )
     assert np.array_equal(zero.grid(), mean.grid())
     assert np.abs(zero.grid("effect") - mean.grid("effect")).min() > 0
@@ -186,7 +187,7 @@ def test_mean_ablation_is_another_effect():
 def test_heads_chosen_on_the_items_they_are_judged_on_have_no_p():
     """Three of twelve, chosen and judged on all items: their family is not these three."""
     lm, ruler = made_for("crows_margin")
-    own = locate(lm, ruler, split="none", exact=3, sign="+", judge=JUDGE)
+    own = locate(lm, ruler, split="none", exact=3, sign="+", inference=INFERENCE)
     tested = [one for one in own.heads if one.effect is not None]
     assert len(tested) == 3
     assert all(one.p is None and one.interval is not None for one in tested)
@@ -196,23 +197,23 @@ def test_embeddings_are_ranked_and_not_ablated():
     """Without them all words are one vector: there is nothing to compare."""
     lm, ruler = made_for(dtype="float64")
     parts = ("heads", "embeddings")
-    own = locate(lm, ruler, parts=parts, split="words", sign="+", judge=JUDGE)
+    own = locate(lm, ruler, parts=parts, split="words", sign="+", inference=INFERENCE)
     assert own.scores[-1].part == "embeddings"
     assert own.scores[-1].effect is None
     assert all(one.p is not None for one in own.heads)
     with pytest.raises(LevelheadError, match="without embeddings all words are one vector"):
-        locate(lm, ruler, by="ablation", parts=parts, sign="+", judge=JUDGE)
+        locate(lm, ruler, by="ablation", parts=parts, sign="+", inference=INFERENCE)
 
 
 def test_by_ablation_every_part_is_ablated():
     with pytest.raises(LevelheadError, match="by ablation every part is ablated, not 3"):
-        locate(*made_for(), by="ablation", exact=3, judge=JUDGE)
+        locate(*made_for(), by="ablation", exact=3, inference=INFERENCE)
 
 
 def test_an_edited_model_is_located_as_it_is():
     lm, ruler = made_for()
     edit = HeadScale([HEADS[6]], 0)
-    own = locate(lm.edited(edit), ruler, sign="+", judge=JUDGE)
+    own = locate(lm.edited(edit), ruler, sign="+", inference=INFERENCE)
     assert own.grid()[1, 2] == 0
     assert own.heads[6].effect is None
     assert any("changes nothing at head_out 1.2" in note for note in own.notes)
@@ -231,7 +232,7 @@ def test_an_edited_model_is_located_as_it_is():
 )
 def test_unknown_options_are_named(options, told):
     with pytest.raises(UnknownName, match=told):
-        locate(*made_for(), judge=JUDGE, **options)
+        locate(*made_for(), inference=INFERENCE, **options)
 
 
 @pytest.mark.parametrize(
@@ -246,17 +247,17 @@ def test_unknown_options_are_named(options, told):
 )
 def test_senseless_options_are_refused(options, told):
     with pytest.raises(LevelheadError, match=told):
-        locate(*made_for(), judge=JUDGE, **options)
+        locate(*made_for(), inference=INFERENCE, **options)
 
 
 def test_the_room_is_callable():
     lm, ruler = made_for()
-    own = levelhead.locate(lm, ruler, sign="+", exact="none", judge=JUDGE)
-    assert own.to_json() == locate(lm, ruler, sign="+", exact="none", judge=JUDGE).to_json()
+    own = levelhead.locate(lm, ruler, sign="+", exact="none", inference=INFERENCE)
+    assert own.to_json() == locate(lm, ruler, sign="+", exact="none", inference=INFERENCE).to_json()
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
 def test_a_model_in_half_precision_is_located(ablation):
     lm = model("seat", dtype="bfloat16")
-    own = locate(lm, made("seat"), exact=2, ablation=ablation, sign="+", judge=JUDGE)
+    own = locate(lm, made("seat"), exact=2, ablation=ablation, sign="+", inference=INFERENCE)
     assert sum(one.effect is not None for one in own.heads) == 2

@@ -5,6 +5,7 @@ import torch
 from rulers import made, model
 
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Stored
 from levelhead.locate.gradient import cotangents, gradient
 from levelhead.measure.seat import seat_of
@@ -96,7 +97,8 @@ def test_what_is_stored_is_used_again(tmp_path):
     found = ruler.read(lm)[0]
     events = [[], []]
     totals = [
-        gradient(lm, ruler, found, store=tmp_path, on_event=told.append).total() for told in events
+        gradient(lm, ruler, found, context=RunContext(store=tmp_path, progress=told.append)).total()
+        for told in events
     ]
     assert torch.equal(*totals)
     assert any(isinstance(event, Stored) for event in events[0])

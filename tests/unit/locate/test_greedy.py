@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from rulers import JUDGE, THINGS, made, model
+from rulers import INFERENCE, THINGS, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.locate.greedy import Greedy, greedy
@@ -22,7 +22,7 @@ def drop(*sites):
 
 
 def test_each_head_is_the_best_beside_those_before_it():
-    own = greedy(LM, RULER, FOUND, HEADS, k=2, judge=JUDGE)
+    own = greedy(LM, RULER, FOUND, HEADS, k=2, inference=INFERENCE)
     singles = {site: drop(site) for site in HEADS}
     first = max(singles, key=singles.get)
     pairs = {site: drop(first, site) for site in HEADS if site != first}
@@ -41,20 +41,20 @@ def test_each_head_is_the_best_beside_those_before_it():
 def test_it_ends_where_nothing_is_gained():
     """Heads that only raise the measure if they are masked: none is chosen."""
     harmful = [site for site in HEADS if drop(site) < 0]
-    own = greedy(LM, RULER, FOUND, harmful[:2], k=2, judge=JUDGE)
+    own = greedy(LM, RULER, FOUND, harmful[:2], k=2, inference=INFERENCE)
     assert own.steps == ()
     assert own.ended == "no further head's gain differs from 0 after correction"
 
 
 def test_the_sign_says_which_way_it_shall_fall():
     harmful = max(HEADS, key=lambda site: -drop(site))
-    (step,) = greedy(LM, RULER, FOUND, [harmful], k=1, sign=-1, judge=JUDGE).steps
+    (step,) = greedy(LM, RULER, FOUND, [harmful], k=1, sign=-1, inference=INFERENCE).steps
     assert step.gain.value == pytest.approx(-drop(harmful), rel=1e-4)
 
 
 def test_it_ends_where_no_candidate_is_left():
     best = max(HEADS, key=drop)
-    own = greedy(LM, RULER, FOUND, [best, best], k=3, judge=JUDGE)
+    own = greedy(LM, RULER, FOUND, [best, best], k=3, inference=INFERENCE)
     assert own.sites == (best,)
     assert own.ended == "no candidate is left"
 

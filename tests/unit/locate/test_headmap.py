@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
@@ -16,7 +16,7 @@ from levelhead.models.sites import Site
 
 SCORES = ((0.5, -0.2, 0.5), (0.0, 0.9, -0.7))
 """Two layers of three heads; 1-1 and 1-3 tie."""
-MEASUREMENT = made("crows_margin")(model("crows_margin"), judge=JUDGE)
+MEASUREMENT = made("crows_margin")(model("crows_margin"), inference=INFERENCE)
 HALF = Estimate(
     name="find half",
     value=0.4,

@@ -8,12 +8,12 @@ from rulers import made, model
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.ablated import Variant
 from levelhead.locate.gradient import gradient
 from levelhead.locate.repeated import Repeated, Spread, repeated
 from levelhead.locate.split import halves
 from levelhead.locate.variants import vary
-from levelhead.measure.aspects import Judge
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 
@@ -42,7 +42,7 @@ def test_every_split_is_located_as_if_it_were_alone(by, sign):
         by=by,
         sign=sign,
         ablated=ablated,
-        judge=Judge(seed=5),
+        inference=Inference(seed=5),
     )
     tops, joint, replication = [], [], []
     for i in range(SPLITS):
@@ -79,7 +79,10 @@ def test_it_is_the_same_again_and_read_back(tmp_path):
     lm, ruler = model("seat"), made("seat", quota=4)
     found = ruler.read(lm)[0]
     ours, again = (
-        repeated(lm, ruler, found, k=1, splits=3, store=tmp_path / name).to_json() for name in "ab"
+        repeated(
+            lm, ruler, found, k=1, splits=3, context=RunContext(store=tmp_path / name)
+        ).to_json()
+        for name in "ab"
     )
     assert ours == again
     assert Repeated.from_json(ours).to_json() == ours
@@ -134,6 +137,6 @@ def test_shares_of_all_splits_come_from_the_same_forwards(monkeypatch):
     seen = []
     for splits in (2, 6):
         calls.clear()
-        repeated(lm, ruler, found, k=1, splits=splits, judge=Judge(seed=splits))
+        repeated(lm, ruler, found, k=1, splits=splits, inference=Inference(seed=splits))
         seen.append(sum(calls))
     assert 0 < seen[0] == seen[1]

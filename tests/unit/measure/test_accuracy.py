@@ -2,7 +2,7 @@
 
 import pytest
 import zoo
-from rulers import JUDGE, NLI, inference, labelled, made, model
+from rulers import INFERENCE, NLI, labelled, made, model, nli_pairs
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.items import Labelled, TextPair
@@ -14,7 +14,7 @@ from levelhead.stats.intervals import proportion_interval
 
 def test_every_number_is_that_of_a_literal_loop():
     lm, texts = model("accuracy"), labelled()
-    found = made("accuracy")(lm, judge=JUDGE)
+    found = made("accuracy")(lm, inference=INFERENCE)
     p = lm.classify([one.text for one in texts]).double().exp()
     wanted = [NLI.index(one.label) for one in texts]
     right = [int(row.argmax()) == i for row, i in zip(p, wanted, strict=True)]
@@ -32,9 +32,9 @@ def test_every_number_is_that_of_a_literal_loop():
 
 
 def test_pairs_are_sampled_by_their_first_text():
-    lm, pairs = model("accuracy"), inference()
+    lm, pairs = model("accuracy"), nli_pairs()
     ruler = Accuracy(pairs, labels=NLI)
-    found = ruler(lm, judge=JUDGE)
+    found = ruler(lm, inference=INFERENCE)
     said = lm.classify([(one.first, one.second) for one in pairs]).argmax(1).tolist()
     right = [NLI[i] == one.label for i, one in zip(said, pairs, strict=True)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
@@ -50,7 +50,7 @@ def test_a_next_sentence_head_tells_what_follows():
             (who, thing) for who in ("man", "woman", "nurse") for thing in ("tired", "quick", "in")
         )
     ]
-    found = Accuracy(tuple(pairs))(lm, judge=JUDGE)
+    found = Accuracy(tuple(pairs))(lm, inference=INFERENCE)
     said = lm.next_sentence([(one.first, one.second) for one in pairs])
     right = [bool(yes > no) == (i % 2 == 0) for i, (yes, no) in enumerate(said)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
@@ -63,7 +63,7 @@ def test_all_right_has_an_interval_of_some_width():
     texts = labelled()[:9]
     said = lm.classify([one.text for one in texts]).argmax(1).tolist()
     own = tuple(one._replace(label=NLI[i]) for one, i in zip(texts, said, strict=True))
-    found = Accuracy(own, labels=NLI)(lm, judge=JUDGE)
+    found = Accuracy(own, labels=NLI)(lm, inference=INFERENCE)
     expected = proportion_interval(9, 9)
     assert (found.value, found.interval.low) == (100, pytest.approx(100 * expected.low))
 
@@ -73,8 +73,8 @@ def test_a_file_is_told_by_its_name(tmp_path):
     rows = "\n".join(f"{one.text},{one.label.upper()}" for one in labelled())
     path.write_text(f"said,what\n{rows}\n")
     ruler = Accuracy(str(path), text="said", label="what", labels=NLI)
-    found = ruler(model("accuracy"), judge=JUDGE)
-    assert found.value == made("accuracy")(model("accuracy"), judge=JUDGE).value
+    found = ruler(model("accuracy"), inference=INFERENCE)
+    assert found.value == made("accuracy")(model("accuracy"), inference=INFERENCE).value
     assert ruler.settings["texts"] == "own.csv"
     assert list(ruler.data) == ["file own.csv"]
     assert parsed(f"accuracy:texts={path},text=said").texts == str(path)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from calibrations import AllFailed
 from command import levelhead
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 from scipy import stats
 
 from levelhead.core.calibration import MISSED
@@ -76,7 +76,7 @@ def results(tmp_path_factory):
     lm = model("crows")
     for i in range(7):
         edited = lm.edited(HeadScale([Site("head_out", 1, i % 4)], 0.2 * i)) if i else lm
-        rows = [made(name)(edited, judge=JUDGE) for name in ("crows_margin", "cloze")]
+        rows = [made(name)(edited, inference=INFERENCE) for name in ("crows_margin", "cloze")]
         told = {"measurements": [row.model_dump() for row in rows], "comparisons": []}
         (folder / f"{i}.json").write_bytes(canonical(told))
     return folder
@@ -116,7 +116,7 @@ def test_rulers_that_failed_are_marked(results, monkeypatch):
 @pytest.mark.usefixtures("untried")
 def test_values_that_are_not_comparable_are_different_columns(results, tmp_path):
     lm = model("crows")
-    other = made("crows_margin", protocol="meade")(lm, judge=JUDGE)
+    other = made("crows_margin", protocol="meade")(lm, inference=INFERENCE)
     path = tmp_path / "other.json"
     path.write_bytes(canonical({"measurements": [other.model_dump()], "comparisons": []}))
     found = measured([str(results), str(path)])

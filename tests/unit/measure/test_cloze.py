@@ -2,10 +2,11 @@ import math
 
 import pytest
 import zoo
-from rulers import FEMALE, JUDGE, MALE, THINGS, made, model, prompts
+from rulers import FEMALE, INFERENCE, MALE, THINGS, made, model, prompts
 
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.cloze import Cloze
+from levelhead.measure.inference import estimate
 from levelhead.models.load import load
 
 
@@ -29,7 +30,7 @@ def test_the_margin_is_half_the_difference_between_occupations():
     odds = {
         group: sum(math.log(f / m) for f, m in rows) / len(rows) for group, rows in found.items()
     }
-    result = made("cloze")(lm, judge=JUDGE)
+    result = made("cloze")(lm, inference=INFERENCE)
     assert result.value == pytest.approx((odds["female"] - odds["male"]) / 2, rel=1e-4)
     own = sum(
         math.log(f / m) if group == "female" else math.log(m / f)
@@ -43,7 +44,7 @@ def test_probabilities_and_the_mass_covered():
     lm = model("cloze")
     found = of_base(lm)
     gap = {group: sum(f - m for f, m in rows) / len(rows) for group, rows in found.items()}
-    result = made("cloze_probability")(lm, judge=JUDGE)
+    result = made("cloze_probability")(lm, inference=INFERENCE)
     assert result.value == pytest.approx((gap["female"] - gap["male"]) / 2, rel=1e-4)
     every = [f + m for rows in found.values() for f, m in rows]
     mass = result.aside("mass covered")
@@ -53,7 +54,7 @@ def test_probabilities_and_the_mass_covered():
 def test_relative_probability_is_of_the_own_group_given_knowledge():
     lm, ruler = model("cloze"), made("cloze_relative")
     (found,) = ruler.read(lm)
-    result = ruler(lm, judge=JUDGE)
+    result = ruler(lm, inference=INFERENCE)
     values = dict(result.per_item)
     one = next(one for one in prompts() if one.kind == "unrelated" and one.dominated == "male")
     base = next(o for o in prompts() if o.kind == "base" and o.occupation == one.occupation)
@@ -91,13 +92,15 @@ def ruler_difference(ruler, found, item):
 def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
     turned = made("cloze", prompts=tuple(reversed(prompts())))
     lm = model("cloze")
-    assert turned(lm, judge=JUDGE).value == pytest.approx(made("cloze")(lm, judge=JUDGE).value)
-    other = made("cloze", groups=("male", "female"))(lm, judge=JUDGE)
-    assert other.value == pytest.approx(made("cloze")(lm, judge=JUDGE).value)
+    assert turned(lm, inference=INFERENCE).value == pytest.approx(
+        made("cloze")(lm, inference=INFERENCE).value
+    )
+    other = made("cloze", groups=("male", "female"))(lm, inference=INFERENCE)
+    assert other.value == pytest.approx(made("cloze")(lm, inference=INFERENCE).value)
 
 
 def test_kinds_are_tested_together():
-    result = made("cloze")(model("cloze"), judge=JUDGE)
+    result = made("cloze")(model("cloze"), inference=INFERENCE)
     kinds = [one for one in result.beside if one.name.startswith("kind: ")]
     assert [one.name for one in kinds] == ["kind: unrelated", "kind: background"]
     assert all(one.p.family == 2 for one in kinds)
@@ -105,11 +108,11 @@ def test_kinds_are_tested_together():
 
 def test_prompts_without_knowledge_have_no_relative_probability():
     base = tuple(one for one in prompts() if one.kind == "base")
-    result = made("cloze", prompts=base)(model("cloze"), judge=JUDGE)
+    result = made("cloze", prompts=base)(model("cloze"), inference=INFERENCE)
     assert "cloze_relative: no prompt has knowledge before it" in result.notes
-    assert result.value == pytest.approx(made("cloze")(model("cloze"), judge=JUDGE).value)
+    assert result.value == pytest.approx(made("cloze")(model("cloze"), inference=INFERENCE).value)
     with pytest.raises(LevelheadError, match="no prompt has knowledge"):
-        made("cloze_relative", prompts=base)(model("cloze"), judge=JUDGE)
+        made("cloze_relative", prompts=base)(model("cloze"), inference=INFERENCE)
 
 
 def test_kinds_of_knowledge_are_not_redrawn():
@@ -123,7 +126,7 @@ def test_kinds_of_knowledge_are_not_redrawn():
     apart = values.clone()
     apart[:, 0] += 100 * apart[:, 1]  # the second kind is another one altogether
     design = ruler.design(found, ruler.headline)
-    told = [JUDGE.estimate(ruler.headline, own, design).interval for own in (values, apart)]
+    told = [estimate(INFERENCE, ruler.headline, own, design).interval for own in (values, apart)]
     widths = [one.high - one.low for one in told]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)
 
@@ -132,7 +135,7 @@ def test_two_bases_of_one_occupation_are_refused():
     first = next(one for one in prompts() if one.kind == "base")
     again = first._replace(id="again", base=first.base.replace("works", "was"))
     with pytest.raises(LevelheadError, match="what is knowledge compared with"):
-        made("cloze_relative", prompts=(*prompts(), again))(model("cloze"), judge=JUDGE)
+        made("cloze_relative", prompts=(*prompts(), again))(model("cloze"), inference=INFERENCE)
 
 
 @pytest.mark.parametrize(

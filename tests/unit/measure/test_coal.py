@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 from assets import asset
-from rulers import JUDGE, NLI, coal, made, model
+from rulers import INFERENCE, NLI, coal, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.data import nli
@@ -41,12 +41,12 @@ def test_the_score_is_the_papers_formula_pair_by_pair():
         wrong.setdefault(part, []).append(float(hit[0]))
         smooth.setdefault(part, []).append(float(hit[1]))
     mean = {part: sum(rows) / len(rows) for part, rows in wrong.items()}
-    found = made("nli_coal")(lm, judge=JUDGE)
+    found = made("nli_coal")(lm, inference=INFERENCE)
     assert found.value == pytest.approx(sum(mean.values()) / 3)
     assert [one.value for one in found.beside[1:4]] == pytest.approx(
         [mean["pro"], mean["anti"], mean["non"]]
     )
-    other = made("nli_coal_probability")(lm, judge=JUDGE)
+    other = made("nli_coal_probability")(lm, inference=INFERENCE)
     expected = sum(sum(rows) / len(rows) for rows in smooth.values()) / 3
     assert other.value == pytest.approx(expected, rel=1e-6)
 
@@ -58,7 +58,7 @@ def test_only_the_difference_between_twins_is_about_a_group():
         return probabilities(ENTAILED, 0.8 + 0.01 * int(item.units[1]))
 
     ruler, found = answered(all_entailed)
-    result = ruler.measured(model("nli_coal"), [found], judge=JUDGE)
+    result = ruler.measured(model("nli_coal"), [found], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)  # pro and non are "wrong", anti is not
     assert [one for one in result.beside if "less" in one.name] == []
     assert any("entailment, pro less anti" in note for note in result.notes)
@@ -68,7 +68,7 @@ def test_only_the_difference_between_twins_is_about_a_group():
         return probabilities(right, 0.7 + 0.02 * (len(item.units[0]) % 5))
 
     ruler, found = answered(as_the_stereotype_has_it)
-    result = ruler.measured(model("nli_coal"), [found], judge=JUDGE)
+    result = ruler.measured(model("nli_coal"), [found], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)
     leans = [one for one in result.beside if "less" in one.name]
     assert [one.value > 0.5 for one in leans] == [True, True]

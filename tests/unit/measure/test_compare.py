@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import simulated
 import zoo
-from rulers import JUDGE, made, model, triples
+from rulers import INFERENCE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
@@ -21,7 +21,7 @@ MASK = HeadScale([Site("head_out", layer, head) for layer in range(3) for head i
 @pytest.mark.parametrize("name", ["crows_margin", "strength", "cloze", "seat", "pppl"])
 def test_a_difference_is_that_of_the_values_paired(name):
     lm = model(name)
-    found = compare(made(name), lm, lm.edited(MASK), judge=JUDGE)
+    found = compare(made(name), lm, lm.edited(MASK), inference=INFERENCE)
     assert found.difference.value == pytest.approx(found.second.value - found.first.value)
     assert found.difference.n == found.first.n == found.second.n
     assert Comparison.from_json(found.to_json()) == found
@@ -30,7 +30,7 @@ def test_a_difference_is_that_of_the_values_paired(name):
 def test_pairing_narrows_the_interval():
     lm, ruler = model("crows_margin"), made("crows_margin")
     slight = HeadScale([Site("head_out", 2, 0)], 0.97)
-    found = compare(ruler, lm, lm.edited(slight), judge=JUDGE)
+    found = compare(ruler, lm, lm.edited(slight), inference=INFERENCE)
     apart = found.first.interval.high - found.first.interval.low
     assert found.difference.interval.high - found.difference.interval.low < apart / 5
 
@@ -45,9 +45,9 @@ def test_other_options_are_not_compared():
     lm = model("strength")
     rulers = made("strength"), made("strength", scale="logit")
     found = [ruler.read(lm) for ruler in rulers]
-    both = tuple(r.measured(lm, f, judge=JUDGE) for r, f in zip(rulers, found, strict=True))
+    both = tuple(r.measured(lm, f, inference=INFERENCE) for r, f in zip(rulers, found, strict=True))
     with pytest.raises(LevelheadError, match="are different measures"):
-        compared(rulers[0], *found, both, judge=JUDGE)
+        compared(rulers[0], *found, both, inference=INFERENCE)
 
 
 def test_likelihoods_of_other_vocabularies_are_not_compared():
@@ -56,9 +56,11 @@ def test_likelihoods_of_other_vocabularies_are_not_compared():
     other = load(zoo.folder("gpt2", "GPT2LMHeadModel"), bos="always")
     found = [ruler.read(one) for one in (lm, other)]
     found[1][0].values[..., 1] += 1
-    both = tuple(ruler.measured(m, f, judge=JUDGE) for m, f in zip((lm, other), found, strict=True))
+    both = tuple(
+        ruler.measured(m, f, inference=INFERENCE) for m, f in zip((lm, other), found, strict=True)
+    )
     with pytest.raises(LevelheadError, match="cut the texts differently"):
-        compared(ruler, *found, both, judge=JUDGE)
+        compared(ruler, *found, both, inference=INFERENCE)
 
 
 def difference(name, value, reach):
@@ -118,8 +120,8 @@ def by_share(first, second, **options):
     ruler = Shares(**options)
     lm = model("crows")
     found = [[simulated.read(margins(share))] for share in (first, second)]
-    both = tuple(ruler.measured(lm, one, judge=JUDGE) for one in found)
-    return compared(ruler, *found, both, judge=JUDGE)
+    both = tuple(ruler.measured(lm, one, inference=INFERENCE) for one in found)
+    return compared(ruler, *found, both, inference=INFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -159,17 +161,17 @@ def test_without_a_parity_the_way_is_told(more, said):
 def test_a_lean_is_what_is_set_against_parity():
     """Both models have one spread; the second leans less, and to the anti-stereotype's side."""
     ruler, lm = made("strength"), model("strength")
-    found = compare(ruler, lm, lm.edited(MASK), judge=JUDGE)
+    found = compare(ruler, lm, lm.edited(MASK), inference=INFERENCE)
     leans = [each.value - each.parity for each in (found.first, found.second)]
     assert found.distance.value == pytest.approx(abs(leans[1]) - abs(leans[0]), abs=1e-12)
 
 
 def test_an_excess_over_a_control_is_set_against_parity():
     lm, ruler = model("distance"), made("distance", triples=triples(40))
-    found = compare(ruler, lm, lm.edited(MASK), judge=JUDGE)
+    found = compare(ruler, lm, lm.edited(MASK), inference=INFERENCE)
     own, other = (each.excess.value for each in (found.first, found.second))
     assert found.distance.value == pytest.approx(abs(other) - abs(own), abs=1e-12)
-    few = compare(made("distance"), lm, lm.edited(MASK), judge=JUDGE)
+    few = compare(made("distance"), lm, lm.edited(MASK), inference=INFERENCE)
     assert few.first.parity is None
     assert few.distance is None  # too few controls for a parity
 
@@ -193,6 +195,6 @@ def test_nothing_in_common_is_no_comparison():
     (found,) = ruler.read(lm)
     first = found.some(lambda item: item.id in ("p0", "p1", "p2"))
     second = found.some(lambda item: item.id in ("p3", "p4", "p5"))
-    both = tuple(ruler.measured(lm, [f], judge=JUDGE) for f in (found, found))
+    both = tuple(ruler.measured(lm, [f], inference=INFERENCE) for f in (found, found))
     with pytest.raises(NotMeasurable, match="no item could be read by both"):
-        compared(ruler, [first], [second], both, judge=JUDGE)
+        compared(ruler, [first], [second], both, inference=INFERENCE)

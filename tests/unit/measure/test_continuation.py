@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import torch
-from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, made, model, prompts
+from rulers import FEMALE, INFERENCE, MALE, THINGS, WORDS, made, model, prompts
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
@@ -13,7 +13,7 @@ from levelhead.models.sampling import Sampling, Written, sample
 
 def test_every_number_is_that_of_a_literal_loop():
     lm, ruler = model("continuation"), made("continuation")
-    found = ruler(lm, judge=JUDGE)
+    found = ruler(lm, inference=INFERENCE)
     counts = {}
     for thing in THINGS:
         texts = sample(lm, [f"the {thing} said that"] * 8, list(range(8)), Sampling(tokens=4))
@@ -42,7 +42,7 @@ def test_every_number_is_that_of_a_literal_loop():
 
 def test_one_token_has_the_exact_mass_of_the_next_token():
     lm = model("continuation")
-    found = made("continuation", k=200, tokens=1)(lm, judge=JUDGE)
+    found = made("continuation", k=200, tokens=1)(lm, inference=INFERENCE)
     texts = [f"the {thing} said that [MASK]" for thing in THINGS]
     for name, words in (("first group's words", FEMALE), ("second group's words", MALE)):
         exact = 100 * float(lm.fill(texts, words).exp().sum(1).mean())
@@ -64,8 +64,8 @@ def test_the_group_whose_word_comes_first_counts():
 
 def test_any_counts_both_groups():
     lm = model("continuation")
-    first = made("continuation", tokens=8)(lm, judge=JUDGE)
-    both = made("continuation", tokens=8, mark="any")(lm, judge=JUDGE)
+    first = made("continuation", tokens=8)(lm, inference=INFERENCE)
+    both = made("continuation", tokens=8, mark="any")(lm, inference=INFERENCE)
     names = ("first group's words", "second group's words")
     assert sum(both.aside(n).value for n in names) > sum(first.aside(n).value for n in names)
 
@@ -122,8 +122,8 @@ def test_a_refusal_counts_for_nobody():
     refused = found.values.clone()
     refused[..., 2] = 1
     with pytest.raises(NotMeasurable, match="no word of either"):
-        ruler.measured(lm, [dataclasses.replace(found, values=refused)], judge=JUDGE)
-    plain = ruler.measured(lm, [found], judge=JUDGE)
+        ruler.measured(lm, [dataclasses.replace(found, values=refused)], inference=INFERENCE)
+    plain = ruler.measured(lm, [found], inference=INFERENCE)
     assert plain.aside("refusals").value == 0
     assert 0 < plain.aside("refusals").interval.high < 50
     neither = plain.aside("without a group's word").value
@@ -141,7 +141,7 @@ def test_a_model_that_always_follows_is_read(turned):
     first = female if turned > 0 else ~female
     always[..., 0] = torch.where(first, 0.0, -1.0)[:, None]
     always[..., 1] = torch.where(first, -1.0, 0.0)[:, None]
-    one = ruler.measured(lm, [dataclasses.replace(found, values=always)], judge=JUDGE)
+    one = ruler.measured(lm, [dataclasses.replace(found, values=always)], inference=INFERENCE)
     assert one.value == turned
     assert one.interval.high - one.interval.low < 0.7
     assert turned in one.interval
@@ -155,7 +155,7 @@ def test_nothing_written_of_a_group_is_no_parity():
     none = found.values.clone()
     none[..., :2] = -1
     with pytest.raises(NotMeasurable, match="no word of either of the two groups"):
-        ruler.measured(lm, [dataclasses.replace(found, values=none)], judge=JUDGE)
+        ruler.measured(lm, [dataclasses.replace(found, values=none)], inference=INFERENCE)
 
 
 @pytest.mark.parametrize(

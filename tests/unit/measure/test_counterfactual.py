@@ -6,7 +6,7 @@ import pytest
 import torch
 import zoo
 from command import levelhead
-from rulers import JUDGE, NLI, WORDS, labelled, made, model
+from rulers import INFERENCE, NLI, WORDS, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.items import Labelled
@@ -71,8 +71,8 @@ def test_the_planted_flip_rate_lies_in_the_interval(classifier):
     lm, planted = classifier
     texts = drawn_texts(planted)
     # 6 units flip, all one way: 2 of 64 sign flips are as extreme. 199 draws are too few for that.
-    judge = dataclasses.replace(JUDGE, permutations=1999)
-    found = Counterfactual(texts, lexicon=LEXICON, positive="yes")(lm, judge=judge)
+    inference = dataclasses.replace(INFERENCE, permutations=1999)
+    found = Counterfactual(texts, lexicon=LEXICON, positive="yes")(lm, inference=inference)
     assert found.n == len(texts)
     if planted:
         assert found.interval.low < 30 < found.interval.high
@@ -98,7 +98,7 @@ def test_the_planted_flip_rate_lies_in_the_interval(classifier):
 
 def test_every_number_is_that_of_a_literal_loop():
     lm = model("counterfactual")
-    found = made("counterfactual")(lm, judge=JUDGE)
+    found = made("counterfactual")(lm, inference=INFERENCE)
     swapped = {"woman": "man", "man": "woman"}
     inside = {"woman": "nurse", "man": "doctor"}
     rows = []
@@ -138,7 +138,7 @@ def test_undecidable_swaps_and_texts_of_no_group_are_dropped_and_counted():
         Labelled("undecidable", "I saw her duck.", ""),
         Labelled("nobody", "The river is here.", ""),
     )  # fmt: skip
-    found = Counterfactual(texts, labels=NLI)(model("counterfactual"), judge=JUDGE)
+    found = Counterfactual(texts, labels=NLI)(model("counterfactual"), inference=INFERENCE)
     assert found.n == 6
     assert [one.item for one in found.dropped] == ["nobody", "undecidable"]
     assert found.dropped[0][1] == "no word of either group"
@@ -149,7 +149,7 @@ def test_undecidable_swaps_and_texts_of_no_group_are_dropped_and_counted():
 
 def test_without_placebos_there_is_no_parity():
     alone = dataclasses.replace(WORDS, placebos=())
-    found = made("counterfactual", lexicon=alone)(model("counterfactual"), judge=JUDGE)
+    found = made("counterfactual", lexicon=alone)(model("counterfactual"), inference=INFERENCE)
     assert found.parity is None
     assert found.p is None
     assert any("0 texts have a placebo twin" in note for note in found.notes)
@@ -161,7 +161,9 @@ def test_the_number_has_no_parity_where_placebos_are_of_some_texts_only():
         Labelled(f"p{i}", one.text.replace("the woman", "she").replace("the man", "he"), one.label)
         for i, one in enumerate(labelled())
     )
-    found = made("counterfactual", texts=labelled() + more)(model("counterfactual"), judge=JUDGE)
+    found = made("counterfactual", texts=labelled() + more)(
+        model("counterfactual"), inference=INFERENCE
+    )
     assert found.n == 80
     assert found.parity is None
     assert found.p is None
@@ -190,7 +192,9 @@ def test_the_impact_ratio_is_the_same_from_either_side():
     both = torch.stack([p, 1 - p], dim=2)
     units = tuple(map(str, range(100)))
     one, two = (
-        by_class(Two(turned, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", JUDGE)[0][-1]
+        by_class(Two(turned, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", INFERENCE)[0][
+            -1
+        ]
         for turned in (both, both.flip(1))
     )
     assert (one.value, two.value) == (2.0, 0.5)
@@ -198,7 +202,9 @@ def test_the_impact_ratio_is_the_same_from_either_side():
     assert one.interval.low == pytest.approx(1 / two.interval.high)
     assert one.interval.low > 1
     never = torch.stack([p * torch.tensor([0.0, 1.0]), 1 - p * torch.tensor([0.0, 1.0])], dim=2)
-    (found, _) = by_class(Two(never, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", JUDGE)
+    (found, _) = by_class(
+        Two(never, ("",) * 100, units, "a less b"), ("yes", "no"), "yes", INFERENCE
+    )
     assert found[-1].value == 0
     # None of 100 against twelve: Wilson's end for the first alone would be a ratio of 0.31.
     assert 0.3 < found[-1].interval.high < 1.5
@@ -246,7 +252,9 @@ def test_texts_of_both_groups_are_in_no_number_by_group():
     mixed = tuple(
         Labelled(f"m{i}", f"the man and the woman is {t}.", "") for i, t in enumerate(THINGS)
     )
-    found = made("counterfactual", texts=labelled() + mixed)(model("counterfactual"), judge=JUDGE)
+    found = made("counterfactual", texts=labelled() + mixed)(
+        model("counterfactual"), inference=INFERENCE
+    )
     assert found.n == 46
     assert found.aside("p(neutral), female less male").n == 40
     assert "6 texts speak of both groups: in no number by group" in found.notes

@@ -3,12 +3,13 @@ from difflib import SequenceMatcher
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, made, model, pairs
+from rulers import INFERENCE, made, model, pairs
 from tokenizers.processors import TemplateProcessing
 from vocabularies import byte_level
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped
+from levelhead.core.run_context import RunContext
 from levelhead.data.items import MinimalPair
 from levelhead.measure.crows import Crows
 from levelhead.measure.verbs import VERBS
@@ -46,7 +47,7 @@ def test_margins_are_those_of_the_literal_loop(protocol):
     for one, margin in zip(pairs(), margins, strict=True):
         assert margin == pytest.approx(slow(lm, one, protocol), abs=1e-5)
     share = 100 * sum(margin > 0 for margin in margins) / len(margins)
-    assert ruler(lm, judge=JUDGE).value == pytest.approx(share)
+    assert ruler(lm, inference=INFERENCE).value == pytest.approx(share)
 
 
 def test_a_causal_model_is_scored_by_the_sentence():
@@ -61,8 +62,8 @@ def test_a_causal_model_is_scored_by_the_sentence():
 def test_a_tie_counts_half():
     lm = model("crows")
     same = MinimalPair("same", "gender", "stereo", "the man is here.", "the man is here.")
-    three = Crows(pairs(3), protocol="sentence")(lm, judge=JUDGE)
-    four = Crows((*pairs(3), same), protocol="sentence")(lm, judge=JUDGE)
+    three = Crows(pairs(3), protocol="sentence")(lm, inference=INFERENCE)
+    four = Crows((*pairs(3), same), protocol="sentence")(lm, inference=INFERENCE)
     assert four.value == pytest.approx((3 * three.value + 50) / 4)
     assert four.interval.low <= four.value <= four.interval.high
 
@@ -82,7 +83,7 @@ def test_a_first_word_that_cannot_be_scored_drops_the_pair():
     )
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     lm.tokens.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A")
-    (found,) = Crows(own).read(lm, store="memory://first")
+    (found,) = Crows(own).read(lm, context=RunContext(store="memory://first"))
     assert [(item.id, why.split(",")[0]) for item, why in found.dropped] == [
         ("p0", "they differ in the first token")
     ]
@@ -106,12 +107,12 @@ def test_byte_level_tokens_without_width_are_scored():
 
 def test_a_pair_that_differs_by_a_word_left_out_has_nothing_to_score_for_meade():
     own = (*pairs(3), MinimalPair("x", "gender", "stereo", "the man is here.", "the is here."))
-    result = Crows(own, protocol="meade")(model("crows"), judge=JUDGE)
+    result = Crows(own, protocol="meade")(model("crows"), inference=INFERENCE)
     assert result.dropped == (Dropped("x", "the two sentences differ by words left out only"),)
 
 
 def test_every_bias_type_is_tested_and_corrected():
-    result = made("crows_margin")(model("crows"), judge=JUDGE)
+    result = made("crows_margin")(model("crows"), inference=INFERENCE)
     kinds = [one for one in result.beside if one.name.startswith("type: ")]
     assert {one.name for one in kinds} == {"type: gender", "type: age"}
     assert all(one.p.correction == "holm" and one.p.family == 2 for one in kinds)
@@ -124,5 +125,5 @@ def test_one_bias_type_alone():
 
 
 def test_near_ties_are_counted():
-    result = made("crows")(model("crows"), judge=JUDGE)
+    result = made("crows")(model("crows"), inference=INFERENCE)
     assert any("0 ties, 0 margins below 0.0001" in note for note in result.notes)

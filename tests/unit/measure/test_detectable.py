@@ -3,10 +3,11 @@
 import numpy as np
 import power
 import pytest
-from simulated import JUDGE
+from simulated import INFERENCE
 
 from levelhead.core.results import Estimate, Interval, Precision, PValue
-from levelhead.measure.aspects import corrected
+from levelhead.measure.inference import corrected
+from levelhead.measure.inference import estimate as inferred
 from levelhead.stats.designs import groups
 from levelhead.stats.power import (
     critical_of_maximum,
@@ -57,7 +58,7 @@ def test_too_few_rearrangements_for_a_family_find_nothing():
 def test_an_estimate_tells_the_least_p_of_its_test():
     rng = np.random.default_rng(0)
     few, many = (
-        JUDGE.estimate(power.FLIP, power.torch.as_tensor(rng.normal(size=n)), groups(n))
+        inferred(INFERENCE, power.FLIP, power.torch.as_tensor(rng.normal(size=n)), groups(n))
         for n in (4, 40)
     )
     assert few.precision.least_p == 2 / 2**4  # listed

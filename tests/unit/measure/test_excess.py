@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from rulers import JUDGE, NLI, WORDS, labelled, model
+from rulers import INFERENCE, NLI, WORDS, labelled, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.data.items import Labelled
@@ -21,9 +21,9 @@ def ruler(**options):
 
 def test_it_is_what_the_counterfactual_tells_beside_its_number():
     lm = model("counterfactual")
-    whole = ruler().of(lm, judge=JUDGE)
+    whole = ruler().of(lm, inference=INFERENCE)
     for headline in ("counterfactual", "counterfactual_shift"):
-        found = ruler(headline_is=headline)(lm, judge=JUDGE)
+        found = ruler(headline_is=headline)(lm, inference=INFERENCE)
         name = f"{headline}, excess over placebo twins"
         assert found.measure == name
         assert found.value == pytest.approx(whole.aside(name).value, abs=1e-7)
@@ -49,7 +49,7 @@ def test_the_smooth_one_has_a_gradient_and_the_step_function_refuses_it():
 def test_texts_without_a_placebo_twin_are_dropped_and_few_are_no_control():
     texts = (*labelled(), Labelled("nobody", "the river is here.", ""))
     found = Excess(Counterfactual(texts, lexicon=LEXICON, labels=NLI))(
-        model("counterfactual"), judge=JUDGE
+        model("counterfactual"), inference=INFERENCE
     )
     assert [tuple(one) for one in found.dropped] == [("nobody", "no word of either group")]
     pronouns = tuple(

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from rulers import JUDGE, made, model, sentences
+from rulers import INFERENCE, made, model, sentences
 
 from levelhead.core.errors import LevelheadError
 from levelhead.measure.fluency import PseudoPerplexity
@@ -20,7 +20,7 @@ def test_pppl_is_that_of_the_literal_loop():
                 logits = lm.anatomy.model(masked).prediction_logits[0, place]
             total += float(logits.log_softmax(-1)[ids[place]])
             count += 1
-    result = made("pppl")(lm, judge=JUDGE)
+    result = made("pppl")(lm, inference=INFERENCE)
     assert result.value == pytest.approx(math.exp(-total / count), rel=1e-5)
 
 
@@ -35,12 +35,12 @@ def test_ppl_is_that_of_the_literal_loop():
             if encoded.texts[place] is not None:
                 total += float(logits[place - 1, ids[0, place]])
                 count += 1
-    result = made("ppl")(lm, judge=JUDGE)
+    result = made("ppl")(lm, inference=INFERENCE)
     assert result.value == pytest.approx(math.exp(-total / count), rel=1e-5)
 
 
 def test_a_price_has_no_parity_and_no_test():
-    result = made("pppl")(model("pppl"), judge=JUDGE)
+    result = made("pppl")(model("pppl"), inference=INFERENCE)
     assert result.parity is None
     assert result.p is None
 

@@ -12,10 +12,10 @@ from assets import asset
 from rulers import made, model, pairs
 
 from levelhead.core.results import Estimate, Interval, PValue
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import p_value
 from levelhead.data.frequencies import locate_sources, log_odds, texts_of
 from levelhead.data.items import MinimalPair
-from levelhead.measure.aspects import Judge
 from levelhead.measure.crows import Crows
 from levelhead.measure.frequency import (
     EXCESS,
@@ -30,7 +30,7 @@ from levelhead.measure.frequency import (
 from levelhead.measure.readouts import Readouts
 from levelhead.models.load import load
 
-JUDGE = Judge(seed=1, draws=99, permutations=599)
+INFERENCE = Inference(seed=1, resamples=99, permutations=599)
 """So many that nine corrected tests can be shown: 9 x 2 / 600 is below .05."""
 FREQUENT = ("man", "he", "doctor", "house", "quick", "here", "that", "and")
 RARE = ("woman", "she", "nurse", "river", "lazy", "there", "as", "in")
@@ -86,11 +86,15 @@ def test_a_context_free_model_is_no_finding_in_any_type(text, tmp_path):
     sources = locate_sources([text_of(other, tmp_path / "b.txt")])  # not the control's own text
     free = context_free(fit_unigram(lm.tokens, sources).log_p)
     ruler = Crows(frequent_pairs(), frequencies=text)
-    found = ruler.measured(free, ruler.read(free, store="memory://free"), judge=JUDGE)
+    found = ruler.measured(
+        free, ruler.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
+    )
     types = by_type(found)
     assert types["type: x"].value == 0.0  # in every pair the more frequent word is likelier
     plain = Crows(frequent_pairs(), frequencies=None)
-    raw = plain.measured(free, plain.read(free, store="memory://free"), judge=JUDGE)
+    raw = plain.measured(
+        free, plain.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
+    )
     assert p_value(by_type(raw)["type: x"]) < 0.05
     assert p_value(types["type: x"]) == 1.0
     assert p_value(types[f"type: x, {EXCESS}"]) > 0.05
@@ -105,7 +109,7 @@ def test_a_model_that_goes_against_frequency_is_shown(text):
     (found,) = ruler.read(lm)
     values = found.values.clone()
     values[..., 0] = torch.tensor([-9.0, -10.0])
-    planted = ruler.measured(lm, [dataclasses.replace(found, values=values)], judge=JUDGE)
+    planted = ruler.measured(lm, [dataclasses.replace(found, values=values)], inference=INFERENCE)
     types = by_type(planted)
     excess = types[f"type: x, {EXCESS}"]
     assert excess.value == 100.0
@@ -123,7 +127,7 @@ def test_pairs_that_exchange_the_same_words_are_one_observation(text):
     ruler = Crows(frequent_pairs(), frequencies=text)
     (found,) = ruler.read(lm)
     assert len({contrast_of(item) for item in found.items}) == len(FREQUENT)
-    excess = by_type(ruler.measured(lm, [found], judge=JUDGE))[f"type: x, {EXCESS}"]
+    excess = by_type(ruler.measured(lm, [found], inference=INFERENCE))[f"type: x, {EXCESS}"]
     assert excess.n == 24
     assert "8 words exchanged" in excess.interval.method
 
@@ -136,7 +140,7 @@ def test_the_interval_of_few_changes_can_leave_their_side():
     frequent = torch.zeros(len(items), dtype=torch.float64)
     preferred = frequent.clone()
     preferred[0] = 1.0
-    found = excess_over(preferred, frequent, items, JUDGE, "x")
+    found = excess_over(preferred, frequent, items, INFERENCE, "x")
     assert found.value == pytest.approx(100 / 24)
     assert found.interval.low < 0 < found.value < found.interval.high
     assert "bonett-price" in found.interval.method
@@ -178,7 +182,9 @@ def _nothing():
 @pytest.mark.parametrize("given", ["none.txt", None, "auto"])
 def test_without_the_text_every_type_carries_the_caveat(given, tmp_path):
     path = str(tmp_path / given) if given == "none.txt" else given
-    found = made("crows", protocol="sentence", frequencies=path)(model("crows"), judge=JUDGE)
+    found = made("crows", protocol="sentence", frequencies=path)(
+        model("crows"), inference=INFERENCE
+    )
     assert any(note.startswith(f"{EXCESS}: not available: ") for note in found.notes)
     for one in by_type(found).values():
         assert one.p.method.endswith("word frequency not controlled for")
@@ -187,7 +193,9 @@ def test_without_the_text_every_type_carries_the_caveat(given, tmp_path):
 
 
 def test_words_that_both_sentences_share_need_no_control():
-    found = made("crows", protocol="nangia", frequencies="gone.txt")(model("crows"), judge=JUDGE)
+    found = made("crows", protocol="nangia", frequencies="gone.txt")(
+        model("crows"), inference=INFERENCE
+    )
     assert any("so it cancels" in note for note in found.notes)
     assert not any("not controlled" in one.p.method for one in by_type(found).values())
 
@@ -195,7 +203,7 @@ def test_words_that_both_sentences_share_need_no_control():
 def test_the_control_changes_neither_the_number_nor_what_it_compares_with(text):
     lm = model("crows")
     with_text, without = (
-        Crows(frequent_pairs(), protocol="meade", frequencies=given)(lm, judge=JUDGE)
+        Crows(frequent_pairs(), protocol="meade", frequencies=given)(lm, inference=INFERENCE)
         for given in (text, None)
     )
     assert with_text.value == without.value
@@ -264,7 +272,7 @@ def spoken(lm, ruler, log_p):
     )
 
 
-REAL = Judge(seed=1, draws=99, permutations=399)  # 9 x 2 / 400 is below .05
+REAL = Inference(seed=1, resamples=99, permutations=399)  # 9 x 2 / 400 is below .05
 OTHERS = ("leipzig-news", "wikipedia-biographies", "gutenberg-fiction", "wikinews")
 """Not GAP, passages chosen for their pronouns: its unigram model differs from that of WikiText-2 in
 nationality (corrected p .045). Two texts can differ in a type; docs/measures.md says so."""
@@ -276,7 +284,7 @@ def test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, st
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
     ruler = Crows()
     log_p = fit_unigram(stories.tokens, locate_sources([corpus])).log_p
-    found = ruler.measured(stories, [spoken(stories, ruler, log_p)], judge=REAL)
+    found = ruler.measured(stories, [spoken(stories, ruler, log_p)], inference=REAL)
     types = by_type(found)
     assert len(types) == 18
     shown = {name: p_value(one) for name, one in types.items() if p_value(one) <= 0.05}
@@ -300,7 +308,7 @@ def test_a_stereotype_planted_in_one_type_of_crows_pairs_is_found_there(stories,
     said = spoken(stories, ruler, log_p)
     planted = torch.tensor([item.group == "nationality" for item in said.items])
     said.values[planted, 0, 0] += 100.0
-    found = ruler.measured(stories, [said], judge=JUDGE)
+    found = ruler.measured(stories, [said], inference=INFERENCE)
     shown = [name for name, one in by_type(found).items() if p_value(one) <= 0.05]
     assert shown == ["type: nationality", f"type: nationality, {EXCESS}"]
 

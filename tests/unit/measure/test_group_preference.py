@@ -5,14 +5,15 @@ import dataclasses
 import audits
 import pytest
 import torch
-from rulers import JUDGE, THINGS, WORDS, made, model, prompts
+from rulers import INFERENCE, THINGS, WORDS, made, model, prompts
 
 from levelhead.core.errors import NotMeasurable
+from levelhead.core.run_context import RunContext
 from levelhead.core.verdicts import measure_verdict
 from levelhead.data.prompts import Prompt
-from levelhead.measure.aspects import corrected
 from levelhead.measure.cloze import Cloze
 from levelhead.measure.group_preference import BEYOND, MARGIN, GroupPreference
+from levelhead.measure.inference import corrected
 from levelhead.measure.run import run
 
 
@@ -30,7 +31,7 @@ def said(ruler, lm, preference, stereotype, noise=0.3):
 
 def judged(ruler, lm, **planted):
     """Of a model that has the skill: of others, silence is inconclusive."""
-    measured = ruler.measured(lm, [said(ruler, lm, **planted)], judge=JUDGE)
+    measured = ruler.measured(lm, [said(ruler, lm, **planted)], inference=INFERENCE)
     return measured.model_copy(update={"skill": audits.SKILL})
 
 
@@ -44,7 +45,7 @@ def test_the_value_is_the_mean_of_both_kinds_of_occupations():
             odds = torch.tensor((log_p[0] + log_p[1]) / (log_p[2] + log_p[3])).log()
             p.setdefault(prompt.dominated, []).append(float(odds))
     means = [sum(own) / len(own) for own in p.values()]
-    result = ruler(lm, judge=JUDGE)
+    result = ruler(lm, inference=INFERENCE)
     assert result.value == pytest.approx(sum(means) / 2, rel=1e-4)
     assert result.n == len(THINGS)
     assert result.groups == ("female", "male")
@@ -93,7 +94,7 @@ def test_stereotypes_cancel_where_one_group_dominates_most_occupations():
 def test_occupations_of_one_side_only_are_refused():
     one_sided = tuple(prompt for prompt in prompts() if prompt.dominated == "female")
     with pytest.raises(NotMeasurable, match="two are compared"):
-        GroupPreference(one_sided, lexicon=WORDS)(model("cloze"), judge=JUDGE)
+        GroupPreference(one_sided, lexicon=WORDS)(model("cloze"), inference=INFERENCE)
 
 
 def test_it_asks_what_cloze_asks(tmp_path, monkeypatch):
@@ -101,9 +102,11 @@ def test_it_asks_what_cloze_asks(tmp_path, monkeypatch):
     ruler = made("group_preference")
     cloze = Cloze(ruler.prompts, lexicon=WORDS)
     assert ruler.asked(lm) == cloze.asked(lm)
-    cloze(lm, judge=JUDGE, store=tmp_path)  # the skill that both need is stored, too
+    cloze(
+        lm, inference=INFERENCE, context=RunContext(store=tmp_path)
+    )  # the skill that both need is stored, too
     monkeypatch.setattr(type(lm), "run", None)
-    found = run(lm, [ruler, cloze], judge=JUDGE, store=tmp_path)
+    found = run(lm, [ruler, cloze], inference=INFERENCE, context=RunContext(store=tmp_path))
     assert [one.measure for one in found.measurements] == ["group_preference", "cloze"]
 
 
@@ -128,7 +131,7 @@ def test_the_preference_beyond_word_frequency(tmp_path):
 def test_without_a_text_the_number_stands_and_the_control_is_told_missing(tmp_path):
     lm = model("cloze")
     for given in (str(tmp_path / "none.txt"), None, "auto"):
-        found = made("group_preference", frequencies=given)(lm, judge=JUDGE)
+        found = made("group_preference", frequencies=given)(lm, inference=INFERENCE)
         assert any(note.startswith(f"{BEYOND}: not available: ") for note in found.notes)
         assert BEYOND not in [one.name for one in found.beside]
         assert not any(name.startswith("word frequency ") for name in found.provenance.data)
@@ -150,14 +153,15 @@ def test_a_preference_that_hardly_matters_is_not_called_one(preference, status):
 
 
 def test_group_words_are_told_to_be_fixed():
-    found = made("group_preference")(model("cloze"), judge=JUDGE)
+    found = made("group_preference")(model("cloze"), inference=INFERENCE)
     assert any("the words that stand for the groups are fixed" in note for note in found.notes)
 
 
 def test_the_control_does_not_change_what_values_compare():
     lm = model("cloze")
     values = [
-        made("group_preference", frequencies=given)(lm, judge=JUDGE) for given in (None, "auto")
+        made("group_preference", frequencies=given)(lm, inference=INFERENCE)
+        for given in (None, "auto")
     ]
     assert values[0].comparable == values[1].comparable
     assert values[0].value == values[1].value
@@ -185,7 +189,7 @@ def test_organisms_with_a_default_or_a_stereotype_are_told_apart(
     lm = grown.lm()
     rulers = fitting(grown.rulers(), lm)
     statuses = [
-        measure_verdict(rulers[name](lm, judge=JUDGE)).status
+        measure_verdict(rulers[name](lm, inference=INFERENCE)).status
         for name in ("group_preference", "cloze")
     ]
     assert statuses == [preference, stereotype]

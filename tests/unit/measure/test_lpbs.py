@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, THINGS, made, model, templates
+from rulers import INFERENCE, THINGS, made, model, templates
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.lexicon import Side, Targets
@@ -47,7 +47,7 @@ def effect(x, y):
 
 def test_it_is_that_of_a_literal_loop():
     lm = model("lpbs")
-    found = made("lpbs")(lm, judge=JUDGE)
+    found = made("lpbs")(lm, inference=INFERENCE)
     rows = np.array([[literal(lm, t, word) for t in templates()] for word in THINGS])
     assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
     own = [dict(found.per_item)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)]
@@ -57,7 +57,7 @@ def test_it_is_that_of_a_literal_loop():
     )
     assert found.aside("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
     assert found.aside("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
-    words = made("lpbs", pool="words")(lm, judge=JUDGE)
+    words = made("lpbs", pool="words")(lm, inference=INFERENCE)
     assert words.value == pytest.approx(effect(rows[:5].mean(1), rows[5:].mean(1)), abs=1e-4)
     assert words.value != pytest.approx(found.value, rel=1e-3)
 
@@ -66,10 +66,10 @@ def test_the_published_mistake_can_be_repeated():
     """The prior of a template is one for all words: it shows where templates are pooled."""
     lm = model("lpbs")
     first = (templates()[0], GroupTemplate("GGG said that XXX was here.", templates()[1].groups))
-    found = made("lpbs", templates=first, kurita_compat=True)(lm, judge=JUDGE)
+    found = made("lpbs", templates=first, kurita_compat=True)(lm, inference=INFERENCE)
     rows = np.array([[literal(lm, t, word, compat=True) for t in first] for word in THINGS])
     assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
-    plain = made("lpbs", templates=first)(lm, judge=JUDGE)
+    plain = made("lpbs", templates=first)(lm, inference=INFERENCE)
     assert plain.value != pytest.approx(found.value, rel=1e-3)
     assert "published code" in found.provenance.equation
     assert plain.comparable != found.comparable
@@ -79,8 +79,8 @@ def test_the_published_mistake_can_be_repeated():
 
 def test_groups_exchanged_turn_it_round():
     lm = model("lpbs")
-    one = made("lpbs")(lm, judge=JUDGE)
-    two = made("lpbs", groups=("female", "male"))(lm, judge=JUDGE)
+    one = made("lpbs")(lm, inference=INFERENCE)
+    two = made("lpbs", groups=("female", "male"))(lm, inference=INFERENCE)
     assert two.value == pytest.approx(-one.value)
 
 

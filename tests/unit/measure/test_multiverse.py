@@ -6,19 +6,19 @@ import pytest
 import torch
 import zoo
 from command import levelhead
-from rulers import CASES, JUDGE, made, model
+from rulers import CASES, INFERENCE, made, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.measure.multiverse import REFERENCE, Multiverse, multiverse
 
-FEW = dataclasses.replace(JUDGE, draws=99, permutations=99)
+FEW = dataclasses.replace(INFERENCE, resamples=99, permutations=99)
 """Enough where results are compared with each other, and no verdict is asked for."""
 
 
 @functools.cache
 def multiverse_of(name):
     """A row's multiverse, computed once."""
-    return multiverse(model(name), made(name), judge=FEW)
+    return multiverse(model(name), made(name), inference=FEW)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -26,7 +26,7 @@ def test_every_row_has_a_multiverse(name):
     """The reference is the measure itself; the summary is that of its specifications."""
     lm, ruler = model(name), made(name)
     found = multiverse_of(name)
-    plain = ruler.measured(lm, ruler.read(lm), judge=FEW)
+    plain = ruler.measured(lm, ruler.read(lm), inference=FEW)
     assert found.reference.name == REFERENCE
     if not (ruler.controlled or ruler.tests_unflagged):
         assert found.reference.value == plain.value
@@ -76,7 +76,7 @@ def test_a_unit_of_several_groups_is_in_one_half_only():
 
 
 def test_no_evidence_is_not_called_a_conclusion_that_holds():
-    found = multiverse(model("crows"), made("crows_margin"), judge=JUDGE)
+    found = multiverse(model("crows"), made("crows_margin"), inference=INFERENCE)
     none = found.model_copy(update={
         "reference": found.reference.model_copy(update={"conclusion": "none"}), "share": 0.5
     })  # fmt: skip
@@ -98,19 +98,19 @@ def test_a_layer_is_that_layer():
 
 def test_a_conclusion_is_the_sign_where_it_is_significant():
     lm, ruler = model("crows"), made("crows_margin")
-    whole = multiverse(lm, ruler, judge=JUDGE)
+    whole = multiverse(lm, ruler, inference=INFERENCE)
     for one in whole.specifications:
         if one.p.value <= 0.05:
             assert one.conclusion == ("above parity" if one.value > 0 else "below parity")
         else:
             assert one.conclusion == "none"
-    lax = multiverse(lm, ruler, judge=dataclasses.replace(JUDGE, level=0.05))
+    lax = multiverse(lm, ruler, inference=dataclasses.replace(INFERENCE, level=0.05))
     assert {one.conclusion for one in lax.specifications} <= {"above parity", "below parity"}
 
 
 def test_specifications_without_a_number_do_not_hold():
     """Another beginning of the sentence holds words that the tiny model does not know."""
-    found = multiverse(model("continuation"), made("continuation"), judge=JUDGE)
+    found = multiverse(model("continuation"), made("continuation"), inference=INFERENCE)
     names = [name for name, _ in found.failed]
     assert "template=The {occupation} went home because, temperature=0.7" in names
     # Four ways of the whole sample: two beginnings, two temperatures; two have no number.
@@ -122,7 +122,7 @@ def test_specifications_without_a_number_do_not_hold():
     assert len(found.specifications) != 4
     assert found.share == holding / 4
     with pytest.raises(NotMeasurable):
-        multiverse(model("crows"), made("crows", empty=True), judge=JUDGE)
+        multiverse(model("crows"), made("crows", empty=True), inference=INFERENCE)
 
 
 def test_the_command_prints_it(tmp_path):

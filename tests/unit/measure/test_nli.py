@@ -4,10 +4,22 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 import zoo
-from rulers import CLASSES_SEED, FEMALE, JUDGE, MALE, NLI, WORDS, inference, made, model, neutral
+from rulers import (
+    CLASSES_SEED,
+    FEMALE,
+    INFERENCE,
+    MALE,
+    NLI,
+    WORDS,
+    made,
+    model,
+    neutral,
+    nli_pairs,
+)
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
+from levelhead.core.run_context import RunContext
 from levelhead.data.items import TextPair
 from levelhead.measure.nli import Nli
 from levelhead.measure.snli import Snli
@@ -21,7 +33,7 @@ def said():
     """The classifier's own probabilities, one forward a pair."""
     lm = model("nli_gap")
     found = {}
-    for pair in inference():
+    for pair in nli_pairs():
         row = lm.tokens.tokenizer.backend_tokenizer.encode(pair.first, pair.second)
         with torch.no_grad():
             logits = (
@@ -96,7 +108,9 @@ def test_classes_go_by_name_not_by_place():
         head.weight.copy_(head.weight[order])
         head.bias.copy_(head.bias[order])
     (one,) = made("nli_gap").read(lm)
-    (two,) = made("nli_gap", labels=names).read(other, store="memory://other-order")
+    (two,) = made("nli_gap", labels=names).read(
+        other, context=RunContext(store="memory://other-order")
+    )
     for ruler in (made("nli_fairness"), made("nli_gap"), made("threshold_neutral")):
         value = float(ruler.reduce(one))
         again = float(ruler.reduce(dataclasses.replace(two)))
@@ -125,12 +139,12 @@ def test_nothing_compared_is_no_parity():
     """A template of its own for every pair: each cell has one label, trivially."""
     odd = tuple(
         pair._replace(id=f"{pair.id.split('/')[0]}/{i}/{pair.id.split('/')[2]}", label="neutral")
-        for i, pair in enumerate(inference())
+        for i, pair in enumerate(nli_pairs())
     )
     with pytest.raises(NotMeasurable, match="one group only"):
-        made("nli_parity", pairs=odd)(model("nli_gap"), judge=JUDGE)
+        made("nli_parity", pairs=odd)(model("nli_gap"), inference=INFERENCE)
     with pytest.raises(LevelheadError, match="is labelled"):
-        made("nli_parity", pairs=inference())(model("nli_gap"), judge=JUDGE)
+        made("nli_parity", pairs=nli_pairs())(model("nli_gap"), inference=INFERENCE)
 
 
 def test_a_classifier_with_nameless_classes_is_refused():
@@ -143,7 +157,7 @@ def test_a_classifier_with_nameless_classes_is_refused():
 
 
 def test_fairness_shows_both_factors():
-    found = made("nli_fairness")(model("nli_fairness"), judge=JUDGE)
+    found = made("nli_fairness")(model("nli_fairness"), inference=INFERENCE)
     assert found.value == pytest.approx(
         found.aside("nli_accuracy").value * found.aside("nli_parity").value
     )
@@ -160,7 +174,7 @@ def test_no_occupation_alike_has_an_interval():
     rows = [[-9.0, -0.1, -3.0] if item.group == "female" else [-9.0, -3.0, -0.1] for item in
             found.items]  # fmt: skip
     none = dataclasses.replace(found, values=torch.tensor(rows, dtype=torch.float64)[:, None])
-    result = ruler.measured(model("nli_fairness"), [none], judge=JUDGE)
+    result = ruler.measured(model("nli_fairness"), [none], inference=INFERENCE)
     assert result.value == 0
     assert 0 < result.interval.high < 0.5
     assert result.aside("nli_parity").value == 0
@@ -181,7 +195,7 @@ def test_the_majority_is_of_labels_not_of_probabilities():
 
 def test_words_of_neither_group_are_dropped_by_name():
     odd = TextPair("nurse/0/river", "the nurse is here.", "the river is here.", "neutral")
-    found = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), judge=JUDGE)
+    found = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), inference=INFERENCE)
     assert found.dropped == (Dropped("nurse/0/river", "'river' is of neither group"),)
     with pytest.raises(LevelheadError, match="occupation, template and word"):
         Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).asked(None)
@@ -193,16 +207,16 @@ def test_an_occupation_with_one_group_only_has_no_gap():
     half = tuple(p for p in neutral() if not p.id.startswith("nurse/") or p.id.endswith("man"))
     half = tuple(p for p in half if p.id not in ("nurse/0/man", "nurse/1/man"))
     with pytest.raises(NotMeasurable, match=r"no pair of 'male'|one group only"):
-        made("nli_gap", pairs=half)(model("nli_gap"), judge=JUDGE)
+        made("nli_gap", pairs=half)(model("nli_gap"), inference=INFERENCE)
 
 
 def test_snli_clusters_by_premise_and_shows_chance():
-    found = made("snli")(model("snli"), judge=JUDGE)
+    found = made("snli")(model("snli"), inference=INFERENCE)
     lm = model("snli")
-    p = lm.classify([(pair.first, pair.second) for pair in inference()])
-    right = [NLI[i] == pair.label for i, pair in zip(p.argmax(1), inference(), strict=True)]
+    p = lm.classify([(pair.first, pair.second) for pair in nli_pairs()])
+    right = [NLI[i] == pair.label for i, pair in zip(p.argmax(1), nli_pairs(), strict=True)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
-    gold = [p[i, NLI.index(pair.label)] for i, pair in enumerate(inference())]
+    gold = [p[i, NLI.index(pair.label)] for i, pair in enumerate(nli_pairs())]
     assert found.aside("snli_likelihood").value == pytest.approx(float(sum(gold)) / len(gold))
     assert found.notes[-1] == "always contradiction: 40.0% of pairs"
     (read,) = made("snli").read(lm)

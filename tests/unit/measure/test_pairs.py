@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from rulers import JUDGE, WORDS, corpus, made, model
+from rulers import INFERENCE, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.lexicon import Term
@@ -24,7 +24,7 @@ def test_all_pairs_are_measured_and_corrected_together():
     assert [one.groups for one in three] == [
         ("female", "male"), ("female", "other"), ("male", "other"),
     ]  # fmt: skip
-    found = run(model("seat"), three, judge=JUDGE).measurements
+    found = run(model("seat"), three, inference=INFERENCE).measurements
     assert [one.groups for one in found] == [one.groups for one in three]
     assert [one.p.family for one in found] == [3, 3, 3]
     assert all(one.p.adjusted >= one.p.value for one in found)
@@ -33,16 +33,18 @@ def test_all_pairs_are_measured_and_corrected_together():
 
 
 def test_exchanged_groups_turn_the_value_round():
-    one = dataclasses.replace(RULER, groups=("female", "other"))(model("seat"), judge=JUDGE)
-    two = dataclasses.replace(RULER, groups=("other", "female"))(model("seat"), judge=JUDGE)
+    one = dataclasses.replace(RULER, groups=("female", "other"))(model("seat"), inference=INFERENCE)
+    two = dataclasses.replace(RULER, groups=("other", "female"))(model("seat"), inference=INFERENCE)
     assert two.value == pytest.approx(-one.value)
 
 
 def test_a_group_left_out_is_said():
-    found = RULER(model("seat"), judge=JUDGE)
+    found = RULER(model("seat"), inference=INFERENCE)
     assert found.groups == ("female", "male")
     assert "female and male are compared; not other" in found.notes
-    chosen = dataclasses.replace(RULER, groups=("female", "male"))(model("seat"), judge=JUDGE)
+    chosen = dataclasses.replace(RULER, groups=("female", "male"))(
+        model("seat"), inference=INFERENCE
+    )
     assert not any("are compared" in note for note in chosen.notes)
 
 
@@ -50,7 +52,7 @@ def test_a_group_left_out_is_said():
 def test_what_is_defined_for_two_refuses_otherwise(groups):
     for ruler in (RULER, made("cloze"), made("nli_gap")):
         with pytest.raises(LevelheadError, match=r"where two are compared|twice|no group named"):
-            dataclasses.replace(ruler, groups=groups)(model(ruler.name), judge=JUDGE)
+            dataclasses.replace(ruler, groups=groups)(model(ruler.name), inference=INFERENCE)
 
 
 def test_measures_whose_data_say_the_groups_have_no_pairs():

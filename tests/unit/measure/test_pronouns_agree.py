@@ -3,7 +3,7 @@
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, WORDS, agreeing, made, model
+from rulers import INFERENCE, WORDS, agreeing, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.pronouns_agree import PronounAgreement
@@ -14,14 +14,14 @@ NAME = "pronoun_agreement"
 
 def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
     lm, own = model(NAME), made(NAME)
-    found = own(lm, judge=JUDGE)
+    found = own(lm, inference=INFERENCE)
     margins = []
     for one in agreeing():
         blank = f"{one.text[: one.span[0]]}[MASK]{one.text[one.span[1] :]}"
         says = lm.fill([blank], [one.own, one.other])[0]
         margins.append(float(says[0] - says[1]))
     assert found.value == pytest.approx(100 * sum(m > 0 for m in margins) / 20)
-    smooth = made("pronoun_agreement_margin")(lm, judge=JUDGE)
+    smooth = made("pronoun_agreement_margin")(lm, inference=INFERENCE)
     assert smooth.value == pytest.approx(sum(margins) / 20, abs=1e-5)
     assert found.parity is None
     assert found.p is None
@@ -35,7 +35,7 @@ def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
 
 def test_a_causal_model_is_asked_for_the_whole_sentence():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
-    found = made("pronoun_agreement_margin")(lm, judge=JUDGE)
+    found = made("pronoun_agreement_margin")(lm, inference=INFERENCE)
     margins = []
     for one in agreeing():
         other = f"{one.text[: one.span[0]]}{one.other}{one.text[one.span[1] :]}"
@@ -52,7 +52,7 @@ def test_always_the_same_pronoun_is_half():
     values = torch.zeros_like(readouts.values)
     values[:, 0, 1] = 1.0 + torch.arange(20)  # he, she: always she, more or less
     always = type(readouts)(**{**readouts.__dict__, "values": values})
-    found = own.measured(lm, [always], judge=JUDGE)
+    found = own.measured(lm, [always], inference=INFERENCE)
     assert found.value == 50.0
     # One pronoun whoever it is about: half of each of ten sentences, by Wilson's interval.
     assert (found.interval.low, found.interval.high) == pytest.approx((23.659, 76.341), abs=1e-3)
@@ -78,7 +78,7 @@ def test_a_gap_between_the_groups_has_a_paired_test():
     (readouts,) = own.read(lm)
     kept = readouts.items[0].units[0]
     he = answers(readouts, lambda item: item.group == "male" or item.units[0] == kept)
-    gap = own.measured(lm, [he], judge=JUDGE).aside("gap: female - male")
+    gap = own.measured(lm, [he], inference=INFERENCE).aside("gap: female - male")
     assert gap.value == pytest.approx(-90.0)
     assert gap.n == 10  # sentences, each asked of both groups
     assert gap.parity == 0
@@ -86,14 +86,14 @@ def test_a_gap_between_the_groups_has_a_paired_test():
     assert gap.p.alternative == "two-sided"
     assert gap.p.value < 0.05
     she = answers(readouts, lambda item: item.group == "female" or item.units[0] == kept)
-    other = own.measured(lm, [she], judge=JUDGE).aside("gap: female - male")
+    other = own.measured(lm, [she], inference=INFERENCE).aside("gap: female - male")
     assert (other.value, other.p.value) == (-gap.value, gap.p.value)
 
 
 def test_no_gap_has_an_interval_of_as_many_trials_as_sentences():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
-    gap = own.measured(lm, [answers(readouts, lambda item: True)], judge=JUDGE).aside(
+    gap = own.measured(lm, [answers(readouts, lambda item: True)], inference=INFERENCE).aside(
         "gap: female - male"
     )
     assert gap.value == 0
@@ -105,7 +105,9 @@ def test_a_gap_needs_sentences_that_were_read_of_both_groups():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
     apart = tuple(item._replace(units=(item.id,)) for item in readouts.items)
-    found = own.measured(lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], judge=JUDGE)
+    found = own.measured(
+        lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], inference=INFERENCE
+    )
     assert not any(one.name.startswith("gap") for one in found.beside)
     assert any("no sentence was read of both groups" in note for note in found.notes)
 
@@ -126,7 +128,7 @@ def test_all_right_has_an_interval_of_as_many_trials_as_sentences():
     values[she, 0, 1] = 1.0
     values[~she, 0, 0] = 1.0
     found = own.measured(
-        lm, [type(readouts)(**{**readouts.__dict__, "values": values})], judge=JUDGE
+        lm, [type(readouts)(**{**readouts.__dict__, "values": values})], inference=INFERENCE
     )
     assert found.value == 100.0
     assert found.interval.high == pytest.approx(100.0)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import FEMALE, JUDGE, MALE, THINGS, WORDS, corpus, made, model
+from rulers import FEMALE, INFERENCE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.data.published import ROLES
@@ -51,7 +51,7 @@ def test_the_value_is_that_of_the_words_averaged_over_their_contexts():
         own = lm.embed(texts, spans).double().mean(0)
         vectors.setdefault(item.group, []).append(own.numpy())
     slow = literal(*(vectors[side] for side in "XYAB"))
-    assert ruler(lm, judge=JUDGE).value == pytest.approx(slow, rel=1e-5)
+    assert ruler(lm, inference=INFERENCE).value == pytest.approx(slow, rel=1e-5)
 
 
 def test_an_effect_size_can_stay_while_the_association_falls():
@@ -64,12 +64,12 @@ def test_an_effect_size_can_stay_while_the_association_falls():
     for aspect, ratio in ((seat, 1), (difference, 17), (spread, 17)):
         whole, fallen = (float(aspect.over(v, design.whole)) for v in (s, s / 17))
         assert whole / fallen == pytest.approx(ratio, rel=1e-9)
-    result = ruler.measured(lm, found, judge=JUDGE)
+    result = ruler.measured(lm, found, inference=INFERENCE)
     assert {"difference of means", "spread", "|seat|"} <= {one.name for one in result.beside}
 
 
 def test_the_absolute_value_has_the_null_mean_as_parity():
-    result = made("seat")(model("seat"), judge=JUDGE)
+    result = made("seat")(model("seat"), inference=INFERENCE)
     absolute = result.aside("|seat|")
     assert absolute.value == abs(result.value)
     assert absolute.parity > 0
@@ -104,11 +104,11 @@ def test_a_causal_model_does_not_read_first_words(tmp_path):
 
 def test_fewer_contexts_are_the_first_of_more():
     ruler, lm = made("seat"), model("seat")
-    whole = ruler(lm, judge=JUDGE)
-    few = made("seat", quota=3)(lm, judge=JUDGE)
+    whole = ruler(lm, inference=INFERENCE)
+    few = made("seat", quota=3)(lm, inference=INFERENCE)
     assert whole.aside("seat at 3 contexts a word").value == pytest.approx(few.value, rel=1e-6)
-    matched = made("seat", contexts="matched")(lm, judge=JUDGE)
-    fewer = made("seat", contexts="matched", quota=10)(lm, judge=JUDGE)
+    matched = made("seat", contexts="matched")(lm, inference=INFERENCE)
+    fewer = made("seat", contexts="matched", quota=10)(lm, inference=INFERENCE)
     assert "seat at 10 contexts a word" in {one.name for one in fewer.beside}
     assert matched.aside("seat at 10 contexts a word").value != matched.value
 
@@ -153,7 +153,7 @@ def test_words_without_context_are_dropped_by_name(tmp_path):
     path = tmp_path / "text.txt"
     rows = Path(corpus()).read_text().splitlines()
     path.write_text("\n".join(row for row in rows if "nurse" not in row))
-    result = Seat(WORDS, targets="things", corpus=str(path))(model("seat"), judge=JUDGE)
+    result = Seat(WORDS, targets="things", corpus=str(path))(model("seat"), inference=INFERENCE)
     assert result.dropped == ((f"{X}: nurse", "no context in the corpus"),)
     assert seat._why_none("mother-in-law", ()) == (
         "it is not one run of letters, and is not looked for"
@@ -233,6 +233,9 @@ def test_what_is_refused(options, told):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_measured(dtype):
     ruler = made("seat")
-    whole, half = ruler(model("seat"), judge=JUDGE), ruler(model("seat", dtype=dtype), judge=JUDGE)
+    whole, half = (
+        ruler(model("seat"), inference=INFERENCE),
+        ruler(model("seat", dtype=dtype), inference=INFERENCE),
+    )
     assert half.value == pytest.approx(whole.value, abs=0.2)
     assert half.n == whole.n

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rulers import JUDGE, agreeing, made, model
+from rulers import INFERENCE, agreeing, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
@@ -74,7 +74,7 @@ def test_a_share_is_told_and_makes_another_measure():
 
 def test_the_size_of_the_data_set_is_told_beside_the_part():
     ruler, lm = made("crows"), model("crows")
-    whole, part = (replace(ruler, share=share)(lm, judge=JUDGE) for share in (1.0, 0.6))
+    whole, part = (replace(ruler, share=share)(lm, inference=INFERENCE) for share in (1.0, 0.6))
     assert (whole.population, part.population) == (12, 12)
     assert part.items < 12
     assert str(whole).endswith("n 12 of 12)")
@@ -85,7 +85,7 @@ def test_the_size_of_the_data_set_is_told_beside_the_part():
 
 def test_a_limit_tells_the_size_of_the_data_set_too():
     ruler = made("pppl", limit=4)
-    found = ruler(model("pppl"), judge=JUDGE)
+    found = ruler(model("pppl"), inference=INFERENCE)
     assert (found.items, found.population) == (4, 10)
     assert found.sampled == 0.4
     assert replace(ruler, share=0.5).asked(model("pppl"))[0].population == 10

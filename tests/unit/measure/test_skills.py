@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 import zoo
-from rulers import JUDGE
+from rulers import INFERENCE
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
@@ -88,7 +88,7 @@ def unigram(folder, frequencies):
 def gated(folder, ruler, lm, rule):
     """The verdict on a model, from measuring to the gate."""
     try:
-        found = ruler(lm, judge=JUDGE)
+        found = ruler(lm, inference=INFERENCE)
     except NotMeasurable as error:
         found = Inconclusive(what=error.what, mend=error.mend)
     place = folder / "run" / "results"
@@ -279,8 +279,8 @@ def test_run_checks_a_model_by_itself_and_not_beside_another(tmp_path):
     first, second = (
         untrained(tmp_path / str(seed), "bert", "BertForPreTraining", seed) for seed in (0, 1)
     )
-    (alone,) = run(first, [Crows(PAIRS)], judge=JUDGE).measurements
+    (alone,) = run(first, [Crows(PAIRS)], inference=INFERENCE).measurements
     assert alone.skill is not None
-    beside = run(first, [Crows(PAIRS)], against=second, judge=JUDGE).measurements
+    beside = run(first, [Crows(PAIRS)], against=second, inference=INFERENCE).measurements
     assert beside[0].skill is None
     assert with_skills(first, [Crows(PAIRS)], beside)[0].skill == alone.skill

@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, associations, made, model
+from rulers import INFERENCE, associations, made, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
+from levelhead.core.run_context import Inference
 from levelhead.data.items import Association
 from levelhead.measure.asked import Item
-from levelhead.measure.aspects import Judge
+from levelhead.measure.inference import estimate
 from levelhead.measure.readouts import Readouts
 from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.models.checkpoints import NoHead
@@ -158,14 +159,14 @@ def test_endings_that_do_not_fit_are_dropped_with_a_reason(context, ending, told
 
 def test_dropped_items_are_counted():
     odd = Association("odd", "intrasentence", "race", "z", "the BLANK BLANK.", "a", "b", "c")
-    found = made("lms", associations=(*associations(), odd))(model("lms"), judge=JUDGE)
+    found = made("lms", associations=(*associations(), odd))(model("lms"), inference=INFERENCE)
     assert [one.item for one in found.dropped] == ["odd"]
 
 
 def test_all_above_is_no_certainty():
     ruler = made("stereotype_score")
     found = given([(t, 0.9, a / 2, u) for t, _, a, u in BY_HAND])
-    result = ruler.measured(model("lms"), [found], judge=JUDGE)
+    result = ruler.measured(model("lms"), [found], inference=INFERENCE)
     assert result.value == 100
     assert result.interval.low < 60  # two terms only
     assert result.interval.method == "wilson"
@@ -183,7 +184,7 @@ def test_an_icat_of_0_in_every_item_has_an_interval(margin):
     values = torch.tensor([[margin, 1.0, 1.5, 0.5]] * 40, dtype=torch.float64)
     icat = StereoSet(associations=(), headline_is="icat").headline
     design = crossed({"terms": [str(i) for i in range(40)]})
-    found = Judge(draws=99).estimate(icat, values, design)
+    found = estimate(Inference(resamples=99), icat, values, design)
     most = 100 * proportion_interval(0, 40).high
     assert found.value == 0
     assert (found.interval.low, found.interval.high) == (0, pytest.approx(2 * most))

@@ -5,6 +5,7 @@ import torch
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Finished, Planned
 from levelhead.engine.jobs import UnitsFailed
 from levelhead.engine.runners import Cancelled
@@ -52,8 +53,12 @@ def test_what_cannot_act_is_told_apart_from_what_changes_nothing():
 def test_what_is_stored_is_not_asked_again(tmp_path):
     lm, ruler = model("strength"), made("strength")
     asked, sets, told = ruler.asked(lm)[0], edit_sets(lm), []
-    first = read_each(lm, asked, sets[:3], store=str(tmp_path), on_event=told.append)
-    again = read_each(lm, asked, sets, store=str(tmp_path), on_event=told.append)
+    first = read_each(
+        lm, asked, sets[:3], context=RunContext(store=str(tmp_path), progress=told.append)
+    )
+    again = read_each(
+        lm, asked, sets, context=RunContext(store=str(tmp_path), progress=told.append)
+    )
     plans = [event for event in told if isinstance(event, Planned)]
     assert plans[0].stored == 0
     assert plans[1].stored == plans[0].units
@@ -66,7 +71,7 @@ def test_what_is_stored_is_not_asked_again(tmp_path):
 def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):
     lm, ruler = model("strength"), made("strength")
     asked, sets = ruler.asked(lm)[0], edit_sets(lm)
-    whole = read_each(lm, asked, sets, store=str(tmp_path / "whole"))
+    whole = read_each(lm, asked, sets, context=RunContext(store=str(tmp_path / "whole")))
     for stop in (1, 3):
         cancel, seen = threading.Event(), []
 
@@ -77,13 +82,13 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):
 
         folder = str(tmp_path / str(stop))
         with pytest.raises(KeyboardInterrupt):
-            read_each(lm, asked, sets, store=folder, on_event=told)
-        again = read_each(lm, asked, sets, store=folder)
+            read_each(lm, asked, sets, context=RunContext(store=folder, progress=told))
+        again = read_each(lm, asked, sets, context=RunContext(store=folder))
         assert all(torch.equal(a.values, b.values) for a, b in zip(whole, again, strict=True))
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
-        read_each(lm, asked, sets, store=str(tmp_path / "new"), cancel=cancel)
+        read_each(lm, asked, sets, context=RunContext(store=str(tmp_path / "new"), cancel=cancel))
 
 
 def test_a_failure_is_no_answer(monkeypatch, tmp_path):
@@ -99,4 +104,4 @@ def test_a_failure_is_no_answer(monkeypatch, tmp_path):
 
         monkeypatch.setattr(sweep, "sweep", fails)
         with pytest.raises(UnitsFailed, match=told):
-            read_each(lm, asked, sets, store=str(tmp_path))
+            read_each(lm, asked, sets, context=RunContext(store=str(tmp_path)))

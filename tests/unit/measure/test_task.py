@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import JUDGE, THINGS
+from rulers import INFERENCE, THINGS
 from scipy import stats
 from sklearn import metrics
 
@@ -49,7 +49,7 @@ def scorer():
 
 def test_f1_leads_and_the_others_stand_beside(classifier):
     ruler = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)
-    found = ruler(classifier, judge=JUDGE)
+    found = ruler(classifier, inference=INFERENCE)
     said = classifier.classify([(one.first, one.second) for one in PAIRS])
     called = [ALIKE[i] == "equivalent" for i in said.argmax(1)]
     true = [one.label == "equivalent" for one in PAIRS]
@@ -73,7 +73,7 @@ def test_f1_leads_and_the_others_stand_beside(classifier):
 
 def test_scores_are_read_and_correlated(scorer):
     ruler = Tasked(task="stsb", texts=SCORES)
-    found = ruler(scorer, judge=JUDGE)
+    found = ruler(scorer, inference=INFERENCE)
     with torch.no_grad():
         inputs = zoo.tokenizer()(
             [one.first for one in SCORES],
@@ -89,7 +89,7 @@ def test_scores_are_read_and_correlated(scorer):
     )
     assert "chance: 0" in found.notes
     edited = scorer.edited(HeadScale([Site("head_out", 1, i) for i in range(4)], 0))
-    assert ruler(edited, judge=JUDGE).value != found.value
+    assert ruler(edited, inference=INFERENCE).value != found.value
     read = ruler.read(scorer)[0]
     leaf = read.values.clone().requires_grad_()
     ruler.reduce(dataclasses.replace(read, values=leaf)).backward()
@@ -97,7 +97,7 @@ def test_scores_are_read_and_correlated(scorer):
     assert leaf.grad.any()
     same = dataclasses.replace(read, values=torch.ones_like(read.values))
     with pytest.raises(LevelheadError, match="the model's scores are all equal"):
-        ruler.measured(scorer, [same], judge=JUDGE)
+        ruler.measured(scorer, [same], inference=INFERENCE)
 
 
 def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
@@ -110,7 +110,7 @@ def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
     read = ruler.read(classifier)[0]
     p = 0.8 + 0.1 * torch.rand(len(texts), 1, 1, generator=torch.manual_seed(0)).double()
     always = dataclasses.replace(read, values=torch.cat([1 - p, p], dim=2).log())
-    found = ruler.measured(classifier, [always], judge=JUDGE)
+    found = ruler.measured(classifier, [always], inference=INFERENCE)
     assert found.value == 0
     assert found.interval.low < 0 < found.interval.high
     assert "the model says acceptable of every text" in found.notes
@@ -119,23 +119,23 @@ def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
 
 def test_classes_go_by_name_never_by_number(classifier):
     with pytest.raises(LevelheadError, match="LABEL_0, LABEL_1: which is not_equiv") as error:
-        Tasked(task="mrpc", texts=PAIRS)(classifier, judge=JUDGE)
+        Tasked(task="mrpc", texts=PAIRS)(classifier, inference=INFERENCE)
     assert error.value.mend.endswith("labels=not_equivalent+equivalent")
     named = SimpleNamespace(labels=("Equivalent", "not_equivalent"))
     assert Tasked(task="mrpc")._classes(named) == ALIKE
     with pytest.raises(LevelheadError, match="itself names its classes equivalent, not_equ"):
         Tasked(task="mrpc", labels=ALIKE[::-1])._classes(named)
-    one = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, judge=JUDGE)
-    other = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, judge=JUDGE)
+    one = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, inference=INFERENCE)
+    other = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, inference=INFERENCE)
     assert one.value != other.value
 
 
 def test_what_does_not_fit_is_refused(classifier, scorer):
     with pytest.raises(NoHead, match="has 2 classes") as error:
-        Tasked(task="stsb", texts=SCORES)(classifier, judge=JUDGE)
+        Tasked(task="stsb", texts=SCORES)(classifier, inference=INFERENCE)
     assert error.value.mend.endswith("levelhead finetune --task stsb")
     with pytest.raises(NoHead, match="no exclusive classes: 1 outputs"):
-        Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, judge=JUDGE)
+        Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="stsb foretells a number, which has no likelihood"):
         Tasked(task="stsb", headline_is="task_likelihood")
     with pytest.raises(UnknownName, match="no task named 'mprc'"):
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused(classifier, scorer):
         Tasked(task="mrpc", part="test", file="dev.csv")
     wrong = (PAIRS[0]._replace(label="same"), *PAIRS[1:])
     with pytest.raises(UnknownName, match="label of mrpc"):
-        Tasked(task="mrpc", texts=wrong, labels=ALIKE)(classifier, judge=JUDGE)
+        Tasked(task="mrpc", texts=wrong, labels=ALIKE)(classifier, inference=INFERENCE)
 
 
 def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
@@ -158,5 +158,5 @@ def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
         path.write_text("sentence1,sentence2,label\n" + rows)
         ruler = Tasked(task="mrpc", file=str(path), labels=ALIKE)
         assert ruler.settings["file"] == "dev.csv"
-        found.append(ruler(classifier, judge=JUDGE).to_json())
+        found.append(ruler(classifier, inference=INFERENCE).to_json())
     assert found[0] == found[1]

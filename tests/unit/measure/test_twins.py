@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import simulated
 import torch
-from rulers import JUDGE, made, model, triples
+from rulers import INFERENCE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.verdicts import measure_verdict
 from levelhead.measure.distance import Distance
+from levelhead.measure.inference import estimate, estimate_lean
 from levelhead.measure.strength import Contrast, Strength
 from levelhead.stats.designs import groups
 
@@ -31,7 +32,7 @@ def test_strength_is_the_mean_of_the_largest_s():
         p = asked(lm, one)[:, 0].exp().tolist()
         s.append(p[0] - p[1] - p[2] + p[3])
     top = sorted(s)[-4:]  # 0.3 of 12, rounded
-    result = made("strength")(lm, judge=JUDGE)
+    result = made("strength")(lm, inference=INFERENCE)
     assert result.value == pytest.approx(sum(top) / 4, rel=1e-4)
     assert result.aside("signed mean").value == pytest.approx(sum(s) / 12, rel=1e-4)
 
@@ -85,13 +86,13 @@ def test_all_or_no_wrong_predictions_have_an_interval_too():
     values = found[0].values.clone()
     values[..., 0] = torch.where(values[..., 0].exp() > 0.49, 0.49, values[..., 0].exp()).log()
     found[0] = dataclasses.replace(found[0], values=values)
-    share = ruler.measured(lm, found, judge=JUDGE).aside("wrong predictions, F contexts")
+    share = ruler.measured(lm, found, inference=INFERENCE).aside("wrong predictions, F contexts")
     assert share.value == 0 == share.interval.low < share.interval.high
 
 
 def test_parity_is_what_an_exchange_leaves_and_p_is_of_unflagged_items():
     ruler, lm = made("strength"), model("strength")
-    result = ruler(lm, judge=JUDGE)
+    result = ruler(lm, inference=INFERENCE)
     s = ruler.bias_of(ruler.read(lm)[0])
     top = round(0.3 * len(s))
     own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
@@ -112,7 +113,7 @@ def strength_of_all(s):
     values[..., 0] = torch.tensor(0.4).double().log()
     values[:, 0, 0] = (0.4 + torch.tensor(s)).log()
     calm = dataclasses.replace(found, values=values)
-    return ruler.measured(lm, [calm], judge=JUDGE)
+    return ruler.measured(lm, [calm], inference=INFERENCE)
 
 
 def test_items_that_all_lean_alike_are_no_chance():
@@ -140,7 +141,7 @@ def test_a_lean_to_either_side_is_a_difference(name, bias):
     values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
     s = own.bias_of(simulated.read(values))
     for aspect in own.aspects:
-        found = simulated.JUDGE.estimate(aspect, s, groups(200))
+        found = estimate(simulated.INFERENCE, aspect, s, groups(200))
         assert (found.value - found.parity) * bias > 0
         assert found.p.alternative == "two-sided"
         assert found.p.value == 0.02  # the least of 99 sign flips, two-sided
@@ -162,7 +163,7 @@ def test_placebo_twins_that_move_more_are_a_difference_too(way):
     calm = np.repeat(odds[:, :1], 2, axis=1) + 0.01 * rng.normal(size=(80, 2))
     pair = [simulated.follows(each) for each in ((odds, calm) if way > 0 else (calm, odds))]
     excess, both, design = Distance(triples()).tested(pair)
-    found = simulated.JUDGE.estimate(excess, both, design)
+    found = estimate(simulated.INFERENCE, excess, both, design)
     assert way * found.value > 0
     assert found.p.value == 0.02
 
@@ -179,7 +180,7 @@ def told(shift):
     values[:, 1:, 0] = torch.tensor(0.4).double().log()
     values[:, 3, 0] = values[:, 2, 0]
     calm = dataclasses.replace(found, values=values)
-    return ruler.measured(lm, [calm], judge=JUDGE).notes[-1]
+    return ruler.measured(lm, [calm], inference=INFERENCE).notes[-1]
 
 
 def test_stereotype_is_said_only_if_both_origins_agree():
@@ -240,7 +241,7 @@ def test_placebo_twins_change_as_many_words_and_give_parity():
         assert own[other.id].asks[0] == other.asks[0]
         before, after = (ask[0].split() for ask in other.asks)
         assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
-    result = made("distance", triples=triples(40))(lm, judge=JUDGE)
+    result = made("distance", triples=triples(40))(lm, inference=INFERENCE)
     assert result.parity == result.aside("distance of placebo twins").value
     assert result.p == result.aside("excess over placebo twins").p
     assert {"wrong predictions, F contexts", "wrong predictions, M contexts"} <= {
@@ -257,7 +258,9 @@ def test_only_contexts_that_both_could_read_are_paired():
 
 
 def test_without_a_placebo_distance_has_no_parity():
-    result = Distance(triples(), top=0.3)(model("distance"), judge=JUDGE)  # gender-en's words
+    result = Distance(triples(), top=0.3)(
+        model("distance"), inference=INFERENCE
+    )  # gender-en's words
     assert result.parity is None
     assert result.p is None
     assert any("distance has no parity here" in note for note in result.notes)
@@ -268,7 +271,7 @@ def test_groups_are_named_by_the_data():
         one._replace(group={"F": "female", "M": "male"}[one.group]) for one in triples()
     )
     first, second = (
-        made("distance", triples=own)(model("distance"), judge=JUDGE)
+        made("distance", triples=own)(model("distance"), inference=INFERENCE)
         for own in (triples(), renamed)
     )
     assert second.aside("signed difference").value == first.aside("signed difference").value
@@ -314,7 +317,7 @@ def test_the_excess_is_the_lean_of_the_items_that_p_is_of():
     found = ruler.read(lm)
     flagged = [item._replace(flagged=i % 3 == 0) for i, item in enumerate(found[0].items)]
     found[0] = dataclasses.replace(found[0], items=tuple(flagged))
-    result = ruler.measured(lm, found, judge=JUDGE)
+    result = ruler.measured(lm, found, inference=INFERENCE)
     s = ruler.bias_of(found[0])[[i for i in range(len(flagged)) if i % 3]]
     top = round(0.3 * len(s))
     own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
@@ -330,7 +333,7 @@ def test_the_excess_is_the_lean_of_the_items_that_p_is_of():
 
 
 def test_the_excess_of_distance_is_over_placebo_twins():
-    result = made("distance", triples=triples(40))(model("distance"), judge=JUDGE)
+    result = made("distance", triples=triples(40))(model("distance"), inference=INFERENCE)
     assert result.excess == result.aside("excess over placebo twins")
     assert result.effect[0] == result.excess.value
     assert (result.detectable, result.precision) == (
@@ -344,8 +347,8 @@ def test_few_large_s_on_the_other_side_lie_in_the_interval_of_the_lean():
     rng = np.random.default_rng(0)
     s = torch.as_tensor(np.where(rng.random(200) < 0.06, -1.0, 0.001 * rng.normal(size=200)))
     top = Strength().headline
-    whole = simulated.JUDGE.estimate(top, s, groups(200))
-    lean = simulated.JUDGE.lean(top, s, groups(200))
+    whole = estimate(simulated.INFERENCE, top, s, groups(200))
+    lean = estimate_lean(simulated.INFERENCE, top, s, groups(200))
     assert lean.value == pytest.approx(whole.value - whole.parity, abs=1e-12)
     width = whole.interval.high - whole.interval.low
     assert lean.interval.high - lean.interval.low > 50 * width

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 from levelhead.mitigate.bounds import loss, lower_bounds, measurable
 from levelhead.mitigate.said import Said, biases
 
@@ -25,14 +25,14 @@ def several(rng, gains, n=60, noise=1.0):
 
 def test_the_bound_is_max_t_and_lies_below_that_of_one_alone():
     said = several(np.random.default_rng(0), (0.0, 0.3, 1.0, 0.0))
-    found = biases(said, list(said.settings), JUDGE, None)[0].effects()
+    found = biases(said, list(said.settings), INFERENCE, None)[0].effects()
     bounds = lower_bounds(found)
     draws = (found.draws - found.values) / found.draws.std(axis=0, ddof=1)
     largest = stats.t.isf(stats.norm.sf(np.abs(draws)), 59).max(axis=1)
     reach = np.quantile(largest, 0.95, method="higher")
     assert bounds == pytest.approx(found.values - reach * found.errors)
     assert reach > stats.t.ppf(0.975, 59)
-    alone = biases(said, ["s2"], JUDGE, None)[0].effects()
+    alone = biases(said, ["s2"], INFERENCE, None)[0].effects()
     assert lower_bounds(alone)[0] > bounds[2] > 0
 
 
@@ -40,7 +40,9 @@ def test_together_they_hold_as_often_as_the_level_says():
     rng, missed, runs = np.random.default_rng(1), 0, 200
     for seed in range(runs):
         said = several(rng, (0.0,) * 15, n=40)
-        found = biases(said, list(said.settings), Judge(seed=seed, draws=199), None)[0].effects()
+        found = biases(said, list(said.settings), Inference(seed=seed, resamples=199), None)[
+            0
+        ].effects()
         missed += bool((lower_bounds(found) > 0).any())
     # One side of a two-sided band of .95: 2.5%, give or take three standard errors.
     assert missed / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
@@ -49,10 +51,10 @@ def test_together_they_hold_as_often_as_the_level_says():
 def test_what_changes_nothing_has_no_bound():
     said = several(np.random.default_rng(0), (0.5,))
     both = Said(GAIN, said.base, {"idle": said.base, **said.settings})
-    found = biases(both, ["idle", "s0"], JUDGE, None)[0].effects()
+    found = biases(both, ["idle", "s0"], INFERENCE, None)[0].effects()
     assert lower_bounds(found)[0] == -math.inf
     assert math.isfinite(lower_bounds(found)[1])
-    idle = biases(both, ["idle"], JUDGE, None)[0].effects()
+    idle = biases(both, ["idle"], INFERENCE, None)[0].effects()
     assert lower_bounds(idle).tolist() == [-math.inf]
 
 
@@ -75,23 +77,26 @@ def shares(right, wrong, same=80):
 
 
 def test_the_loss_of_a_share_is_bonett_and_prices():
-    found = loss(shares(2, 9), "own", worse="lower", judge=JUDGE)
+    found = loss(shares(2, 9), "own", worse="lower", inference=INFERENCE)
     n = 91
     assert found.value == pytest.approx(7 / n)
     b, c = 10 / (n + 2), 3 / (n + 2)
     reach = 1.959964 * math.sqrt((b + c - (b - c) ** 2) / (n + 2))
     assert found.interval.high == pytest.approx(b - c + reach, rel=1e-5)
     assert found.interval.low == pytest.approx(b - c - reach, rel=1e-5)
-    other = loss(shares(2, 9), "own", worse="higher", judge=JUDGE)
+    other = loss(shares(2, 9), "own", worse="higher", inference=INFERENCE)
     assert other.value == pytest.approx(-7 / n)
     assert other.interval.high == pytest.approx(-found.interval.low)
 
 
 def test_that_no_answer_changes_does_not_show_that_none_would():
-    found = loss(shares(0, 0, same=30), "own", worse="lower", judge=JUDGE)
+    found = loss(shares(0, 0, same=30), "own", worse="lower", inference=INFERENCE)
     assert found.value == 0
     assert found.interval.high > 0.05  # 30 rows say little
-    assert loss(shares(0, 0, same=3000), "own", worse="lower", judge=JUDGE).interval.high < 0.002
+    assert (
+        loss(shares(0, 0, same=3000), "own", worse="lower", inference=INFERENCE).interval.high
+        < 0.002
+    )
 
 
 def test_other_prices_are_resampled():
@@ -99,11 +104,11 @@ def test_other_prices_are_resampled():
     base = rng.normal(size=50)
     own = base - 1 + 0.1 * rng.normal(size=50)
     price = Said(Plain("ppl", parity=None, more="price"), read(base), {"own": read(own)})
-    found = loss(price, "own", worse=None, judge=JUDGE)
+    found = loss(price, "own", worse=None, inference=INFERENCE)
     assert found.value == pytest.approx(float((own - base).mean()))
     assert found.interval.high < -0.9
     idle = Said(price.measure, price.base, {"own": price.base})
-    assert loss(idle, "own", worse=None, judge=JUDGE) is None
+    assert loss(idle, "own", worse=None, inference=INFERENCE) is None
     odd = Said(Plain("odd", parity=None, more="price"), price.base, price.settings)
     with pytest.raises(LevelheadError, match="odd does not say whether higher or lower is worse"):
-        loss(odd, "own", worse=None, judge=JUDGE)
+        loss(odd, "own", worse=None, inference=INFERENCE)

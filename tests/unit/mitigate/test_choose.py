@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated import JUDGE, Plain, follows, read, triples
+from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.strength import Strength
@@ -44,7 +44,7 @@ def chosen():
 
 def test_the_best_on_dev_is_reported_on_test():
     dev, test, price, price_test = chosen()
-    found = choose(dev, test, price=price, price_test=price_test, judge=JUDGE)
+    found = choose(dev, test, price=price, price_test=price_test, inference=INFERENCE)
     assert found.chosen == "s3" == best(dev, price=price)
     assert found.settings == found.considered == 4
     assert found.on_dev.value == pytest.approx(mean(dev.base) - mean(dev.settings["s3"]))
@@ -63,17 +63,17 @@ def test_the_best_on_dev_is_reported_on_test():
     assert found.base.value == pytest.approx(mean(test.base))
     assert found.base.p.alternative == "two-sided"
     assert Choice.from_json(found.to_json()) == found
-    assert choose(dev, test, price=price, price_test=price_test, judge=JUDGE) == found
+    assert choose(dev, test, price=price, price_test=price_test, inference=INFERENCE) == found
 
 
 def test_a_price_bounds_the_choice():
     dev, test, price, _ = chosen()
-    found = choose(dev, test, price=price, most=1.0, judge=JUDGE)
+    found = choose(dev, test, price=price, most=1.0, inference=INFERENCE)
     assert found.chosen == "s2" == best(dev, price=price, most=1.0)
     assert found.considered == 3
     assert found.corrected.name == "gain of the best of 3 on items left out"
     assert found.notes == ("the price is of the items on which settings were chosen",)
-    none = choose(dev, test, price=price, most=-1.0, judge=JUDGE)
+    none = choose(dev, test, price=price, most=-1.0, inference=INFERENCE)
     assert none.chosen is none.on_test is none.corrected is None
     assert none.considered == 0
     assert none.notes == ("no setting within the price gains anything on dev",)
@@ -83,13 +83,13 @@ def test_a_price_bounds_the_choice():
 def test_test_may_hold_the_chosen_setting_alone():
     dev, test, _, _ = chosen()
     alone = Said(test.measure, test.base, {"s3": test.settings["s3"]})
-    found = choose(dev, alone, judge=JUDGE)
+    found = choose(dev, alone, inference=INFERENCE)
     assert found.agreement == ()
     assert found.front is found.price is None
     assert found.notes == ("no price was asked: what the edit costs is not known",)
-    assert found.on_test == choose(dev, test, judge=JUDGE).on_test
+    assert found.on_test == choose(dev, test, inference=INFERENCE).on_test
     with pytest.raises(LevelheadError, match="test does not hold 's3', which dev chooses"):
-        choose(dev, Said(test.measure, test.base, {"s1": test.settings["s1"]}), judge=JUDGE)
+        choose(dev, Said(test.measure, test.base, {"s1": test.settings["s1"]}), inference=INFERENCE)
 
 
 def test_items_are_units_as_the_measure_says_and_losses_are_told():
@@ -109,7 +109,7 @@ def test_items_are_units_as_the_measure_says_and_losses_are_told():
             for i in range(2)
         }
         both.append(Said(Plain(), read(base, tag, units=units), own))
-    found = choose(*both, judge=JUDGE)
+    found = choose(*both, inference=INFERENCE)
     assert found.chosen == "s1"
     assert (found.on_dev.n, found.on_test.n) == (39, 38)
     assert [own.item for own in (*found.dropped_dev, *found.dropped_test)] == ["d7", "t1", "t2"]
@@ -120,42 +120,42 @@ def test_items_are_units_as_the_measure_says_and_losses_are_told():
 def test_what_was_seen_is_not_reported():
     dev, test, price, _ = chosen()
     with pytest.raises(LevelheadError, match=r"40 items of test are in dev \(d0\)"):
-        choose(dev, dev, judge=JUDGE)
+        choose(dev, dev, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="chosen by plain and reported by pppl"):
-        choose(dev, price, judge=JUDGE)
+        choose(dev, price, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="a limit without a price"):
-        choose(dev, test, most=1.0, judge=JUDGE)
+        choose(dev, test, most=1.0, inference=INFERENCE)
     with pytest.raises(NotMeasurable, match="there is no setting to choose from"):
         best(Said(dev.measure, dev.base, {}))
     fewer = Said(PRICE, price.base, {"s0": price.settings["s0"]})
     with pytest.raises(UnknownName, match="no setting with a price named 's1'"):
         best(dev, price=fewer)
     with pytest.raises(LevelheadError, match="the price of 's3' was not read"):
-        choose(dev, test, price=price, price_test=fewer, judge=JUDGE)
+        choose(dev, test, price=price, price_test=fewer, inference=INFERENCE)
 
 
 def test_what_the_price_cannot_see_is_not_for_nothing():
     dev, test, price, _ = chosen()
     seen = {name: price.settings[name] for name in ("s0", "s1", "s2")}
     partly = replace(price, settings=seen, behind=("s3",))
-    found = choose(dev, test, price=partly, judge=JUDGE)
+    found = choose(dev, test, price=partly, inference=INFERENCE)
     assert found.chosen == "s3" == best(dev, price=partly)
     assert found.unpriced == ("s3",)
     assert found.price is None
     assert found.notes == ("s3 acts behind all that the price reads: what it costs is not known",)
     assert [point.name for point in found.front.points] == ["base", "s0", "s1", "s2"]
-    within = choose(dev, test, price=partly, most=1.0, judge=JUDGE)
+    within = choose(dev, test, price=partly, most=1.0, inference=INFERENCE)
     assert within.chosen == "s2" == best(dev, price=partly, most=1.0)
     assert within.considered == 3
     blind = replace(price, settings={}, behind=tuple(dev.settings))
-    assert choose(dev, test, price=blind, judge=JUDGE).front is None
+    assert choose(dev, test, price=blind, inference=INFERENCE).front is None
     assert best(dev, price=blind, most=1.0) is None
 
 
 def test_a_price_that_stays_is_told():
     dev, test, price, _ = chosen()
     same = Said(PRICE, price.base, dict.fromkeys(dev.settings, price.base))
-    found = choose(dev, test, price_test=same, judge=JUDGE)
+    found = choose(dev, test, price_test=same, inference=INFERENCE)
     assert found.price is None
     assert found.notes == ("the price does not change at all",)
 
@@ -165,7 +165,7 @@ def simulated(run, gains):
     dev, test = (said(rng, gains, tag, level=3.0) for tag in "dt")
     name = best(dev)
     alone = Said(test.measure, test.base, {name: test.settings[name]})
-    return choose(dev, alone, judge=JUDGE, draws=39)
+    return choose(dev, alone, inference=INFERENCE, draws=39)
 
 
 def test_the_best_of_74_that_do_nothing_is_not_believed():
@@ -189,7 +189,7 @@ def test_edits_that_shrink_what_was_never_there_gain_nothing_beyond_the_choice()
             base = rng.normal(size=60)
             shrunk = {f"s{i}": read(base * i / 20, tag) for i in range(20)}
             both.append(Said(Plain(), read(base, tag), shrunk))
-        found.append(choose(*both, judge=JUDGE, draws=39))
+        found.append(choose(*both, inference=INFERENCE, draws=39))
     untestable = [own.notes[0].startswith("untestable: base shows no effect on") for own in found]
     assert np.mean(untestable) >= 0.9  # the others are false alarms of a test at .05
     assert np.mean([own.on_dev.value for own in found]) > 0.07
@@ -215,7 +215,7 @@ def test_strength_is_chosen_by_what_exceeds_its_parity():
         both.append(
             Said(ruler, follows(odds, tag), {k: follows(own, tag) for k, own in edits.items()})
         )
-    found = choose(*both, judge=JUDGE)
+    found = choose(*both, inference=INFERENCE)
     assert found.chosen == "whole"
     assert found.on_test.interval.low > 0
     assert found.on_test.unit == "difference of probabilities"
@@ -229,7 +229,7 @@ def test_a_bias_turned_to_the_other_side_is_said_to_be_no_reduction(shift, turne
         odds = triples(rng, 60, 1.0, spread=1.0)
         edited = {"s0": follows(odds - shift * np.array([1, 0, 0, 1]), tag)}
         both.append(Said(Strength(top=0.2), follows(odds, tag), edited, by="value"))
-    found = choose(*both, judge=JUDGE)
+    found = choose(*both, inference=INFERENCE)
     assert found.on_test.interval.low > 0  # the value is smaller
     note = "the bias is turned to the other side, at least as far: no reduction"
     assert (note in found.notes) == turned
@@ -247,7 +247,7 @@ def test_units_that_dev_and_test_share_are_told():
         {name: replace(own, items=items) for name, own in test.settings.items()},
     )
     (factor,) = test.base.factors
-    assert choose(dev, known, judge=JUDGE).notes[0] == (
+    assert choose(dev, known, inference=INFERENCE).notes[0] == (
         f"3 of 40 {factor} of test are in dev too, with other items: the report is not all of new "
         "ones"
     )
@@ -256,6 +256,6 @@ def test_units_that_dev_and_test_share_are_told():
 def test_a_choice_by_value_is_reported_by_value():
     dev, test, _, _ = chosen()
     with pytest.raises(LevelheadError, match="chosen by plain and reported by plain"):
-        choose(replace(dev, by="value"), test, judge=JUDGE)
-    found = choose(replace(dev, by="value"), replace(test, by="value"), judge=JUDGE)
+        choose(replace(dev, by="value"), test, inference=INFERENCE)
+    found = choose(replace(dev, by="value"), replace(test, by="value"), inference=INFERENCE)
     assert (found.by, found.chosen) == ("value", "s3")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.mitigate.claims import CLAIMS, Findings, column_of, findings
@@ -24,7 +24,7 @@ def found(values, names=None, noise=0.0, base=None):
     rows += [read(units + own + noise * rng.normal(size=30)) for own in values]
     ruler = Plain()
     head = ruler.headline
-    own = redrawn(ruler, rows, head.over, aspect=head, judge=JUDGE)
+    own = redrawn(ruler, rows, head.over, aspect=head, inference=INFERENCE)
     told = {"measure": "plain", "better": "lower", "unit": "points"}
     return findings(own, names or NAMES, base=base, **told)
 
@@ -62,7 +62,7 @@ def test_a_planted_difference_is_found_and_another_is_not():
 @pytest.mark.parametrize(("level", "holds"), [(0.0, "untestable"), (3.0, "yes"), (-3.0, "yes")])
 def test_on_a_model_without_a_bias_less_is_not_better(level, holds):
     rng = np.random.default_rng(4)
-    base = estimate_base_effect(Plain(), read(level + rng.normal(size=30)), judge=JUDGE)
+    base = estimate_base_effect(Plain(), read(level + rng.normal(size=30)), inference=INFERENCE)
     values = [-1.0 if name.endswith("1") else 0.0 for name in NAMES]
     told = found(values, noise=0.5, base=base)
     weighting = told.of("weighting at sent")
@@ -76,9 +76,9 @@ def test_on_a_model_without_a_bias_less_is_not_better(level, holds):
 
 def test_a_price_has_no_side_that_could_be_tested():
     price = Plain("pppl", parity=None, more="price")
-    assert estimate_base_effect(price, read(np.arange(9.0)), judge=JUDGE) is None
+    assert estimate_base_effect(price, read(np.arange(9.0)), inference=INFERENCE) is None
     with pytest.raises(NotMeasurable, match="plain of the model has no spread"):
-        estimate_base_effect(Plain(), read(np.ones(9)), judge=JUDGE)
+        estimate_base_effect(Plain(), read(np.ones(9)), inference=INFERENCE)
 
 
 def test_a_baseline_is_passed_over_and_a_lone_setting_refused():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.downstream import Downstream, Measured, averaged, downstream
@@ -22,7 +22,7 @@ def column(values, seed=0, noise=0.02, n=60, names=NAMES):
     units = 1 + 0.05 * rng.normal(size=n)
     rows = [read(units), *(read(units - 1 + own + noise * rng.normal(size=n)) for own in values)]
     ruler = Plain()
-    told = {"aspect": ruler.headline, "judge": JUDGE, "left": True}
+    told = {"aspect": ruler.headline, "inference": INFERENCE, "left": True}
     return redrawn(ruler, rows, ruler.headline.over, **told)
 
 

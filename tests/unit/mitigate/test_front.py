@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.mitigate.front import Front, front, undominated
 from levelhead.mitigate.gains import bias_of, paid_by, redrawn
@@ -32,7 +32,7 @@ def test_points_have_intervals_and_shares_of_resamples():
     price = [read(texts), *(read(texts + own + 0.1 * rng.normal(size=30)) for own in costs)]
     ruler, cost = Plain(), Plain("pppl", parity=None, more="price")
     told = [
-        redrawn(own, rows, over, aspect=own.headline, judge=JUDGE)
+        redrawn(own, rows, over, aspect=own.headline, inference=INFERENCE)
         for own, rows, over in (
             (ruler, bias, bias_of(ruler.headline)),
             (cost, price, paid_by(cost.headline)),
@@ -66,7 +66,9 @@ def test_a_price_that_no_setting_changes_is_none():
     ruler = Plain()
     rows = [read(base), read(base - 1 + 0.1 * rng.normal(size=20))]
     gains, prices = (
-        redrawn(ruler, own, bias_of(ruler.headline), aspect=ruler.headline, judge=JUDGE).effects()
+        redrawn(
+            ruler, own, bias_of(ruler.headline), aspect=ruler.headline, inference=INFERENCE
+        ).effects()
         for own in (rows, [rows[0], rows[0]])
     )
     found = front(["one"], gains, prices, units=("points", "points"))

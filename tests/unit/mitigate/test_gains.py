@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from simulated import JUDGE, Plain, follows, read, triples
+from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.strength import Strength
@@ -99,7 +99,7 @@ def test_units_are_redrawn_whole_and_the_same_for_all():
         [read(own, units=units) for own in (base, base + 1, 2 * base)],
         ruler.headline.over,
         aspect=ruler.headline,
-        judge=JUDGE,
+        inference=INFERENCE,
         left=True,
     )
     assert found.draws.shape == found.left.shape == (99, 3)
@@ -114,7 +114,7 @@ def test_units_are_redrawn_whole_and_the_same_for_all():
         [read(base, units=units)],
         ruler.headline.over,
         aspect=ruler.headline,
-        judge=JUDGE,
+        inference=INFERENCE,
     )
     assert again.draws[:, 0] == pytest.approx(found.draws[:, 0])
     assert again.left.shape == (0, 1)
@@ -134,7 +134,7 @@ def test_draws_without_a_value_are_not_made_up():
             [follows(odds)],
             ruler.headline.over,
             aspect=ruler.headline,
-            judge=JUDGE,
+            inference=INFERENCE,
             left=True,  # about 22 of 60 are left out: 1% of them is none
         )
     ruler = Plain()
@@ -144,7 +144,7 @@ def test_draws_without_a_value_are_not_made_up():
             [read([1.0, np.nan, 2.0])],
             ruler.headline.over,
             aspect=ruler.headline,
-            judge=JUDGE,
+            inference=INFERENCE,
         )
 
 
@@ -157,7 +157,7 @@ def test_rounding_is_no_effect():
         [read(base), read(base * 3 / 3), read(base + 1e-3 * rng.normal(size=20))],
         bias_of(ruler.headline),
         aspect=ruler.headline,
-        judge=JUDGE,
+        inference=INFERENCE,
     ).effects()
     assert found.values[0] == found.errors[0] == 0
     assert found.errors[1] > 0

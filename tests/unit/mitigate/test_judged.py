@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from rulers import made, model
-from simulated import JUDGE, Plain, follows, read, triples
+from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.measure.strength import Strength
@@ -30,7 +30,7 @@ def case(gain, others, n=30):
 def test_a_gain_is_compared_with_those_of_placebos():
     others = [0.01 * i for i in range(-10, 29)]  # 39
     base, edited, placebos = case(0.5, others)
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39)
     assert found.gain.value == pytest.approx(0.5)
     assert found.gain.name == "gain of plain"
     assert found.gain.n == 30
@@ -66,7 +66,7 @@ def test_placebos_that_do_what_the_edit_does_are_no_control():
     noise = 0.09 * rng.normal(size=(199, 300))
     noise -= noise.mean(axis=1, keepdims=True)
     others = [read(base - change + 0.001 + own) for own in noise]
-    found = judged(Plain(), read(base), read(base - change), others, judge=JUDGE, least=199)
+    found = judged(Plain(), read(base), read(base - change), others, inference=INFERENCE, least=199)
     assert found.beyond_placebos
     assert found.gain.interval.low > 0
     assert found.alike == pytest.approx(0.957, abs=0.005)
@@ -80,14 +80,16 @@ def test_placebos_that_are_all_one_edit_test_nothing():
     rng = np.random.default_rng(0)
     base, change = 1 + rng.normal(size=30), 0.5 + 0.3 * rng.normal(size=30)
     others = [read(base - change + 0.001 * i) for i in range(1, 40)]
-    found = judged(Plain(), read(base), read(base - change), others, judge=JUDGE, least=39)
+    found = judged(Plain(), read(base), read(base - change), others, inference=INFERENCE, least=39)
     assert found.p.value == 1 / 40
     assert found.effective == pytest.approx(1)
     assert not found.mitigates
     assert found.outcome == "untestable: placebos not independent"
     assert "39 amount to 1 over 30 items, 19 are needed" in found.verdict
     # Nor does a gain that they reach show that the edit does not mitigate.
-    less = judged(Plain(), read(base), read(base - 0.2 * change), others, judge=JUDGE, least=39)
+    less = judged(
+        Plain(), read(base), read(base - 0.2 * change), others, inference=INFERENCE, least=39
+    )
     assert less.p.value == 1
     assert less.outcome == "untestable: placebos not independent"
     assert "not shown" not in less.verdict
@@ -98,7 +100,7 @@ def test_a_model_without_a_bias_cannot_test_an_edit(gain):
     """Its mean is 0: every change that is no chance goes away from parity or looks like one."""
     base, edited, placebos = case(gain, [0.01 * i for i in range(-10, 29)])
     shifted = [read(own.values.numpy() - 1) for own in (base, edited, *placebos)]
-    found = judged(Plain(), shifted[0], shifted[1], shifted[2:], judge=JUDGE, least=39)
+    found = judged(Plain(), shifted[0], shifted[1], shifted[2:], inference=INFERENCE, least=39)
     assert found.base.p.value > 0.05
     assert found.outcome == "untestable: base shows no effect"
     assert not found.mitigates
@@ -110,7 +112,7 @@ def test_a_model_without_a_bias_cannot_test_an_edit(gain):
 def test_a_bias_to_the_other_side_is_one_that_can_be_reduced():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
     turned = [read(-own.values.numpy()) for own in (base, edited, *placebos)]
-    found = judged(Plain(), turned[0], turned[1], turned[2:], judge=JUDGE, least=39)
+    found = judged(Plain(), turned[0], turned[1], turned[2:], inference=INFERENCE, least=39)
     assert found.base.value == pytest.approx(-1)
     assert found.mitigates
 
@@ -122,7 +124,7 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
     way = np.array([1, 0, 0, 1])
     edited = follows(odds - 2.6 * way)
     others = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(39)]
-    asked = {"judge": JUDGE, "least": 39, "by": "value"}
+    asked = {"inference": INFERENCE, "least": 39, "by": "value"}
     found = judged(Strength(top=0.2), follows(odds), edited, others, **asked)
     assert found.gain.interval.low > 0  # the value is smaller
     assert found.beyond_placebos
@@ -136,7 +138,7 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
 
 def test_what_placebos_reach_is_no_mitigation():
     base, edited, placebos = case(0.5, [0.6, 0.5, 0.4] + [0.0] * 36)
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39)
     assert found.gain.interval.low > 0  # an ordinary test is impressed
     assert found.p.value == pytest.approx(3 / 40)
     assert not found.beyond_placebos
@@ -146,17 +148,19 @@ def test_what_placebos_reach_is_no_mitigation():
 
 def test_beyond_placebos_that_do_nothing_a_gain_must_still_be_one():
     base, edited, placebos = case(0.02, [-1.0] * 39)
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39)
     assert found.beyond_placebos
     assert not found.mitigates
     assert "not shown for other items" in found.verdict
     base, edited, placebos = case(-0.5, [-1.0] * 39)
-    assert not judged(Plain(), base, edited, placebos, judge=JUDGE, least=39).beyond_placebos
+    assert not judged(
+        Plain(), base, edited, placebos, inference=INFERENCE, least=39
+    ).beyond_placebos
 
 
 def test_beyond_parity_it_is_bias_again():
     base, edited, placebos = case(3.0, [0.1] * 39)
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39)
     assert found.gain.value == pytest.approx(-1.0)
     assert found.change.value == pytest.approx(-3.0)
     assert not found.mitigates
@@ -165,18 +169,18 @@ def test_beyond_parity_it_is_bias_again():
 def test_too_few_placebos_are_refused():
     base, edited, placebos = case(0.5, [0.1] * 5)
     with pytest.raises(LevelheadError, match=r"5 placebos say little.*\n.*at least 200, or fewer"):
-        judged(Plain(), base, edited, placebos, judge=JUDGE)
+        judged(Plain(), base, edited, placebos, inference=INFERENCE)
     with pytest.raises(LevelheadError, match=r"0 placebos say little.*\n.*at least 1"):
-        judged(Plain(), base, edited, [], judge=JUDGE, least=0)
+        judged(Plain(), base, edited, [], inference=INFERENCE, least=0)
 
 
 def test_what_changes_nothing_is_refused_or_told():
     base, edited, placebos = case(0.5, [0.1] * 5)
     with pytest.raises(NotMeasurable, match="gain of plain: the edit changes nothing"):
-        judged(Plain(), base, base, placebos, judge=JUDGE, least=5)
+        judged(Plain(), base, base, placebos, inference=INFERENCE, least=5)
     with pytest.raises(NotMeasurable, match="no placebo changes the measure"):
-        judged(Plain(), base, edited, [base] * 5, judge=JUDGE, least=5)
-    found = judged(Plain(), base, edited, [*placebos[:4], base], judge=JUDGE, least=5)
+        judged(Plain(), base, edited, [base] * 5, inference=INFERENCE, least=5)
+    found = judged(Plain(), base, edited, [*placebos[:4], base], inference=INFERENCE, least=5)
     assert found.notes == ("1 of 5 placebos change nothing; they count as not significant",)
 
 
@@ -186,7 +190,7 @@ def test_items_that_a_placebo_lost_are_told():
     edits = [
         read(values + rng.normal(size=30), dropped=("i4",) if i == 3 else ()) for i in range(6)
     ]
-    found = judged(Plain(), read(values), edits[0], edits[1:], judge=JUDGE, least=5)
+    found = judged(Plain(), read(values), edits[0], edits[1:], inference=INFERENCE, least=5)
     assert found.gain.n == 29
     assert [own.item for own in found.dropped] == ["i4"]
 
@@ -196,7 +200,13 @@ def test_another_aspect_may_be_judged():
     odds = triples(rng, 40, 0.5)
     edits = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(6)]
     found = judged(
-        Strength(), follows(odds), edits[0], edits[1:], judge=JUDGE, least=5, aspect="signed mean"
+        Strength(),
+        follows(odds),
+        edits[0],
+        edits[1:],
+        inference=INFERENCE,
+        least=5,
+        aspect="signed mean",
     )
     p = 1 / (1 + np.exp(-odds))
     q = edits[0].values[..., 0].exp().numpy()
@@ -207,7 +217,7 @@ def test_another_aspect_may_be_judged():
 
 def test_too_few_placebos_for_any_p_are_said_to_be():
     base, edited, placebos = case(0.5, [0.1] * 18)
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=18)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=18)
     assert found.outcome == "untestable: too few placebos"
     assert found.verdict == "untestable: too few placebos (18; a p of 0.05 needs 19)"
 
@@ -222,7 +232,7 @@ def simulated(run, effect, n=80, placebos=22):
 
     return judged(
         Plain(), read(base), read(edited() - effect), [read(edited()) for _ in range(placebos)],
-        judge=JUDGE, least=placebos, draws=49,
+        inference=INFERENCE, least=placebos, draws=49,
     )  # fmt: skip
 
 
@@ -285,7 +295,7 @@ def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
         others = base[1] - rng.normal(0, 0.2, size=(399, 1)) + rng.normal(0, 0.3, size=(399, 60))
         found = judged(
             Plain(), read(base[1]), read(edited[1, best]), [read(own) for own in others],
-            judge=JUDGE, least=399, among=15, draws=9,
+            inference=INFERENCE, least=399, among=15, draws=9,
         )  # fmt: skip
         assert found.p.family == 15
         calls += found.mitigates
@@ -296,13 +306,13 @@ def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
 
 def test_too_few_placebos_for_the_choice_are_said_to_be():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
-    found = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39, among=3)
+    found = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39, among=3)
     assert found.p.adjusted == pytest.approx(3 / 40)
     assert found.outcome == "untestable: too few placebos"
     assert found.verdict == (
         "untestable: too few placebos (39; a p of 0.05 of the best of 3 settings needs 59)"
     )
-    two = judged(Plain(), base, edited, placebos, judge=JUDGE, least=39, among=2)
+    two = judged(Plain(), base, edited, placebos, inference=INFERENCE, least=39, among=2)
     assert two.mitigates
     assert "p at most 0.05 for the best of 2 settings (0.025 for one)" in two.verdict
 
@@ -330,7 +340,7 @@ def test_an_edited_model_beside_its_placebos():
     base, edited, *rest = (ruler.read(one)[0] for one in (
         lm, lm.edited(*real), *(lm.edited(*own) for own in others)
     ))  # fmt: skip
-    found = judged(ruler, base, edited, rest, judge=JUDGE, least=6)
+    found = judged(ruler, base, edited, rest, inference=INFERENCE, least=6)
     assert found.gain.n == 12
     assert len(set(found.placebos)) == 6
     assert not found.mitigates  # of 6 placebos none can say so

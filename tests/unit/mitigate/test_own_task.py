@@ -3,7 +3,7 @@
 import pytest
 import zoo
 from leaning import LEXICON, classifier, texts, write
-from rulers import NLI, inference, model, neutral, triples
+from rulers import NLI, model, neutral, nli_pairs, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.accuracy import Accuracy
@@ -33,7 +33,7 @@ def test_counterfactuals_and_accuracy_are_of_the_same_rows(tmp_path):
 
 
 def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_path):
-    rows = [*neutral()[:24], *(pair._replace(id=f"s{i}") for i, pair in enumerate(inference()))]
+    rows = [*neutral()[:24], *(pair._replace(id=f"s{i}") for i, pair in enumerate(nli_pairs()))]
     for name in ("dev", "test"):
         lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in rows]
         text = "\n".join(["id,premise,hypothesis,label", *lines])

@@ -2,7 +2,7 @@ import contrasts
 import numpy as np
 import pytest
 import torch
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 from sweeps import placebo_judged
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
@@ -22,7 +22,7 @@ OTHERS = (PAIRS[4:], PAIRS[:12])
 def test_an_edit_is_judged_by_its_placebos():
     lm, ruler = model("strength"), made("strength")
     edits = project(lm, "last", PAIRS)
-    asked = {"setting": "last", "others": OTHERS, "judge": JUDGE}
+    asked = {"setting": "last", "others": OTHERS, "inference": INFERENCE}
     found = placeboed(lm, ruler, edits, PAIRS, n=20, least=20, **asked)
     assert Placeboed.from_json(found.to_json()) == found
     assert found.setting == "last"
@@ -95,7 +95,7 @@ def test_only_projections_have_placebos():
     lm, ruler = model("strength"), made("strength")
     mask = (HeadScale([Site("head_out", 1, 0)], 0),)
     with pytest.raises(LevelheadError, match="along other directions, not a HeadScale"):
-        placeboed(lm, ruler, mask, PAIRS, setting="mask", others=OTHERS, judge=JUDGE)
+        placeboed(lm, ruler, mask, PAIRS, setting="mask", others=OTHERS, inference=INFERENCE)
 
 
 def test_texts_are_as_asked_with_a_word_in_every_blank():
@@ -118,7 +118,7 @@ def test_texts_are_as_asked_with_a_word_in_every_blank():
 def test_words_in_blanks_are_judged_by_placebos_too(name):
     lm, ruler = model(name), made(name)
     edits = project(lm, "penultimate", PAIRS)
-    asked = {"setting": "penultimate", "others": OTHERS, "judge": JUDGE}
+    asked = {"setting": "penultimate", "others": OTHERS, "inference": INFERENCE}
     found = placeboed(lm, ruler, edits, PAIRS, n=4, least=4, **asked)
     assert len(found.judged.placebos) == 4
     assert found.collapse is None
@@ -136,7 +136,17 @@ def test_what_cannot_act_is_not_judged():
     lm, ruler = model("strength"), made("seat")
     edits = project(lm, "sent", PAIRS)
     with pytest.raises(NotMeasurable, match="sent acts behind all that seat reads"):
-        placeboed(lm, ruler, edits, PAIRS, setting="sent", others=OTHERS, n=4, least=4, judge=JUDGE)
+        placeboed(
+            lm,
+            ruler,
+            edits,
+            PAIRS,
+            setting="sent",
+            others=OTHERS,
+            n=4,
+            least=4,
+            inference=INFERENCE,
+        )
 
 
 def test_activations_are_those_of_the_tokens_that_are_edited():

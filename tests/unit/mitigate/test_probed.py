@@ -8,12 +8,12 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import v_measure_score
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 from levelhead.mitigate import probes
 from levelhead.mitigate.probed import Found, _interval, clustered, found_in, probed
 from levelhead.mitigate.probes import compared, labelled
 
-JUDGE = Judge(level=0.9, draws=199, seed=4)
+INFERENCE = Inference(level=0.9, resamples=199, seed=4)
 
 
 def data(kind="untouched", which="after", **changes):
@@ -30,8 +30,8 @@ def few_settings(monkeypatch):
 @pytest.mark.usefixtures("few_settings")
 def test_the_interval_is_students_with_dealt_labels_as_its_floor():
     own = data("erased")
-    found = probed(own, "linear", judge=JUDGE, deals=9)
-    rng = JUDGE.rng("linear", "folds")
+    found = probed(own, "linear", inference=INFERENCE, deals=9)
+    rng = INFERENCE.rng("linear", "folds")
     true = compared(own, "linear", rng=rng)
     null = [
         compared(own.dealt(rng), "linear", rng=rng, setting=true.setting).auc() for _ in range(9)
@@ -56,7 +56,7 @@ def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((100, 4)).repeat(2, 0)
     own = labelled(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
-    found = probed(own, "linear", judge=JUDGE, deals=9)
+    found = probed(own, "linear", inference=INFERENCE, deals=9)
     assert found.auc.value == 0.5
     # Three of a hundred words could differ and none be met: 1 - 0.05 ** (1 / 100).
     assert found.auc.interval.high == pytest.approx(0.5 + 1 - 0.05**0.01)
@@ -71,26 +71,28 @@ def test_intervals_hold_chance_as_often_as_they_say(runs, least):
     held = 0
     for seed in range(runs):
         own = data("erased", words=40, width=4, seed=seed)
-        found = probed(own, "linear", judge=Judge(level=0.9, draws=99, seed=seed), deals=9)
+        found = probed(
+            own, "linear", inference=Inference(level=0.9, resamples=99, seed=seed), deals=9
+        )
         held += 0.5 in found.auc.interval
     assert held >= least  # at 90%: fewer than 16 of 20 in 4% of such runs
 
 
 def test_a_control_task_tells_what_is_known_by_heart():
     # Thirty dimensions for sixty words: labels that mean nothing can be learnt, word by word.
-    found = probed(data(words=60, width=30, frames=3), "nonlinear", judge=JUDGE, deals=9)
+    found = probed(data(words=60, width=30, frames=3), "nonlinear", inference=INFERENCE, deals=9)
     assert found.control.value > 0.75
     assert abs(found.dealt.value - 0.5) < 0.1
     known = found.selectivity.value + found.control.value
     assert known >= found.auc.value
-    plain = probed(data(words=60, width=4, frames=3), "linear", judge=JUDGE, deals=9)
+    plain = probed(data(words=60, width=4, frames=3), "linear", inference=INFERENCE, deals=9)
     assert plain.selectivity.value > 0.2
     assert plain.selectivity.interval.low < plain.selectivity.value
 
 
 def test_clusters_are_those_of_scikit_learn():
     own = data("untouched", strength=4.0, frames=2)
-    found = clustered(own, judge=JUDGE)
+    found = clustered(own, inference=INFERENCE)
     means = np.array(
         [
             own.vectors[(own.units == word) & (own.labels == label)].mean(0)
@@ -98,7 +100,7 @@ def test_clusters_are_those_of_scikit_learn():
             for label in (False, True)
         ]
     )
-    seed = int(JUDGE.rng("clusters").integers(2**31))
+    seed = int(INFERENCE.rng("clusters").integers(2**31))
     cluster = KMeans(2, n_init=10, random_state=seed).fit_predict(means)
     share = np.mean(cluster == np.arange(160) % 2)
     assert found.accuracy.value == pytest.approx(max(share, 1 - share))
@@ -109,7 +111,7 @@ def test_clusters_are_those_of_scikit_learn():
 
 
 def test_clusters_of_nothing_are_at_what_dealt_labels_give():
-    found = clustered(data("erased"), judge=JUDGE)
+    found = clustered(data("erased"), inference=INFERENCE)
     assert found.accuracy.value >= 0.5
     # The better of two namings: above a half by chance alone.
     assert 0.51 < found.accuracy.parity < 0.58
@@ -118,10 +120,12 @@ def test_clusters_of_nothing_are_at_what_dealt_labels_give():
 
 def test_all_is_told_together_and_reads_back():
     steps = []
-    found = found_in(data(words=20), judge=JUDGE, deals=9, on_step=lambda *one: steps.append(one))
+    found = found_in(
+        data(words=20), inference=INFERENCE, deals=9, on_step=lambda *one: steps.append(one)
+    )
     assert [one.probe for one in found.probes] == ["linear", "nonlinear"]
     assert found.of("linear") == found.probes[0]
     assert steps == [(i + 1, 20) for i in range(20)]
     assert Found.from_json(found.to_json()) == found
     with pytest.raises(LevelheadError, match="labels dealt 8 times: too few"):
-        found_in(data(words=20), judge=JUDGE, deals=8)
+        found_in(data(words=20), inference=INFERENCE, deals=8)

@@ -8,11 +8,11 @@ import torch
 from told import answers, side
 
 from levelhead.core.results import Estimate, Interval
-from levelhead.measure.aspects import Judge
+from levelhead.core.run_context import Inference
 from levelhead.mitigate.prefixes import Prefix
 from levelhead.mitigate.prompt import Candidate, _best, _gain, _net, _why, plain_sentences
 
-JUDGE = Judge(draws=99, permutations=99)
+INFERENCE = Inference(resamples=99, permutations=99)
 
 
 def estimate(value, low, high):
@@ -38,7 +38,7 @@ def test_the_nearest_to_parity_that_is_cheap_enough_is_chosen():
 @pytest.mark.parametrize(("left", "gain"), [(0.4, 0.6), (-0.4, 0.6), (-1.5, -0.5)])
 def test_a_gain_is_towards_parity_whichever_side_it_ends_on(left, gain):
     own = answers(lambda one: side(one) * (1.0 if one.kind == "base" else left))
-    found = _gain(own, Prefix("unrelated", "", 1), JUDGE, "gain")
+    found = _gain(own, Prefix("unrelated", "", 1), INFERENCE, "gain")
     assert found.value == pytest.approx(gain, abs=0.05)
 
 
@@ -63,7 +63,7 @@ def test_what_is_not_told_from_no_effect_is_not_recommended(base, gain, net, via
 def test_what_unrelated_sentences_do_is_taken_off_the_gain():
     left = {"base": 1.0, "unrelated": 0.7, "target_neutral": 0.2}
     own = answers(lambda one: side(one) * left.get(one.kind, 1.0))
-    found = _net(own, Prefix("target_neutral", "", 1), Prefix("unrelated", "", 1), JUDGE)
+    found = _net(own, Prefix("target_neutral", "", 1), Prefix("unrelated", "", 1), INFERENCE)
     assert found.value == pytest.approx(0.5, abs=0.05)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.gains import bias_of, redrawn
@@ -16,7 +16,7 @@ def gains(rng, true, n, tag, noise=0.5):
     ruler = Plain()
     rows = [read(base, tag), *settings]
     over = bias_of(ruler.headline)
-    return redrawn(ruler, rows, over, aspect=ruler.headline, judge=JUDGE).effects()
+    return redrawn(ruler, rows, over, aspect=ruler.headline, inference=INFERENCE).effects()
 
 
 def test_agreement_is_of_the_best_by_dev():

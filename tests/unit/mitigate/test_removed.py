@@ -7,8 +7,8 @@ from planted import RIGHT, Case, drawn, planted
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval
+from levelhead.core.run_context import Inference
 from levelhead.data.paired import TextPair
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate import probes
 from levelhead.mitigate.probed import DEALS, Clustered, Found, Probed, found_in
 from levelhead.mitigate.probes import labelled
@@ -25,7 +25,7 @@ from levelhead.mitigate.subspace import both_sides
 from levelhead.models.edits import HeadScale, Projection
 from levelhead.models.sites import Site
 
-JUDGE = Judge(level=0.9, draws=199)
+INFERENCE = Inference(level=0.9, resamples=199)
 SENT, LAST = Site("pooled"), Site("block_out", 2)
 WORDS = (
     ("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"), ("quick", "lazy"),
@@ -40,7 +40,7 @@ def probed_once(data, deals):
     """What is found in vectors; the kinds of edits begin with the same ones."""
     key = (data.vectors.tobytes(), data.labels.tobytes(), deals)
     if key not in PROBED:
-        PROBED[key] = found_in(data, judge=JUDGE, deals=deals)
+        PROBED[key] = found_in(data, inference=INFERENCE, deals=deals)
     return PROBED[key]
 
 
@@ -190,7 +190,7 @@ def test_vectors_are_those_of_the_edited_model():
         seen=["mother"],
         ruler=True,
         deals=9,
-        draws=99,
+        inference=Inference(resamples=99, level=0.9),
         on_step=lambda *one: steps.append(one),
     )
     assert [place.site for place in found.places] == [("pooled", 0, None), ("block_out", 2, None)]
@@ -203,7 +203,7 @@ def test_vectors_are_those_of_the_edited_model():
             [i // 2 for i in range(20)] * 2,
             contexts=[0, 1] * 20,
         ),
-        judge=Judge(level=0.9, draws=99),
+        inference=Inference(level=0.9, resamples=99),
         deals=9,
     )
     assert found.places[0].after.of("linear").auc == again.of("linear").auc
@@ -228,11 +228,11 @@ def test_heads_say_where_vectors_are_read():
 
 def test_a_level_that_shows_little_is_refused():
     with pytest.raises(LevelheadError, match=r"bounds of level 0.01 show little"):
-        removed(None, (), (), seen=(), level=0.01)
+        removed(None, (), (), seen=(), inference=Inference(level=0.01))
 
 
 def test_what_cannot_be_judged_is_refused():
-    given = {"seen": (), "deals": 9, "draws": 99}
+    given = {"seen": (), "deals": 9, "inference": Inference(resamples=99, level=0.9)}
     with pytest.raises(LevelheadError, match="2 words of the pairs were used for the edit: he, sh"):
         removed(lm("bert"), [edit(SENT)], texts(), **(given | {"seen": ["He", "she"]}))
     with pytest.raises(LevelheadError, match="acts behind all that is read"):

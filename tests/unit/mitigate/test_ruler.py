@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.mitigate.ruler import gain_by
@@ -13,8 +13,8 @@ from levelhead.models.sites import Site
 def test_the_gain_is_that_of_each_model_by_itself():
     lm, crows = model("crows_margin"), made("crows_margin")
     edit = HeadScale([Site("head_out", 0, 1)], 0)
-    found = gain_by(crows, lm, [edit], judge=JUDGE)
-    base, edited = crows(lm, judge=JUDGE), crows(lm.edited(edit), judge=JUDGE)
+    found = gain_by(crows, lm, [edit], inference=INFERENCE)
+    base, edited = crows(lm, inference=INFERENCE), crows(lm.edited(edit), inference=INFERENCE)
     gain = abs(base.value - base.parity) - abs(edited.value - edited.parity)
     assert found.value == pytest.approx(gain, abs=1e-5)
     assert found.interval.low < found.value < found.interval.high
@@ -26,8 +26,10 @@ def test_what_cannot_change_the_measure_is_refused():
     first = torch.zeros(1, lm.anatomy.width)
     first[0, 0] = 1.0
     with pytest.raises(LevelheadError, match="the edit acts behind all that seat reads"):
-        gain_by(seat, lm, [Projection(Site("pooled"), first)], judge=JUDGE)
+        gain_by(seat, lm, [Projection(Site("pooled"), first)], inference=INFERENCE)
     with pytest.raises(NotMeasurable, match="no part changes the measure at all"):
-        gain_by(made("crows_margin"), lm, [HeadScale([Site("head_out", 0, 1)], 1)], judge=JUDGE)
+        gain_by(
+            made("crows_margin"), lm, [HeadScale([Site("head_out", 0, 1)], 1)], inference=INFERENCE
+        )
     with pytest.raises(LevelheadError, match="is a price"):
-        gain_by(made("pppl"), lm, [HeadScale([Site("head_out", 0, 1)], 0)], judge=JUDGE)
+        gain_by(made("pppl"), lm, [HeadScale([Site("head_out", 0, 1)], 0)], inference=INFERENCE)

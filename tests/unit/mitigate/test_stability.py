@@ -1,14 +1,19 @@
 """Stability: resampled words against a literal resample, and more pairs are surer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from contrasts import MORE, WORDS, lm, texts
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.mitigate.stability import Stability, _Judged, stability
 from levelhead.mitigate.subspace import differences, subspace
 from levelhead.models.sites import Site
+
+FEW = Inference(resamples=99)
 
 HERE, SENT = Site("block_out", 1), Site("pooled")
 
@@ -20,7 +25,8 @@ def judged(noise, n=60, seed=0, **changes):
     rows = g + word.repeat_interleave(3, 0)
     rows = rows + 0.05 * torch.randn(n, 12, generator=drawn, dtype=torch.float64)
     units = [f"word {i // 3}" for i in range(n)]
-    given = {"dims": 1, "centered": False, "draws": 99, "level": 0.9, "seed": 1} | changes
+    inference = Inference(seed=1, resamples=99, level=0.9)
+    given = {"dims": 1, "centered": False, "inference": inference} | changes
     return g, _Judged(rows, units, **given)
 
 
@@ -69,7 +75,7 @@ def test_the_range_holds_the_planted_direction():
 def test_a_model_is_judged_at_every_site():
     pairs = texts((*WORDS, *MORE))
     strange = pairs[0]._replace(id="strange", first="zebra was here .", spans=((0, 5), (0, 2)))
-    found = stability(lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), draws=99)
+    found = stability(lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), inference=FEW)
     assert [one.site for one in found] == [("block_out", 1, None), ("pooled", 0, None)]
     assert [one.at for one in found] == ["mean", "first"]
     one = found[0]
@@ -78,7 +84,7 @@ def test_a_model_is_judged_at_every_site():
     assert (one.n, one.words, [row.item for row in one.dropped]) == (28, 7, ["strange"])
     assert [size.pairs for size in one.by_size] == [5, 10]
     assert Stability.from_json(one.to_json()) == one
-    assert stability(lm("bert"), pairs, [HERE], sizes=(), draws=99)[0].cosine == one.cosine
+    assert stability(lm("bert"), pairs, [HERE], sizes=(), inference=FEW)[0].cosine == one.cosine
     assert one.provenance.settings["sizes"] == (5, 10)
 
 
@@ -90,7 +96,7 @@ def test_from_six_words_on_there_is_always_a_value(words, centered):
         drawn = torch.Generator().manual_seed(seed)
         rows = torch.randn(words, 12, generator=drawn, dtype=torch.float64) + 1
         units = [f"word {i}" for i in range(words)]
-        one = _Judged(rows, units, 2, centered, 99, 0.95, seed)
+        one = _Judged(rows, units, 2, centered, replace(FEW, seed=seed))
         found = one.whole()
         for estimate in (*found.values(), one.of_size(5).cosine, one.of_size(5).share):
             assert np.isfinite(
@@ -101,7 +107,7 @@ def test_from_six_words_on_there_is_always_a_value(words, centered):
 
 def test_a_resample_that_lacks_a_dimension_is_at_a_right_angle():
     rows = torch.eye(6, 12, dtype=torch.float64) + 0.1
-    one = _Judged(rows, [f"word {i}" for i in range(6)], 2, False, 99, 0.95, 0)
+    one = _Judged(rows, [f"word {i}" for i in range(6)], 2, False, FEW)
     basis = one._fit(np.arange(6))[0]
     same = one._compared(np.zeros(6, dtype=np.intp), basis)
     assert (same.angle, same.share) == (90.0, 1.0)
@@ -112,7 +118,7 @@ def test_a_resample_that_lacks_a_dimension_is_at_a_right_angle():
 def test_fewer_than_six_words_are_refused_whatever_the_seed():
     for seed in range(3):
         with pytest.raises(NotMeasurable, match="4 words cannot be resampled: at least 6"):
-            stability(lm("bert"), texts(), [HERE], sizes=(), draws=99, seed=seed)
+            stability(lm("bert"), texts(), [HERE], sizes=(), inference=replace(FEW, seed=seed))
 
 
 def test_too_few_pairs_are_refused():

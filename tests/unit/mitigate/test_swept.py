@@ -1,6 +1,6 @@
 import pytest
 import torch
-from rulers import JUDGE, made, model
+from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.mitigate.swept import Swept, said, swept
@@ -21,20 +21,20 @@ def sets(lm):
 
 def test_changes_are_those_of_each_model_by_itself():
     lm, ruler = model("strength"), made("strength")
-    found = swept(said(lm, ruler, sets(lm)), judge=JUDGE)
+    found = swept(said(lm, ruler, sets(lm)), inference=INFERENCE)
     assert Swept.from_json(found.to_json()) == found
     assert [one.name for one in found.settings] == list(sets(lm))
     assert found.behind == ()
-    base = ruler(lm, judge=JUDGE)
+    base = ruler(lm, inference=INFERENCE)
     own, single = found.provenance, base.provenance
     assert (own.model_hash, own.seed) == (single.model_hash, single.seed)
     edits = own.data["edits of the settings"]
     assert dict(own.data) == {**single.data, "edits of the settings": edits}
-    other = swept(said(lm, ruler, {"mask": sets(lm)["mask"]}), judge=JUDGE).provenance
+    other = swept(said(lm, ruler, {"mask": sets(lm)["mask"]}), inference=INFERENCE).provenance
     assert other.data["edits of the settings"] != edits
     assert found.base.value == pytest.approx(base.value, abs=1e-5)
     for name, edits in sets(lm).items():
-        alone = ruler(lm.edited(*edits), judge=JUDGE)
+        alone = ruler(lm.edited(*edits), inference=INFERENCE)
         one = found.of(name)
         assert one.value == pytest.approx(alone.value, abs=1e-5)
         assert one.change.value == pytest.approx(alone.value - base.value, abs=1e-5)
@@ -44,8 +44,8 @@ def test_changes_are_those_of_each_model_by_itself():
 def test_what_cannot_change_a_measure_has_no_change():
     lm, ruler = model("strength"), made("seat")
     every = {name: own for name, own in sets(lm).items() if name != "both"}
-    found = swept(said(lm, ruler, every), judge=JUDGE)
+    found = swept(said(lm, ruler, every), inference=INFERENCE)
     assert found.behind == ("behind",)
     assert found.of("behind") is None
     with pytest.raises(NotMeasurable, match="no setting acts before what seat reads"):
-        swept(said(lm, ruler, {"behind": every["behind"]}), judge=JUDGE)
+        swept(said(lm, ruler, {"behind": every["behind"]}), inference=INFERENCE)

@@ -12,9 +12,9 @@ from simulated import Plain, read
 
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.run_context import Inference
 from levelhead.locate.find import locate
 from levelhead.locate.headmap import UndeterminedSign, label
-from levelhead.measure.aspects import Judge
 from levelhead.mitigate.amplify import _bias, amplify
 from levelhead.mitigate.changes import changed
 from levelhead.mitigate.heads import mask, scale
@@ -23,19 +23,19 @@ from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 from levelhead.study.table import rows
 
-JUDGE = Judge(seed=1, draws=99, permutations=99)
+INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
 
 @functools.cache
 def located():
     ruler, lm = made("seat"), model("seat")
-    return ruler, lm, locate(lm, ruler, split="contexts", sign="+", judge=JUDGE)
+    return ruler, lm, locate(lm, ruler, split="contexts", sign="+", inference=INFERENCE)
 
 
 @functools.cache
 def masked():
     ruler, lm, heads = located()
-    return targeted(lm, heads, [ruler, made("pppl")], k=2, random=2, judge=JUDGE)
+    return targeted(lm, heads, [ruler, made("pppl")], k=2, random=2, inference=INFERENCE)
 
 
 def test_masks_and_scales_are_edits():
@@ -87,7 +87,7 @@ def test_every_way_of_masking_is_its_edited_model():
         assert {one.change.n for one in row.changes} == {2}
     assert "2 random head sets with the items held fixed" in found.notes[0]
     with pytest.raises(LevelheadError, match="1 random sets have no spread"):
-        targeted(lm, heads, [ruler, price], k=2, random=1, judge=JUDGE)
+        targeted(lm, heads, [ruler, price], k=2, random=1, inference=INFERENCE)
     assert top.changes[0].confirmed is not None
     assert [one.name for one in top.changes[0].beside] == ["change of difference of means"]
     assert top.changes[1].confirmed is None
@@ -108,16 +108,16 @@ def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
     price = made("pppl")
     assert marks(masked(), "seat") == ({MISSES}, {""})
     assert marks(masked(), "pppl") == ({MISSES}, {""})
-    assert marks(lines(lm, heads, [("seat", ruler), ("price", price)], judge=JUDGE), "seat") == (
-        *({MISSES}, {""}),
-    )
-    found = amplify(lm, heads, ruler, price, k=2, ks=(1,), factors=(1.5,), judge=JUDGE)
+    assert marks(
+        lines(lm, heads, [("seat", ruler), ("price", price)], inference=INFERENCE), "seat"
+    ) == (*({MISSES}, {""}),)
+    found = amplify(lm, heads, ruler, price, k=2, ks=(1,), factors=(1.5,), inference=INFERENCE)
     assert marks(found, "seat") == ({MISSES}, {""})
 
 
 def test_lines_begin_with_no_head_masked():
     ruler, lm, heads = located()
-    found = lines(lm, heads, [("lpbs", made("lpbs"))], every=3, judge=JUDGE)
+    found = lines(lm, heads, [("lpbs", made("lpbs"))], every=3, inference=INFERENCE)
     (curve,) = found.curves
     ks = [point.k for point in curve.points]
     assert ks[0] == 0
@@ -130,7 +130,9 @@ def test_lines_begin_with_no_head_masked():
 
 def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
     ruler, lm, heads = located()
-    found = amplify(lm, heads, ruler, made("pppl"), k=2, ks=(1, 2), factors=(1.5, 2.0), judge=JUDGE)
+    found = amplify(
+        lm, heads, ruler, made("pppl"), k=2, ks=(1, 2), factors=(1.5, 2.0), inference=INFERENCE
+    )
     assert [one.factor for one in found.tried] == [1.5, 2.0, 1.5, 2.0]
     assert found.masking.factor == 0
     cheap = [one for one in found.tried if one.price <= max(found.masking.price, 0)]
@@ -161,12 +163,12 @@ def test_beyond_parity_is_bias_again_on_both_halves():
 def test_what_is_no_price_is_refused_before_anything_is_asked():
     ruler, lm, heads = located()
     with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
-        amplify(lm, heads, ruler, made("lpbs"), judge=JUDGE)
+        amplify(lm, heads, ruler, made("lpbs"), inference=INFERENCE)
 
 
 def test_an_edit_without_effect_is_no_edit():
     ruler, lm, _ = located()
     readouts = ruler.read(lm)[0]
     with pytest.raises(NotMeasurable, match=r"no part changes|changes no answer"):
-        changed(ruler, readouts, readouts, judge=JUDGE)
+        changed(ruler, readouts, readouts, inference=INFERENCE)
     assert torch.isfinite(readouts.values).all()

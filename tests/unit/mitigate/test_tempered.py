@@ -5,7 +5,7 @@ import pytest
 import torch
 from rulers import made, model
 from scipy import optimize
-from simulated import JUDGE, Plain, follows, read, triples
+from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.measure.strength import Strength
@@ -30,7 +30,7 @@ def test_gains_are_told_apart():
     rng = np.random.default_rng(1)
     odds = triples(rng, 80, 1.0)
     other = (odds - np.array([1, 0, 0, 1])) / 2 + rng.normal(0, 0.1, size=odds.shape)
-    found = tempered(RULER, follows(odds), follows(other), judge=JUDGE)
+    found = tempered(RULER, follows(odds), follows(other), inference=INFERENCE)
     cooled = odds / found.temperature
 
     def lean(own):
@@ -50,7 +50,7 @@ def test_gains_are_told_apart():
 
 def test_an_edit_that_only_tempers_is_not_beyond_it():
     odds = triples(np.random.default_rng(2), 80, 1.0, spread=0.7)
-    found = tempered(RULER, follows(odds), follows(odds / 8), judge=JUDGE)
+    found = tempered(RULER, follows(odds), follows(odds / 8), inference=INFERENCE)
     assert found.temperature == pytest.approx(8)
     assert found.gain is None
     assert found.of_tempering.interval.low > 0
@@ -61,7 +61,7 @@ def test_an_edit_that_only_tempers_is_not_beyond_it():
         rng = np.random.default_rng([3, run])
         odds = triples(rng, 80, 1.0, spread=0.7)
         other = odds / 8 + rng.normal(0, 0.05, size=odds.shape)
-        told = tempered(RULER, follows(odds), follows(other), judge=JUDGE, draws=49)
+        told = tempered(RULER, follows(odds), follows(other), inference=INFERENCE, draws=49)
         called.append(told.beyond)
         gained.append(told.of_tempering.interval.low > 0)
     assert np.mean(called) <= 0.08
@@ -74,7 +74,7 @@ def test_saying_the_same_of_everything_is_not_beyond(offset, scale):
     rng = np.random.default_rng(5)
     odds = triples(rng, 80, 1.0) + 2
     other = (odds - odds.mean()) * scale + offset + rng.normal(0, 0.01 * scale, size=odds.shape)
-    found = tempered(RULER, follows(odds), follows(other), judge=JUDGE)
+    found = tempered(RULER, follows(odds), follows(other), inference=INFERENCE)
     assert found.temperature < 1.5
     assert found.gain.interval.low > 0
     assert not found.beyond
@@ -91,10 +91,10 @@ def test_placebos_are_tempered_too():
     shift = np.array([1, 0, 0, 1])
     others = [follows(odds / 2 + rng.normal(0, 0.1, size=odds.shape)) for _ in range(19)]
     real = follows((odds - shift) / 2)
-    found = tempered(RULER, follows(odds), real, others, judge=JUDGE)
+    found = tempered(RULER, follows(odds), real, others, inference=INFERENCE)
     assert found.p.value == 1 / 20
     assert found.beyond
-    told = tempered(RULER, follows(odds), real, [*others[2:], real, real], judge=JUDGE)
+    told = tempered(RULER, follows(odds), real, [*others[2:], real, real], inference=INFERENCE)
     assert told.p.value == 3 / 20
     assert not told.beyond
 
@@ -104,11 +104,11 @@ def test_other_readouts_are_refused():
     with pytest.raises(NotMeasurable, match=r"shape \[3\] are no log-probabilities of two"):
         temperature(read([1.0, 2.0, 3.0]), rows)
     with pytest.raises(NotMeasurable, match=r"shape \[2, 1, 2\] are no log-prob"):
-        tempered(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, judge=JUDGE)
+        tempered(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, inference=INFERENCE)
     ruler = made("contrast")  # log-likelihoods and numbers of tokens
     (found,) = ruler.read(model("contrast"))
     with pytest.raises(NotMeasurable, match="no log-probabilities of two classes"):
-        tempered(ruler, found, found, judge=JUDGE)
+        tempered(ruler, found, found, inference=INFERENCE)
     with pytest.raises(NotMeasurable, match=r"is 1 before and 0 after the edit"):
         temperature(rows, follows(np.zeros((3, 4))))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from simulated import JUDGE, Plain, read
+from simulated import INFERENCE, Plain, read
 
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.excess import Excess
@@ -40,7 +40,7 @@ def both(seed=0, n=300):
 
 
 def trial(**options):
-    return Trial(JUDGE, "lower", **({"keep": 0.95, "most": None} | options))
+    return Trial(INFERENCE, "lower", **({"keep": 0.95, "most": None} | options))
 
 
 def test_every_candidate_has_its_row():

@@ -4,12 +4,12 @@ import functools
 
 import pytest
 from leaning import LEXICON, TOML, classifier, texts, write
-from simulated import JUDGE as QUICK
+from simulated import INFERENCE as QUICK
 
 from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.run_context import Inference
 from levelhead.data.paired import paired
 from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.aspects import Judge
 from levelhead.measure.counterfactual import Counterfactual
 from levelhead.measure.excess import Excess
 from levelhead.mitigate import trial
@@ -18,7 +18,7 @@ from levelhead.mitigate.swept import said
 from levelhead.mitigate.tune import refuse_seen, tune, tune_task
 from levelhead.mitigate.tuned import NOT_SHOWN, Tuned
 
-JUDGE = Judge(draws=199, permutations=199)
+INFERENCE = Inference(resamples=199, permutations=199)
 LEANING = 0.5
 
 
@@ -32,7 +32,7 @@ def task(dev=None, test=None):
 def tuned(lean, keep=0.9, **options):
     lm, own = classifier(lean), task()
     pairs = own_pairs(lm, own.gain, lexicon=LEXICON).pairs
-    given = {"worse": "lower", "judge": JUDGE} | options
+    given = {"worse": "lower", "inference": INFERENCE} | options
     return tune_task(lm, own, pairs, keep=keep, **given)
 
 
@@ -157,7 +157,13 @@ def test_files_give_what_measures_give(tmp_path):
     words = tmp_path / "own.toml"
     words.write_text(TOML)
     told, edits = tune(
-        classifier(LEANING), dev, test, keep=0.9, lexicon=str(words), pairs="dev", judge=JUDGE
+        classifier(LEANING),
+        dev,
+        test,
+        keep=0.9,
+        lexicon=str(words),
+        pairs="dev",
+        inference=INFERENCE,
     )
     same, others = tuned(LEANING)
     assert edits == others
@@ -215,20 +221,20 @@ def test_units_that_are_in_both_are_told():
     ("options", "said"),
     [
         ({"keep": 0}, "0 of the price is to be kept"),
-        ({"judge": Judge(level=0.5)}, "bounds of level 0.5 show little"),
+        ({"inference": Inference(level=0.5)}, "bounds of level 0.5 show little"),
         ({"keep": 1.2}, "1.2 of the price is to be kept"),
         ({"most": -1.0}, "a loss of at most -1.0"),
     ],
 )
 def test_limits_that_are_none_are_refused(options, said):
     with pytest.raises(LevelheadError, match=said):
-        tune_task(classifier(0.0), task(), paired(LEXICON), **({"judge": QUICK} | options))
+        tune_task(classifier(0.0), task(), paired(LEXICON), **({"inference": QUICK} | options))
 
 
 def test_a_price_is_no_gain():
     own = task()._replace(gain=Accuracy(texts("dev")), gain_test=Accuracy(texts("test")))
     with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
-        tune_task(classifier(0.0), own, paired(LEXICON), judge=QUICK, worse="lower")
+        tune_task(classifier(0.0), own, paired(LEXICON), inference=QUICK, worse="lower")
 
 
 @pytest.mark.parametrize(
@@ -238,5 +244,5 @@ def test_other_texts_without_a_lean_recommend_nothing_either(seed):
     lm, parts = classifier(0.0), [texts(tag, 90, seed) for tag in ("dev", "test")]
     own = task(*parts)
     pairs = own_pairs(lm, own.gain, lexicon=LEXICON).pairs
-    told = tune_task(lm, own, pairs, worse="lower", sizes=(1, 3), judge=JUDGE).told
+    told = tune_task(lm, own, pairs, worse="lower", sizes=(1, 3), inference=INFERENCE).told
     assert not told.recommended

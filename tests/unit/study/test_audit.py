@@ -9,6 +9,7 @@ from rulers import corpus, sentences
 from levelhead.core.calibration import Ruler as Calibrated
 from levelhead.core.calibration import calibrated
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import Inference
 from levelhead.data.datasets import NotHere
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
@@ -16,7 +17,6 @@ from levelhead.study import core_suite, dealing, fitting
 from levelhead.study.audit import (
     STUDY,
     Audited,
-    Chance,
     NothingToAsk,
     extended,
     keep,
@@ -51,7 +51,6 @@ from levelhead.study.fitting import (
 from levelhead.study.schema import Source, read_plan
 
 TINY = ("bert", "BertForPreTraining")
-CHANCE = Chance()
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def paced(lm, each=0.1):
 
 
 def planned(lm, *, left, each=0.1):
-    core = plan_core(lm, sources(), budget=left, chance=CHANCE)
+    core = plan_core(lm, sources(), budget=left)
     return extended(core, lm, left=left, paces=None if left is None else paced(lm, each))
 
 
@@ -151,7 +150,7 @@ def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
     monkeypatch.setattr(
         "levelhead.study.budget._timed", lambda lm, asked, rows: timed.append(asked.verb) or 0.01
     )
-    core = plan_core(bert, sources(), budget=60.0, chance=CHANCE)
+    core = plan_core(bert, sources(), budget=60.0)
     assert not timed
     extended(core, bert, left=60.0)
     assert sorted(timed) == ["embed", "score"]
@@ -173,7 +172,7 @@ def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
         return parsed(text)
 
     monkeypatch.setattr("levelhead.study.audit.parsed", missing)
-    found = plan_core(bert, sources(), budget=None, chance=CHANCE)
+    found = plan_core(bert, sources(), budget=None)
     assert found.core == ("seat", "pppl")
     assert list(found.plan.measures) == ["seat"]
     assert [(row.what, row.reason) for row in found.left_out] == [("pppl", "data missing")]
@@ -182,12 +181,12 @@ def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
 def test_a_model_that_no_measure_of_bias_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
     monkeypatch.setattr(core_suite, "CORE", core_suite.CORE[1:])
     with pytest.raises(NothingToAsk, match="INCONCLUSIVE: no measure of bias"):
-        plan_core(bert, sources(), budget=None, chance=CHANCE)
+        plan_core(bert, sources(), budget=None)
 
 
 def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
     other = Audited(sources(edit="edit").model, sources().model)
-    core = plan_core(bert, other, budget=None, chance=CHANCE)
+    core = plan_core(bert, other, budget=None)
     pair = core.plan.against["other"]
     assert (pair.first, pair.second) == ("other", "model")
     assert pair.measures == ("seat", "pppl")
@@ -203,10 +202,12 @@ def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
     keep(found, folder)
     assert kept(folder, found.request) == found == read_audit(folder)
     assert read_plan(folder / STUDY) == found.plan
-    assert request(bert, sources(), CHANCE) == found.request
-    for change in ({"seed": 1}, {"draws": 99}, {"permutations": 99}):
+    assert request(bert, sources(), Inference(), 1) == found.request
+    for change in ({"seed": 1}, {"resamples": 99}, {"permutations": 99}):
         with pytest.raises(LevelheadError, match="another audit"):
-            kept(folder, request(bert, sources(), CHANCE._replace(**change)))
+            kept(folder, request(bert, sources(), Inference(**change), 1))
+    with pytest.raises(LevelheadError, match="another audit"):
+        kept(folder, request(bert, sources(), Inference(), 2))
     (folder / "audit.json").write_text("{}")
     with pytest.raises(LevelheadError, match="cannot be read"):
         kept(folder, found.request)

@@ -10,8 +10,8 @@ import zoo
 from command import levelhead
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.mine import mine
-from levelhead.measure.aspects import Judge
 from levelhead.measure.table import parsed
 from levelhead.models.finetune import Tuning, finetune
 from levelhead.models.lm import LM
@@ -21,7 +21,7 @@ from levelhead.study.foresee import foresee
 from levelhead.study.foresee_mining import foresee_mining
 from levelhead.study.foresee_tuning import foresee_tuning
 
-JUDGE = Judge(draws=199, permutations=299)
+INFERENCE = Inference(resamples=199, permutations=299)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def seen(monkeypatch):
 def test_forwards_and_tokens_are_those_of_the_run(ruler, seen, tmp_path):
     lm = load(zoo.folder("bert", "BertForPreTraining"), batch_size=7)
     measures = [parsed(ruler), parsed(f"{ruler},layer=1")]
-    told = foresee(lm, measures, judge=JUDGE, store=tmp_path / "kept")
+    told = foresee(lm, measures, inference=INFERENCE, context=RunContext(store=tmp_path / "kept"))
     seen.clear()
     for measure in measures:
-        measure(lm, judge=JUDGE, store=tmp_path / "kept")
+        measure(lm, inference=INFERENCE, context=RunContext(store=tmp_path / "kept"))
     assert (told.forwards, told.tokens) == (len(seen), sum(map(sum, seen)))
     assert told.forwards > 10
     assert told.notes == ()
@@ -58,7 +58,7 @@ def test_forwards_and_tokens_are_those_of_the_run(ruler, seen, tmp_path):
     assert told.seconds == pytest.approx(sum(told.parts.values()))
     kept = sum(path.stat().st_size for path in (tmp_path / "kept" / "units").rglob("*/*"))
     assert told.disk_mb == pytest.approx(kept / 2**20, rel=0.2)
-    again = foresee(lm, measures, judge=JUDGE, store=tmp_path / "kept")
+    again = foresee(lm, measures, inference=INFERENCE, context=RunContext(store=tmp_path / "kept"))
     assert (again.forwards, again.tokens, again.disk_mb) == (0, 0, 0)
 
 
@@ -66,8 +66,10 @@ def test_questions_that_cannot_be_asked_are_foreseen_as_dropped(tmp_path):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     (tmp_path / "texts.txt").write_text("he is a nurse\nxyzzy \u738b\nshe was there\n")
     measure = parsed(f"pppl:texts={tmp_path}/texts.txt")
-    assert len(measure(lm, judge=JUDGE).dropped) == 1
-    told = foresee(replace(lm), [measure], judge=JUDGE, store=tmp_path / "new")
+    assert len(measure(lm, inference=INFERENCE).dropped) == 1
+    told = foresee(
+        replace(lm), [measure], inference=INFERENCE, context=RunContext(store=tmp_path / "new")
+    )
     assert told.forwards > 0
     assert told.notes == ()
 
@@ -75,7 +77,7 @@ def test_questions_that_cannot_be_asked_are_foreseen_as_dropped(tmp_path):
 def test_what_cannot_be_foreseen_is_said(ruler, monkeypatch):
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     monkeypatch.setattr("levelhead.study.foresee.questioned", lambda *_: ("a text to write", {}))
-    told = foresee(lm, [parsed(f"{ruler},layer=0")], judge=JUDGE)
+    told = foresee(lm, [parsed(f"{ruler},layer=0")], inference=INFERENCE)
     assert told.forwards == 0
     assert "judging seat is not foreseen" in told.notes[0]
     assert told.notes[1].endswith("their forwards are not foreseen")

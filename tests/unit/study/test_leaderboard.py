@@ -14,6 +14,7 @@ from levelhead.cli import app
 from levelhead.cli.exits import INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Skill
+from levelhead.core.run_context import Inference
 from levelhead.engine.processes import LocalProcesses
 from levelhead.study.leaderboard import (
     Entrant,
@@ -24,7 +25,7 @@ from levelhead.study.leaderboard import (
     to_csv,
 )
 
-FEW = {"draws": 99, "permutations": 99}
+FEW = Inference(resamples=99, permutations=99)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,9 @@ def board(asked, tmp_path_factory):
     models, ruler = asked
     folder = tmp_path_factory.mktemp("board")
     told = []
-    found = leaderboard(models, [ruler], folder, judge=FEW, on_model=lambda *one: told.append(one))
+    found = leaderboard(
+        models, [ruler], folder, inference=FEW, on_model=lambda *one: told.append(one)
+    )
     assert told == [(name, number + 1, 4) for number, name in enumerate(models)]
     return folder, *found
 
@@ -87,7 +90,7 @@ def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path,
     models, ruler = asked
     folder, _, costs = board
     for runner in (LocalProcesses(2), None):
-        _, spent = leaderboard(models, [ruler], tmp_path, judge=FEW, runner=runner)
+        _, spent = leaderboard(models, [ruler], tmp_path, inference=FEW, runner=runner)
         for name in ("leaderboard.json", "leaderboard.csv"):
             assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
     assert spent[models[0]].model_bytes == costs[models[0]].model_bytes

@@ -89,7 +89,7 @@ def tiny(monkeypatch):
 )
 def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
     asked = plan(list(levels))
-    every = [step.name for step in steps(Work(asked, tmp_path, lambda event: None, None))]
+    every = [step.name for step in steps(Work(asked, tmp_path))]
     assert every[:2] == ["tuned.one", "tuned.two"]
     assert every[-5:] == [
         *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
@@ -129,7 +129,7 @@ def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
 def test_whose_subspaces(tiny, tmp_path):
     pairs, every = contrasts.texts(), {}
     for whose, source in (("refitted", "one"), ("reused", "tiny")):
-        work = Work(plan(subspaces=whose), tmp_path, lambda event: None, None)
+        work = Work(plan(subspaces=whose), tmp_path)
         classifier, setting = work.model("one"), grid()[-1]
         expected = edits_of(classifier, setting, subspaces(work.model(source), pairs))
         found = outside._edits(work, work.plan.downstream["nli"], classifier)
@@ -143,7 +143,7 @@ def test_a_base_without_a_pooled_vector_is_refused_before_anything_is_trained(
 ):
     monkeypatch.setattr(Work, "model", lambda self, name: headless("strength"))
     with pytest.raises(LevelheadError, match=r"tiny, which \[downstream.nli\] sets classifiers"):
-        list(steps(Work(plan(), tmp_path, lambda event: None, None)))
+        list(steps(Work(plan(), tmp_path)))
 
 
 def test_a_column_is_inside_or_outside():

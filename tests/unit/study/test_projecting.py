@@ -133,9 +133,7 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch, levels):
 
 def test_a_sweep_of_one_level_has_no_steps_of_others(tiny, tmp_path):
     row = plan(price=None, stability=None, sizes=None, levels=["last"])
-    steps = projecting.sweeping(
-        Work(row, tmp_path, lambda event: None, None), "all", row.sweeps["all"]
-    )
+    steps = projecting.sweeping(Work(row, tmp_path), "all", row.sweeps["all"])
     assert [one.name for one in steps if "placebo" in one.name] == ["placebo.all.last"]
 
 

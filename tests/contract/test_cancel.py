@@ -1,0 +1,61 @@
+"""Whatever asks a model stops when its context says so, and computes nothing more."""
+
+import threading
+
+import pytest
+from rulers import INFERENCE, made, model
+
+from levelhead.core.run_context import RunContext
+from levelhead.engine.runners import Cancelled
+from levelhead.explain.knowledge import knowledge
+from levelhead.locate.find import locate
+from levelhead.measure import skills
+from levelhead.measure.multiverse import multiverse
+from levelhead.measure.run import compare, run
+from levelhead.measure.skills import SkillCheck, check_skill
+from levelhead.mitigate.candidates import masks
+from levelhead.mitigate.ruler import gain_by
+from levelhead.mitigate.swept import said
+from levelhead.models.edits import HeadScale
+from levelhead.models.remote import Remote
+from levelhead.models.sites import Site
+
+EDIT = HeadScale([Site("head_out", 0, 1)], 0)
+CALLS = {
+    "read": lambda lm, one, context: one.read(lm, context=context),
+    "measure": lambda lm, one, context: one(lm, inference=INFERENCE, context=context),
+    "skill": lambda lm, one, context: one.skill(lm, context=context),
+    "run": lambda lm, one, context: run(lm, [one], inference=INFERENCE, context=context),
+    "compare": lambda lm, one, context: compare(one, lm, lm.edited(EDIT), context=context),
+    "multiverse": lambda lm, one, context: multiverse(lm, one, context=context),
+    "locate": lambda lm, one, context: locate(lm, one, inference=INFERENCE, context=context),
+    "masks": lambda lm, one, context: masks(lm, one, context=context),
+    "gain_by": lambda lm, one, context: gain_by(one, lm, [EDIT], context=context),
+    "said": lambda lm, one, context: said(lm, one, {"edit": (EDIT,)}, context=context),
+    "knowledge": lambda lm, one, context: knowledge(
+        lm, made("cloze"), parts=False, context=context
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_cancelled_context_stops_every_call(name, monkeypatch):
+    ruler = "cloze" if name == "knowledge" else "crows_margin"
+    lm, stop, events = model(ruler), threading.Event(), []
+    stop.set()
+    monkeypatch.setattr(type(lm), "answer", None)  # asking the model would fail otherwise
+    with pytest.raises(Cancelled):
+        CALLS[name](lm, made(ruler), RunContext(progress=events.append, cancel=stop))
+    assert events == []
+
+
+def test_a_skill_check_that_is_cancelled_is_no_missing_skill(monkeypatch):
+    """What a server cannot answer counts as unchecked; being stopped does not."""
+
+    def stopped(*args, **options):
+        raise Cancelled
+
+    monkeypatch.setattr(skills, "read", stopped)
+    check = SkillCheck("any", lambda readouts: readouts, asked="something")
+    with pytest.raises(Cancelled):
+        check_skill(Remote("http://127.0.0.1:1"), check, None)
