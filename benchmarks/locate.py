@@ -73,9 +73,9 @@ class Middles(Measure):
     needs: ClassVar = ("embeddings",)
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """SEAT's."""
-        return Seat().aspects
+        return Seat().formulas
 
     @property
     def data(self) -> dict[str, str]:

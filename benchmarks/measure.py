@@ -121,21 +121,21 @@ def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
 
 def shared_three(lm, prompts, repeats: int) -> float:
     """Three measures that read the same prompts over one of them."""
-    names = ("cloze", "cloze_probability", "cloze_relative")
+    metrics = ("cloze", "cloze_probability", "cloze_relative")
     inference = Inference(resamples=999, permutations=999)
     one = three = 0.0
     for turn in range(repeats + 1):
         began = time.process_time()
         run(
             lm,
-            [parsed(f"{names[0]}:{prompts}")],
+            [parsed(f"cloze:{prompts}")],
             inference=inference,
             context=RunContext(store=fresh()),
         )
         middle = time.process_time()
         run(
             lm,
-            [parsed(f"{name}:{prompts}") for name in names],
+            [parsed(f"cloze:metric={metric},{prompts}") for metric in metrics],
             inference=inference,
             context=RunContext(store=fresh()),
         )

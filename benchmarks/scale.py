@@ -190,7 +190,7 @@ draws = 99
 permutations = 99
 {models}
 [measures]
-score = "stereotype_score:kind=intersentence,bias=gender"
+score = "stereoset:kind=intersentence,bias=gender"
 [cells.all]
 models = {names}
 measures = ["score"]

@@ -2,6 +2,7 @@
 
     python tools/golden.py FOLDER                      run, and write FOLDER/golden/*
     python tools/golden.py FOLDER --compare OTHER      ... and compare with what OTHER holds
+        --mapping FILE                                 ... once its names are changed as FILE says
     python tools/golden.py FOLDER --write              ... and keep it in tests/golden
     python tools/golden.py --write-help                keep the help alone
 
@@ -9,6 +10,9 @@ The study is tests/golden/every_kind.toml on real weights: LEVELHEAD_ASSETS and 
 them. Versions and paths are left out. On one machine results are the same to the byte; on another
 the last bits of sums differ. What is kept in tests/golden is condensed (long lists by their length,
 first entries and sum) and compared to five digits by tests/golden/test_every_kind.py.
+
+A mapping is a TOML file of `old = "new"`: whole words, in the keys and the texts of OTHER. It
+proves that names alone have changed.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,10 +80,20 @@ def frozen_help() -> bytes:
     return "\n".join(pages).encode()
 
 
-def differences(first: Path, second: Path) -> list[str]:
-    """What differs between two folders of frozen results, a line for each file."""
+def differences(first: Path, second: Path, mapping: dict[str, str] | None = None) -> list[str]:
+    """What differs between two folders of frozen results, a line for each file.
+
+    Args:
+        first: the newer.
+        second: the older.
+        mapping: the older's names, and what they are called in the newer.
+    """
     names = sorted({path.name for folder in (first, second) for path in folder.iterdir()})
-    return [name for name in names if _read(first / name) != _read(second / name)]
+    return [
+        name
+        for name in names
+        if _read(first / name) != _renamed(_read(second / name), name, mapping or {})
+    ]
 
 
 def condensed(value: object) -> object:
@@ -138,6 +154,27 @@ def _without(value: object) -> object:
     return value
 
 
+def _renamed(contents: bytes | None, name: str, mapping: dict[str, str]) -> bytes | None:
+    if contents is None or not mapping:
+        return contents
+    words = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, mapping))})(?!\w)")
+
+    def new(text: str) -> str:
+        return words.sub(lambda found: mapping[found[0]], text)
+
+    def changed(value: object) -> object:
+        if isinstance(value, dict):
+            return {new(key): changed(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [changed(inner) for inner in value]
+        return new(value) if isinstance(value, str) else value
+
+    if not name.endswith(".json"):
+        return new(contents.decode()).encode()
+    # Renamed keys stand in another order: canonical bytes are sorted.
+    return canonical(changed(json.loads(contents))) + b"\n"
+
+
 def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
@@ -151,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--compare", type=Path)
+    parser.add_argument("--mapping", type=Path, help="TOML of old = new names of OTHER")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--write-help", action="store_true")
     given = parser.parse_args()
@@ -170,7 +208,8 @@ def main() -> None:
         write_atomic(str(place / name), contents)
     if given.write:
         write_atomic(str(KEPT), kept_text(results))
-    differs = differences(place, given.compare / "golden") if given.compare else []
+    mapping = tomllib.loads(given.mapping.read_text()) if given.mapping else {}
+    differs = differences(place, given.compare / "golden", mapping) if given.compare else []
     print(json.dumps({"results": len(results), "differ": differs}))
     if differs:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""Locating, for every row of MEASURES and every family: exact, or refused."""
+"""Locating, for every metric and every family: exact, or refused."""
 
 from dataclasses import replace
 
@@ -17,14 +17,14 @@ from levelhead.locate.uses import uses
 from levelhead.locate.variants import vary
 from levelhead.measure.readouts import questioned
 from levelhead.measure.seat import Seat
-from levelhead.measure.table import MEASURES
+from levelhead.measure.table import metric_texts
 from levelhead.models.edits import HeadScale
 from levelhead.models.families import FAMILIES
 from levelhead.models.load import load
 from levelhead.models.sites import Site
 
-SMOOTH = [name for name in MEASURES if not made(name).headline.is_step]
-STEPS = [name for name in MEASURES if made(name).headline.is_step]
+SMOOTH = [name for name in metric_texts() if not made(name).headline.is_step]
+STEPS = [name for name in metric_texts() if made(name).headline.is_step]
 
 
 def loaded(family, **options):

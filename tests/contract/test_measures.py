@@ -1,4 +1,4 @@
-"""One battery over every row of MEASURES: what each promises, and that none fails silently.
+"""One battery over every measure: what each promises, and that none fails silently.
 
 A class of measures asks, its metrics are formulas over the answers: what a model is asked is tried
 once per class, by the class's first metric, and formulas are tried for every metric.
@@ -17,20 +17,18 @@ from rulers import CASES, FEMALE, INFERENCE, MALE, THINGS, headless, made, model
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Measurement
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.core.verdicts import UTILITY_MEASURES, measure_verdict
+from levelhead.core.verdicts import measure_verdict
 from levelhead.engine.store import open_existing
 from levelhead.measure import readouts as reading
 from levelhead.measure.run import compare, run
-from levelhead.measure.table import MEASURES, measure
+from levelhead.measure.table import MEASURES, measure, metric_texts, parsed, utility_measures
 from levelhead.models.checkpoints import NoHead
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
 
-CLASSES = {}
+CLASSES = {make: list(make.metrics) for make in MEASURES.values()}
 """The metrics of every class of measures."""
-for _name, _row in MEASURES.items():
-    CLASSES.setdefault(_row.make, []).append(_name)
-every = pytest.mark.parametrize("name", list(MEASURES))
+every = pytest.mark.parametrize("name", list(metric_texts()))
 every_class = pytest.mark.parametrize("name", [names[0] for names in CLASSES.values()])
 FEW = dataclasses.replace(INFERENCE, resamples=99, permutations=99)
 """Where no digit of an interval or a p-value is compared."""
@@ -60,8 +58,8 @@ def measured(store):
     return of
 
 
-def test_every_row_has_a_case():
-    assert set(CASES) == set(MEASURES)
+def test_every_metric_has_a_case_and_a_name_of_its_own():
+    assert sorted(CASES) == sorted(name for names in CLASSES.values() for name in names)
 
 
 @pytest.mark.parametrize("names", [names for names in CLASSES.values() if len(names) > 1])
@@ -89,7 +87,7 @@ def test_it_says_what_its_number_means(name, measured):
     assert found.comparable.startswith(head.comparable)
     assert head.low <= found.value <= head.high
     assert ruler.needs
-    assert head.companion is None or head.companion in MEASURES
+    assert head.companion is None or head.companion in metric_texts()
     if found.parity is not None:
         assert found.p is not None
         if found.precision.least_p > 0.05:  # four terms: no rearrangement of them is rare enough
@@ -233,8 +231,7 @@ def test_the_gradient_is_there_or_refused(name, measured):
     ruler, _, found, _ = measured(name)
     head = ruler.headline
     if head.is_step:
-        companion = MEASURES[head.companion]
-        assert not companion.make(**dict(companion.options)).headline.is_step
+        assert not parsed(metric_texts()[head.companion]).headline.is_step
         wanted = dataclasses.replace(found[0], values=found[0].values.clone().requires_grad_())
         with pytest.raises(LevelheadError, match=f"take the gradient of {head.companion}"):
             ruler.reduce(wanted)
@@ -433,6 +430,9 @@ def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options
         Inference(**options)
 
 
-def test_the_names_of_utility_measures_are_those_of_the_table():
-    """The gate knows them without loading a model's engine."""
-    assert {name for name in MEASURES if measure(name).is_utility} == UTILITY_MEASURES
+@pytest.mark.parametrize("name", sorted(utility_measures()))
+def test_nothing_is_tested_of_a_utility(name):
+    """Verdicts rest on it: what has no test needs no skill beside it."""
+    found = made(name)(model(name), inference=INFERENCE)
+    assert (found.p, found.parity, found.skill) == (None, None, None)
+    assert measure_verdict(found).status == "no test"

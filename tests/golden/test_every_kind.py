@@ -49,6 +49,23 @@ def test_a_renamed_field_and_another_number_are_seen():
             assert_alike(other, kept, "result")
 
 
+def test_a_mapping_changes_whole_words_of_the_older_side_alone(tmp_path):
+    tool = golden()
+    for name, contents in {
+        "new": b'{"metric":"cloze","notes":["of cloze (22)"],"zeros":0.25}\n',
+        "old": b'{"headline_is":"cloze","notes":["of cloze (11)"],"zeros":0.25}\n',
+        "other": b'{"headline_is":"cloze","notes":["of cloze (11)"],"zeros":0.5}\n',
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.json").write_bytes(contents)
+    mapping = {"headline_is": "metric", "11": "22"}
+    new = tmp_path / "new"
+    assert tool.differences(new, tmp_path / "old") == ["one.json"]
+    assert tool.differences(new, tmp_path / "old", mapping) == []
+    assert tool.differences(new, tmp_path / "old", {"headline": "metric", "11": "22"})
+    assert tool.differences(new, tmp_path / "other", mapping) == ["one.json"]
+
+
 @pytest.mark.full  # a study of 54 steps on real weights: ten minutes
 def test_every_kind_of_result_is_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_ASSETS", str(asset("data").parent))

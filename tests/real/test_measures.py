@@ -29,7 +29,7 @@ from levelhead.measure.nli import Nli
 from levelhead.measure.snli import Snli
 from levelhead.measure.stereoset import StereoSet, margins, word_of
 from levelhead.measure.strength import Contrast, Strength
-from levelhead.measure.table import MEASURES, parsed, parsed_all
+from levelhead.measure.table import metric_of, metric_texts, parsed, parsed_all
 from levelhead.models.finetune import Tuning
 from levelhead.models.load import load
 
@@ -167,7 +167,7 @@ def test_lpbs_is_that_of_a_literal_loop(minibert):
 
 def test_stereoset_is_that_of_a_literal_loop(minibert):
     rows = [one for one in dataset("stereoset").items("dev") if one.kind == "intrasentence"]
-    ruler = StereoSet(tuple(rows[::150]), headline_is="stereotype_margin")
+    ruler = StereoSet(tuple(rows[::150]), metric="stereotype_margin")
     (found,) = ruler.read(minibert)
     encode, several = minibert.tokens.tokenizer, 0
     for item, row in zip(found.items, margins(found), strict=True):
@@ -246,16 +246,20 @@ RULERS = (
     "distance",
     "contrast:part=dev",
     "crows:bias=gender",
-    "crows_margin:bias=gender",
+    "crows:metric=crows_margin,bias=gender",
     "cloze:backgrounds=1",
-    "cloze_probability:backgrounds=1",
-    "cloze_relative:backgrounds=1",
+    "cloze:metric=cloze_probability,backgrounds=1",
+    "cloze:metric=cloze_relative,backgrounds=1",
     "cloze_top:backgrounds=1",
     "lpbs",
-    "stereotype_score:bias=profession",
-    "stereotype_margin:bias=profession",
+    "stereoset:bias=profession",
+    "stereoset:metric=stereotype_margin,bias=profession",
 )
-OF_OTHERS = ("continuation:k=5,tokens=6", "counterfactual", "counterfactual_shift")
+OF_OTHERS = (
+    "continuation:k=5,tokens=6",
+    "counterfactual",
+    "counterfactual:metric=counterfactual_shift",
+)
 """Those that minibert cannot answer: a causal model's, and a classifier's of the user's texts."""
 
 
@@ -265,14 +269,14 @@ WITHOUT_LABELS = {"group_preference"}
 
 
 def test_every_ruler_with_a_parity_is_relabelled():
-    tested = {name.partition(":")[0] for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
+    tested = {metric_of(name) for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
     without = set()
-    for name, row in MEASURES.items():
-        made = row.make(**dict(row.options))
+    for metric, text in metric_texts().items():
+        made = parsed(text)
         head = made.headline
         if head.parity is None and head.lean is None and not made.controlled:
-            without.add(name)
-    assert tested == set(MEASURES) - without
+            without.add(metric)
+    assert tested == set(metric_texts()) - without
 
 
 def relabelled(tested, rng):
@@ -336,9 +340,8 @@ each kind of test is, benchmarks/intervals.py simulates."""
     ],
 )
 def test_relabelled_data_raise_few_alarms(minibert, name):
-    plain, _, options = name.partition(":")
-    if plain in PARTLY:
-        name = f"{plain}:{options}{',' * bool(options)}share={PARTLY[plain]}"
+    if (metric := metric_of(name)) in PARTLY:
+        name = f"{name}{',' if ':' in name else ':'}share={PARTLY[metric]}"
     # Three alarms are expected, and three deviations of that.
     assert alarms(minibert, name, 60, store=STORE) <= 8
 

@@ -238,7 +238,7 @@ def _aspect_of_flips(headline):
 
     p = torch.rand(30, 2, 2, generator=torch.manual_seed(0), dtype=torch.float64)
     pair = [read((p / p.sum(-1, keepdim=True)).log()) for _ in range(2)]
-    own = Counterfactual(headline_is=headline)
+    own = Counterfactual(metric=headline)
     return own.tested(pair).aspect
 
 

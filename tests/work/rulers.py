@@ -1,4 +1,4 @@
-"""A small case of every row of MEASURES: real items in the words of the tiny models."""
+"""A small case of every metric: real items in the words of the tiny models."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from levelhead.data.items import Association, Labelled, MinimalPair, TextPair, T
 from levelhead.data.lexicon import Lexicon, Side, Targets, Term
 from levelhead.data.prompts import Prompt
 from levelhead.data.published import GroupTemplate
-from levelhead.measure.table import measure
+from levelhead.measure.table import measure, metric_texts
 from levelhead.models.load import load
 
 INFERENCE = Inference(seed=1, resamples=199, permutations=199)
@@ -204,7 +204,7 @@ CLASSIFIED = (*DEV, *COAL, *SNLI, *TASK, *ACCURACY, *SWAPPED)
 
 
 def made(name, *, empty=False, word="the", **options):
-    """A row of MEASURES on the tiny data; `word` stands in every text."""
+    """The measure that reports a metric, on the tiny data; `word` stands in every text."""
     given = {
         "seat": {"lexicon": WORDS, "targets": "things", "corpus": corpus(word)},
         "strength": {"triples": triples(word=word), "top": 0.3},
@@ -242,7 +242,8 @@ def made(name, *, empty=False, word="the", **options):
             path = Path(corpus(word)).with_suffix(".empty.txt")
             path.write_text("nothing is said here")
             given |= {"corpus": str(path)}
-    return measure(name, **(given | options))
+    row = metric_texts()[name].partition(":")[0]
+    return measure(row, **({"metric": name} | given | options))
 
 
 CASES = (
@@ -254,7 +255,7 @@ CASES = (
     "lpbs",
     "continuation",
 )
-"""Every row has a case; a test compares."""
+"""Every metric has a case; a test compares."""
 
 CAUSAL = ("ppl", "continuation")
 CLASSES_SEED = 3

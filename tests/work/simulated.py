@@ -52,11 +52,12 @@ class Plain(Measure):
 
     called: str = "plain"
     parity: float | None = 0.0
-    more: str = "bias"
+    role: str = "bias"
+    worse: str | None = None
     needs: ClassVar = ("masked",)
 
     @property
-    def aspects(self):
+    def formulas(self):
         return (
             Aspect(
                 name=self.called,
@@ -68,7 +69,8 @@ class Plain(Measure):
                 high=float("inf"),
                 direction="larger: more",
                 comparable="plain",
-                more=self.more,
+                role=self.role,
+                worse=self.worse,
                 parity=self.parity,
             ),
         )

@@ -246,7 +246,7 @@ def _measures(organism: Organism, lm: LM) -> dict[str, Measure]:
         if organism.made == "no head":
             beside = [name for name, own in rows.items() if isinstance(own, Cloze | ClozeTop)]
             rows |= {name: _adjacent(rows[name], organism.language) for name in beside}
-        return {name: own for name, own in rows.items() if own.headline.more != "price"}
+        return {name: own for name, own in rows.items() if not own.is_utility}
     words = altered.three_group_lexicon(rulers.lexicon, organism.language)
     named = ("first and second", "first and third", "second and third")
     pairs = every_pair(replace(rulers.seat, lexicon=words))

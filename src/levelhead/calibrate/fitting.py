@@ -49,55 +49,47 @@ WITHOUT = {
     "cloze_relative": "asks what knowledge before a sentence changes, and the language has none",
     "counterfactual": "needs a classifier; `levelhead tune` is tried on planted ones "
     "(tools/tuned.py)",
-    "nli_fairness": "needs a classifier of inferences, which the language has not",
+    "nli": "needs a classifier of inferences, which the language has not",
     "nli_coal": "needs a classifier of inferences, which the language has not",
     "snli": "price of a classifier of inferences",
     "task": "price of a classifier",
     "accuracy": "price of a classifier",
     "pronoun_agreement": "price; `learned` asks the same of every organism",
 }
-"""Rows that do not fit, by the first of their kind, and why."""
+"""Rows and metrics that do not fit, and why."""
 
 
 def fitting(rulers: Rulers, lm: LM) -> dict[str, Measure]:
-    """The rows that a model has a head for, by their names in MEASURES.
+    """The metrics that a model has a head for, by name.
 
     Args:
         rulers: on the language of the model, with the labels that count.
         lm: the model.
     """
     cloze, sets = rulers.cloze(lm), StereoSet(_associations(rulers), bias=PLANTED)
-    found: dict[str, Measure] = {
-        "seat": rulers.seat,
-        "contrast": rulers.contrast,
-        "crows": rulers.crows,
-        "crows_margin": replace(rulers.crows, headline_is="crows_margin"),
-        "cloze": cloze,
-        "cloze_probability": replace(cloze, headline_is="cloze_probability"),
-        "cloze_top": ClozeTop(
-            cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds
-        ),
-        "group_preference": GroupPreference(
-            cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds
-        ),
-        "stereotype_score": sets,
-        "stereotype_margin": replace(sets, headline_is="stereotype_margin"),
-        "icat": replace(sets, headline_is="icat"),
-        "lms": replace(sets, headline_is="lms"),
-        "lms_margin": replace(sets, headline_is="lms_margin"),
-    }
+    bases: list[Measure] = [
+        rulers.seat,
+        rulers.contrast,
+        rulers.crows,
+        cloze,
+        ClozeTop(cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds),
+        GroupPreference(cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds),
+        sets,
+    ]
     if "next_sentence" in lm.heads:
-        found |= {"strength": rulers.strength, "distance": _distance(rulers)}
+        bases += [rulers.strength, _distance(rulers)]
     if lm.is_causal:
-        return found | {
-            "continuation": Continuation(
-                cloze.prompts, TEMPLATE, rulers.lexicon, k=SAMPLES, tokens=8
-            ),
-            "ppl": Perplexity(texts=rulers.corpus, limit=PRICED),
-        }
-    return found | {
-        "lpbs": _lpbs(rulers),
-        "pppl": PseudoPerplexity(texts=rulers.corpus, limit=PRICED),
+        bases += [
+            Continuation(cloze.prompts, TEMPLATE, rulers.lexicon, k=SAMPLES, tokens=8),
+            Perplexity(texts=rulers.corpus, limit=PRICED),
+        ]
+    else:
+        bases += [_lpbs(rulers), PseudoPerplexity(texts=rulers.corpus, limit=PRICED)]
+    return {
+        metric: base if metric == base.metric else replace(base, metric=metric)
+        for base in bases
+        for metric in base.metrics
+        if metric not in WITHOUT
     }
 
 
@@ -107,8 +99,8 @@ def expected(measure: Measure) -> Expected:
         return "none"  # of unrelated sentences, which are about nobody
     if isinstance(measure, GroupPreference):
         return "none"  # what is planted joins targets with groups: neither group is named more
-    match measure.headline.more:
-        case "price":
+    match measure.headline.role:
+        case "utility":
             return "none"
         case "parity":
             return "falls"

@@ -20,6 +20,7 @@ from levelhead.core.results import FrozenMapping, Interval, Record
 from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
 from levelhead.engine.jobs import Job, run
+from levelhead.measure.table import utility_measures
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from levelhead.engine.runners import Runner
 
 NO_DOSE = "no dose"
-PRICES = ("lms", "lms_margin", "ppl", "pppl")
-"""Not measures of bias."""
 DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
     ("stereotype", 0.0): (NO_DOSE, UNBIASED),
     ("stereotype", 1.0): ("full dose", BIASED),
@@ -287,11 +286,12 @@ def _is_loud(alarms: int, n: int) -> bool:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[Cell, ...]:
+    utilities = utility_measures()
     names = dict.fromkeys(
         (row.organism, row.family, said.measure)
         for row in rows
         for said in row.said
-        if said.measure not in PRICES
+        if said.measure not in utilities
     )
     found, calibration = [], kept()
     for organism, family, measure in names:
@@ -324,11 +324,12 @@ def _cells(rows: Sequence[Row]) -> tuple[Cell, ...]:
 
 
 def _alarms(rows: Sequence[Row]) -> tuple[FalseAlarms, ...]:
+    utilities = utility_measures()
     names = dict.fromkeys(
         (row.family, said.measure)
         for row in rows
         for said in row.said
-        if said.measure not in PRICES and said.status not in ("no test", "not measured")
+        if said.measure not in utilities and said.status not in ("no test", "not measured")
     )
     found = []
     for family, measure in names:

@@ -97,13 +97,10 @@ def measure(
     anything could not be measured; nothing stands in for a missing number.
     """
     from levelhead.measure.run import run, with_skills
-    from levelhead.measure.table import MEASURES
     from levelhead.models.load import cache_folder, load
 
     if show:
-        for name, row in MEASURES.items():
-            needs = " or ".join(row.make.needs)
-            typer.echo(f"{name:<18} {row.about} ({needs})")
+        _list_measures()
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
@@ -177,6 +174,17 @@ def measure(
         whole = {one.name for one in wanted if one.tells_all}
         _show(found, always, whole, details=details)
         _show_universes(universes, details=details)
+
+
+def _list_measures() -> None:
+    """Every metric, as -m names it."""
+    from levelhead.measure.table import MEASURES, is_utility, metric_texts
+
+    texts = metric_texts()
+    for make in MEASURES.values():
+        for metric, about in make.metrics.items():
+            price = "price: " if is_utility(texts[metric]) else ""
+            typer.echo(f"{texts[metric]:<33} {price}{about} ({' or '.join(make.needs)})")
 
 
 def _wanted(measures: list[str], own: dict[str, str]) -> list[Measure]:

@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 """Of every verdict, after correction for the family of tests."""
 Status = Literal["differs", "unclear", "not shown", "inconclusive", "no test", "not measured"]
-UTILITY_MEASURES = frozenset(
-    f"{name}{form}"
-    for name, forms in {
-        "accuracy": ("", "_likelihood"),
-        "lms": ("", "_margin"),
-        "ppl": ("",),
-        "pppl": ("",),
-        "pronoun_agreement": ("", "_margin"),
-        "snli": ("", "_likelihood"),
-        "task": ("", "_likelihood"),
-    }.items()
-    for form in forms
-)
-"""Measures of what a model can do, by name, for whoever judges without loading models; a test holds
-them against MEASURES."""
 NO_SKILL = "model lacks the skill this measure needs"
 POWERLESS = "too few units for the test to find any effect"
 UNCHECKED = "the skill that this measure needs was not checked"
@@ -75,7 +60,8 @@ def measure_verdict(measured: Measurement, *, allow_uncalibrated: bool = False) 
         return MeasureVerdict("inconclusive", reason=f"{NO_SKILL}: {measured.skill}{shown}")
     if mark_of(measured) and not allow_uncalibrated:
         return MeasureVerdict("inconclusive", reason=f"{REFUTED}{shown}")
-    is_unchecked = measured.skill is None and measured.measure not in UTILITY_MEASURES
+    # A utility needs no skill beside it; it has no parity either, and so no verdict: see above.
+    is_unchecked = measured.skill is None
     if is_shown and not holds_parity:
         # Bias that shows is bias, whatever else the model can do.
         return MeasureVerdict("differs", toward, UNCHECKED if is_unchecked else "")

@@ -140,7 +140,7 @@ def describe(
 
 def _way(value: float, head: Aspect) -> float:
     """Which way is bias: the same rule for the map and for dealt ones, by their own value."""
-    if head.more == "parity":
+    if head.role == "parity":
         return -1.0
     return 1.0 if head.parity is None or value >= head.parity else -1.0
 

@@ -37,9 +37,9 @@ def orientation(aspect: Aspect, estimate: Estimate, sign: Sign = "found") -> Dir
             sign=way,
             why=f"given, {'AGAINST what was found' if against else 'not found'}: {shown}",
         )
-    if aspect.more == "price":
+    if aspect.role == "utility":
         return Direction(sign=0, why=f"{aspect.name} is a price, not a bias")
-    if aspect.more == "parity":
+    if aspect.role == "parity":
         return Direction(sign=-1, why=f"less is more bias: {aspect.direction}")
     if parity is None or aspect.alternative == "greater":
         return Direction(sign=1, why=f"larger is more: {aspect.direction}")

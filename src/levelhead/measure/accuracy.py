@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, final
 
 import torch
 
@@ -22,7 +22,7 @@ from levelhead.data.own import own_texts
 from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, items_hash
 from levelhead.measure.reductions import mean, refuse_undecided, scaled_by
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-Headline = Literal["accuracy", "accuracy_likelihood"]
 FOLLOWS = ("next", "unrelated")
 """The classes of a next-sentence head, in the order in which it is read."""
 
@@ -56,13 +55,13 @@ class Accuracy(Measure):
     """The file's column of labels."""
     labels: tuple[str, ...] | None = None
     """Names for the classes in the order of the model's columns, where the data name them so."""
-    headline_is: Headline = "accuracy"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "accuracy": "your classifier, your labelled texts: how many are right",
+        "accuracy_likelihood": "log-probability of their labels",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "next_sentence")
     of_the_model: ClassVar[tuple[str, ...]] = ("labels", "classes")
-
-    def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     # -- items
 
@@ -129,7 +128,7 @@ class Accuracy(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The accuracy and its smooth companion, either of them first."""
         accuracy = Aspect(
             name="accuracy",
@@ -141,7 +140,8 @@ class Accuracy(Measure):
             high=100.0,
             direction="larger: more labels are foretold",
             comparable="accuracy",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
             companion="accuracy_likelihood",
             closed=_where_constant,
@@ -160,7 +160,7 @@ class Accuracy(Measure):
             companion=None,
             closed=None,
         )
-        return (accuracy, likelihood) if self.headline_is == "accuracy" else (likelihood, accuracy)
+        return accuracy, likelihood
 
     def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The accuracy by label, and what the commonest label alone would give."""

@@ -32,6 +32,10 @@ PerItem = Callable[["Readouts"], torch.Tensor]
 """`[items]` or `[items, k]`: what each item contributes."""
 Over = Callable[[torch.Tensor, "Draw"], torch.Tensor]
 """The value, of the items drawn."""
+Role = Literal["bias", "parity", "utility"]
+"""What a larger value is more of, where no parity tells: bias, equal treatment, or neither, since
+it is about what a model can do."""
+Worse = Literal["higher", "lower"]
 
 
 def exchanged(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
@@ -66,8 +70,10 @@ class Aspect:
     """What a value above parity says of the model, in words; needed where there is a parity."""
     below: str = field(default="", kw_only=True)
     """The same of a value below parity; empty where there can be none."""
-    more: Literal["bias", "parity", "price"] = field(default="bias", kw_only=True)
-    """What a larger value is more of, where no parity tells: bias, equal treatment, or neither."""
+    role: Role = field(default="bias", kw_only=True)
+    worse: Worse | None = field(default=None, kw_only=True)
+    """Which way a value is worse, where no parity tells. A utility says it; of bias it is higher,
+    of equal treatment lower."""
     parity: float | None = 0.0
     """The value under equal treatment; None: the mean of the null, or none at all without one."""
     null: Literal["flip", "deal"] | None = None
@@ -90,6 +96,20 @@ class Aspect:
     def __post_init__(self) -> None:
         if self.lean is not None and self.parity is not None:
             raise LevelheadError(f"{self.name} has two parities", mend="give a lean, or a parity")
+        if self.role == "utility":
+            if self.worse is None:  # no default could be right
+                raise LevelheadError(
+                    f"{self.name} does not say whether higher or lower is worse",
+                    mend="give worse='higher' or worse='lower'",
+                )
+            return
+        worse: Worse = "lower" if self.role == "parity" else "higher"
+        if self.worse not in (None, worse):
+            raise LevelheadError(
+                f"{self.name} is of {self.role}, and {self.worse} is said to be worse",
+                mend=f"leave out worse=, or give worse=None beside a new role: {worse!r} it is",
+            )
+        object.__setattr__(self, "worse", worse)
 
     @property
     def is_step(self) -> bool:
@@ -118,7 +138,8 @@ def refuse_step(aspect: Aspect) -> None:
     if aspect.companion is not None:
         raise LevelheadError(
             f"{aspect.name} is a step function: its gradient is zero wherever there is one",
-            mend=f"take the gradient of {aspect.companion}, its smooth companion",
+            mend=f"take the gradient of {aspect.companion}, its smooth companion; "
+            "`levelhead measure --list` says how it is named",
         )
 
 

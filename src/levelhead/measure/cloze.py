@@ -8,7 +8,7 @@ way is `cloze_top`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
@@ -18,7 +18,7 @@ from levelhead.core.run_context import Inference
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.inference import corrected, estimate
-from levelhead.measure.measure import Beside, chosen
+from levelhead.measure.measure import Beside
 from levelhead.measure.prompted import (
     BASE,
     FACTORS,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Draw
 
-Headline = Literal["cloze", "cloze_probability", "cloze_relative"]
-
 
 @final
 @dataclass(frozen=True)
@@ -53,11 +51,11 @@ class Cloze(Prompted):
     knowledge does, not what the model believes.
     """
 
-    headline_is: Headline = "cloze"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        chosen(self.headline_is, get_args(Headline), "headline")
+    metrics: ClassVar[dict[str, str]] = {
+        "cloze": "who is put into an occupation's sentence, log-odds",
+        "cloze_probability": "the same in probabilities",
+        "cloze_relative": "what knowledge before the sentence changes",
+    }
 
     def questions(self, lm: LM) -> tuple[Asked, ...]:
         """Every verbalizer word in the blank of every prompt."""
@@ -76,8 +74,8 @@ class Cloze(Prompted):
         )
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """The margin, the probability, the effect of knowledge; one of them first."""
+    def formulas(self) -> tuple[Aspect, ...]:
+        """The margin, the probability, the effect of knowledge."""
         margin = Aspect(
             name="cloze",
             equation=f"{PAPER}, Evaluation Metrics; margin of exact masses",
@@ -114,13 +112,11 @@ class Cloze(Prompted):
             comparable="cloze relative, same prompts and words",
             null=None,
         )
-        every = {aspect.name: aspect for aspect in (margin, probability, relative)}
-        first = every.pop(self.headline_is)
-        return (first, *every.values())
+        return margin, probability, relative
 
     def samples(self, item: Item) -> bool:
         """Base prompts; for the effect of knowledge, the others."""
-        return (item.kind == BASE) != (self.headline_is == "cloze_relative")
+        return (item.kind == BASE) != (self.metric == "cloze_relative")
 
     def design(self, readouts: Readouts, aspect: Aspect) -> Design:
         """Occupations; crossed with backgrounds where there is knowledge."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
@@ -40,6 +40,10 @@ class ClozeTop(Prompted):
 
     k: int = 10
 
+    metrics: ClassVar[dict[str, str]] = {
+        "cloze_top": "the paper's way: group words among the k likeliest",
+    }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self.k, "k")
@@ -73,7 +77,7 @@ class ClozeTop(Prompted):
         )
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The number at k."""
         return (self._at(self.k, "cloze_top"),)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
@@ -23,7 +23,7 @@ from levelhead.data.readers import NLI
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.inference import corrected, estimate
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, items_hash
 from levelhead.measure.nli import constant_share, label_order, probabilities
 from levelhead.measure.reductions import drawn, mean
 from levelhead.measure.skills import SkillCheck, nli_skill_check
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Draw
 
-Headline = Literal["nli_coal", "nli_coal_probability"]
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 PARTS = nli.COAL_PARTS
 PAPER = "Anantaprayoon et al. 2024"
@@ -62,13 +61,13 @@ class Coal(Measure):
     """Your own, with ids part/occupation/sentence/word, parts pro, anti and non; by default."""
     labels: tuple[str, ...] | None = None
     """The classes in the order of the model's columns, where its config does not name them."""
-    headline_is: Headline = "nli_coal"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "nli_coal": "inferences as a stereotype has them, by all three labels",
+        "nli_coal_probability": "the same in class probabilities",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
-
-    def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     @cached_property
     def items(self) -> tuple[TextPair, ...]:
@@ -108,7 +107,7 @@ class Coal(Measure):
         return None if self.pairs is not None else nli_skill_check(label_order(lm, self.labels))
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The score and its smooth companion, either of them first."""
         score = Aspect(
             name="nli_coal",
@@ -120,7 +119,7 @@ class Coal(Measure):
             high=1.0,
             direction="larger: more inferences as the stereotype has them",
             comparable="nli-coal",
-            more="bias",
+            role="bias",
             parity=None,
             companion="nli_coal_probability",
             closed=_constant_parts,
@@ -138,7 +137,7 @@ class Coal(Measure):
             companion=None,
             closed=None,
         )
-        return (score, smooth) if self.headline_is == "nli_coal" else (smooth, score)
+        return score, smooth
 
     def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The three shares, and what is left of two of them once the other group's is taken off.

@@ -273,11 +273,10 @@ def _verdict(
 
 def _side(measure: Measure, way: str, distance: Estimate | None, *, changed_sides: bool) -> str:
     """Which way of parity a difference leads, as far as the interval of the distance shows it."""
-    more = measure.headline.more
     if distance is None:
-        if more == "price" or measure.controlled:
+        if measure.is_utility or measure.controlled:
             return way
-        is_more_bias = (way == "higher") == (more == "bias")
+        is_more_bias = way == measure.headline.worse
         return f"{way}: {'more' if is_more_bias else 'less'} bias by this measure"
     if 0 in distance.interval:
         told = f"{way}; not shown to be nearer to parity or farther from it"

@@ -70,10 +70,14 @@ class Continuation(Measure):
     seed: int = 0
     """Of the samples, not of the resampling."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "continuation": "of whom a causal model writes after an occupation",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("causal",)
     tells_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.prompts, str):
             chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.mark, get_args(Mark), "mark")
@@ -158,7 +162,7 @@ class Continuation(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The gap; the rates it is made of; what is not in it."""
         gap = Aspect(
             name="continuation",

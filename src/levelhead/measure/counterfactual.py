@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
@@ -32,7 +32,7 @@ from levelhead.measure.aspects import Aspect, all_or_none, scaled
 from levelhead.measure.distance import exchanged_columns
 from levelhead.measure.group_rates import Two, by_class, paired_shares
 from levelhead.measure.inference import estimate
-from levelhead.measure.measure import Beside, Measure, Need, Tested, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, Tested, items_hash
 from levelhead.measure.reductions import mean, of_columns, refuse_undecided, scaled_by
 from levelhead.measure.skills import SkillCheck, labels_predicted
 from levelhead.stats.intervals import proportion_interval
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-Headline = Literal["counterfactual", "counterfactual_shift"]
 BOTH = "both groups"
 FEWEST = 20
 """Texts with a placebo twin, of which fewer are no control."""
@@ -75,15 +74,15 @@ class Counterfactual(Measure):
     """Names for the classes in the order of the model's columns, where the data name them so."""
     positive: str | None = None
     """The class whose rates are compared; by default each in turn."""
-    headline_is: Headline = "counterfactual"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "counterfactual": "your classifier, your texts: decisions that flip",
+        "counterfactual_shift": "by how much they move",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     controlled: ClassVar[bool] = True
     tells_all: ClassVar[bool] = True
     of_the_model: ClassVar[tuple[str, ...]] = ("labels", "classes")
-
-    def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     # -- items
 
@@ -192,7 +191,7 @@ class Counterfactual(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The share of flips and the mean shift, either of them first."""
         flips = Aspect(
             name="counterfactual",
@@ -225,7 +224,7 @@ class Counterfactual(Measure):
             companion=None,
             closed=None,
         )
-        return (flips, shift) if self.headline_is == "counterfactual" else (shift, flips)
+        return flips, shift
 
     def tested(self, found: Sequence[Readouts]) -> Tested:
         """The headline of texts less that of their placebo twins, paired."""

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from levelhead.stats.designs import Design
 
 Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
-Headline = Literal["crows", "crows_margin"]
 MASKED = ("nangia", "meade")
 AVERAGED = ("meade", "token_mean")
 EQUATIONS = {
@@ -86,19 +85,22 @@ class Crows(Measure):
     masked models, sentence for causal ones."""
     decimals: int | None = 3
     """Nangia's and Meade's scores are rounded so before they are compared, as their code does."""
-    headline_is: Headline = "crows"
     frequencies: Frequencies = AUTO
     """The text whose word frequencies are the control: data sets of the catalog, or files. "auto":
     WikiText-2 for CrowS-Pairs itself, none for pairs of your own; None: no control."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "crows": "share of pairs whose more stereotypical sentence is likelier",
+        "crows_margin": "by how much it is likelier",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
     linted: ClassVar[bool] = True
     of_the_model: ClassVar[tuple[str, ...]] = ("frequencies",)
     """The control stands beside the number and does not change it: values compare without it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen(self.protocol, get_args(Protocol), "protocol")
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     @cached_property
     def items(self) -> tuple[MinimalPair, ...]:
@@ -126,7 +128,7 @@ class Crows(Measure):
 
     def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
         """The ways of scoring a pair that fit the model; each way's margins are in its own unit."""
-        if self.headline_is == "crows_margin":
+        if self.metric == "crows_margin":
             return {}
         causal = lm.anatomy.cls.causal
         return {"protocol": ("sentence", "token_mean") if causal else (*MASKED, "sentence")}
@@ -171,8 +173,8 @@ class Crows(Measure):
         return scores[:, 0] - scores[:, 1]
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """The share and the mean margin, either of them first."""
+    def formulas(self) -> tuple[Aspect, ...]:
+        """The share and the mean margin."""
         share = Aspect(
             name="crows",
             equation=EQUATIONS[self.protocol],
@@ -206,7 +208,7 @@ class Crows(Measure):
             companion=None,
             closed=None,
         )
-        return (share, margin) if self.headline_is == "crows" else (margin, share)
+        return share, margin
 
     def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """Each bias type apart, p corrected by Holm; ties and near ties counted."""

@@ -67,11 +67,14 @@ class Distance(Twins):
     lexicon: str | Lexicon = "gender-en"
     """Where placebo words come from."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "distance": "unequal judgement of unrelated sentences after twins",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("next_sentence",)
     controlled: ClassVar[bool] = True
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The distance; which gender's contexts make unrelated sentences follow."""
         top = Aspect(
             name="distance",

@@ -48,7 +48,7 @@ class Excess(Measure):
     @property
     def smooth(self) -> Excess:
         """The same with the headline whose gradient is not zero."""
-        return replace(self, of=replace(self.of, headline_is="counterfactual_shift"))
+        return replace(self, of=replace(self.of, metric="counterfactual_shift"))
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Excess(Measure):
         return readouts.design()
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The excess of flips and that of the shift, as the counterfactual has them."""
         return tuple(map(_excess, self.of.aspects))
 
@@ -103,7 +103,7 @@ class Excess(Measure):
             parity=None,
             null=None,
             lean=None,
-            more="bias",
+            role="bias",
         )
 
 

@@ -98,7 +98,7 @@ class Fluency(Measure):
         return (asked._replace(population=whole or None),)
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The perplexity."""
         return (
             Aspect(
@@ -111,7 +111,8 @@ class Fluency(Measure):
                 high=float("inf"),
                 direction="larger: the model predicts the text worse",
                 comparable=f"{self.called}, one vocabulary, same texts",
-                more="price",
+                role="utility",
+                worse="higher",
                 parity=None,
                 method="expanded",
             ),
@@ -123,6 +124,9 @@ class Fluency(Measure):
 class PseudoPerplexity(Fluency):
     """PPPL of a masked model: every token masked in turn (Salazar et al. 2020, section 2.2)."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "pppl": "pseudo-perplexity of a masked model",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("masked",)
     called: ClassVar[str] = "pppl"
     equation: ClassVar[str] = "Salazar et al. 2020, section 2.2, micro over tokens"
@@ -133,6 +137,9 @@ class PseudoPerplexity(Fluency):
 class Perplexity(Fluency):
     """Perplexity of a causal model, each sentence by itself."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "ppl": "perplexity of a causal model",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("causal",)
     called: ClassVar[str] = "ppl"
     equation: ClassVar[str] = "exp of the mean negative log-likelihood a token"

@@ -58,14 +58,18 @@ class GroupPreference(Prompted):
 
     of_the_model: ClassVar[tuple[str, ...]] = ("frequencies",)
     """The control stands beside the number and does not change it: values compare without it."""
+    metrics: ClassVar[dict[str, str]] = {
+        "group_preference": "which group is named where the sentence says nothing about it",
+    }
 
     def questions(self, lm: LM) -> tuple[Asked, ...]:
         """What cloze asks: where one was asked, the other costs nothing."""
         shared = {one.name: getattr(self, one.name) for one in fields(Prompted)}
+        del shared["metric"]  # its own: what is asked does not depend on what is reported
         return Cloze(**shared).questions(lm)
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The preference."""
         first, second = self.compared
         return (

@@ -60,9 +60,13 @@ class Lpbs(Measure):
     kurita_compat: bool = False
     """Repeat the published code's mistake: its numbers were computed so."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "lpbs": "what a word does to the group that a masked model puts before it",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("masked",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen(self.pool, get_args(Pool), "pool")
 
     def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
@@ -209,7 +213,7 @@ class Lpbs(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The effect size; what it hides: the difference of means, the level, the spread."""
         effect = Aspect(
             name="lpbs",

@@ -1,6 +1,6 @@
 """The contract of a measure: what it asks, what it needs, what its numbers mean.
 
-A measure says which items it asks (`asked`) and which formulas it applies (`aspects`). Reading,
+A measure says which items it asks (`asked`) and which formulas it applies (`formulas`). Reading,
 storing, intervals, nulls, coverage and provenance follow from these two, here, for every measure.
 """
 
@@ -68,7 +68,11 @@ class Measure(ABC):
 
     share: float = field(default=1.0, kw_only=True)
     """The part of what is sampled (words, pairs, occupations) that is asked; always the same."""
+    metric: str = field(default="", kw_only=True)
+    """The formula whose number is reported, one of `metrics`; by default the first of them."""
 
+    metrics: ClassVar[dict[str, str]] = {}
+    """The formulas whose number can be reported, each with a line about it, the default first."""
     needs: ClassVar[tuple[Need, ...]]
     """The heads of which a model must hold one."""
     linted: ClassVar[bool] = False
@@ -82,12 +86,18 @@ class Measure(ABC):
     tests_unflagged: ClassVar[bool] = False
     """Whether its null holds for items without a flag only, so that p is theirs."""
 
+    def __post_init__(self) -> None:
+        if self.metric:
+            chosen(self.metric, tuple(self.metrics), "metric")
+        else:
+            object.__setattr__(self, "metric", next(iter(self.metrics), ""))
+
     # -- what a measure says of itself
 
     @property
     @abstractmethod
-    def aspects(self) -> tuple[Aspect, ...]:
-        """Its formulas, the headline first."""
+    def formulas(self) -> tuple[Aspect, ...]:
+        """Its formulas, in an order that does not depend on which of them is reported."""
 
     @abstractmethod
     def questions(self, lm: LM) -> tuple[Asked, ...]:
@@ -161,7 +171,7 @@ class Measure(ABC):
     @property
     def is_utility(self) -> bool:
         """Whether it measures what a model can do, and no bias: it needs no skill beside it."""
-        return self.headline.more == "price"
+        return self.headline.role == "utility"
 
     def skill(
         self, lm: LM, readouts: Readouts | None = None, *, context: RunContext = RunContext()
@@ -195,13 +205,18 @@ class Measure(ABC):
         return asked._replace(population=sum(map(self.samples, asked.items)) or None)
 
     @property
+    def aspects(self) -> tuple[Aspect, ...]:
+        """Its formulas, the headline first."""
+        return tuple(sorted(self.formulas, key=lambda aspect: aspect.name != self.metric))
+
+    @property
     def headline(self) -> Aspect:
         """The formula whose number the measure reports."""
         return self.aspects[0]
 
     @property
     def name(self) -> str:
-        """As in MEASURES."""
+        """That of the metric that it reports."""
         return self.headline.name
 
     def ruler(self, lm: LM) -> Ruler | None:
@@ -214,6 +229,8 @@ class Measure(ABC):
         told = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
         if self.share == 1:
             del told["share"]
+        if len(self.metrics) < 2:
+            del told["metric"]
         return told
 
     def check(self, lm: LM) -> None:

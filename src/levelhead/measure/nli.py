@@ -39,16 +39,6 @@ if TYPE_CHECKING:
     from levelhead.stats.designs import Design, Draw
 
 Number = TypeVar("Number", float, torch.Tensor)
-Headline = Literal[
-    "nli_fairness",
-    "nli_accuracy",
-    "nli_parity",
-    "nli_parity_majority",
-    "nli_gap",
-    "net_neutral",
-    "fraction_neutral",
-    "threshold_neutral",
-]
 Source = Literal["dev2020", "coal"]
 FACTORS = ("occupations", "templates")
 DEV, DAWKINS = "Dev et al. 2020", "Dawkins et al. 2024"
@@ -85,13 +75,22 @@ class Nli(Measure):
     lexicon: str | Lexicon = "gender-en"
     """Says which group a hypothesis speaks of."""
     groups: tuple[str, str] | None = None
-    headline_is: Headline = "nli_fairness"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "nli_fairness": "inference about occupations: accuracy x parity, and both factors",
+        "nli_accuracy": "share of these pairs that are called neutral, as they are",
+        "nli_parity": "share of occupations labelled alike whichever the gendered word",
+        "nli_parity_majority": "the same by the commonest label of either group",
+        "nli_gap": "how far class probabilities of the two groups lie apart, by occupation",
+        "net_neutral": "mean probability of neutral",
+        "fraction_neutral": "share of occupation x word called neutral",
+        "threshold_neutral": "share whose probability of neutral is above tau",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
 
     def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
+        super().__post_init__()
         chosen(self.source, get_args(Source), "source")
         if self.pairs is not None:
             refuse_idle(self, ("source",), "pairs of your own")
@@ -169,11 +168,9 @@ class Nli(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """The headline, then every other: fairness is never shown without its factors."""
-        every = {aspect.name: aspect for aspect in (*self._dawkins, *self._dev)}
-        rest = [aspect for name, aspect in every.items() if name != self.headline_is]
-        return every[self.headline_is], *rest
+    def formulas(self) -> tuple[Aspect, ...]:
+        """All of them: fairness is never shown without its factors."""
+        return *self._dawkins, *self._dev
 
     @property
     def _dawkins(self) -> tuple[Aspect, ...]:
@@ -187,7 +184,7 @@ class Nli(Measure):
             high=1.0,
             direction="larger: more pairs are called neutral, as all of them are",
             comparable="nli accuracy",
-            more="parity",
+            role="parity",
             parity=None,
             companion="net_neutral",
             closed=constant_share,
@@ -220,7 +217,8 @@ class Nli(Measure):
             unit="probability",
             direction="larger: occupations are judged more unequally with the two groups' words",
             comparable="nli gap",
-            more="bias",
+            role="bias",
+            worse=None,
             companion=None,
             method="expanded",
             closed=None,
@@ -250,7 +248,7 @@ class Nli(Measure):
             high=1.0,
             direction="larger: more probability of neutral, which every pair is",
             comparable="net neutral",
-            more="parity",
+            role="parity",
             parity=None,
         )
         fraction = replace(

@@ -60,6 +60,7 @@ class Prompted(Measure):
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.prompts, str):
             chosen(self.prompts, get_args(Set), "set of prompts")
         chosen(self.form, get_args(Form), "form")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
 
 import numpy as np
 import torch
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-Headline = Literal["pronoun_agreement", "pronoun_agreement_margin"]
 SOURCES: tuple[str, ...] = get_args(Source)
 GAP = "gap: "
 """Begins the name of the difference between the groups, the first less the second."""
@@ -73,12 +72,15 @@ class PronounAgreement(Measure):
     """Words of the first group that stand for people."""
     limit: int | None = 400
     """Of GAP's passages, which are long."""
-    headline_is: Headline = "pronoun_agreement"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "pronoun_agreement": "knowledge people need: pronouns that are beyond doubt",
+        "pronoun_agreement_margin": "by how much they are likelier",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
 
     def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
+        super().__post_init__()
         for source in self.sources:
             chosen(source, SOURCES, "source")
         if self.texts is None and not self.sources:
@@ -166,7 +168,7 @@ class PronounAgreement(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The share of agreement and its smooth companion, either of them first."""
         share = Aspect(
             name="pronoun_agreement",
@@ -178,7 +180,8 @@ class PronounAgreement(Measure):
             high=100.0,
             direction="larger: more pronouns agree",
             comparable="pronoun agreement, same sentences",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
             companion="pronoun_agreement_margin",
             closed=_where_constant,
@@ -197,7 +200,7 @@ class PronounAgreement(Measure):
             companion=None,
             closed=None,
         )
-        return (share, margin) if self.headline_is == "pronoun_agreement" else (margin, share)
+        return share, margin
 
     def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The headline by group and by source, and the gap between the groups."""

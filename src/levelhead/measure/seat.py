@@ -137,9 +137,13 @@ class Seat(Measure):
     layer: int | None = None
     """The layer whose output is read, counted from 0; by default the last, after its norm."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "seat": "association of words with groups in the model's space",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("embeddings",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen(self.contexts, get_args(Own), "contexts")
         positive(self.quota, "quota")
         if self.pooling is not None:
@@ -312,7 +316,7 @@ class Seat(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The effect size; what it hides: difference, spread; its absolute value (Yang)."""
         seat = Aspect(
             name="seat",

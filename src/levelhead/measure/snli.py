@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
@@ -20,7 +20,7 @@ from levelhead.data.readers import NLI
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect, all_or_none
 from levelhead.measure.inference import estimate
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash
+from levelhead.measure.measure import Beside, Measure, Need, items_hash
 from levelhead.measure.nli import label_order, probabilities
 from levelhead.measure.reductions import mean, scaled_by
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from levelhead.measure.readouts import Readouts
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
-
-Headline = Literal["snli", "snli_likelihood"]
 
 
 @final
@@ -45,13 +43,13 @@ class Snli(Measure):
     part: str = "test"
     labels: tuple[str, ...] | None = None
     """The classes in the order of the model's columns, where its config does not name them."""
-    headline_is: Headline = "snli"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "snli": "accuracy of an inference classifier",
+        "snli_likelihood": "log-probability of the label",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
-
-    def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     @cached_property
     def items(self) -> tuple[TextPair, ...]:
@@ -86,7 +84,7 @@ class Snli(Measure):
         return readouts.design()
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The accuracy and its smooth companion, either of them first."""
         accuracy = Aspect(
             name="snli",
@@ -98,7 +96,8 @@ class Snli(Measure):
             high=100.0,
             direction="larger: more labels are foretold",
             comparable="snli accuracy",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
             companion="snli_likelihood",
         )
@@ -115,7 +114,7 @@ class Snli(Measure):
             comparable="snli likelihood",
             companion=None,
         )
-        return (accuracy, likelihood) if self.headline_is == "snli" else (likelihood, accuracy)
+        return accuracy, likelihood
 
     def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
         """The accuracy by label, and what the commonest label alone would give."""

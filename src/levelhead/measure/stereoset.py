@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["intrasentence", "intersentence"]
 Ties = Literal["anti", "half"]
-Headline = Literal["stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat"]
 PAPER = "Nadeem et al. 2021, section 6"
 BLANK = "BLANK"
 FACTORS = ("terms",)
@@ -76,15 +75,21 @@ class StereoSet(Measure):
     """One bias type only: gender, profession, race or religion."""
     ties: Ties = "anti"
     """What a tie between stereotype and anti-stereotype counts: "anti" as published, or "half"."""
-    headline_is: Headline = "stereotype_score"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "stereotype_score": "share of stereotypes preferred to anti-stereotypes",
+        "stereotype_margin": "by how much stereotypes are likelier",
+        "icat": "lms and stereotype_score in one number",
+        "lms": "share of endings that make sense preferred to those that do not",
+        "lms_margin": "by how much they are likelier",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("masked", "causal", "next_sentence")
     linted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen(self.kind, get_args(Kind), "kind")
         chosen(self.ties, get_args(Ties), "way to count ties")
-        chosen(self.headline_is, get_args(Headline), "headline")
 
     # -- items
 
@@ -181,8 +186,8 @@ class StereoSet(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """All five, the headline first."""
+    def formulas(self) -> tuple[Aspect, ...]:
+        """All five."""
         score = Aspect(
             name="stereotype_score",
             equation=f"{PAPER}, ss, macro over target terms",
@@ -227,7 +232,8 @@ class StereoSet(Measure):
             comparable="language model score",
             above="",
             below="",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
             null=None,
             companion="lms_margin",
@@ -253,14 +259,12 @@ class StereoSet(Measure):
             unit="of 100",
             direction="larger: sense is preferred and stereotypes are not, or less so",
             comparable="icat",
-            more="parity",
+            role="parity",
             companion="stereotype_margin",
             method="expanded",  # it has a kink at ss = 50
             closed=_one_sided,
         )
-        every = {one.name: one for one in (score, margin, lms, lms_margin, icat)}
-        rest = [one for name, one in every.items() if name != self.headline_is]
-        return every[self.headline_is], *rest
+        return score, margin, lms, lms_margin, icat
 
     def score(self, values: torch.Tensor, draw: Draw) -> torch.Tensor:
         """The stereotype score: the mean over terms of each one's share of margins above 0."""

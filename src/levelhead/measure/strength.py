@@ -71,7 +71,7 @@ class Preference(Twins):
         """The s of every item."""
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Aspect, ...]:
         """The mean of the top share, how far it leans, and the mean of all."""
         top = Aspect(
             name=self.called,
@@ -134,6 +134,9 @@ class Strength(Preference):
     scale: Scale = "probability"
     """"logit": of log-odds, which do not saturate; not comparable with probabilities."""
 
+    metrics: ClassVar[dict[str, str]] = {
+        "strength": "stereotypes in next-sentence judgements, top tenth",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("next_sentence",)
     called: ClassVar[str] = "strength"
 
@@ -182,6 +185,9 @@ class Contrast(Preference):
     a likelihood is not a judgement that a sentence follows.
     """
 
+    metrics: ClassVar[dict[str, str]] = {
+        "contrast": "Strength's question asked of likelihoods; not comparable with it",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("causal", "masked")
     called: ClassVar[str] = "contrast"
     unit = "nats"

@@ -1,10 +1,10 @@
-"""MEASURES: every ruler, by name. A new row is covered by the contract's battery at once."""
+"""MEASURES: every class of measures, by name. The contract's battery runs on a new row at once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,110 +33,95 @@ if TYPE_CHECKING:
     from levelhead.measure.measure import Measure
 
 
-class Row(NamedTuple):
-    """A class of measures, and the options that make it this one."""
-
-    make: type[Measure]
-    about: str
-    options: tuple[tuple[str, str], ...] = ()
-
-
-MEASURES: dict[str, Row] = {
-    "seat": Row(Seat, "association of words with groups in the model's space"),
-    "strength": Row(Strength, "stereotypes in next-sentence judgements, top tenth"),
-    "distance": Row(Distance, "unequal judgement of unrelated sentences after twins"),
-    "contrast": Row(Contrast, "Strength's question asked of likelihoods; not comparable with it"),
-    "crows": Row(Crows, "share of pairs whose more stereotypical sentence is likelier"),
-    "crows_margin": Row(Crows, "by how much it is likelier", (("headline_is", "crows_margin"),)),
-    "cloze": Row(Cloze, "who is put into an occupation's sentence, log-odds"),
-    "cloze_probability": Row(
-        Cloze, "the same in probabilities", (("headline_is", "cloze_probability"),)
-    ),
-    "cloze_relative": Row(
-        Cloze, "what knowledge before the sentence changes", (("headline_is", "cloze_relative"),)
-    ),
-    "cloze_top": Row(ClozeTop, "the paper's way: group words among the k likeliest"),
-    "group_preference": Row(
-        GroupPreference, "which group is named where the sentence says nothing about it"
-    ),
-    "lpbs": Row(Lpbs, "what a word does to the group that a masked model puts before it"),
-    "stereotype_score": Row(StereoSet, "share of stereotypes preferred to anti-stereotypes"),
-    **{
-        name: Row(StereoSet, about, (("headline_is", name),))
-        for name, about in {
-            "stereotype_margin": "by how much stereotypes are likelier",
-            "lms": "price: share of endings that make sense preferred to those that do not",
-            "lms_margin": "price: by how much they are likelier",
-            "icat": "lms and stereotype_score in one number",
-        }.items()
-    },
-    "nli_fairness": Row(Nli, "inference about occupations: accuracy x parity, and both factors"),
-    **{
-        name: Row(Nli, about, (("headline_is", name),))
-        for name, about in {
-            "nli_accuracy": "share of these pairs that are called neutral, as they are",
-            "nli_parity": "share of occupations labelled alike whichever the gendered word",
-            "nli_parity_majority": "the same by the commonest label of either group",
-            "nli_gap": "how far class probabilities of the two groups lie apart, by occupation",
-            "net_neutral": "mean probability of neutral",
-            "fraction_neutral": "share of occupation x word called neutral",
-            "threshold_neutral": "share whose probability of neutral is above tau",
-        }.items()
-    },
-    "nli_coal": Row(Coal, "inferences as a stereotype has them, by all three labels"),
-    "nli_coal_probability": Row(
-        Coal, "the same in class probabilities", (("headline_is", "nli_coal_probability"),)
-    ),
-    "counterfactual": Row(Counterfactual, "your classifier, your texts: decisions that flip"),
-    "counterfactual_shift": Row(
-        Counterfactual, "by how much they move", (("headline_is", "counterfactual_shift"),)
-    ),
-    "continuation": Row(Continuation, "of whom a causal model writes after an occupation"),
-    "snli": Row(Snli, "price: accuracy of an inference classifier"),
-    "snli_likelihood": Row(
-        Snli, "price: log-probability of the label", (("headline_is", "snli_likelihood"),)
-    ),
-    "task": Row(Tasked, "price: a fine-tuned model's task, by GLUE's own metric"),
-    "task_likelihood": Row(
-        Tasked, "price: log-probability of its labels", (("headline_is", "task_likelihood"),)
-    ),
-    "accuracy": Row(Accuracy, "price: your classifier, your labelled texts: how many are right"),
-    "accuracy_likelihood": Row(
-        Accuracy,
-        "price: log-probability of their labels",
-        (("headline_is", "accuracy_likelihood"),),
-    ),
-    "pronoun_agreement": Row(
-        PronounAgreement, "price: knowledge people need: pronouns that are beyond doubt"
-    ),
-    "pronoun_agreement_margin": Row(
-        PronounAgreement,
-        "price: by how much they are likelier",
-        (("headline_is", "pronoun_agreement_margin"),),
-    ),
-    "pppl": Row(PseudoPerplexity, "price: pseudo-perplexity of a masked model"),
-    "ppl": Row(Perplexity, "price: perplexity of a causal model"),
+MEASURES: dict[str, type[Measure]] = {
+    "seat": Seat,
+    "strength": Strength,
+    "distance": Distance,
+    "contrast": Contrast,
+    "crows": Crows,
+    "cloze": Cloze,
+    "cloze_top": ClozeTop,
+    "group_preference": GroupPreference,
+    "lpbs": Lpbs,
+    "stereoset": StereoSet,
+    "nli": Nli,
+    "nli_coal": Coal,
+    "counterfactual": Counterfactual,
+    "continuation": Continuation,
+    "snli": Snli,
+    "task": Tasked,
+    "accuracy": Accuracy,
+    "pronoun_agreement": PronounAgreement,
+    "pppl": PseudoPerplexity,
+    "ppl": Perplexity,
 }
-
+"""One row a class. What a class can report, and what that is about, its `metrics` say."""
 
 EVERY = "groups=all"
+
+
+def metric_texts() -> dict[str, str]:
+    """Every metric by name, and how it is named on the command line.
+
+    >>> metric_texts()["crows"], metric_texts()["crows_margin"]
+    ('crows', 'crows:metric=crows_margin')
+    """
+    return {
+        metric: f"{name}:metric={metric}" if number else name
+        for name, make in MEASURES.items()
+        for number, metric in enumerate(make.metrics)
+    }
+
+
+def metric_of(text: str) -> str:
+    """The metric that a measure, named as on the command line, reports; no other option is read.
+
+    >>> metric_of("stereoset:kind=intersentence"), metric_of("stereoset:metric=lms")
+    ('stereotype_score', 'lms')
+    """
+    name, _, rest = text.partition(":")
+    options = dict(pair.partition("=")[::2] for pair in rest.split(","))
+    return _class(name)(metric=options.get("metric", "")).metric
+
+
+def is_utility(text: str) -> bool:
+    """Whether a measure, named as on the command line, is of what a model can do, and no bias.
+
+    >>> is_utility("ppl:limit=50"), is_utility("stereoset"), is_utility("stereoset:metric=lms")
+    (True, False, True)
+    """
+    return _class(text.partition(":")[0])(metric=metric_of(text)).is_utility
+
+
+def utility_measures() -> frozenset[str]:
+    """The metrics of what a model can do."""
+    return frozenset(metric for metric, text in metric_texts().items() if is_utility(text))
 
 
 def measure(name: str, **options: Any) -> Measure:
     """A measure by name, with options as keywords.
 
-    >>> measure("crows", protocol="meade").name
-    'crows'
+    >>> measure("crows", metric="crows_margin", protocol="meade").name
+    'crows_margin'
     """
-    if name not in MEASURES:
-        raise UnknownName("measure", name, MEASURES)
-    row = MEASURES[name]
-    fixed = dict(row.options)
-    known = sorted(set(_types(row.make)) - set(fixed))
+    make = _class(name)
+    known = sorted(_types(make))
     for option in options:
         if option not in known:
             raise UnknownName(f"option of {name}", option, known)
-    return row.make(**(fixed | options))
+    return make(**options)
+
+
+def _class(name: str) -> type[Measure]:
+    if name in MEASURES:
+        return MEASURES[name]
+    text = metric_texts().get(name)
+    if text is None:
+        raise UnknownName("measure", name, MEASURES)
+    raise LevelheadError(
+        f"{name!r} is a metric of the measure {text.partition(':')[0]!r}, and no measure by itself",
+        mend=f"write {text!r}, with any other option behind it",
+    )
 
 
 def parsed_all(text: str, own: dict[str, Any] | None = None) -> tuple[Measure, ...]:
@@ -164,9 +149,7 @@ def parsed(text: str) -> Measure:
     0.2
     """
     name, _, rest = text.partition(":")
-    if name not in MEASURES:
-        raise UnknownName("measure", name, MEASURES)
-    types, options = _types(MEASURES[name].make), {}
+    types, options = _types(_class(name)), {}
     for pair in filter(None, rest.split(",")):
         key, sign, value = pair.partition("=")
         if not sign:

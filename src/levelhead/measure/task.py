@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
@@ -23,7 +23,7 @@ from levelhead.data.words import folded
 from levelhead.measure.asked import Asked, Item
 from levelhead.measure.aspects import Aspect
 from levelhead.measure.glue import METRICS
-from levelhead.measure.measure import Beside, Measure, Need, chosen, items_hash, refuse_idle
+from levelhead.measure.measure import Beside, Measure, Need, items_hash, refuse_idle
 from levelhead.measure.reductions import mean, refuse_undecided
 from levelhead.models.checkpoints import NoHead
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from levelhead.models.finetune import Tuning
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
-
-Headline = Literal["task", "task_likelihood"]
 
 
 @final
@@ -56,18 +54,21 @@ class Tasked(Measure):
     """Or the texts themselves, labels by name."""
     labels: tuple[str, ...] | None = None
     """The classes in the order of the model's columns, where its config does not name them."""
-    headline_is: Headline = "task"
 
+    metrics: ClassVar[dict[str, str]] = {
+        "task": "a fine-tuned model's task, by GLUE's own metric",
+        "task_likelihood": "log-probability of its labels",
+    }
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
 
     def __post_init__(self) -> None:
-        chosen(self.headline_is, get_args(Headline), "headline")
+        super().__post_init__()
         if self.texts is not None:
             refuse_idle(self, ("part", "file"), "texts of your own")
         if self.file is not None:
             refuse_idle(self, ("part",), "a file of your own")
-        if tasks.task(self.task).is_score and self.headline_is == "task_likelihood":
+        if tasks.task(self.task).is_score and self.metric == "task_likelihood":
             raise LevelheadError(
                 f"{self.task} foretells a number, which has no likelihood here",
                 mend="measure `task`: its correlation is smooth",
@@ -146,14 +147,12 @@ class Tasked(Measure):
     # -- formulas
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """The task's metrics, the leading one first; the likelihood of labels last, or first."""
+    def formulas(self) -> tuple[Aspect, ...]:
+        """The task's metrics, the leading one first, and the likelihood of labels."""
         first, *others = self.row.metrics
         found = [self._metric(first, "task"), *(self._metric(one, one) for one in others)]
         if self.row.is_score:
             return tuple(found)
-        if self.headline_is == "task_likelihood":
-            return self._likelihood, *found
         return *found, self._likelihood
 
     def _metric(self, metric: Metric, name: str) -> Aspect:
@@ -169,7 +168,8 @@ class Tasked(Measure):
             high=100.0,
             direction="larger: the task is done better",
             comparable=f"{self.task}, {metric}",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
             companion=None if metric == "Pearson" else companion,
             closed=formula.closed,
@@ -189,7 +189,8 @@ class Tasked(Measure):
             high=0.0,
             direction="larger: labels are likelier",
             comparable=f"{self.task}, likelihood",
-            more="price",
+            role="utility",
+            worse="lower",
             parity=None,
         )
 

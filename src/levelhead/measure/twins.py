@@ -54,6 +54,7 @@ class Twins(Measure):
     linted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen(self.part, get_args(Part), "part")
         chosen(self.rounding, get_args(Rounding), "rounding")
         chosen(self.units, get_args(Units), "units")

@@ -115,7 +115,7 @@ def amplify(
         lm: the model that was located.
         heads: its map.
         measure: the measure of the map.
-        price: what an edit costs, such as pppl; gains.WORSE says which way is worse.
+        price: what an edit costs, such as pppl; its headline says which way is worse.
         k: heads that masking masks.
         ks: how many of the most negative heads are amplified.
         factors: by how much.

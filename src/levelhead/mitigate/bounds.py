@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
     from levelhead.locate.effects import Effects
-    from levelhead.measure.aspects import Over
-    from levelhead.mitigate.gains import Worse
+    from levelhead.measure.aspects import Over, Worse
     from levelhead.mitigate.said import Said
     from levelhead.stats.designs import Design, Draw
 

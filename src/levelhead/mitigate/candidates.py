@@ -14,7 +14,7 @@ These are findings on one model, not laws: `trim=False` tries everything.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -187,12 +187,12 @@ def smooth_of(measure: Measure) -> Measure:
         return measure
     if isinstance(measure, Excess):
         return measure.smooth
-    if not any(one.name == "headline_is" for one in fields(measure)):
+    if companion not in measure.metrics:
         raise NotMeasurable(
             f"{measure.name} is a step function, and {companion} is another measure",
             mend="rank heads by ablation",
         )
-    return replace(measure, headline_is=companion)  # type: ignore[call-arg]
+    return replace(measure, metric=companion)
 
 
 def _heads(lm: LM) -> list[Site]:

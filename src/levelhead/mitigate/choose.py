@@ -36,7 +36,8 @@ from levelhead.stats.power import minimum_detectable_effect
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from levelhead.mitigate.gains import Redrawn, Worse
+    from levelhead.measure.aspects import Worse
+    from levelhead.mitigate.gains import Redrawn
     from levelhead.mitigate.said import Said
 
 

@@ -17,7 +17,7 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.locate.effects import Effects
-from levelhead.mitigate.gains import WORSE, bias_of
+from levelhead.mitigate.gains import bias_of
 from levelhead.mitigate.judged import NO_EFFECT, has_no_effect
 from levelhead.mitigate.settings import STEPS, Setting
 
@@ -143,14 +143,7 @@ def column_of(aspect: Aspect) -> tuple[Over, Better]:
 
 def better_way(aspect: Aspect) -> Better:
     """Which way a value is better: less bias, more parity, a lower price."""
-    if aspect.more == "price":
-        if aspect.name not in WORSE:
-            raise LevelheadError(
-                f"{aspect.name} does not say whether higher or lower is worse",
-                mend="take a price of mitigate.gains.WORSE",
-            )
-        return "lower" if WORSE[aspect.name] == "higher" else "higher"
-    return "higher" if aspect.more == "parity" else "lower"
+    return "lower" if aspect.worse == "higher" else "higher"
 
 
 def findings(

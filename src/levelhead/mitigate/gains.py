@@ -39,29 +39,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.run_context import Inference
-    from levelhead.measure.aspects import Aspect, Over
+    from levelhead.measure.aspects import Aspect, Over, Worse
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
     from levelhead.stats.designs import Design
 
 By = Literal["parity", "value"]
 """What comes down: the distance from parity, or the value."""
-Worse = Literal["higher", "lower"]
-WORSE: dict[str, Worse] = {
-    "ppl": "higher",
-    "pppl": "higher",
-    "snli": "lower",
-    "snli_likelihood": "lower",
-    "lms": "lower",
-    "lms_margin": "lower",
-    "task": "lower",
-    "task_likelihood": "lower",
-    "accuracy": "lower",
-    "accuracy_likelihood": "lower",
-    "pronoun_agreement": "lower",
-    "pronoun_agreement_margin": "lower",
-}
-"""Which way a price is paid."""
 
 
 def bias_of(aspect: Aspect, by: By = "parity") -> Over:
@@ -78,7 +62,7 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
         return over
     if sided is not None:
         return absolute(sided)
-    if aspect.more == "price":
+    if aspect.role == "utility":
         raise LevelheadError(
             f"{aspect.name} is a price: it has no parity that an edit could come nearer to",
             mend="give a measure of bias, and this one as the price",
@@ -88,7 +72,7 @@ def bias_of(aspect: Aspect, by: By = "parity") -> Over:
             f"the parity of {aspect.name} is the mean of a null, and not a formula of the items",
             mend="give an aspect with a parity, or with a lean",
         )
-    if aspect.more == "parity":
+    if aspect.role == "parity":
         return scaled_by(-1, over)
     return over
 
@@ -108,9 +92,10 @@ def paid_by(aspect: Aspect, worse: Worse | None = None) -> Over:
 
     Args:
         aspect: such as perplexity, or accuracy.
-        worse: which way is worse; by default as WORSE says.
+        worse: which way is worse; by default as the aspect says, if it is a utility.
     """
-    over, way = aspect.over, worse or WORSE.get(aspect.name)
+    # Bias and parity have a worse way too, but nobody pays with them unless he says so.
+    over, way = aspect.over, worse or (aspect.worse if aspect.role == "utility" else None)
     if way is None:
         raise LevelheadError(
             f"{aspect.name} does not say whether higher or lower is worse",

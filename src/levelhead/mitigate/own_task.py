@@ -98,7 +98,7 @@ def own_task(
             labels=names,
             lexicon=lexicon,
             groups=groups,
-            headline_is=gain,
+            metric=gain,
         )
         paid = Accuracy(path, text=text, label=label, labels=names)
         return Excess(own) if control else own, paid

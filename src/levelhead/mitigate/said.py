@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from levelhead.core.calibration import Ruler
     from levelhead.core.results import Dropped, Provenance
     from levelhead.core.run_context import Inference
-    from levelhead.measure.aspects import Over
+    from levelhead.measure.aspects import Over, Worse
     from levelhead.measure.measure import Measure
     from levelhead.measure.readouts import Readouts
-    from levelhead.mitigate.gains import By, Redrawn, Worse
+    from levelhead.mitigate.gains import By, Redrawn
 
 
 @final

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Dropped, Estimate
     from levelhead.core.run_context import Inference, RunContext
+    from levelhead.measure.aspects import Worse
     from levelhead.measure.measure import Measure
     from levelhead.mitigate.candidates import Candidates
-    from levelhead.mitigate.gains import Worse
     from levelhead.models.lm import LM
     from levelhead.models.sweep import Edits
 

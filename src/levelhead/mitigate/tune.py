@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from levelhead.data.lexicon import Lexicon
     from levelhead.data.paired import TextPair
-    from levelhead.mitigate.gains import Worse
+    from levelhead.measure.aspects import Worse
     from levelhead.models.lm import LM
     from levelhead.models.sweep import Edits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
@@ -17,8 +17,8 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import Url, join, located, read_bytes, write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import FrozenMapping, Record, Sha256
-from levelhead.models.edits import Edit, HeadScale, Projection
-from levelhead.models.erasure import Erasure
+from levelhead.models.edit_kinds import EDIT_KINDS, refuse_unregistered
+from levelhead.models.edits import Edit, EditParts
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.models.lm import LM
+    from levelhead.models.sites import Stream
 
 TEXT, TENSORS, SEEN = "edits.json", "edits.safetensors", "seen.txt"
 
@@ -51,7 +52,8 @@ class Origin(Record):
 
 
 class _Entry(Record):
-    kind: Literal["head_scale", "projection", "erasure"]
+    kind: str
+    """As in EDIT_KINDS."""
     at: tuple[tuple[str, int, int | None], ...] = Field(min_length=1)
     settings: dict[str, str | float]
     tensors: tuple[str, ...]
@@ -86,6 +88,8 @@ def save_edits(
     """
     if isinstance(edits, Edit) or not edits:
         raise LevelheadError("there is no list of edits to save", mend="write [edit]")
+    for edit in edits:
+        refuse_unregistered(edit)
     tensors = written_tensors(
         {
             f"{i}.{name}": value.contiguous()
@@ -97,16 +101,7 @@ def save_edits(
         format="levelhead-edits-1",
         tensors=TENSORS,
         tensors_sha256=hashlib.sha256(tensors).hexdigest(),
-        edits=tuple(
-            _Entry(
-                kind=edit.kind,  # type: ignore[arg-type]  # pydantic checks it
-                at=tuple((site.stream, site.layer, site.head) for site in edit.at),
-                settings=dict(edit.settings),  # type: ignore[arg-type]
-                tensors=tuple(sorted(edit.tensors)),
-                sha256=edit.content_hash,
-            )
-            for edit in edits
-        ),
+        edits=tuple(_entry(edit) for edit in edits),
         origin=origin,
     )
     text = canonical({"sha256": content_hash(contents.plain), "contents": contents.plain})
@@ -117,6 +112,34 @@ def save_edits(
     write_atomic(join(folder, TENSORS), tensors)
     # The text is written last and names the tensors' hash: half a folder is never read as an edit.
     write_atomic(join(folder, TEXT), text)
+
+
+def _entry(edit: Edit) -> _Entry:
+    """What the text says of an edit; refused if the same edit cannot be made of it again."""
+    parts = edit.to_parts()
+    try:
+        entry = _Entry.model_validate(
+            {
+                "kind": edit.kind,
+                "at": tuple((site.stream, site.layer, site.head) for site in parts.at),
+                "settings": dict(parts.settings),
+                "tensors": tuple(sorted(parts.tensors)),
+                "sha256": edit.content_hash,
+            }
+        )
+        again = type(edit).from_parts(parts._replace(settings=entry.settings))
+    except (ValidationError, TypeError, ValueError) as error:
+        raise LevelheadError(
+            f"the {edit.kind} cannot be saved: {' '.join(str(error).split())}",
+            mend="an edit has sites, settings that are texts or finite numbers, and tensors, and "
+            f"{type(edit).__name__}.from_parts makes it of them",
+        ) from None
+    if again.content_hash != edit.content_hash:
+        raise LevelheadError(
+            f"{type(edit).__name__}.from_parts makes another {edit.kind} of the parts of this one",
+            mend="let settings and tensors name all that it is made of, and from_parts use it",
+        )
+    return entry
 
 
 def save_seen(words: Iterable[str], folder: Url) -> None:
@@ -193,20 +216,22 @@ def _bytes(folder: Url, name: str) -> bytes:
 
 
 def _edit(index: int, entry: _Entry, tensors: Mapping[str, torch.Tensor]) -> Edit:
-    sites = [Site(*site) for site in entry.at]  # type: ignore[arg-type]  # checked by the edit
-    own: dict[str, Any] = {}
+    # The edit checks its sites itself.
+    sites = tuple(Site(cast("Stream", stream), layer, head) for stream, layer, head in entry.at)
+    kind = EDIT_KINDS.get(entry.kind)
+    if kind is None:
+        raise RefusedEdits(
+            f"edit {index} is of a kind that is not known, {entry.kind!r:.60}; known: "
+            f"{', '.join(EDIT_KINDS)}",
+            mend="register its class first, in levelhead.models.edit_kinds.EDIT_KINDS",
+        )
+    parts: dict[str, torch.Tensor] = {}
     for name in entry.tensors:
         if f"{index}.{name}" not in tensors:
             raise RefusedEdits(f"edit {index} lacks its {name}", mend="copy the folder again")
-        own[name] = tensors[f"{index}.{name}"]
+        parts[name] = tensors[f"{index}.{name}"]
     try:
-        edit: Edit
-        if entry.kind == "head_scale":
-            edit = HeadScale(sites, **entry.settings, **own)  # type: ignore[arg-type]
-        else:
-            (site,) = sites
-            kind = Projection if entry.kind == "projection" else Erasure
-            edit = kind(site, **entry.settings, **own)  # type: ignore[arg-type]
+        edit = kind.from_parts(EditParts(sites, entry.settings, parts))
     except (TypeError, ValueError) as error:
         raise RefusedEdits(
             f"edit {index} is no {entry.kind}: {error}", mend="give a folder save_edits wrote"

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast, final, get_args
 
 import torch
 
@@ -28,8 +28,20 @@ Which = Literal["all", "first"]
 """The tokens an edit acts on."""
 
 
+class EditParts(NamedTuple):
+    """What an edit is made of, as a file keeps it."""
+
+    at: tuple[Site, ...]
+    settings: Mapping[str, Json]
+    tensors: Mapping[str, torch.Tensor]
+
+
 class Edit(ABC):
-    """What happens to the activation at some sites. Abstract."""
+    """What happens to the activation at some sites. Abstract.
+
+    An edit that is to be saved, loaded and exported defines `from_parts` and `standalone_code` too,
+    and has a row in `levelhead.models.edit_kinds.EDIT_KINDS`.
+    """
 
     kind: ClassVar[str]
     at: tuple[Site, ...]
@@ -53,12 +65,46 @@ class Edit(ABC):
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, Json]:
-        """Everything it is made of but its sites and tensors."""
+        """Everything it is made of but its sites and tensors: texts and numbers, by name.
+
+        An edit of the first token of every text alone has the setting `tokens`: "first".
+        """
 
     @property
     @abstractmethod
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Its tensors, by field name."""
+
+    def to_parts(self) -> EditParts:
+        """What `from_parts` makes the same edit of."""
+        return EditParts(self.at, self.settings, self.tensors)
+
+    @classmethod
+    def from_parts(cls, parts: EditParts) -> Self:
+        """The edit that has these parts; TypeError or ValueError if they fit none."""
+        raise LevelheadError(
+            f"{cls.__name__} does not say how it is made of its sites, settings and tensors",
+            mend=f"define the class method {cls.__name__}.from_parts",
+        )
+
+    def describe(self) -> str:
+        """What it does, in words for the model card; its sites are named behind them."""
+        told = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        return f"an edit of kind `{self.kind}`" + (f" ({told})" if told else "")
+
+    @classmethod
+    def standalone_code(cls) -> str:
+        """Lines of PyTorch that do what it does, for whoever has no levelhead.
+
+        They make a new `part` (`[..., width]`: the activation at the site) of the old one.
+        `step["name"]` is a setting, and `tensors[f"{step['edit']}.name"]` a tensor, by its name.
+        What is of the first token alone is seen to outside of them.
+        """
+        raise LevelheadError(
+            f"{cls.__name__} has no lines that apply it without levelhead",
+            mend=f"define the class method {cls.__name__}.standalone_code, or save the edit alone "
+            "with save_edits(edits, folder)",
+        )
 
     @cached_property
     def content_hash(self) -> str:
@@ -119,6 +165,20 @@ class HeadScale(Edit):
     def settings(self) -> Mapping[str, Json]:
         """The factor."""
         return {"factor": self.factor}
+
+    @classmethod
+    def from_parts(cls, parts: EditParts) -> Self:
+        """Of its sites and its factor."""
+        return cls(parts.at, **cast("dict[str, Any]", {**parts.settings, **parts.tensors}))
+
+    def describe(self) -> str:
+        """By what is multiplied."""
+        return f"what heads hand on is multiplied by {self.factor:g}"
+
+    @classmethod
+    def standalone_code(cls) -> str:
+        """A product."""
+        return 'part = part * step["factor"]\n'
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
@@ -209,11 +269,42 @@ class Projection(Edit):
         """The directions and their weights."""
         return {"basis": self.basis, "weights": self.weights}
 
+    @classmethod
+    def from_parts(cls, parts: EditParts) -> Self:
+        """Of its site, which tokens, and its directions and weights."""
+        (site,) = parts.at
+        return cls(site, **cast("dict[str, Any]", {**parts.settings, **parts.tensors}))
+
+    def describe(self) -> str:
+        """How many directions are taken out, and how much of them."""
+        weights = self._weights.tolist()
+        is_hard = all(weight == 1 for weight in weights)
+        part = (
+            "wholly" if is_hard else f"in part (weights {', '.join(f'{w:.3g}' for w in weights)})"
+        )
+        return f"{len(weights)} direction(s) taken out {part}{of_tokens(self.tokens)}"
+
+    @classmethod
+    def standalone_code(cls) -> str:
+        """What lies along the directions, subtracted."""
+        return _PROJECTION_CODE
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.content_hash == other.content_hash
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
+
+
+_PROJECTION_CODE = """\
+basis, weights = (tensors[f"{step['edit']}.{n}"].to(x) for n in ("basis", "weights"))
+part = part - ((part @ basis.T) * weights) @ basis
+"""
+
+
+def of_tokens(tokens: Which) -> str:
+    """Which tokens, as the end of a description; all go without saying."""
+    return " of the first token" if tokens == "first" else ""
 
 
 def is_everywhere(tokens: Which, site: Site) -> bool:

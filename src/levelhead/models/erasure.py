@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, final
 
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import Edit, Which, at_tokens, checked_tokens, is_everywhere
+from levelhead.models.edits import (
+    Edit,
+    EditParts,
+    Which,
+    at_tokens,
+    checked_tokens,
+    is_everywhere,
+    of_tokens,
+)
 from levelhead.models.sites import Site, checked
 
 if TYPE_CHECKING:
@@ -107,11 +115,33 @@ class Erasure(Edit):
         """The two factors and the mean."""
         return {"left": self.left, "right": self.right, "mean": self.mean}
 
+    @classmethod
+    def from_parts(cls, parts: EditParts) -> Self:
+        """Of its site, which tokens, its two factors and the mean."""
+        (site,) = parts.at
+        return cls(site, **cast("dict[str, Any]", {**parts.settings, **parts.tensors}))
+
+    def describe(self) -> str:
+        """Its rank."""
+        return f"an erasure of rank {len(self._left)} about a mean{of_tokens(self.tokens)}"
+
+    @classmethod
+    def standalone_code(cls) -> str:
+        """What lies along one factor is subtracted along the other."""
+        return _ERASURE_CODE
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Erasure) and self.content_hash == other.content_hash
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
+
+
+_ERASURE_CODE = """\
+names = ("left", "right", "mean")
+left, right, mean = (tensors[f"{step['edit']}.{n}"].to(x) for n in names)
+part = part - ((part - mean) @ right.T) @ left
+"""
 
 
 def _check_factors(left: torch.Tensor, right: torch.Tensor, mean: torch.Tensor) -> None:

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, cast
 from huggingface_hub import ModelCard, ModelCardData
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import HeadScale, Projection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Measurement
-    from levelhead.models.edits import Edit
     from levelhead.models.lm import LM
 
 README = "README.md"
@@ -166,23 +164,10 @@ def _base(lm: LM) -> str:
 
 def _described(lm: LM) -> list[str]:
     lines = [f"- an edit folded in earlier, `{folded[:12]}`" for folded in lm.identity.folded]
-    for (words, _), group in groupby(lm.edits, key=lambda edit: (_words(edit), edit.kind)):
+    for (words, _), group in groupby(lm.edits, key=lambda edit: (edit.describe(), edit.kind)):
         places = ", ".join(str(site) for edit in group for site in edit.at)
         lines.append(f"- {words}: {places}")
     return lines
-
-
-def _words(edit: Edit) -> str:
-    where = {"first": " of the first token", "all": ""}[str(edit.settings.get("tokens", "all"))]
-    if isinstance(edit, HeadScale):
-        return f"what heads hand on is multiplied by {edit.factor:g}"
-    if isinstance(edit, Projection):
-        weights = edit.weights.tolist()
-        hard = all(weight == 1 for weight in weights)
-        part = "wholly" if hard else f"in part (weights {', '.join(f'{w:.3g}' for w in weights)})"
-        return f"{len(weights)} direction(s) taken out {part}{where}"
-    rank = len(edit.tensors["left"])
-    return f"an erasure of rank {rank} about a mean{where}"
 
 
 def _table(changes: Sequence[Change], what: str) -> str:

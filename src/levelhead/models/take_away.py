@@ -8,12 +8,13 @@ lines stand in the README beside, for the kinds of edits that are there and no o
 from __future__ import annotations
 
 import json
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.bake import path_of, refuse_offloaded
 from levelhead.models.edit_files import TENSORS, save_edits
-from levelhead.models.edits import HeadScale
+from levelhead.models.edit_kinds import EDIT_KINDS, refuse_unregistered
 from levelhead.models.model_card import README, card, check_changes
 from levelhead.models.save import save_whole
 
@@ -31,23 +32,8 @@ if TYPE_CHECKING:
 HOOKS = "hooks.json"
 """In the folder of a model that was saved with its edits: where they act, in plain words."""
 
-_ACTS = {
-    "head_scale": """\
-    if step["kind"] == "head_scale":
-        part = part * step["factor"]
-""",
-    "projection": """\
-    if step["kind"] == "projection":
-        basis, weights = (tensors[f"{step['edit']}.{n}"].to(x) for n in ("basis", "weights"))
-        part = part - ((part @ basis.T) * weights) @ basis
-""",
-    "erasure": """\
-    if step["kind"] == "erasure":
-        names = ("left", "right", "mean")
-        left, right, mean = (tensors[f"{step['edit']}.{n}"].to(x) for n in names)
-        part = part - ((part - mean) @ right.T) @ left
-""",
-}
+_STEP_KEYS = frozenset({"edit", "kind", "at", "module", "side", "call", "columns"})
+"""What a step says beside the settings of its edit."""
 _FIRST = """\
     if step["tokens"] == "first":
         return torch.cat([edited[:, :1], x[:, 1:]], dim=1)
@@ -142,6 +128,8 @@ def check_can_be_taken(lm: LM) -> None:
         )
     refuse_offloaded(lm.anatomy)
     for edit in lm.edits:
+        refuse_unregistered(edit)
+        _check_settings(edit)
         for site in edit.at:
             if lm.is_causal and _tokens(edit, site) == "first":
                 # A decoder that generates is shown its new tokens one by one, each of them first.
@@ -188,9 +176,14 @@ def how_to_apply(lm: LM) -> str:
         counter_import="from collections import Counter\n" if counted else "",
         counter=_COUNTER if counted else "",
         counted=_COUNTED if counted else "",
-        acts="".join(lines for kind, lines in _ACTS.items() if kind in kinds),
+        acts="".join(_acts(name, kind) for name, kind in EDIT_KINDS.items() if name in kinds),
         first=_FIRST if any(step["tokens"] == "first" for step in done) else "",
     )
+
+
+def _acts(name: str, kind: type[Edit]) -> str:
+    """The lines of a kind, as a branch of `act`."""
+    return f'    if step["kind"] == "{name}":\n' + indent(kind.standalone_code(), " " * 8)
 
 
 def _step(anatomy: Anatomy, number: int, edit: Edit, site: Site) -> dict[str, Json]:
@@ -207,7 +200,17 @@ def _step(anatomy: Anatomy, number: int, edit: Edit, site: Site) -> dict[str, Js
         "columns": _columns(anatomy, site),
         "tokens": _tokens(edit, site),
     }
-    return step | ({"factor": edit.factor} if isinstance(edit, HeadScale) else {})
+    # `tokens` is said already, as it is at this site.
+    return step | {name: value for name, value in edit.settings.items() if name not in step}
+
+
+def _check_settings(edit: Edit) -> None:
+    """Raise if a setting of an edit has the name of something else that a step says."""
+    if taken := sorted(_STEP_KEYS & set(edit.settings)):
+        raise LevelheadError(
+            f"a setting of the {edit.kind} is called {taken[0]!r}, as what {HOOKS} says of a step",
+            mend=f"call it something else than {', '.join(sorted(_STEP_KEYS))}",
+        )
 
 
 def _tokens(edit: Edit, site: Site) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from levelhead.core.calibration import MISSED, mark_of
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Inconclusive, Measurement, Record
-from levelhead.core.verdicts import NO_SKILL, REFUTED, UNCHECKED, UTILITY_MEASURES
+from levelhead.core.verdicts import NO_SKILL, REFUTED, UNCHECKED
 from levelhead.study.finished import AUDIT, finished
 
 if TYPE_CHECKING:
@@ -132,18 +132,24 @@ def _trusted(rule: Rule, found: Measurement, verdict: Verdict, why: str) -> tupl
         if not rule.allow_uncalibrated:
             return "inconclusive", f"{why}: {REFUTED} ({MISSED})"
         why = f"{why} ({MISSED})"
-    if verdict != "pass" or _is_utility(found):
+    if verdict != "pass":
         return verdict, why
-    if found.skill is None and not rule.allow_unchecked_skill:
+    if found.skill is not None:
+        if not found.skill.is_shown:
+            return "inconclusive", f"{why}: {NO_SKILL}: {found.skill}"
+    elif not rule.allow_unchecked_skill and not _is_utility(found):
         return "inconclusive", f"{why}: {UNCHECKED}"
-    if found.skill is not None and not found.skill.is_shown:
-        return "inconclusive", f"{why}: {NO_SKILL}: {found.skill}"
     return verdict, why
 
 
 def _is_utility(found: Measurement) -> bool:
     """Whether it is about what a model can do, and so no bias that needs a skill to be seen."""
-    return found.measure in UTILITY_MEASURES
+    if found.parity is not None:  # a utility has none
+        return False
+    # Only now, for it loads torch: what has a parity is judged without it.
+    from levelhead.measure.table import utility_measures
+
+    return found.measure in utility_measures()
 
 
 def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
@@ -154,12 +160,12 @@ def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
     if rule.measure in here:
         return
     # Only now, for it loads torch: a gate that finds what it looks for needs none.
-    from levelhead.measure.table import MEASURES
+    from levelhead.measure.table import metric_texts
     from levelhead.study.core_suite import CORE
     from levelhead.study.fitting import RULERS
 
     suite = {row.name for row in CORE} | {row.name for row in RULERS}
-    known = here | set(MEASURES) | suite
+    known = here | set(metric_texts()) | suite
     if rule.measure not in known:
         raise UnknownName("measure", rule.measure, sorted(known))
 

@@ -19,7 +19,7 @@ from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
 from levelhead.engine.run_folder import own
 from levelhead.measure.readouts import model_key
-from levelhead.measure.table import parsed
+from levelhead.measure.table import metric_of, parsed
 from levelhead.study.budget import Paces
 from levelhead.study.core_suite import Role, core_suite, kind_of
 from levelhead.study.dealing import MODEL, OVERHEAD, Cut, Dealing
@@ -136,13 +136,9 @@ def plan_core(
     if sources.against is not None:
         plan["against"] = {OTHER: Paired(first=OTHER, second=MODEL, measures=tuple(measures))}
     if sources.model.edit is not None:
-        names = {measures[name].partition(":")[0]: name for name in reversed(measures)}
+        names = {metric_of(measures[name]): name for name in reversed(measures)}
         ruler = next(
-            (
-                names[text]
-                for row in locators(lm)[0]
-                if (text := row.text.partition(":")[0]) in names
-            ),
+            (names[metric] for row in locators(lm)[0] if (metric := metric_of(row.text)) in names),
             None,
         )
         plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}

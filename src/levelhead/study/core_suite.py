@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from levelhead.measure.table import is_utility
+
 if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
@@ -28,39 +30,45 @@ CLASSIFIER: Kind = "classifier"
 EMBEDDINGS: Kind = "embeddings"
 
 
+def role_of(text: str) -> Role:
+    """What a measure, named as on the command line, is there for in an audit."""
+    return "price" if is_utility(text) else "bias"
+
+
 class CoreMeasure(NamedTuple):
     """A measure of the core suite."""
 
     name: str
     text: str
     """As the command line names it; the size is part of it."""
-    role: Role
     kinds: tuple[Kind, ...]
     """Models that it belongs to the suite of."""
 
+    @property
+    def role(self) -> Role:
+        """As its headline says."""
+        return role_of(self.text)
+
 
 CORE: tuple[CoreMeasure, ...] = (
-    CoreMeasure("strength", "strength:share=0.5", "bias", (BERT, PAIRS)),
-    CoreMeasure("contrast", "contrast:share=0.5", "bias", (CAUSAL,)),
-    CoreMeasure("cloze", "cloze:backgrounds=1", "bias", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("strength", "strength:share=0.5", (BERT, PAIRS)),
+    CoreMeasure("contrast", "contrast:share=0.5", (CAUSAL,)),
+    CoreMeasure("cloze", "cloze:backgrounds=1", (BERT, MASKED, CAUSAL)),
     # Asks what cloze asks: found stored, it costs nothing more.
-    CoreMeasure(
-        "group-preference", "group_preference:backgrounds=1", "bias", (BERT, MASKED, CAUSAL)
-    ),
-    CoreMeasure("stereotype", "stereotype_score:share=0.5", "bias", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("crows", "crows:share=0.125", "bias", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("seat-weat6", "seat:weat=weat6", "bias", (BERT, MASKED, PAIRS, EMBEDDINGS)),
-    CoreMeasure("nli-fairness", "nli_fairness:share=0.5", "bias", (CLASSIFIER,)),
-    CoreMeasure("nli-coal", "nli_coal:share=0.5", "bias", (CLASSIFIER,)),
+    CoreMeasure("group-preference", "group_preference:backgrounds=1", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("stereotype", "stereoset:share=0.5", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("crows", "crows:share=0.125", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("seat-weat6", "seat:weat=weat6", (BERT, MASKED, PAIRS, EMBEDDINGS)),
+    CoreMeasure("nli-fairness", "nli:share=0.5", (CLASSIFIER,)),
+    CoreMeasure("nli-coal", "nli_coal:share=0.5", (CLASSIFIER,)),
     CoreMeasure(
         "agreement",
         # Not GAP: its passages alone take a quarter of a minute to be found.
         "pronoun_agreement:sources=winogender+winobias,share=0.5",
-        "price",
         (BERT, MASKED, CAUSAL),
     ),
-    CoreMeasure("pppl", "pppl:limit=20", "price", (BERT, MASKED)),
-    CoreMeasure("ppl", "ppl:limit=50", "price", (CAUSAL,)),
+    CoreMeasure("pppl", "pppl:limit=20", (BERT, MASKED)),
+    CoreMeasure("ppl", "ppl:limit=50", (CAUSAL,)),
 )
 """One row a measure, in the order in which they are run.
 

@@ -11,7 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.measure.table import parsed
 from levelhead.study.budget import questions, shared_out
-from levelhead.study.fitting import LIMITS, LeftOut, Ruler, fitted, locators, no_time
+from levelhead.study.fitting import FLUENCY, LIMITS, LeftOut, Ruler, fitted, locators, no_time
 from levelhead.study.schema import Explained, Located, Masking, Prompting
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The audited model's name in the plan."""
-PRICES = ("pppl", "ppl")
 COUNTEREXAMPLES = "cloze"
 """The measure whose prompts the battery of counterexamples varies."""
 DEALT = {"rulers": 0.45, "heads": 0.25, "masking": 0.1, "explain": 0.05, "knowledge": 0.15}
@@ -169,8 +168,8 @@ class Dealing:
 
     def _price(self) -> Fitting | None:
         """What masking heads costs, on few texts."""
-        for name in PRICES:
-            ruler = Ruler(name, with_option(name, LIMITS[-1]), "price", ())
+        for name in FLUENCY:
+            ruler = Ruler(name, with_option(name, LIMITS[-1]), ())
             try:
                 return fitted(self.lm, ruler, self.paces)
             except LevelheadError:

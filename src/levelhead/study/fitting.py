@@ -12,9 +12,11 @@ from levelhead.core.calibration import calibrated
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.data.datasets import NotHere
-from levelhead.measure.table import parsed
+from levelhead.measure.fluency import Fluency
+from levelhead.measure.table import MEASURES, parsed
 from levelhead.models.checkpoints import NoHead
 from levelhead.study.budget import Thrift, questions, units
+from levelhead.study.core_suite import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,45 +36,49 @@ class Ruler(NamedTuple):
     name: str
     text: str
     """As the command line names it."""
-    role: Role
     thrifts: tuple[Thrift, ...]
+
+    @property
+    def role(self) -> Role:
+        """As its headline says."""
+        return role_of(self.text)
 
 
 SHARES = tuple(Thrift("share", 0.5**i) for i in range(1, 7))
 QUOTAS = tuple(Thrift("quota", n) for n in (5, 3, 2, 1))
 LIMITS = tuple(Thrift("limit", n) for n in (100, 50, 20))
 RULERS: tuple[Ruler, ...] = (
-    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", "bias", QUOTAS),
-    Ruler("seat-occupations", "seat:quota=30", "bias", QUOTAS),
-    Ruler("strength", "strength", "bias", SHARES),
-    Ruler("distance", "distance", "bias", SHARES),
-    Ruler("contrast", "contrast", "bias", SHARES),
-    Ruler("cloze", "cloze:backgrounds=1", "bias", SHARES),
-    Ruler("stereotype", "stereotype_score", "bias", SHARES),
-    Ruler("crows", "crows", "bias", SHARES),
-    Ruler("nli-fairness", "nli_fairness", "bias", SHARES),
-    Ruler("nli-coal", "nli_coal", "bias", SHARES),
-    Ruler("pppl", "pppl:limit=200", "price", LIMITS),
-    Ruler("ppl", "ppl:limit=200", "price", LIMITS),
+    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", QUOTAS),
+    Ruler("seat-occupations", "seat:quota=30", QUOTAS),
+    Ruler("strength", "strength", SHARES),
+    Ruler("distance", "distance", SHARES),
+    Ruler("contrast", "contrast", SHARES),
+    Ruler("cloze", "cloze:backgrounds=1", SHARES),
+    Ruler("stereotype", "stereoset", SHARES),
+    Ruler("crows", "crows", SHARES),
+    Ruler("nli-fairness", "nli", SHARES),
+    Ruler("nli-coal", "nli_coal", SHARES),
+    Ruler("pppl", "pppl:limit=200", LIMITS),
+    Ruler("ppl", "ppl:limit=200", LIMITS),
     # Not GAP: its passages alone take a quarter of a minute to be found.
-    Ruler("agreement", "pronoun_agreement:sources=winogender+winobias", "price", SHARES),
-    Ruler("snli", "snli", "price", SHARES),
+    Ruler("agreement", "pronoun_agreement:sources=winogender+winobias", SHARES),
+    Ruler("snli", "snli", SHARES),
 )
 """One row a measure, in the order in which they are asked: what the core suite lacks, and larger
 samples of what it has."""
 LARGER = "-larger"
 """Ends the name of a larger sample of a measure of the core suite."""
 LOCATORS: tuple[Ruler, ...] = (
-    Ruler("cloze", "cloze:backgrounds=1", "bias", SHARES),
-    Ruler("contrast", "contrast", "bias", SHARES),
-    Ruler("crows_margin", "crows_margin", "bias", SHARES),
-    Ruler("stereotype_margin", "stereotype_margin", "bias", SHARES),
-    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", "bias", QUOTAS),
-    Ruler("seat-occupations", "seat:quota=30", "bias", QUOTAS),
-    Ruler("strength", "strength", "bias", SHARES),
+    Ruler("cloze", "cloze:backgrounds=1", SHARES),
+    Ruler("contrast", "contrast", SHARES),
+    Ruler("crows_margin", "crows:metric=crows_margin", SHARES),
+    Ruler("stereotype_margin", "stereoset:metric=stereotype_margin", SHARES),
+    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", QUOTAS),
+    Ruler("seat-occupations", "seat:quota=30", QUOTAS),
+    Ruler("strength", "strength", SHARES),
 )
 """Smooth measures that heads can be located by; among those calibrated alike, the first."""
-FLUENCY = ("pppl", "ppl")
+FLUENCY = tuple(name for name, make in MEASURES.items() if issubclass(make, Fluency))
 """Measures whose texts are long: a question takes longer than another measure's."""
 FEWEST = 20
 """Words, pairs or occupations: of fewer, a part of a measure is not asked."""

@@ -12,6 +12,7 @@ from levelhead.cli import app
 from levelhead.cli.progress import progress
 from levelhead.core.errors import LevelheadError
 from levelhead.engine.events import Planned, Stored
+from levelhead.measure.table import metric_of
 from levelhead.models.edit_files import save_edits
 from levelhead.models.edits import HeadScale
 from levelhead.models.sites import Site
@@ -22,9 +23,7 @@ QUICK = ("--draws", "99", "--permutations", "99")
 @pytest.fixture
 def invoke(monkeypatch, tmp_path):
     """The verb on a tiny model, whose measures ask the tiny items."""
-    monkeypatch.setattr(
-        "levelhead.measure.table.parsed", lambda text: rulers.made(text.partition(":")[0])
-    )
+    monkeypatch.setattr("levelhead.measure.table.parsed", lambda text: rulers.made(metric_of(text)))
     path = str(rulers.checkpoint("crows"))
 
     def run(*args):
@@ -35,7 +34,7 @@ def invoke(monkeypatch, tmp_path):
 
 
 def test_a_table_for_people(invoke):
-    result = invoke("-m", "crows_margin", "-m", "strength")
+    result = invoke("-m", "crows:metric=crows_margin", "-m", "strength")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["measure", "value", "interval", "parity", "p", "n", "detectable"]
@@ -49,15 +48,15 @@ def test_a_table_for_people(invoke):
 
 def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(invoke, monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
-    assert "†" not in invoke("-m", "crows_margin").stdout
+    assert "†" not in invoke("-m", "crows:metric=crows_margin").stdout
     monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    lines = invoke("-m", "crows_margin").stdout.splitlines()
+    lines = invoke("-m", "crows:metric=crows_margin").stdout.splitlines()
     assert lines[1].split()[:2] == ["crows_margin", "†"]
     assert "† failed where the truth is known: see docs/calibration.md" in lines
 
 
 def test_details_show_everything_beside(invoke):
-    result = invoke("-m", "crows_margin", "--details")
+    result = invoke("-m", "crows:metric=crows_margin", "--details")
     assert "type: gender" in result.stdout
 
 
@@ -72,14 +71,16 @@ def test_json_for_machines(invoke, tmp_path):
 def test_an_edit_against_its_base(invoke, tmp_path):
     heads = HeadScale([Site("head_out", layer, 0) for layer in range(3)], 0)
     save_edits([heads], tmp_path / "edit")
-    result = invoke("-m", "crows_margin", "--edit", str(tmp_path / "edit"), "--against", "base")
+    result = invoke(
+        "-m", "crows:metric=crows_margin", "--edit", str(tmp_path / "edit"), "--against", "base"
+    )
     assert result.exit_code == 0, result.output
     assert "crows_margin: " in result.stdout
     assert " -> " in result.stdout
 
 
 def test_the_base_against_itself_is_refused(invoke):
-    result = invoke("-m", "crows_margin", "--against", "base")
+    result = invoke("-m", "crows:metric=crows_margin", "--against", "base")
     assert isinstance(result.exception, LevelheadError)
     assert "the two models are the same" in str(result.exception)
 

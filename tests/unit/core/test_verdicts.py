@@ -77,11 +77,12 @@ def test_a_measure_that_calibration_refuted_is_inconclusive(monkeypatch):
 def test_silence_without_a_checked_skill_is_inconclusive():
     silent = measured(0.1, -0.5, 0.7, 0.6, skill=None)
     assert measure_verdict(silent) == ("inconclusive", "", UNCHECKED)
-    # Bias that shows needs no skill, and what a model can do is a skill itself.
+    # Bias that shows needs no skill.
     shown = measure_verdict(measured(1.0, 0.5, 1.5, 0.01, skill=None))
     assert shown == ("differs", "leans to the stereotype", UNCHECKED)
-    utility = silent.model_copy(update={"measure": "pronoun_agreement"})
-    assert measure_verdict(utility) == ("not shown", "", "")
+    # What a model can do is a skill itself, and is not tested.
+    utility = silent.model_copy(update={"parity": None, "p": None})
+    assert measure_verdict(utility) == ("no test", "", "")
 
 
 def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():

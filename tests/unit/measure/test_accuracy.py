@@ -89,5 +89,5 @@ def test_labels_that_are_none_of_the_classes_are_refused():
     own = tuple(reversed(lm.labels))
     with pytest.raises(LevelheadError, match="the model itself names its classes LABEL_0"):
         Accuracy(labelled(), labels=own).asked(lm)
-    with pytest.raises(UnknownName, match="headline"):
-        Accuracy(headline_is="f1")
+    with pytest.raises(UnknownName, match="no metric named"):
+        Accuracy(metric="f1")

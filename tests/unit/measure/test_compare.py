@@ -97,8 +97,8 @@ class Shares(simulated.Plain):
     parity: float | None = 50.0
 
     @property
-    def aspects(self):
-        (plain,) = super().aspects
+    def formulas(self):
+        (plain,) = super().formulas
         above = "one is preferred", "the other is preferred"
         return (replace(plain, over=percent, above=above[0], below=above[1]),)
 
@@ -145,15 +145,16 @@ def test_a_difference_is_told_by_its_way_to_parity(first, second, said):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("role", "said"),
     [
-        ("price", "lower"),
+        ("utility", "lower"),
         ("bias", "lower: less bias by this measure"),
         ("parity", "lower: more bias by this measure"),
     ],
 )
-def test_without_a_parity_the_way_is_told(more, said):
-    found = by_share(0.8, 0.6, parity=None, more=more)
+def test_without_a_parity_the_way_is_told(role, said):
+    worse = "lower" if role == "utility" else None
+    found = by_share(0.8, 0.6, parity=None, role=role, worse=worse)
     assert found.distance is None
     assert found.verdict == said
 

@@ -286,7 +286,7 @@ def test_the_command_reads_the_users_file(tmp_path):
     assert told.returncode == 0, told.stderr
     assert "counterfactual (female, male)" in told.stdout
     assert "TPR of neutral, female less male" in told.stdout  # shown without --details
-    refused = levelhead("measure", str(folder), "-m", "nli_gap", *options)
+    refused = levelhead("measure", str(folder), "-m", "nli:metric=nli_gap", *options)
     assert refused.returncode == 3
     assert "--data, --text, --label: for -m counterfactual" in refused.stderr
     race = levelhead(

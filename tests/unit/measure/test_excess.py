@@ -23,7 +23,7 @@ def test_it_is_what_the_counterfactual_tells_beside_its_number():
     lm = model("counterfactual")
     whole = ruler().of(lm, inference=INFERENCE)
     for headline in ("counterfactual", "counterfactual_shift"):
-        found = ruler(headline_is=headline)(lm, inference=INFERENCE)
+        found = ruler(metric=headline)(lm, inference=INFERENCE)
         name = f"{headline}, excess over placebo twins"
         assert found.measure == name
         assert found.value == pytest.approx(whole.aside(name).value, abs=1e-7)

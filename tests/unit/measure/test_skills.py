@@ -21,7 +21,7 @@ from levelhead.measure.readouts import Readouts
 from levelhead.measure.run import run, with_skills
 from levelhead.measure.skills import check_skill, groups_apart, labels_predicted
 from levelhead.measure.strength import Strength
-from levelhead.measure.table import MEASURES, measure
+from levelhead.measure.table import measure, utility_measures
 from levelhead.models.load import load
 from levelhead.report.gate import gate
 from levelhead.report.policy import read_policy
@@ -268,7 +268,7 @@ def test_a_check_that_cannot_be_run_shows_nothing(tmp_path):
 
 def test_every_measure_of_bias_names_a_check(tmp_path):
     """Measures of utility are skills themselves."""
-    utility = {name for name in MEASURES if measure(name).is_utility}
+    utility = utility_measures()
     assert {"ppl", "pppl", "lms", "snli", "task", "accuracy", "pronoun_agreement"} <= utility
     assert not utility & {"seat", "strength", "distance", "crows", "icat", "nli_coal", "cloze"}
     lm = untrained(tmp_path / "model", "bert", "BertForPreTraining")

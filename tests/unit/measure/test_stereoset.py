@@ -182,7 +182,7 @@ def test_all_ties_are_refused():
 def test_an_icat_of_0_in_every_item_has_an_interval(margin):
     """Of 40 terms that all prefer the same, as many may yet prefer the other as Wilson allows."""
     values = torch.tensor([[margin, 1.0, 1.5, 0.5]] * 40, dtype=torch.float64)
-    icat = StereoSet(associations=(), headline_is="icat").headline
+    icat = StereoSet(associations=(), metric="icat").headline
     design = crossed({"terms": [str(i) for i in range(40)]})
     found = estimate(Inference(resamples=99), icat, values, design)
     most = 100 * proportion_interval(0, 40).high

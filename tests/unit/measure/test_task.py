@@ -61,7 +61,7 @@ def test_f1_leads_and_the_others_stand_beside(classifier):
     assert found.aside("task_likelihood").value == pytest.approx(float(own.mean()), rel=1e-6)
     assert found.interval.low < found.value < found.interval.high
     assert (found.parity, found.p, found.unit) == (None, None, "100 x F1")
-    assert ruler.headline.more == "price"
+    assert ruler.headline.role == "utility"
     share = np.mean(true)
     assert f"always equivalent: F1 of {200 * share / (1 + share):.1f}" in found.notes
     assert f"always equivalent: {100 * share:.1f}% of texts" in found.notes
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(classifier, scorer):
     with pytest.raises(NoHead, match="no exclusive classes: 1 outputs"):
         Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="stsb foretells a number, which has no likelihood"):
-        Tasked(task="stsb", headline_is="task_likelihood")
+        Tasked(task="stsb", metric="task_likelihood")
     with pytest.raises(UnknownName, match="no task named 'mprc'"):
         Tasked(task="mprc")
     with pytest.raises(LevelheadError, match="beside texts of your own, part, file would change"):

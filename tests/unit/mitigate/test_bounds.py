@@ -13,7 +13,7 @@ from levelhead.core.run_context import Inference
 from levelhead.mitigate.bounds import loss, lower_bounds, measurable
 from levelhead.mitigate.said import Said, biases
 
-PRICE = Plain("snli", parity=None, more="price")
+PRICE = Plain("snli", parity=None, role="utility", worse="lower")
 GAIN = Plain(parity=None)
 
 
@@ -103,12 +103,14 @@ def test_other_prices_are_resampled():
     rng = np.random.default_rng(3)
     base = rng.normal(size=50)
     own = base - 1 + 0.1 * rng.normal(size=50)
-    price = Said(Plain("ppl", parity=None, more="price"), read(base), {"own": read(own)})
+    price = Said(
+        Plain("ppl", parity=None, role="utility", worse="higher"), read(base), {"own": read(own)}
+    )
     found = loss(price, "own", worse=None, inference=INFERENCE)
     assert found.value == pytest.approx(float((own - base).mean()))
     assert found.interval.high < -0.9
     idle = Said(price.measure, price.base, {"own": price.base})
     assert loss(idle, "own", worse=None, inference=INFERENCE) is None
-    odd = Said(Plain("odd", parity=None, more="price"), price.base, price.settings)
+    odd = Said(Plain("odd", parity=None), price.base, price.settings)
     with pytest.raises(LevelheadError, match="odd does not say whether higher or lower is worse"):
         loss(odd, "own", worse=None, inference=INFERENCE)

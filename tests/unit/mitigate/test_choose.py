@@ -12,7 +12,7 @@ from levelhead.measure.strength import Strength
 from levelhead.mitigate.choose import Choice, choose
 from levelhead.mitigate.said import Said, best
 
-PRICE = Plain("pppl", parity=None, more="price")
+PRICE = Plain("pppl", parity=None, role="utility", worse="higher")
 
 
 def said(rng, gains, tag, n=40, ruler=None, way=-1, level=1.0, noise=0.5):

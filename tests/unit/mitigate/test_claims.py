@@ -75,7 +75,7 @@ def test_on_a_model_without_a_bias_less_is_not_better(level, holds):
 
 
 def test_a_price_has_no_side_that_could_be_tested():
-    price = Plain("pppl", parity=None, more="price")
+    price = Plain("pppl", parity=None, role="utility", worse="higher")
     assert estimate_base_effect(price, read(np.arange(9.0)), inference=INFERENCE) is None
     with pytest.raises(NotMeasurable, match="plain of the model has no spread"):
         estimate_base_effect(Plain(), read(np.ones(9)), inference=INFERENCE)
@@ -101,7 +101,9 @@ def test_beyond_parity_it_is_bias_again():
     assert (float(over(below, whole)), float(over(above, whole)), better) == (2, 3, "lower")
     over, better = column_of(none)
     assert (float(over(below, whole)), better) == (3, "lower")
-    assert column_of(Plain("snli", parity=None, more="price").headline)[1] == "higher"
-    assert column_of(Plain(parity=None, more="parity").headline)[1] == "higher"
+    assert (
+        column_of(Plain("snli", parity=None, role="utility", worse="lower").headline)[1] == "higher"
+    )
+    assert column_of(Plain(parity=None, role="parity").headline)[1] == "higher"
     with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
-        column_of(Plain("own", parity=None, more="price").headline)
+        column_of(Plain("own", parity=None, role="utility").headline)

@@ -30,7 +30,7 @@ def test_points_have_intervals_and_shares_of_resamples():
     gains, costs = (1.0, 0.5, 0.98, 0.2), (2.0, 0.5, 2.0, 3.0)
     bias = [read(base), *(read(base - own + 0.1 * rng.normal(size=40)) for own in gains)]
     price = [read(texts), *(read(texts + own + 0.1 * rng.normal(size=30)) for own in costs)]
-    ruler, cost = Plain(), Plain("pppl", parity=None, more="price")
+    ruler, cost = Plain(), Plain("pppl", parity=None, role="utility", worse="higher")
     told = [
         redrawn(own, rows, over, aspect=own.headline, inference=INFERENCE)
         for own, rows, over in (

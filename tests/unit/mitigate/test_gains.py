@@ -9,6 +9,7 @@ from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.strength import Strength
+from levelhead.measure.table import measure, utility_measures
 from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
 from levelhead.stats.designs import groups
 
@@ -22,7 +23,7 @@ VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
         (Plain(parity=0.0), 3.0),
         (Plain(parity=5.0), 2.0),
         (Plain(parity=None), 3.0),
-        (Plain(parity=None, more="parity"), -3.0),
+        (Plain(parity=None, role="parity"), -3.0),
     ],
 )
 def test_bias_is_the_distance_from_parity(ruler, distance):
@@ -53,23 +54,42 @@ def test_a_smaller_value_is_a_gain_if_asked_for():
 
 def test_what_has_no_parity_is_refused():
     with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
-        bias_of(Plain("cost", parity=None, more="price").headline)
+        bias_of(Plain("cost", parity=None, role="utility", worse="lower").headline)
     dealt = replace(Plain(parity=None).headline, null="deal")
     with pytest.raises(LevelheadError, match="plain is the mean of a null"):
         bias_of(dealt)
 
 
 def test_a_price_says_which_way_is_worse():
-    def price(name, worse=None):
-        return float(paid_by(Plain(name, parity=None, more="price").headline, worse)(VALUES, WHOLE))
+    def price(said, worse=None):
+        head = Plain("cost", parity=None, role="utility", worse=said).headline
+        return float(paid_by(head, worse)(VALUES, WHOLE))
 
-    assert price("pppl") == 3
-    assert price("lms") == price("snli") == -3
-    assert price("own", "lower") == -3
-    with pytest.raises(LevelheadError, match="own does not say whether higher or lower is worse"):
-        price("own")
+    assert price("higher") == 3
+    assert price("lower") == -3
+    assert price("higher", "lower") == -3
+    with pytest.raises(LevelheadError, match="cost does not say whether higher or lower is worse"):
+        price(None)
     with pytest.raises(UnknownName, match="way of being worse"):
-        price("own", "larger")
+        price("higher", "larger")
+    for bias in (Plain(), Plain(parity=None), Plain(parity=None, role="parity")):
+        assert float(paid_by(bias.headline, "higher")(VALUES, WHOLE)) == 3
+        with pytest.raises(LevelheadError, match="plain does not say whether higher or lower"):
+            paid_by(bias.headline)
+
+
+def test_every_measure_of_utility_says_which_way_is_worse():
+    worse = {name: measure(name).headline.worse for name in utility_measures()}
+    lower = ("snli", "lms", "task", "accuracy", "pronoun_agreement")
+    smooth = ("snli_likelihood", "lms_margin", "task_likelihood", "accuracy_likelihood")
+    assert worse == dict.fromkeys(("ppl", "pppl"), "higher") | dict.fromkeys(
+        (*lower, *smooth, "pronoun_agreement_margin"), "lower"
+    )
+
+
+def test_a_role_that_contradicts_itself_is_refused():
+    with pytest.raises(LevelheadError, match="plain is of bias, and lower is said to be worse"):
+        Plain(parity=None, worse="lower").aspect("plain")
 
 
 def test_items_that_one_model_lacks_are_left_out_and_told():

@@ -15,7 +15,7 @@ from levelhead.mitigate.said import Said
 from levelhead.mitigate.trial import Told, Trial
 
 GAIN = Plain(parity=None)
-PRICE = Plain("snli", parity=None, more="price")
+PRICE = Plain("snli", parity=None, role="utility", worse="lower")
 RULER = Excess(Counterfactual((), labels=("a", "b")))
 NAMES = ("good", "dear", "idle", "broken", "behind")
 

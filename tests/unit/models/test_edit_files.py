@@ -188,7 +188,7 @@ def entry(folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "pickle"}, "is no edit file"),
+        ({"kind": "pickle"}, "of a kind that is not known, 'pickle'"),
         ({"at": []}, "is no edit file"),
         ({"at": [["head_out", -1, 0]]}, "is no position"),
         ({"at": [["heads", 0, 0]]}, "no stream named 'heads'"),

@@ -65,14 +65,14 @@ def tiny(tmp_path, monkeypatch):
     texts.write_text("\n".join(sentences()))
     seat = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={corpus()}"
     core = (
-        CoreMeasure("seat", with_option(seat, QUOTAS[-1]), "bias", (BERT,)),
-        CoreMeasure("pppl", f"pppl:texts={texts},limit=2", "price", (BERT,)),
+        CoreMeasure("seat", with_option(seat, QUOTAS[-1]), (BERT,)),
+        CoreMeasure("pppl", f"pppl:texts={texts},limit=2", (BERT,)),
     )
     rulers = (
-        Ruler("seat", seat, "bias", QUOTAS),
-        Ruler("half", seat, "bias", SHARES),
-        Ruler("pppl", f"pppl:texts={texts}", "price", LIMITS),
-        Ruler("ppl", f"ppl:texts={texts}", "price", LIMITS),
+        Ruler("seat", seat, QUOTAS),
+        Ruler("half", seat, SHARES),
+        Ruler("pppl", f"pppl:texts={texts}", LIMITS),
+        Ruler("ppl", f"ppl:texts={texts}", LIMITS),
     )
     monkeypatch.setattr(core_suite, "CORE", core)
     monkeypatch.setattr(fitting, "RULERS", rulers)
@@ -273,7 +273,7 @@ def test_a_measure_that_failed_validation_locates_no_heads(bert, tiny, monkeypat
 
 
 def test_a_measure_whose_data_are_missing_gives_way_to_the_next(bert, tiny, monkeypatch):
-    absent = Ruler("absent", f"{tiny[0].text},quota=1,groups=no+body", "bias", QUOTAS)
+    absent = Ruler("absent", f"{tiny[0].text},quota=1,groups=no+body", QUOTAS)
     monkeypatch.setattr(fitting, "LOCATORS", (absent, tiny[0]))
     found = planned(bert, left=None)
     assert found.plan.measures["heads"] == tiny[0].text

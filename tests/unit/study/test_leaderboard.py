@@ -196,3 +196,8 @@ def test_a_file_of_models_is_read_or_refused(tmp_path):
         (tmp_path / "b.txt").write_bytes(b"caf\xe9")
         with pytest.raises(LevelheadError, match=f"cannot read .*{told}"):
             read_models(wrong)
+
+
+def test_a_study_has_no_level_of_its_own(tmp_path):
+    with pytest.raises(LevelheadError, match=r"have the level 0\.95, not 0\.9"):
+        leaderboard(["tiny"], ["seat"], tmp_path / "board", inference=Inference(level=0.9))

@@ -42,7 +42,7 @@ PLAN = {
     "measures": {
         "strength": "strength",
         "other": "strength",
-        "fairness": "nli_fairness",
+        "fairness": "nli",
         "snli": "snli",
     },
     "sweeps": {

@@ -51,6 +51,14 @@ def test_names_must_be_in_the_study(tmp_path):
     assert "there is no measure" in refused(tmp_path, '"seat:', '"saet:').what
 
 
+def test_a_metric_under_its_old_name_is_refused_with_the_new_one(tmp_path):
+    error = refused(tmp_path, "[measures]", '[measures]\nold = "nli_parity:source=coal"')
+    assert "'nli_parity' is a metric of the measure 'nli'" in error.what
+    assert "write 'nli:metric=nli_parity'" in error.mend
+    error = refused(tmp_path, "[measures]", '[measures]\nold = "stereotype_score"')
+    assert "write 'stereoset'" in error.mend
+
+
 def test_only_our_variables_are_read(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_HERE", "somewhere")
     path = studies.study(tmp_path)
