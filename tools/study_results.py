@@ -15,8 +15,10 @@ from pathlib import Path
 
 from levelhead.core.calibration import marked
 from levelhead.core.files import write_atomic
+from levelhead.core.results import Inconclusive
 from levelhead.locate.headmap import HeadMap
-from levelhead.study.table import Inconclusive, Row, blocks
+from levelhead.study.row import Row
+from levelhead.study.table import blocks
 
 ROUGH = ", top "
 """Of knowledge: numbers at the paper's three k, which its picture shows."""

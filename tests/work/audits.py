@@ -16,7 +16,9 @@ from levelhead.measure.compare import Comparison
 from levelhead.study.audit import Audit
 from levelhead.study.dealing import Cut
 from levelhead.study.fitting import LeftOut
-from levelhead.study.schema import Cells, Plan, Source
+from levelhead.study.schema import Plan
+from levelhead.study.steps.config import Source
+from levelhead.study.steps.measurements import Cells
 
 ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "price"))
 

@@ -20,8 +20,8 @@ from levelhead.mitigate.swept import Swept, SweptSetting
 from levelhead.mitigate.tempered import Collapse
 from levelhead.mitigate.tuned import OnTest, Tried, Tuned
 from levelhead.stats.designs import groups
-from levelhead.study.projecting import Handful, OfPairs, Stable
-from levelhead.study.tuning import MaskedTask
+from levelhead.study.steps.glue import MaskedTask
+from levelhead.study.steps.projection_sweep import Handful, OfPairs, Stable
 
 DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
 UNIT = "difference of probabilities"

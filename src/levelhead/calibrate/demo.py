@@ -17,7 +17,8 @@ from levelhead.measure.run import run
 from levelhead.mitigate.levels import project
 from levelhead.models.sites import Site
 from levelhead.study.audit import Audit
-from levelhead.study.schema import Plan, Source
+from levelhead.study.schema import Plan
+from levelhead.study.steps.config import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -89,7 +89,7 @@ def audit(
     from levelhead.study.audit import Audited
     from levelhead.study.budget import seconds
     from levelhead.study.run import run
-    from levelhead.study.schema import Source
+    from levelhead.study.steps.config import Source
 
     limit = None if budget == NO_BUDGET else seconds(budget)
     cores = threads or os.cpu_count() or 1

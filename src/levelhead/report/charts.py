@@ -42,8 +42,8 @@ from levelhead.report.save import save
 from levelhead.report.spread import distribution, distributions
 from levelhead.report.swept import swept
 from levelhead.report.targeted import gain_and_price, lined, lines, masked
-from levelhead.study.projecting import Handful, Stable
-from levelhead.study.tuning import MaskedTask
+from levelhead.study.steps.glue import MaskedTask
+from levelhead.study.steps.projection_sweep import Handful, Stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

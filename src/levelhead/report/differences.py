@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.mitigate.claims import Findings
-    from levelhead.study.tuning import MaskedTask
+    from levelhead.study.steps.glue import MaskedTask
 
 WIDTH, BESIDE, LINE = 340, 200, 26
 HOLDS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE, "untestable": PALE}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.mitigate.stability import Stability
-    from levelhead.study.projecting import Handful, Stable
+    from levelhead.study.steps.projection_sweep import Handful, Stable
 
 WIDTH = 460
 STEP = 1.09

@@ -28,6 +28,7 @@ from levelhead.report.save import runtime, script_of, svg_of
 from levelhead.report.theme import ends, number
 from levelhead.report.told import lines
 from levelhead.report.verdict import NOT_SHOWN, SIGNS, p_of, unreached, verdict
+from levelhead.study.steps.measurements import Paired
 from levelhead.study.table import rows
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
         return
     which = (
         ("the other model", "this model")
-        if audit.plan.against
+        if audit.plan.rows(Paired)
         else ("this model", "the edited model")
     )
     found = [(f"{one.measure} {one.mark}".rstrip(), one.difference) for one in told.comparisons]

@@ -27,12 +27,14 @@ from levelhead.report.charts import (
 )
 from levelhead.report.choice import drawable
 from levelhead.report.save import save
-from levelhead.study.table import Row, blocks, rows
+from levelhead.study.table import blocks, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from altair.typing import ChartType
+
+    from levelhead.study.row import Row
 
 FIGURES = "figures"
 STYLE = """

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from levelhead.core.calibration import MISSED, MISSES
 from levelhead.core.errors import MissingExtra
 from levelhead.report.theme import ends, number
-from levelhead.study.table import Row, rows, to_csv
+from levelhead.study.row import Row
+from levelhead.study.table import rows, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

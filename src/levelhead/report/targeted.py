@@ -8,7 +8,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.report.late import alt
 from levelhead.report.theme import PALE, SHAPES, categories, ends, few, finished, named, number
 from levelhead.report.told import data
-from levelhead.study.table import interval_over
+from levelhead.study.row import interval_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from levelhead.engine.runners import Cancelled, Computed
 from levelhead.engine.units import Unit
 from levelhead.study.finished import RESULTS, result_of
 from levelhead.study.schema import Plan
-from levelhead.study.steps import steps
+from levelhead.study.steps.kinds import make_steps
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Record
     from levelhead.engine.runners import OrderedRunner
+    from levelhead.study.steps.config import PlanBase
     from levelhead.study.work import Step
 
 WORK = "levelhead.study.apart:one_step"
@@ -95,7 +96,7 @@ def apart(
             )
 
 
-def _placed(plan: Plan) -> Plan:
+def _placed(plan: PlanBase) -> PlanBase:
     """The study with whole paths: where there is no such folder, a part would name a Hub id."""
     models = {
         name: one.model_copy(
@@ -158,4 +159,4 @@ def _need(step: Step, work: Work, every: Mapping[str, Step], *, keep_going: bool
 @lru_cache(maxsize=1)
 def _study(plan: str, folder: str, store: str) -> tuple[Work, dict[str, Step]]:
     work = Work(Plan.from_json(plan), Path(folder), RunContext(store=store))
-    return work, {step.name: step for step in steps(work)}
+    return work, {step.name: step for step in make_steps(work)}

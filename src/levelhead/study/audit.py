@@ -25,7 +25,10 @@ from levelhead.study.core_suite import Role, core_suite, kind_of
 from levelhead.study.dealing import MODEL, OVERHEAD, Cut, Dealing
 from levelhead.study.finished import AUDIT, WRITTEN
 from levelhead.study.fitting import LeftOut, extensions, left_out_by, locators
-from levelhead.study.schema import Cells, Paired, Plan, Probing, Source, inference_keys
+from levelhead.study.schema import Plan
+from levelhead.study.steps.config import Source, inference_keys
+from levelhead.study.steps.measurements import Cells, Paired
+from levelhead.study.steps.probing import Probing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +145,7 @@ def plan_core(
             None,
         )
         plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}
-    core = Plan(**plan)  # type: ignore[arg-type]
+    core = Plan.model_validate(plan)
     core.check()
     return Audit(
         request=request(lm, sources, inference, threads),
@@ -182,15 +185,15 @@ def extended(
     names = {name: core.measures[name] for name in audit.core if name in core.measures}
     rulers, left_out = extensions(lm, names, paces, until=until, on_step=on_step)
     total = None if left is None else (began + left - time.monotonic()) * OVERHEAD
-    dealt = Dealing(lm, paces, total, 2 if core.against else 1, left_out)
+    dealt = Dealing(lm, paces, total, 2 if core.rows(Paired) else 1, left_out)
     added = dealt.rulers(rulers)
     measures = {**core.measures, **added}
     parts: dict[str, object] = {}
     if added:
         more = Cells(models=(MODEL,), measures=tuple(added))
-        parts["cells"] = {**core.cells, MORE: more}
-        if core.against:
-            pair = core.against[OTHER]
+        parts["cells"] = {**core.rows(Cells), MORE: more}
+        if core.rows(Paired):
+            pair = core.rows(Paired)[OTHER]
             both = (*pair.measures, *added)
             parts["against"] = {OTHER: pair.model_copy(update={"measures": both})}
     heads = dealt.heads(measures)

@@ -12,7 +12,10 @@ from levelhead.core.results import Record
 from levelhead.measure.table import parsed
 from levelhead.study.budget import questions, shared_out
 from levelhead.study.fitting import FLUENCY, LIMITS, LeftOut, Ruler, fitted, locators, no_time
-from levelhead.study.schema import Explained, Located, Masking, Prompting
+from levelhead.study.steps.counterstereotype import Explained
+from levelhead.study.steps.head_maps import Located
+from levelhead.study.steps.masking import Masking
+from levelhead.study.steps.prompting import Prompting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive, Record
+from levelhead.study.steps.kinds import STEP_KINDS
 
 if TYPE_CHECKING:
     import os
@@ -25,32 +26,7 @@ ENDS = ("table.csv", "index.html", "report.html", "gate.json")
 WRITTEN = (PLAN, RESULTS, "figures", *ENDS)
 """What a study leaves in its folder, beside its store."""
 KINDS: Mapping[str, str] = {
-    "child": "mitigate.children:Child",
-    "tuned": "study.tuning:Trained",
-    "cell": "core.results:Measurement",
-    "against": "measure.compare:Comparison",
-    "removed": "mitigate.removed:Removed",
-    "map": "locate.headmap:HeadMap",
-    "describe": "locate.describe:Description",
-    "control": "locate.controls:Control",
-    "splits": "locate.repeated:Repeated",
-    "greedy": "locate.greedy:Greedy",
-    "masking": "mitigate.targeted:Targeted",
-    "lines": "mitigate.targeted:Lines",
-    "amplify": "mitigate.amplify:Amplified",
-    "explain": "explain.counterstereotype:CounterStereotype",
-    "example": "explain.example:Example",
-    "knowledge": "explain.knowledge:Knowledge",
-    "compare": "locate.compare:MapComparison",
-    "stability": "study.projecting:Stable",
-    "sweep": "mitigate.swept:Swept",
-    "findings": "mitigate.claims:Findings",
-    "choice": "mitigate.choose:Choice",
-    "pairs": "study.projecting:Handful",
-    "placebo": "mitigate.placeboed:Placeboed",
-    "outside": "mitigate.swept:Swept",
-    "downstream": "mitigate.downstream:Downstream",
-    "glue": "study.tuning:MaskedTask",
+    word: home for kind in STEP_KINDS for word, home in kind.results.items()
 }
 """What a step gives, by the first word of its name, in the order in which people read it. A class
 is imported when a result of its kind is there: a gate that reads measurements needs no torch."""

@@ -32,7 +32,9 @@ from levelhead.engine.runners import Computed, InProcess
 from levelhead.engine.units import Unit
 from levelhead.models.load import bytes_of
 from levelhead.study.run import run
-from levelhead.study.schema import Cells, Plan, Source, inference_keys
+from levelhead.study.schema import Plan
+from levelhead.study.steps.config import Source, inference_keys
+from levelhead.study.steps.measurements import Cells
 
 if TYPE_CHECKING:
     import os
@@ -228,14 +230,17 @@ def _unit(
 ) -> Unit:
     path, revision = _parted(name)
     keys = [f"m{number}" for number in range(len(measures))]
-    plan = Plan(
-        format="levelhead-study-1",
-        name="one-of-many",
-        threads=context.threads,
-        models={MODEL: Source(path=whole_path(path), revision=revision, **source)},  # type: ignore[arg-type]
-        measures=dict(zip(keys, measures, strict=True)),
-        cells={ALL: Cells(models=(MODEL,), measures=tuple(keys))},
-    ).model_copy(update=inference_keys(inference))
+    plan = Plan.model_validate(
+        {
+            "format": "levelhead-study-1",
+            "name": "one-of-many",
+            "threads": context.threads,
+            **inference_keys(inference),
+            "models": {MODEL: {"path": whole_path(path), "revision": revision, **source}},
+            "measures": dict(zip(keys, measures, strict=True)),
+            "cells": {ALL: Cells(models=(MODEL,), measures=tuple(keys))},
+        }
+    )
     plan.check()
     own = place.resolve() / MODELS / _slug(name)
     store = context.store

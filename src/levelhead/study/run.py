@@ -17,8 +17,8 @@ from levelhead.engine.claim import claimed
 from levelhead.engine.run_folder import own
 from levelhead.study.apart import apart, tried
 from levelhead.study.finished import ENDS, PLAN, RESULTS, WRITTEN
-from levelhead.study.steps import steps
-from levelhead.study.table import Row, rows, to_csv
+from levelhead.study.steps.kinds import make_steps
+from levelhead.study.table import rows, to_csv
 from levelhead.study.work import Work
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
     from levelhead.engine.runners import OrderedRunner
     from levelhead.study.apart import Deadline
+    from levelhead.study.row import Row
     from levelhead.study.schema import Plan
 
 
@@ -62,7 +63,7 @@ def run(
     own(place, WRITTEN)
     with claimed(str(place)):
         work = Work(plan, place, context)
-        every = list(steps(work))
+        every = list(make_steps(work))
         names = [step.name for step in every]
         results = place / RESULTS
         results.mkdir(exist_ok=True)

@@ -16,30 +16,23 @@ from levelhead.engine.events import Planned, Stored
 from levelhead.engine.store import DamagedFile, open_store
 from levelhead.engine.units import Unit
 from levelhead.locate import gradient, variants
-from levelhead.locate.effects import effects
-from levelhead.locate.find import without_each
 from levelhead.locate.headmap import HeadMap
-from levelhead.locate.split import halves
 from levelhead.measure import readouts
 from levelhead.measure.table import parsed
 from levelhead.models.load import load
-from levelhead.study.schema import inference_keys
+from levelhead.study.steps.config import inference_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from levelhead.engine.store import Store
-    from levelhead.locate.effects import Effects
-    from levelhead.locate.split import Half, Split
-    from levelhead.locate.variants import Variants
     from levelhead.measure.measure import Measure
-    from levelhead.measure.readouts import Readouts
     from levelhead.mitigate.subspace import Subspace
     from levelhead.models.edits import Projection
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.schema import Child, Plan, Tuned
+    from levelhead.study.steps.config import PlanBase
 
 WORK = "levelhead.study.run:run"
 REVISION = 4
@@ -61,7 +54,7 @@ class Step(NamedTuple):
 class Work:
     """One run of a study: models are loaded when they are needed, results by name of their step."""
 
-    plan: Plan
+    plan: PlanBase
     folder: Path
     context: RunContext = RunContext()
     """Its store is where readings and results are kept; by default in the folder."""
@@ -97,8 +90,8 @@ class Work:
         if name not in self._models:
             source = self.plan.models.get(name)
             if source is None:
-                place = "children" if name in self.plan.children else "tuned"
-                self._models[name] = self.trained(self.folder / place / name, name)
+                place = self.folder / self.plan.made[name].folder / name
+                self._models[name] = self.trained(place, name)
             else:
                 self._models[name] = load(
                     source.path,
@@ -112,7 +105,7 @@ class Work:
 
     def trained(self, folder: Path, name: str) -> LM:
         """A model that the study has made, read as the one that it comes from."""
-        made: Mapping[str, Child | Tuned] = {**self.plan.children, **self.plan.tuned}
+        made = self.plan.made
         while name in made:
             name = made[name].of
         source = self.plan.models[name]
@@ -122,8 +115,8 @@ class Work:
 
     def makers(self, *names: str) -> tuple[str, ...]:
         """The steps that make these models; those that are given need none."""
-        made = (("child", self.plan.children), ("tuned", self.plan.tuned))
-        return tuple(f"{kind}.{name}" for name in names for kind, own in made if name in own)
+        made = self.plan.made
+        return tuple(f"{made[name].step}.{name}" for name in names if name in made)
 
     def measure(self, name: str) -> Measure:
         """A measure of the study; one object for all its steps, for the data that it holds."""
@@ -176,51 +169,8 @@ class Work:
             raise NotMeasurable(f"there is no map {name}", mend="see why it could not be made")
         return found
 
-    def halves(self, lm: LM, measure: Measure, heads: HeadMap) -> tuple[Readouts, Split]:
-        """What a model says to a measure, and the halves that a map was made with.
 
-        A quicker measure of the same words takes the halves of the map's own: one word more or less
-        would deal them anew.
-        """
-        found = measure.read(lm, context=self.context)[0]
-        own = found
-        if measure.settings != heads.measurement.provenance.settings["measure"]:
-            own = self.measure(self._measure_of(heads)).read(lm, context=self.context)[0]
-        return found, halves(measure, own, by=heads.halves.by, seed=heads.halves.seed)
-
-    def _measure_of(self, heads: HeadMap) -> str:
-        """The name of the measure that a map was made with."""
-        maps = (
-            row for name, row in self.plan.maps.items() if self.done.get(f"map.{name}") is heads
-        )
-        return next(maps).measure
-
-    def ablated(self, name: str) -> tuple[Variants, Half]:
-        """The model without each head of a map, and the confirm half."""
-        row, heads = self.plan.maps[name], self.map(name)
-        lm, measure = self.model(row.model), self.measure(row.measure)
-        found, cut = self.halves(lm, measure, heads)
-        sites = [one.site for one in heads.scores if one.effect is not None]
-        ablated = without_each(
-            lm, measure, found, sites, cut=cut, ablation=row.ablation, context=self.context
-        )
-        return ablated, cut.confirm
-
-    def effects(self, name: str) -> Effects:
-        """A map's effects on the confirm half; the same draws for all maps of a measure."""
-        row, heads = self.plan.maps[name], self.map(name)
-        ablated, confirm = self.ablated(name)
-        return effects(
-            self.measure(row.measure),
-            confirm.varied(ablated, None),
-            [confirm.varied(ablated, i) for i in range(len(ablated.variants))],
-            sign=heads.direction.sign,
-            inference=self.inference,
-            name="effects, confirm half",
-        )
-
-
-def _study_context(plan: Plan, folder: Path, context: RunContext) -> RunContext:
+def _study_context(plan: PlanBase, folder: Path, context: RunContext) -> RunContext:
     """A caller's context with the store and the threads of a study.
 
     The threads are the plan's: they are part of what its results depend on, in their last bits.

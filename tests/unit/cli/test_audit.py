@@ -18,7 +18,7 @@ from levelhead.study import audit as planning
 from levelhead.study.apart import GO_ON, SPENT
 from levelhead.study.audit import CORE_LIMIT, Audited, read_audit
 from levelhead.study.core_suite import BERT, core_suite
-from levelhead.study.schema import Source
+from levelhead.study.steps.config import Source
 
 LATE = Inconclusive(what=SPENT, mend=GO_ON)
 CELL = "cell.audit.model."

@@ -48,7 +48,8 @@ from levelhead.study.fitting import (
     Ruler,
     locators,
 )
-from levelhead.study.schema import Source, read_plan
+from levelhead.study.schema import read_plan
+from levelhead.study.steps.config import Source
 
 TINY = ("bert", "BertForPreTraining")
 

@@ -14,10 +14,11 @@ from levelhead.mitigate.downstream import Downstream
 from levelhead.mitigate.levels import edits_of, subspaces
 from levelhead.mitigate.settings import LEVELS, grid
 from levelhead.mitigate.swept import Swept
-from levelhead.study import outside, projecting
 from levelhead.study.run import run
-from levelhead.study.schema import Masks, Plan
-from levelhead.study.steps import steps
+from levelhead.study.schema import Plan
+from levelhead.study.steps import downstream, projection_sweep
+from levelhead.study.steps.glue import Masks
+from levelhead.study.steps.kinds import make_steps
 from levelhead.study.table import rows
 from levelhead.study.work import Work
 
@@ -76,7 +77,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
     loaded = cache(model)  # as a study does: once
     monkeypatch.setattr(Work, "model", lambda self, name: loaded(models[name]))
-    for place in (outside, projecting):
+    for place in (downstream, projection_sweep):
         monkeypatch.setattr(place, "paired", lambda name, n=None, seed=0: contrasts.texts()[:n])
 
 
@@ -89,7 +90,7 @@ def tiny(monkeypatch):
 )
 def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
     asked = plan(list(levels))
-    every = [step.name for step in steps(Work(asked, tmp_path))]
+    every = [step.name for step in make_steps(Work(asked, tmp_path))]
     assert every[:2] == ["tuned.one", "tuned.two"]
     assert every[-5:] == [
         *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
@@ -97,8 +98,8 @@ def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
     ]
     # Training and the sweep inside have tests of their own.
     monkeypatch.setattr(
-        "levelhead.study.run.steps",
-        lambda work: [step for step in steps(work) if "nli" in step.name],
+        "levelhead.study.run.make_steps",
+        lambda work: [step for step in make_steps(work) if "nli" in step.name],
     )
     found = run(asked, tmp_path)
     swept, table = found["outside.nli.one.fairness"], found["downstream.nli"]
@@ -132,7 +133,7 @@ def test_whose_subspaces(tiny, tmp_path):
         work = Work(plan(subspaces=whose), tmp_path)
         classifier, setting = work.model("one"), grid()[-1]
         expected = edits_of(classifier, setting, subspaces(work.model(source), pairs))
-        found = outside._edits(work, work.plan.downstream["nli"], classifier)
+        found = downstream._edits(work, work.plan.downstream["nli"], classifier)
         assert found[setting.name] == expected
         every[whose] = found
     assert all(every["refitted"][name] != edits for name, edits in every["reused"].items())
@@ -143,7 +144,7 @@ def test_a_base_without_a_pooled_vector_is_refused_before_anything_is_trained(
 ):
     monkeypatch.setattr(Work, "model", lambda self, name: headless("strength"))
     with pytest.raises(LevelheadError, match=r"tiny, which \[downstream.nli\] sets classifiers"):
-        list(steps(Work(plan(), tmp_path)))
+        list(make_steps(Work(plan(), tmp_path)))
 
 
 def test_a_column_is_inside_or_outside():

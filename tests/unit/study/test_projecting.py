@@ -16,10 +16,10 @@ from levelhead.mitigate.choose import Choice
 from levelhead.mitigate.placeboed import Placeboed
 from levelhead.mitigate.settings import LEVELS, grid
 from levelhead.mitigate.swept import Swept
-from levelhead.study import projecting
-from levelhead.study.projecting import Handful, Stable
 from levelhead.study.run import run
 from levelhead.study.schema import Plan
+from levelhead.study.steps import projection_sweep
+from levelhead.study.steps.projection_sweep import Handful, Stable
 from levelhead.study.table import rows
 from levelhead.study.work import Work
 
@@ -61,7 +61,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
     loaded = cache(model)  # as a study does: once
     monkeypatch.setattr(Work, "model", lambda self, name: loaded("strength"))
-    monkeypatch.setattr(projecting, "paired", lambda name, n=None, seed=0: PAIRS[:n])
+    monkeypatch.setattr(projection_sweep, "paired", lambda name, n=None, seed=0: PAIRS[:n])
     monkeypatch.setattr(room, "placebo_pairs", lambda contrast: contrasts.texts()[4:])
 
 
@@ -133,7 +133,7 @@ def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch, levels):
 
 def test_a_sweep_of_one_level_has_no_steps_of_others(tiny, tmp_path):
     row = plan(price=None, stability=None, sizes=None, levels=["last"])
-    steps = projecting.sweeping(Work(row, tmp_path), "all", row.sweeps["all"])
+    steps = projection_sweep.sweeping(Work(row, tmp_path), "all", row.sweeps["all"])
     assert [one.name for one in steps if "placebo" in one.name] == ["placebo.all.last"]
 
 

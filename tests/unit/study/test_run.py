@@ -12,6 +12,7 @@ from command import SERVER, levelhead, script
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
+from levelhead.core.run_context import RunContext
 from levelhead.engine.claim import FolderInUse, claimed
 from levelhead.engine.processes import LocalProcesses
 from levelhead.engine.store import ForeignFolder
@@ -145,10 +146,18 @@ def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypat
 
 def test_a_second_run_computes_nothing(every_step, tmp_path, monkeypatch):
     folder = every_step.copied(tmp_path / "out")
-    for name in ("locate", "describe", "control", "repeated", "greedy", "counterstereotype"):
-        monkeypatch.setattr(f"levelhead.study.steps.{name}", None)
+    for name in ("locate", "describe", "control", "repeated", "greedy"):
+        monkeypatch.setattr(f"levelhead.study.steps.head_maps.{name}", None)
+    monkeypatch.setattr("levelhead.study.steps.counterstereotype.counterstereotype", None)
     run(read_plan(every_step.plan), folder)
     assert studies.contents(folder) == studies.contents(every_step.folder)
+
+
+def test_threads_are_those_of_the_study(small, tmp_path):
+    """They decide the last bits of its results, which are kept under the same name."""
+    plan, _, _ = small
+    with pytest.raises(LevelheadError, match="3 threads, and the study says 1"):
+        run(read_plan(plan), tmp_path / "run", context=RunContext(threads=3))
 
 
 def test_two_runs_in_one_folder_are_refused(small):

@@ -1,46 +1,86 @@
-"""The steps of a study that trains classifiers: for sweeps outside, and tasks with masked heads."""
+"""Tasks with heads masked (Yang et al. 2025, Table 2)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from levelhead.core.results import Estimate, Record
 from levelhead.data.tasks import task
 from levelhead.locate.controls import random_heads
 from levelhead.locate.headmap import label
 from levelhead.measure.readouts import model_key
-from levelhead.measure.task import Tasked, finetune_on
+from levelhead.measure.task import Tasked
 from levelhead.mitigate.downstream import averaged
 from levelhead.mitigate.gains import redrawn, shared
 from levelhead.mitigate.heads import mask
 from levelhead.mitigate.said import Said
 from levelhead.mitigate.swept import SweptSetting, said
-from levelhead.mitigate.targeted import chosen
-from levelhead.models.finetune import Tuning, finetuned
-from levelhead.study.work import told_of
+from levelhead.mitigate.targeted import SETS, chosen
+from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.steps.config import (
+    Count,
+    Names,
+    PlanBase,
+    Reference,
+    Strict,
+    as_tuple,
+    map_named,
+    refuse_repeated,
+)
+from levelhead.study.steps.head_maps import Located
+from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.steps.made_models import How, trained
+from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from levelhead.mitigate.gains import Redrawn
     from levelhead.models.edits import Edit
     from levelhead.models.lm import LM
-    from levelhead.study.schema import Masks, Tuned
-    from levelhead.study.work import Work
 
 
-class Trained(Record):
-    """A classifier that the study has trained."""
+class Masks(Strict):
+    """Tasks with heads masked (Yang et al. 2025, Table 2)."""
 
-    task: str
-    seed: int
-    rows: Annotated[int, Field(ge=1)]
-    weights: dict[str, str]
-    """SHA-256, by file."""
+    map: str
+    tasks: Names
+    seeds: Annotated[
+        tuple[int, ...],
+        BeforeValidator(as_tuple),
+        Field(min_length=1),
+        AfterValidator(refuse_repeated),
+    ] = (0,)
+    mask: Literal["before", "after"] = "after"
+    """Masked while the classifier is trained, or in the trained one."""
+    k: Count = 3
+    random: Annotated[int, Field(ge=0)] = 0
+    """So many sets of random heads of the same layers stand beside every set; masked after training
+    only, since before it each would be a training of its own."""
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    rate: Annotated[float, Field(gt=0)] = 1e-4
+    batch: Count = 32
+    dropout: bool = True
+    """Whether the base's own acts while it is trained."""
+
+    @model_validator(mode="after")
+    def _random_after(self) -> Self:
+        if self.random and self.mask == "before":
+            raise ValueError("random sets of heads are masked after training: say mask = 'after'")
+        return self
+
+    def references(self) -> Iterator[Reference]:
+        """The names that it takes from elsewhere in the study."""
+        yield map_named(self.map)
+
+    def check_in(self, plan: PlanBase) -> None:
+        """Refuse tasks that there are none of."""
+        for name in self.tasks:
+            task(name)
 
 
 class MaskedTask(Record):
@@ -70,44 +110,20 @@ class MaskedTask(Record):
         return (sum(one <= value for one in random) + 1) / (len(random) + 1)
 
 
-class How(NamedTuple):
-    """How one classifier is trained."""
-
-    task: str
-    seed: int
-    epochs: float | None
-    rate: float
-    batch: int
-    dropout: bool
-
-
-def tuned_of(work: Work, name: str) -> Trained:
-    """A classifier; it resumes by itself."""
-    row = work.plan.tuned[name]
-    folder = trained(work, work.model(row.of), _how(row), work.folder / "tuned" / name)
-    told = finetuned(folder)
-    return Trained(task=row.task, seed=row.seed, rows=told["rows"], weights=told["weights"])
-
-
-def trained(work: Work, base: LM, how: How, folder: Path, *, edits: Sequence[Edit] = ()) -> Path:
-    """The folder of a classifier, trained if it is not there."""
-    tuning = Tuning(
-        epochs=how.epochs or task(how.task).epochs,
-        rate=how.rate,
-        batch=how.batch,
-        dropout=how.dropout,
-        seed=how.seed,
-        threads=work.plan.threads,
-    )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    progress = work.progress(f"{how.task}, seed {how.seed}")
-    return finetune_on(base, how.task, folder, tuning=tuning, edits=edits, progress=progress)
+def glue_steps(work: Work) -> Iterator[Step]:
+    """A step for every task; those of one task share the models they train."""
+    before: dict[str, tuple[str, ...]] = {}
+    for name, masks in work.plan.rows(Masks).items():
+        for one in masks.tasks:
+            make, step = partial(glue_of, work, name, one), f"glue.{name}.{one}"
+            yield Step(step, make, (f"map.{masks.map}", *before.get(one, ())))
+            before[one] = (*before.get(one, ()), step)
 
 
 def glue_of(work: Work, name: str, of: str) -> MaskedTask:
     """One task with no head masked, the top k, and all positive ones."""
-    row = work.plan.glue[name]
-    heads, source = work.map(row.map), work.plan.maps[row.map].model
+    row = work.plan.rows(Masks)[name]
+    heads, source = work.map(row.map), work.plan.rows(Located)[row.map].model
     sets = {f"top {row.k}": chosen(heads, "top", row.k), "all positive": heads.positive()}
     masks: dict[str, tuple[Edit, ...]] = {one: (mask(sites),) for one, sites in sets.items()}
     base, measure = work.model(source), Tasked(task=of, part="dev")
@@ -160,7 +176,7 @@ def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], ro
     """What a classifier says to its task, with and without heads."""
     measure, place = Tasked(task=how.task, part="dev"), work.folder / "glue" / how.task
     key = f"{how.seed}"
-    source = work.plan.maps[row.map].model
+    source = work.plan.rows(Located)[row.map].model
     whole = work.trained(trained(work, base, how, place / key), source)
     if row.mask == "after":
         return said(whole, measure, masks, context=work.context)
@@ -182,5 +198,27 @@ def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetti
     )
 
 
-def _how(row: Tuned) -> How:
-    return How(row.task, row.seed, row.epochs, row.rate, row.batch, row.dropout)
+def masked_task_rows(one: MaskedTask) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    told = {"what": one.metric, "unit": one.unit}
+    yield {"name": f"{one.task}, full", "value": one.full, **told}
+    for setting in one.sets:
+        name = f"{one.task}, {setting.name} {one.mask} training"
+        yield {"name": name, "value": setting.value, **told}
+        if setting.change is not None:
+            yield estimate_cells(name, setting.change, f"change of {one.metric}")
+        if random := one.random.get(setting.name):
+            yield {
+                "name": f"{one.task}, random heads of the layers of {setting.name}",
+                "what": f"{one.metric}, mean and range; p: that they leave as little",
+                "value": sum(random) / len(random),
+                "low": min(random),
+                "high": max(random),
+                "over": f"{len(random)} {SETS}",
+                "n": len(random),
+                "unit": one.unit,
+                "p": one.p(setting.name),
+            }
+
+
+GLUE = StepDefinition(Masks, glue_steps, {MaskedTask: masked_task_rows})

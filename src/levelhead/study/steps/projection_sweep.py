@@ -1,12 +1,12 @@
-"""The steps of a study that sweeps projections (Dawkins et al. 2024, inside the model)."""
+"""Projections in all settings (Dawkins et al. 2024, inside the model)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
@@ -15,27 +15,86 @@ from levelhead.data.paired import paired, pairs_hash
 from levelhead.measure.readouts import model_key
 from levelhead.mitigate.choose import Choice, choose
 from levelhead.mitigate.claims import Findings, column_of, findings
-from levelhead.mitigate.gains import redrawn, shared
-from levelhead.mitigate.judged import estimate_base_effect
+from levelhead.mitigate.gains import By, redrawn, shared
+from levelhead.mitigate.judged import NO_EFFECT, estimate_base_effect
 from levelhead.mitigate.levels import edits_of, has_sent, levels_of, sites_of, subspaces
 from levelhead.mitigate.placeboed import Placeboed, placeboed
 from levelhead.mitigate.said import Said, best
-from levelhead.mitigate.settings import LEVELS, Setting, grid
+from levelhead.mitigate.settings import LEVELS, Level, Setting, grid
 from levelhead.mitigate.stability import Stability, stability
 from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.study.row import RowCells, estimate_cells, p_cells
+from levelhead.study.steps.config import (
+    Count,
+    Counts,
+    Draws,
+    Names,
+    Reference,
+    Strict,
+    any_model,
+    as_tuple,
+    measure_named,
+)
+from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.steps.made_models import Tuned
 from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from levelhead.data.paired import TextPair
-    from levelhead.mitigate.gains import By
-    from levelhead.mitigate.settings import Level
     from levelhead.mitigate.subspace import Subspace
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.schema import Sweeping
     from levelhead.study.work import Work
+
+
+class Sweeping(Strict):
+    """Projections in all settings (Dawkins et al. 2024): chosen on dev, reported on test."""
+
+    model: str
+    measures: Names
+    """Of every setting."""
+    gain: str
+    """The measure by which a setting is chosen."""
+    test: str
+    """The same on other items, for the report."""
+    price: str | None = None
+    most: float | None = None
+    """By how much the price may rise."""
+    pairs: str = "gender-en"
+    """A lexicon: its words in neutral frames are what subspaces are fitted on."""
+    n: Count | None = None
+    """Pairs; all by default."""
+    centered: bool = False
+    levels: Annotated[tuple[Level, ...], BeforeValidator(as_tuple), Field(min_length=1)] | None = (
+        None
+    )
+    """All by default."""
+    stability: Draws | None = None
+    """Resamples of the pairs."""
+    sizes: Counts | None = None
+    """Numbers of pairs to fit the chosen setting on."""
+    placebos: Annotated[int, Field(ge=200)] | None = None
+    """Of the best setting of every level."""
+
+    @model_validator(mode="after")
+    def _reports_on_other_items(self) -> Self:
+        if self.gain == self.test:
+            raise ValueError(f"{self.gain} chooses and reports: test is a measure of other items")
+        return self
+
+    def references(self) -> Iterator[Reference]:
+        """The names that it takes from elsewhere in the study."""
+        yield any_model(self.model)
+        named = (*self.measures, self.gain, self.test)
+        yield from map(measure_named, named if self.price is None else (*named, self.price))
+
+
+def sweep_steps(work: Work) -> Iterator[Step]:
+    """The steps of every sweep."""
+    for name, sweep in work.plan.rows(Sweeping).items():
+        yield from sweeping(work, name, sweep)
 
 
 class Stable(Record):
@@ -92,7 +151,7 @@ def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
 
 def stability_of(work: Work, name: str) -> Stable:
     """The subspaces, fitted on other pairs that might have been drawn."""
-    row = work.plan.sweeps[name]
+    row = work.plan.rows(Sweeping)[name]
     lm, pairs = work.model(row.model), _pairs(row)
     parts = sites_of(lm)
     sites = [site for part, own in parts.items() if part != "attn" for site in own]
@@ -107,7 +166,7 @@ def stability_of(work: Work, name: str) -> Stable:
 
 def swept_of(work: Work, name: str, measure: str) -> Swept:
     """One measure of all settings."""
-    row, own = work.plan.sweeps[name], work.measure(measure)
+    row, own = work.plan.rows(Sweeping)[name], work.measure(measure)
 
     def make() -> Swept:
         return swept(_said(work, row, measure), inference=work.inference)
@@ -117,7 +176,7 @@ def swept_of(work: Work, name: str, measure: str) -> Swept:
 
 def findings_of(work: Work, name: str, measure: str) -> Findings:
     """What the paper says of settings, on one measure."""
-    row, own = work.plan.sweeps[name], work.measure(measure)
+    row, own = work.plan.rows(Sweeping)[name], work.measure(measure)
 
     def make() -> Findings:
         said = _said(work, row, measure)
@@ -140,7 +199,7 @@ def findings_of(work: Work, name: str, measure: str) -> Findings:
 
 def chosen_of(work: Work, name: str, by: By) -> Choice:
     """The best setting on dev, reported on test: nearest to parity, or of the smallest value."""
-    row = work.plan.sweeps[name]
+    row = work.plan.rows(Sweeping)[name]
     measures = [work.measure(one) for one in (row.gain, row.test, *_some(row.price))]
     told = {
         "row": told_by(work, row),
@@ -159,7 +218,7 @@ def chosen_of(work: Work, name: str, by: By) -> Choice:
 
 def sized_of(work: Work, name: str) -> Handful:
     """The chosen setting, fitted on fewer pairs."""
-    row, choice = work.plan.sweeps[name], work.done[f"choice.{name}"]
+    row, choice = work.plan.rows(Sweeping)[name], work.done[f"choice.{name}"]
     if not isinstance(choice, Choice) or choice.chosen is None:
         raise NotMeasurable("no setting was chosen", mend="see why in the step before")
     setting = Setting.named(choice.chosen)
@@ -190,7 +249,7 @@ def sized_of(work: Work, name: str) -> Handful:
 
 def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
     """The best setting of a level on dev, judged on test by placebos."""
-    row = work.plan.sweeps[name]
+    row = work.plan.rows(Sweeping)[name]
     measures = [work.measure(one) for one in (row.gain, row.test)]
     told = {"row": told_by(work, row), "level": level, "placebos": row.placebos}
 
@@ -227,11 +286,12 @@ def _said(work: Work, row: Sweeping, measure: str) -> Said:
 
 def will_have(work: Work, name: str) -> tuple[Level, ...]:
     """The levels of a model, also before the study has made it."""
-    plan, source = work.plan, name
-    while source in plan.tuned or source in plan.children:
-        source = (plan.tuned.get(source) or plan.children[source]).of
+    made, source = work.plan.made, name
+    while source in made:
+        source = made[source].of
     own = levels_of(work.model(source))
-    return own if name not in plan.tuned or "sent" in own else ("sent", *own)  # a classifier
+    is_classifier = isinstance(made.get(name), Tuned)
+    return own if not is_classifier or "sent" in own else ("sent", *own)
 
 
 def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
@@ -265,3 +325,113 @@ def told_by(work: Work, row: Sweeping) -> dict[str, object]:
 
 def _some(name: str | None) -> tuple[str, ...]:
     return () if name is None else (name,)
+
+
+def swept_rows(one: Swept) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    yield estimate_cells("base", one.base, one.measure)
+    for setting in one.settings:
+        yield {"name": setting.name, "what": one.measure, "value": setting.value, "unit": one.unit}
+        if setting.change is not None:
+            yield estimate_cells(setting.name, setting.change)
+
+
+def findings_rows(one: Findings) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    if one.base is not None:
+        what = NO_EFFECT if one.untestable else one.base.name
+        yield estimate_cells("base", one.base, what)
+    for claim in one.claims:
+        name = f"{claim.claim}, {claim.level}"
+        if claim.difference is not None:
+            yield estimate_cells(name, claim.difference, f"difference of {one.measure}")
+        told = {"value": claim.better, "n": claim.pairs}
+        yield {"name": name, "what": f"settings with {one.better} {one.measure}", **told}
+
+
+def choice_rows(one: Choice) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    name = one.chosen or "none"
+    if one.base is not None:
+        yield estimate_cells("base", one.base)
+    for estimate in (one.on_dev, one.corrected, one.on_test, one.change):
+        if estimate is not None:
+            yield estimate_cells(name, estimate)
+    if one.price is not None:
+        yield estimate_cells(name, one.price, mark="")
+    for agreement in one.agreement:
+        for estimate in (agreement.overlap, agreement.spearman, agreement.kendall):
+            if estimate is not None:
+                yield estimate_cells(f"top {agreement.share:.0%} on dev", estimate)
+    for point in one.front.points if one.front else ():
+        told = {"value": point.share, "n": one.front.draws if one.front else None}
+        yield {"name": point.name, "what": "share of resamples on the front", **told}
+
+
+def placebo_rows(one: Placeboed) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    for own, by in ((one.judged, ""), (one.by_value, "by value: ")):
+        if own is None:
+            continue
+        yield estimate_cells(one.setting, own.gain, f"{by}{own.gain.name}")
+        if own.base is not None:
+            yield estimate_cells("base", own.base, f"{by}{own.base.name}")
+        told = {"n": len(own.placebos), **p_cells(own.p)}
+        yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
+        if own.effective is not None:
+            what = f"{by}independent placebos that they amount to"
+            yield {"name": "placebos", "what": what, "value": own.effective, **told}
+        if own.is_testable:
+            mitigates = own.mitigates if by else one.mitigates
+            yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}
+        else:
+            # A 0 would read as "does not mitigate".
+            yield {"name": one.setting, "what": f"{by}{own.outcome}", "value": 1}
+        for estimate in (own.significant, own.significant_gains):
+            over = {"over": f"{len(own.placebos)} placebos"}
+            yield estimate_cells("placebos", estimate, f"{by}{estimate.name}") | over
+    angles = {"what": "as many at right angles", "value": one.matched.effective}
+    yield {"name": "placebos", **angles, "mark": ""}
+    if one.collapse is not None:
+        found = one.collapse
+        warm = {"what": "temperature", "value": found.temperature}
+        yield {"name": one.setting, **warm, "mark": ""}
+        if found.gain is not None:
+            yield estimate_cells(one.setting, found.gain) | p_cells(found.p)
+        if found.over_alike is not None:
+            yield estimate_cells(one.setting, found.over_alike)
+        yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
+
+
+def stability_rows(one: Stable) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    for site in one.sites:
+        name = " ".join(str(part) for part in site.site if part is not None)
+        for estimate in (site.share, site.cosine, site.angle):
+            yield estimate_cells(name, estimate)
+        for size in site.by_size:
+            yield estimate_cells(f"{name}, {size.pairs} pairs", size.cosine)
+
+
+def pair_budget_rows(one: Handful) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    yield estimate_cells("base", one.base, one.measure)
+    for size in one.sizes:
+        name = f"{one.setting}, {size.pairs} pairs"
+        yield {"name": name, "what": one.measure, "value": size.value}
+        if size.change is not None:
+            yield estimate_cells(name, size.change)
+
+
+PROJECTION_SWEEP = StepDefinition(
+    Sweeping,
+    sweep_steps,
+    {
+        Stable: stability_rows,
+        Swept: swept_rows,
+        Findings: findings_rows,
+        Choice: choice_rows,
+        Handful: pair_budget_rows,
+        Placeboed: placebo_rows,
+    },
+)

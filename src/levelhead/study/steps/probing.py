@@ -1,38 +1,48 @@
-"""Steps of two models: one beside another item by item, and what an edit left to be read."""
+"""What an edit left to be read: removed or hidden."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.held_out import held_out
 from levelhead.data.published import any_lexicon
-from levelhead.measure.compare import Comparison
 from levelhead.measure.readouts import model_key
-from levelhead.measure.run import run
 from levelhead.mitigate.removed import LEVEL, Removed, removed
 from levelhead.mitigate.ruler import gain_by
 from levelhead.models.edit_files import seen_by_edits
-from levelhead.study.work import told_of
+from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.steps.config import Reference, Strict, measure_named
+from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from levelhead.core.results import Estimate
-    from levelhead.study.schema import Paired, Probing
-    from levelhead.study.work import Work
 
 
-def compared_with(work: Work, row: Paired, name: str) -> Comparison:
-    """One measure of two models, second less first."""
-    first, second, measure = work.model(row.first), work.model(row.second), work.measure(name)
-    models = [model_key(first), model_key(second)]
-    return work.kept(
-        Comparison,
-        {"measure": told_of(measure), "models": models},
-        lambda: run(
-            second, [measure], against=first, inference=work.inference, context=work.context
-        ).comparisons[0],
-    )
+class Probing(Strict):
+    """Whether a model's edit removed a group or hid it; words it was fitted on are left out."""
+
+    model: str
+    lexicon: str = "gender-en"
+    ruler: str | None = None
+    """The measure that the edit is to mitigate."""
+
+    def references(self) -> Iterator[Reference]:
+        """The names that it takes from elsewhere in the study."""
+        yield Reference("model", ("models",), self.model)
+        if self.ruler is not None:
+            yield measure_named(self.ruler)
+
+
+def probing_steps(work: Work) -> Iterator[Step]:
+    """A step for every edited model."""
+    for name, row in work.plan.rows(Probing).items():
+        yield Step(f"removed.{name}", partial(probed, work, row), work.makers(row.model))
 
 
 def probed(work: Work, row: Probing) -> Removed:
@@ -73,3 +83,15 @@ def probed(work: Work, row: Probing) -> Removed:
         )
 
     return work.kept(Removed, told, make)
+
+
+def probing_rows(one: Removed) -> Iterator[RowCells]:
+    """The numbers of a result, for the table of a study."""
+    for place in one.places:
+        where = " ".join(str(part) for part in place.site if part is not None)
+        for when, found in (("before", place.before), ("after", place.after)):
+            for estimate in (*(probe.auc for probe in found.probes), found.clusters.accuracy):
+                yield estimate_cells(f"{where}, {when}: {one.verdict}", estimate)
+
+
+PROBING = StepDefinition(Probing, probing_steps, {Removed: probing_rows})
