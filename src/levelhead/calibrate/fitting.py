@@ -98,7 +98,9 @@ def expected(measure: Measure) -> Expected:
     if isinstance(measure, Distance):
         return "none"  # of unrelated sentences, which are about nobody
     if isinstance(measure, GroupPreference):
-        return "none"  # what is planted joins targets with groups: neither group is named more
+        # What is planted joins targets with groups. A model may still name one group more often
+        # than its text does: some do, up to 2.6 times (docs/calibration.md).
+        return "any"
     match measure.headline.role:
         case "utility":
             return "none"

@@ -59,7 +59,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 "power by dose",
                 "verdict",
             ),
-            tuple(_ruler(one) for one in found.rulers if one.expected != "none"),
+            tuple(_ruler(one) for one in found.rulers if one.has_dose),
         ),
         Tabled(
             "Prices and Distance: no dose of what they ask for was planted",
@@ -73,7 +73,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                     one.stated,
                 )
                 for one in found.rulers
-                if one.expected == "none"
+                if not one.has_dose
             ),
         ),
         Tabled(
@@ -90,7 +90,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
                 )
                 for one in found.rulers
                 for own in one.confounded
-                if one.expected != "none"
+                if one.has_dose
             ),
         ),
         Tabled(
@@ -186,7 +186,7 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
 
 def cited(one: Calibrated) -> str:
     """How a ruler did, in a line to stand beside its number."""
-    follows = one.rank is not None and one.expected != "none"
+    follows = one.rank is not None and one.has_dose
     rank = f"Spearman {one.rank:.2f} with a planted dose" if follows else ""
     also = [
         own.variant for own in one.confounded if own.variant in NONE and 2 * own.alarms > own.models

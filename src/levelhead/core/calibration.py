@@ -17,8 +17,10 @@ from levelhead.core.results import Estimate, FrozenMapping, Interval, Measuremen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Expected = Literal["rises", "falls", "none"]
-"""What a ruler should do where groups and targets are joined more strongly."""
+Expected = Literal["rises", "falls", "none", "any"]
+"""What a measure should do where groups and targets are joined more strongly. "none": nothing, and it
+should find nothing without a dose either; "any": what it asks for was neither planted nor ruled out,
+so what it finds in models without a dose may be there."""
 Verdict = Literal["not refuted", "misses", "not judged"]
 """A few models with a planted bias can refute a measure; they cannot show that it is right."""
 LEAST = 0.9
@@ -110,6 +112,11 @@ class Calibrated(Record):
     """(dose, seed, value) of every model that a stereotype was planted in, or none."""
 
     @property
+    def has_dose(self) -> bool:
+        """Whether what it asks for was planted, in doses."""
+        return self.expected in ("rises", "falls")
+
+    @property
     def verdict(self) -> Verdict:
         """Whether its models refute the measure."""
         if self._faults:
@@ -162,7 +169,7 @@ class Calibrated(Record):
         if not values:
             return ("no model could be read",)
         faults = [f"{self.unread} models could not be read"] if self.unread else []
-        if self.expected != "none":
+        if self.has_dose:
             if len(values) > 1 and min(values) == max(values):
                 faults.append("it says the same of every model")
             rank = self.rank
@@ -176,7 +183,7 @@ class Calibrated(Record):
     @property
     def _loud(self) -> tuple[str, ...]:
         """Why it is not silent where no bias is: under dealt labels, and as they are."""
-        if self.nulls < FEWEST:
+        if self.nulls < FEWEST or self.expected == "any":
             return ()
         why = []
         # The bound of a rate is a claim about false alarms, and needs enough models.
@@ -191,7 +198,7 @@ class Calibrated(Record):
     @property
     def _open(self) -> str:
         """Why nothing is said of a measure that shows no fault; empty where it is judged."""
-        if self.expected == "none":
+        if not self.has_dose:
             return "no dose of what it asks for was planted"
         if not self.nulls:
             return "it has no test of its own: false alarms are not known"

@@ -30,7 +30,7 @@ def dose(found: Sequence[Calibrated]) -> ChartType:
     Args:
         found: how rulers did, of the families that got several doses.
     """
-    shown = [one for one in found if one.expected != "none" and one.rank is not None]
+    shown = [one for one in found if one.has_dose and one.rank is not None]
     if not shown:
         raise LevelheadError(
             "no ruler was given several doses", mend="run `levelhead calibrate` whole"

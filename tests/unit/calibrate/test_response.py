@@ -160,6 +160,10 @@ def test_a_ruler_of_what_was_not_planted_must_still_be_silent():
     (loud,) = responses(models(rising, found_from(0), (), expected="none"))
     assert silent.verdict == "not judged"
     assert loud.why == ("alarms in 5 of 5 models without a bias",)
+    # Where models without a dose may have what it asks for, finding it there refutes nothing.
+    (either,) = responses(models(rising, found_from(0), (), expected="any"))
+    assert either.verdict == "not judged"
+    assert either.null_alarms == 5
 
 
 @pytest.mark.parametrize(
