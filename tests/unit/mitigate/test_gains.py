@@ -9,7 +9,7 @@ from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.measure.strength import Strength
-from levelhead.measure.table import measure, utility_measures
+from levelhead.measure.table import metric_texts, parsed, utility_measures
 from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
 from levelhead.stats.designs import groups
 
@@ -79,7 +79,7 @@ def test_a_price_says_which_way_is_worse():
 
 
 def test_every_measure_of_utility_says_which_way_is_worse():
-    worse = {name: measure(name).headline.worse for name in utility_measures()}
+    worse = {name: parsed(metric_texts()[name]).headline.worse for name in utility_measures()}
     lower = ("snli", "lms", "task", "accuracy", "pronoun_agreement")
     smooth = ("snli_likelihood", "lms_margin", "task_likelihood", "accuracy_likelihood")
     assert worse == dict.fromkeys(("ppl", "pppl"), "higher") | dict.fromkeys(
