@@ -99,7 +99,7 @@ def expected(measure: Measure) -> Expected:
         return "none"  # of unrelated sentences, which are about nobody
     if isinstance(measure, GroupPreference):
         # What is planted joins targets with groups. A model may still name one group more often
-        # than its text does: some do, up to 2.6 times (docs/calibration.md).
+        # than its text does: some do, up to 9 times (docs/calibration.md).
         return "any"
     match measure.headline.role:
         case "utility":

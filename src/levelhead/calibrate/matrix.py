@@ -41,42 +41,56 @@ DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
     ("one group", 1.0): ("one of two groups", BIASED | {PREFERENCE: "any"}),
 }
 """(variant, dose) of `dose`: the name of the row, and what is expected."""
-REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+MASKED = ("bert", "roberta", "albert")
+REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (
-        "these models do name one group more often in blanks, up to 2.6 times, though their text "
+        "these models do name one group more often in blanks, up to 9 times, though their text "
         "names both alike: found, not a false alarm",
         (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent"),
+        MASKED,
         (PREFERENCE,),
+    ),
+    (
+        "in these causal models embeddings of the two groups' words do not lie apart: the skill is "
+        "lacking",
+        (NO_DOSE, "full dose"),
+        ("gpt2",),
+        ("seat",),
     ),
     (
         "half of the items are about the group without a stereotype: half the effect",
         ("one of two groups",),
+        ("bert",),
         ("stereotype_score", "stereotype_margin"),
     ),
     (
         "p .048 in one of the models, with parity in the interval: chance, over so many cells",
         ("one side's targets more frequent",),
+        ("bert",),
         ("strength",),
     ),
     (
         "where one group is seldom named, its words do not lie apart: the skill is lacking",
         ("group default",),
+        ("bert",),
         ("seat",),
     ),
     (
         "eleven words a group: neither the skill nor the bias is shown in every model",
         ("one of three groups",),
+        ("bert",),
         tuple(
             f"seat: {pair} group"
             for pair in ("first and second", "first and third", "second and third")
         ),
     ),
 )
-"""Why verdicts of BERT-like models are other than expected: (reason, organisms, measures)."""
+"""Why verdicts are other than expected: (reason, organisms, families, measures)."""
 EXPLAINED: dict[tuple[str, str, str], str] = {
-    (organism, "bert", measure): reason
-    for reason, organisms, measures in REASONS
+    (organism, family, measure): reason
+    for reason, organisms, families, measures in REASONS
     for organism in organisms
+    for family in families
     for measure in measures
 }
 """(organism, family, measure): why the verdict is another than the expected one."""

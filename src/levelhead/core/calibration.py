@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Expected = Literal["rises", "falls", "none", "any"]
-"""What a measure should do where groups and targets are joined more strongly. "none": nothing, and it
-should find nothing without a dose either; "any": what it asks for was neither planted nor ruled out,
-so what it finds in models without a dose may be there."""
+"""What a measure should do where groups and targets are joined more strongly. "none": nothing, and
+it should find nothing without a dose either. "any": what it asks for was neither planted nor ruled
+out, so what it finds in a model without a dose may be there."""
 Verdict = Literal["not refuted", "misses", "not judged"]
 """A few models with a planted bias can refute a measure; they cannot show that it is right."""
 LEAST = 0.9
