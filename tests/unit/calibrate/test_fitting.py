@@ -54,7 +54,11 @@ def test_their_order_is_that_of_the_published_tables(rulers):
 
 def test_at_least_ten_rulers_expect_a_dose(rulers):
     for name in ("bert", "llama"):
-        dosed = [own for own in fitting(rulers, KINDS[name]).values() if expected(own) in ("rises", "falls")]
+        dosed = [
+            own
+            for own in fitting(rulers, KINDS[name]).values()
+            if expected(own) in ("rises", "falls")
+        ]
         assert len(dosed) >= 10, name
 
 
