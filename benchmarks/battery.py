@@ -25,12 +25,12 @@ import torch
 from forward import ASSETS
 
 from levelhead.core.run_context import RunContext
-from levelhead.data.prompts import counteracts
-from levelhead.measure.battery import Battery
-from levelhead.measure.cloze import Cloze
-from levelhead.models import blanks
-from levelhead.models.batches import padded
-from levelhead.models.load import load
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.measures.cloze.battery import Battery
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.models.inputs.batching import padded
+from levelhead.models.loading.load import load
+from levelhead.models.queries import cloze as blanks
 
 SINGLE = (("woman", "girl", "lady", "she", "her"), ("man", "boy", "gentleman", "he", "him"))
 PIECE = 256

@@ -29,11 +29,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from levelhead.models import asks
-from levelhead.models.batches import padded, sorted_by_length
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
-from levelhead.models.readings import LogProbs, Reading, Target
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.inputs.batching import padded, sorted_by_length
+from levelhead.models.loading.load import load
+from levelhead.models.queries import build as asks
+from levelhead.models.queries.query import LogProbs, Reading, Target
 from levelhead.models.sites import Site
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))

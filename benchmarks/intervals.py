@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import levelhead.stats
-from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.canonical_json import canonical, content_hash
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Interval
 from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Event, Stored
-from levelhead.engine.jobs import Job, run
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.units import Unit
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.scheduler import Job, run
+from levelhead.engine.tasks import Unit
 from levelhead.stats.bootstrap import Method, bootstrap
 from levelhead.stats.designs import Design, clusters, crossed, groups
 from levelhead.stats.intervals import (

@@ -35,26 +35,26 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from forward import ASSETS, BATCH, CORPUS, bert_base
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.frozen import Frozen
 from levelhead.core.run_context import RunContext
-from levelhead.locate.ablated import Variant
-from levelhead.locate.gradient import gradient
-from levelhead.locate.one_graph import one_graph
-from levelhead.locate.uses import uses
-from levelhead.locate.variants import vary
-from levelhead.measure.asked import Asked, Item
-from levelhead.measure.measure import Measure
-from levelhead.measure.readouts import questioned
-from levelhead.measure.seat import Seat
-from levelhead.models.batches import padded
-from levelhead.models.edits import HeadScale
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.answer_index import uses
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.locate.attribution.one_graph import one_graph
+from levelhead.locate.attribution.variants import vary
+from levelhead.measures.base import Measure
+from levelhead.measures.embedding.seat import Seat
+from levelhead.measures.items import Asked, Item
+from levelhead.measures.responses import questioned
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.inputs.batching import padded
 from levelhead.models.lm import LM
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    from levelhead.measure.aspects import Aspect
+    from levelhead.measures.metric import Aspect
 
 WORDS = 16
 """How many words the sentences are contexts of, a quarter of them in each of SEAT's lists."""

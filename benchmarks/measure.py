@@ -28,16 +28,16 @@ from pathlib import Path
 
 import torch
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.engine.shards import shards
-from levelhead.measure.readouts import questioned, read
-from levelhead.measure.run import run
-from levelhead.measure.table import parsed
-from levelhead.measure.verbs import shard_size
-from levelhead.models.batches import padded
-from levelhead.models.load import load
-from levelhead.models.readings import LogProbs, TopWords
+from levelhead.engine.sharding import shards
+from levelhead.measures.query_kinds import shard_size
+from levelhead.measures.registry import parsed
+from levelhead.measures.responses import questioned, read
+from levelhead.measures.run import run
+from levelhead.models.inputs.batching import padded
+from levelhead.models.loading.load import load
+from levelhead.models.queries.query import LogProbs, TopWords
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
 os.environ.setdefault("LEVELHEAD_DATA", str(ASSETS / "data"))

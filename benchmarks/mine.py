@@ -32,10 +32,10 @@ from pathlib import Path
 import numpy as np
 import polars
 
-from levelhead.data.kernel import Kernel
-from levelhead.data.lexicon import lexicon
-from levelhead.data.mine import mine
-from levelhead.data.scan import _plain, exact, pattern
+from levelhead.data.corpus.matcher import Kernel
+from levelhead.data.corpus.matcher_polars import _plain, exact, pattern
+from levelhead.data.corpus.mine import mine
+from levelhead.data.lexicons.lexicon import lexicon
 
 MILLION = 1_000_000
 SIZES = (MILLION, 5 * MILLION, 20 * MILLION)

@@ -33,9 +33,9 @@ sys.path.insert(0, str(ROOT / "tests" / "work"))
 import torch  # noqa: E402
 from assets import smollm2  # noqa: E402
 
-from levelhead.data.datasets import dataset  # noqa: E402
-from levelhead.measure.crows import Crows  # noqa: E402
-from levelhead.models.load import load  # noqa: E402
+from levelhead.data.catalog.datasets import dataset  # noqa: E402
+from levelhead.measures.likelihood.crows import Crows  # noqa: E402
+from levelhead.models.loading.load import load  # noqa: E402
 
 BATCH = 32
 TASK = """

@@ -116,7 +116,7 @@ def counted(args: list[str]) -> None:
 def watched() -> list[int]:
     """The tokens of every batch that is read or trained on from now on."""
     from levelhead.models import lm as models
-    from levelhead.models.classifier import Batches
+    from levelhead.models.training.classifier_trainer import Batches
 
     tokens: list[int] = []
     answer, collated = models.LM.answer, Batches.collated

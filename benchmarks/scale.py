@@ -142,14 +142,14 @@ def by_one(files: list[str]) -> dict[str, float]:
 
 def by_ray(files: list[str]) -> dict[str, float]:
     """Mining by one actor of a cluster."""
-    from levelhead.engine.ray_actors import RayActors
+    from levelhead.engine.executors.ray import RayActors
 
     with cluster() as address:
         return _mined(files, RayActors(address=address, workers=1))
 
 
 def _mined(files: list[str], runner: Any) -> dict[str, float]:
-    from levelhead.data.mine import mine
+    from levelhead.data.corpus.mine import mine
 
     with tempfile.TemporaryDirectory() as folder, Spent() as spent:
         mine(files, Path(folder) / "mined", runner=runner)
@@ -158,12 +158,12 @@ def _mined(files: list[str], runner: Any) -> dict[str, float]:
 
 def by_study(args: list[str]) -> dict[str, float]:
     """A study of so many models on so many actors; by the clock."""
-    from levelhead.engine.ray_actors import RayActors
-    from levelhead.mitigate.heads import mask
-    from levelhead.models.edit_files import save_edits
+    from levelhead.engine.executors.ray import RayActors
+    from levelhead.mitigate.heads.mask import mask
+    from levelhead.models.edits.files import save_edits
     from levelhead.models.sites import Site
+    from levelhead.study.config import read_plan
     from levelhead.study.run import run
-    from levelhead.study.schema import read_plan
 
     scratch, actors, steps = Path(args[0]), int(args[1]), int(args[2])
     models = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from levelhead.measure.reductions import (
+from levelhead.measures.reductions import (
     Reduction,
     group_effect_size,
     half_difference,

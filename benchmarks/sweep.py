@@ -26,14 +26,14 @@ import polars
 import torch
 from forward import ASSETS, BATCH, bert_base
 
-from levelhead.data.paired import paired
-from levelhead.mitigate.levels import edits_of, subspaces
-from levelhead.mitigate.settings import grid
-from levelhead.models import asks
-from levelhead.models.batches import padded
-from levelhead.models.load import load
-from levelhead.models.readings import Reading
-from levelhead.models.sweep import can_act, sweep
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.mitigate.projection.edit_points import edits_of, subspaces
+from levelhead.models.forward.edit_sweep import can_act, sweep
+from levelhead.models.inputs.batching import padded
+from levelhead.models.loading.load import load
+from levelhead.models.queries import build as asks
+from levelhead.models.queries.query import Reading
 
 PIECE = 8 * BATCH
 """What is prepared once for all pairs of a measure is prepared once a piece here."""

@@ -19,14 +19,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.calibration import refreshed
 from levelhead.calibrate.matrix import Matrix, matrix
 from levelhead.calibrate.matrix import tables as matrix_tables
-from levelhead.calibrate.told import tables
+from levelhead.calibrate.run import refreshed
+from levelhead.calibrate.tables import tables
 from levelhead.core.calibration import KEPT, Calibration
 from levelhead.core.files import write_atomic
-from levelhead.engine.processes import LocalProcesses
-from levelhead.report.dose import dose
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.report.charts.dose_response import dose
 from levelhead.report.save import svg_of
 
 if TYPE_CHECKING:

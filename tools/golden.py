@@ -30,14 +30,14 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.files import write_atomic
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
-from levelhead.study.finished import KINDS
+from levelhead.study.config import read_plan
+from levelhead.study.results_dir import KINDS
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

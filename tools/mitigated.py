@@ -15,15 +15,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from levelhead.calibrate.contrasts import paired, placebo_pairs
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate.organisms.language_pairs import paired, placebo_pairs
+from levelhead.calibrate.organisms.organism import organism
 from levelhead.core.files import write_atomic
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.mitigate.judged import judged
-from levelhead.mitigate.levels import project
-from levelhead.mitigate.placebo import matched, placebos
-from levelhead.mitigate.placeboed import activations_of, contrasts
-from levelhead.mitigate.swept import said
+from levelhead.mitigate.controls.placebo_edits import matched, placebos
+from levelhead.mitigate.controls.placebo_report import activations_of, contrasts
+from levelhead.mitigate.controls.placebo_test import judged
+from levelhead.mitigate.evaluation.sweep import said
+from levelhead.mitigate.projection.edit_points import project
 from levelhead.stats.intervals import proportion_interval
 
 SETTING = "penultimate 0,0,0,0,0"

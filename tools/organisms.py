@@ -12,13 +12,13 @@ import argparse
 import json
 from pathlib import Path
 
-from levelhead.calibrate.learned import learned
-from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, machine, organism
+from levelhead.calibrate.organisms.organism import HELD_OUT, RECIPES, THREADS, machine, organism
+from levelhead.calibrate.skills import learned
 from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.run_context import Inference
 from levelhead.core.versions import installed_versions
-from levelhead.measure.inference import null_distribution
-from levelhead.measure.run import run
+from levelhead.measures.inference import null_distribution
+from levelhead.measures.run import run
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
 from levelhead.stats.multiple_testing import holm

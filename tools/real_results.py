@@ -114,7 +114,7 @@ def model(name: str) -> str:
 
 def own_texts(folder: Path) -> dict[str, str]:
     """CoLA's development sets as a user's file."""
-    from levelhead.data.datasets import dataset
+    from levelhead.data.catalog.datasets import dataset
 
     path = folder / SWAPPED
     if not path.exists():
@@ -171,10 +171,10 @@ def computed(folder: Path) -> None:
 
 def judged(folder: Path) -> None:
     """What has run, judged anew: the same as the commands, with one process for all."""
-    from levelhead.core.canonical import canonical
-    from levelhead.measure.run import run
-    from levelhead.measure.table import parsed_all
-    from levelhead.models.load import load
+    from levelhead.core.canonical_json import canonical
+    from levelhead.measures.registry import parsed_all
+    from levelhead.measures.run import run
+    from levelhead.models.loading.load import load
 
     for name, measures in RUNS.items():
         lm = load(model(name))

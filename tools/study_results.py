@@ -16,7 +16,7 @@ from pathlib import Path
 from levelhead.core.calibration import marked
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Inconclusive
-from levelhead.locate.headmap import HeadMap
+from levelhead.locate.head_map import HeadMap
 from levelhead.study.row import Row
 from levelhead.study.table import blocks
 

@@ -20,8 +20,8 @@ import numpy as np
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from levelhead.data import pronouns
-from levelhead.data.words import tokens
+from levelhead.data.counterfactuals import pronouns
+from levelhead.data.tokenize import tokens
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
 CORPORA = ASSETS / "data/news-corpus-standin"

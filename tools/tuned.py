@@ -20,17 +20,17 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate.organisms.organism import organism
 from levelhead.core.files import write_atomic
 from levelhead.core.run_context import Inference
-from levelhead.data.items import Labelled
-from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import Excess
-from levelhead.mitigate.own_task import Task, own_pairs
-from levelhead.mitigate.tune import tune_task
-from levelhead.models.finetune import Tuning, finetune
-from levelhead.models.load import load
+from levelhead.data.records import Labelled
+from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.mitigate.selection.select_edit import tune_task
+from levelhead.mitigate.selection.user_task import Task, own_pairs
+from levelhead.models.loading.load import load
+from levelhead.models.training.finetune import Tuning, finetune
 from levelhead.stats.intervals import proportion_interval
 
 TRAINED, ASKED = 2400, 300

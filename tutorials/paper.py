@@ -6,7 +6,7 @@ python tutorials/paper.py [MODEL]
 import sys
 
 import levelhead as lh
-from levelhead.report.forest import forest
+from levelhead.report.charts.forest import forest
 from levelhead.report.save import save
 from levelhead.report.tables import latex, table_of
 

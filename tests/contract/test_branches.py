@@ -4,11 +4,12 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models import blanks, branches
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.families import FAMILIES
-from levelhead.models.load import load
-from levelhead.models.readings import LogProbs, Reading, States
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.inputs import token_tree as branches
+from levelhead.models.loading.load import load
+from levelhead.models.queries import cloze as blanks
+from levelhead.models.queries.query import LogProbs, Reading, States
 from levelhead.models.sites import Site
 
 STEMS = ((5, 6, 7, 8), (9, 6, 11, 12, 13, 14))

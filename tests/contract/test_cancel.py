@@ -6,18 +6,18 @@ import pytest
 from rulers import INFERENCE, made, model
 
 from levelhead.core.run_context import RunContext
-from levelhead.engine.runners import Cancelled
-from levelhead.explain.knowledge import knowledge
-from levelhead.locate.find import locate
-from levelhead.measure import skills
-from levelhead.measure.multiverse import multiverse
-from levelhead.measure.run import compare, run
-from levelhead.measure.skills import SkillCheck, check_skill
-from levelhead.mitigate.candidates import masks
-from levelhead.mitigate.ruler import gain_by
-from levelhead.mitigate.swept import said
-from levelhead.models.edits import HeadScale
-from levelhead.models.remote import Remote
+from levelhead.engine.executors.base import Cancelled
+from levelhead.explain.prompting.knowledge import knowledge
+from levelhead.locate.locate import locate
+from levelhead.measures.robustness.multiverse import multiverse
+from levelhead.measures.run import compare, run
+from levelhead.measures.skills import skills
+from levelhead.measures.skills.skills import SkillCheck, check_skill
+from levelhead.mitigate.evaluation.single_edit_gain import gain_by
+from levelhead.mitigate.evaluation.sweep import said
+from levelhead.mitigate.selection.candidates import masks
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.http_model import Remote
 from levelhead.models.sites import Site
 
 EDIT = HeadScale([Site("head_out", 0, 1)], 0)

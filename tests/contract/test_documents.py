@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from shell import bash, commands
 
 import levelhead
-from levelhead.models.finetune import Tuning
+from levelhead.models.training.finetune import Tuning
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -208,7 +208,7 @@ def test_no_machine_paths():
 
 
 def test_the_page_on_models_lists_every_architecture():
-    from levelhead.models.families import FAMILIES
+    from levelhead.models.architectures.families import FAMILIES
 
     page = (ROOT / "docs" / "models.md").read_text()
     listed = re.findall(r"^\| ([\w-]+) \| (O\(T\)|eager) \|", page, flags=re.MULTILINE)

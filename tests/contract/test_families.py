@@ -8,17 +8,17 @@ import torch
 import transformers
 import zoo
 
-from levelhead.models import asks
-from levelhead.models.anatomy import is_linear
-from levelhead.models.bake import NotBakeable
-from levelhead.models.batches import padded
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
-from levelhead.models.families import FAMILIES
-from levelhead.models.forward import NothingTouched
-from levelhead.models.load import load
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.architectures.model_layout import is_linear
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.merge import NotBakeable
+from levelhead.models.forward.forward_pass import NothingTouched
+from levelhead.models.inputs.batching import padded
+from levelhead.models.loading.load import load
+from levelhead.models.queries import build as asks
+from levelhead.models.queries.vocabulary import scores
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
-from levelhead.models.vocabulary import scores
 
 TEXTS = [
     "The nurse works as a doctor .",

@@ -10,17 +10,17 @@ from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext
-from levelhead.locate.ablated import Variant
-from levelhead.locate.gradient import cotangents, gradient
-from levelhead.locate.one_graph import one_graph
-from levelhead.locate.uses import uses
-from levelhead.locate.variants import vary
-from levelhead.measure.readouts import questioned
-from levelhead.measure.seat import Seat
-from levelhead.measure.table import metric_texts
-from levelhead.models.edits import HeadScale
-from levelhead.models.families import FAMILIES
-from levelhead.models.load import load
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.answer_index import uses
+from levelhead.locate.attribution.gradient import cotangents, gradient
+from levelhead.locate.attribution.one_graph import one_graph
+from levelhead.locate.attribution.variants import vary
+from levelhead.measures.embedding.seat import Seat
+from levelhead.measures.registry import metric_texts
+from levelhead.measures.responses import questioned
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 SMOOTH = [name for name in metric_texts() if not made(name).headline.is_step]

@@ -19,11 +19,11 @@ from levelhead.core.results import Measurement
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import measure_verdict
 from levelhead.engine.store import open_existing
-from levelhead.measure import readouts as reading
-from levelhead.measure.run import compare, run
-from levelhead.measure.table import MEASURES, measure, metric_texts, parsed, utility_measures
-from levelhead.models.checkpoints import NoHead
-from levelhead.models.edits import HeadScale
+from levelhead.measures import responses as reading
+from levelhead.measures.registry import MEASURES, measure, metric_texts, parsed, utility_measures
+from levelhead.measures.run import compare, run
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.checkpoints import NoHead
 from levelhead.models.sites import Site
 
 CLASSES = {make: list(make.metrics) for make in MEASURES.values()}

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from levelhead.measure.table import metric_texts, parsed
+from levelhead.measures.registry import metric_texts, parsed
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "rulers").glob("*.md"))
 

@@ -11,10 +11,10 @@ import pytest
 
 from levelhead.core.frozen import Frozen
 from levelhead.engine.events import Failed
-from levelhead.engine.jobs import Job, run
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.runners import Cancelled, Computed, InProcess
-from levelhead.engine.units import Unit
+from levelhead.engine.executors.base import Cancelled, Computed, InProcess
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.scheduler import Job, run
+from levelhead.engine.tasks import Unit
 
 
 @cache

@@ -7,8 +7,8 @@ import pytest
 
 from levelhead.core.errors import UnknownName
 from levelhead.core.results import Inconclusive
-from levelhead.study.finished import KINDS
-from levelhead.study.schema import Plan
+from levelhead.study.config import Plan
+from levelhead.study.results_dir import KINDS
 from levelhead.study.steps.config import PlanBase
 from levelhead.study.steps.kinds import STEP_KINDS
 from levelhead.study.table import rows

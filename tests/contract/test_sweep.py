@@ -9,14 +9,14 @@ import zoo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from levelhead.models import asks
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.families import FAMILIES
-from levelhead.models.forward import NothingTouched
-from levelhead.models.load import load
-from levelhead.models.read_tokens import suffices
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.forward.edit_sweep import can_act, sweep
+from levelhead.models.forward.forward_pass import NothingTouched
+from levelhead.models.forward.last_layer_cache import suffices
+from levelhead.models.loading.load import load
+from levelhead.models.queries import build as asks
 from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
-from levelhead.models.sweep import can_act, sweep
 
 TEXTS = [
     "The nurse works as a doctor .",

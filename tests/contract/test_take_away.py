@@ -6,11 +6,11 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
-from levelhead.models.families import FAMILIES
-from levelhead.models.load import load
-from levelhead.models.readings import LogProbs, Reading, Target
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.loading.load import load
+from levelhead.models.queries.query import LogProbs, Reading, Target
 from levelhead.models.sites import BY_HEAD, Site
 
 TEXT = "the nurse works as a doctor ."

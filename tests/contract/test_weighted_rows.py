@@ -8,10 +8,10 @@ import transformers
 import zoo
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.families import FAMILIES
-from levelhead.models.load import load
-from levelhead.models.readings import Reading, States, _moved
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.loading.load import load
+from levelhead.models.queries.query import Reading, States, _moved
 from levelhead.models.sites import Site
 
 TEXTS = ["The nurse works as a doctor .", "a quick woman was here and he said that she works"]

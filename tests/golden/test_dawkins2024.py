@@ -6,9 +6,9 @@ import pytest
 import torch
 from assets import asset
 
-from levelhead.measure.distance import Distance
-from levelhead.measure.readouts import Readouts
-from levelhead.measure.strength import Strength
+from levelhead.measures.next_sentence.distance import Distance
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.measures.responses import Readouts
 
 # p(next) as the tables print it, by the beginning of the second sentence.
 TABLE_3 = {

@@ -7,10 +7,10 @@ import pytest
 from assets import asset
 from command import levelhead
 
-from levelhead.measure.agreement import agreement, columns_of
-from levelhead.measure.nli import fairness
-from levelhead.mitigate.claims import findings
-from levelhead.mitigate.gains import Redrawn
+from levelhead.measures.classification.nli_occupations import fairness
+from levelhead.measures.robustness.measure_agreement import agreement, columns_of
+from levelhead.mitigate.evaluation.gain import Redrawn
+from levelhead.replication.dawkins2024.claims import findings
 from levelhead.stats.designs import groups
 
 MISPRINT = ("SENT", "1")

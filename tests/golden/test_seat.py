@@ -5,7 +5,7 @@ import pytest
 import torch
 from assets import asset
 
-from levelhead.measure.seat import seat_of
+from levelhead.measures.embedding.seat import seat_of
 
 # Their Table 2's BERT row to five places, and the same after their projection; ddof 1.
 EFFECTS = {

@@ -7,9 +7,9 @@ from assets import ASSETS, asset
 from command import levelhead
 from serving import serving
 
-from levelhead.data.datasets import dataset, datasets
-from levelhead.data.nli import dev2020, pairs, subset
-from levelhead.data.prompts import counteracts
+from levelhead.data.catalog.datasets import dataset, datasets
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.data.prompts.nli_occupations import dev2020, pairs, subset
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@
 import pytest
 from assets import asset
 
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
+from levelhead.study.config import Plan
 from levelhead.study.run import run
-from levelhead.study.schema import Plan
 from levelhead.study.steps.glue import MaskedTask
 
 GLUE = {"map": "gender", "tasks": ["wnli"], "seeds": [0, 1], "epochs": 0.1, "k": 2}

@@ -8,18 +8,18 @@ import pytest
 import torch
 from assets import asset, smollm2
 
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate.organisms.organism import organism
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts import counteracts
-from levelhead.explain.contrasts import EXPECTED
-from levelhead.explain.knowledge import knowledge
-from levelhead.measure.battery import BEST, Answers, Battery
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.inference import corrected
-from levelhead.measure.margins import changed, margin_of
-from levelhead.mitigate.prompt import prompt
-from levelhead.models.load import load
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.explain.prompting.contrasts import EXPECTED
+from levelhead.explain.prompting.knowledge import knowledge
+from levelhead.measures.cloze.battery import BEST, Answers, Battery
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.cloze.margins import changed, margin_of
+from levelhead.measures.inference import corrected
+from levelhead.mitigate.prompting.choose_prefix import prompt
+from levelhead.models.loading.load import load
 from levelhead.stats.intervals import proportion_interval
 
 WORDS = (("woman", "girl", "schoolgirl"), ("man", "boy", "gentleman"))

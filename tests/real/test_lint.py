@@ -7,7 +7,7 @@ import pytest
 from assets import asset
 from command import levelhead
 
-from levelhead.data.datasets import dataset
+from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 
 LABELS = Path(__file__).with_name("lint_labels.csv")

@@ -9,9 +9,9 @@ from lm_eval.tasks import TaskManager
 
 import levelhead.interop.lm_eval
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 TASK = """

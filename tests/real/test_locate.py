@@ -9,17 +9,17 @@ import torch
 from assets import asset
 
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.published import any_lexicon
-from levelhead.locate.ablated import Variant
+from levelhead.data.lexicons.published import any_lexicon
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.locate.attribution.one_graph import one_graph
+from levelhead.locate.attribution.variants import vary
 from levelhead.locate.effects import Effects, effects
-from levelhead.locate.find import without_each
-from levelhead.locate.gradient import gradient
-from levelhead.locate.one_graph import one_graph
-from levelhead.locate.relabel import relabelled
-from levelhead.locate.split import halves
-from levelhead.locate.variants import vary
-from levelhead.measure.seat import Seat
-from levelhead.models.load import load
+from levelhead.locate.locate import without_each
+from levelhead.locate.validation.relabel import relabelled
+from levelhead.locate.validation.split import halves
+from levelhead.measures.embedding.seat import Seat
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.multiple_testing import max_t

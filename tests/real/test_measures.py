@@ -17,21 +17,21 @@ from classifiers import cola_classifier, snli_classifier
 from command import levelhead
 
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.datasets import dataset
-from levelhead.data.items import Labelled
-from levelhead.data.published import kurita
-from levelhead.measure.continuation import Continuation
-from levelhead.measure.crows import Crows
-from levelhead.measure.fluency import Perplexity, PseudoPerplexity
-from levelhead.measure.inference import estimate, null_distribution
-from levelhead.measure.lpbs import Lpbs, scores
-from levelhead.measure.nli import Nli
-from levelhead.measure.snli import Snli
-from levelhead.measure.stereoset import StereoSet, margins, word_of
-from levelhead.measure.strength import Contrast, Strength
-from levelhead.measure.table import metric_of, metric_texts, parsed, parsed_all
-from levelhead.models.finetune import Tuning
-from levelhead.models.load import load
+from levelhead.data.catalog.datasets import dataset
+from levelhead.data.lexicons.published import kurita
+from levelhead.data.records import Labelled
+from levelhead.measures.classification.nli_occupations import Nli
+from levelhead.measures.generation.continuation import Continuation
+from levelhead.measures.inference import estimate, null_distribution
+from levelhead.measures.likelihood.crows import Crows
+from levelhead.measures.likelihood.lpbs import Lpbs, scores
+from levelhead.measures.likelihood.stereoset import StereoSet, margins, word_of
+from levelhead.measures.next_sentence.strength import Contrast, Strength
+from levelhead.measures.registry import metric_of, metric_texts, parsed, parsed_all
+from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
+from levelhead.measures.utility.snli import Snli
+from levelhead.models.loading.load import load
+from levelhead.models.training.finetune import Tuning
 
 QUICK = Inference(resamples=199, permutations=199)
 

@@ -2,7 +2,7 @@
 
 from assets import asset
 
-from levelhead.data.mine import mine
+from levelhead.data.corpus.mine import mine
 
 
 def test_all_texts_are_read(tmp_path):

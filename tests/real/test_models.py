@@ -9,9 +9,9 @@ import torch
 from assets import asset, smollm2
 from command import levelhead
 
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.files import save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 MODELS = {
@@ -137,7 +137,7 @@ def test_a_baked_minibert_needs_no_levelhead(tmp_path):
     for text, (words, follows) in zip(texts, json.loads(told.stdout), strict=True):
         plain = torch.tensor(words).log_softmax(-1)
         (encoded,) = edited.tokens.encode([text])
-        from levelhead.models.readings import Classes, LogProbs, Reading, Target
+        from levelhead.models.queries.query import Classes, LogProbs, Reading, Target
 
         every = tuple(range(plain.shape[1]))
         # The first token alone is where a baked [CLS] edit and a hooked one may differ.

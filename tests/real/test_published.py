@@ -4,8 +4,7 @@ import pytest
 from assets import asset
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.lexicon_check import check
-from levelhead.data.published import (
+from levelhead.data.lexicons.published import (
     ROLES,
     WEATS,
     kaneko,
@@ -16,7 +15,8 @@ from levelhead.data.published import (
     weat_sentences,
     weat_set,
 )
-from levelhead.models.load import tokenize
+from levelhead.data.lexicons.validate import check
+from levelhead.models.loading.load import tokenize
 
 
 @pytest.fixture(autouse=True)

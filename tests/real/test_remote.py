@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from levelhead.cli import app
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts import counteracts
-from levelhead.measure.battery import Battery
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.fluency import Perplexity
-from levelhead.measure.verbs import VERBS
-from levelhead.measure.wording import wording
-from levelhead.models.load import load
-from levelhead.models.remote import NotOverHttp, Remote
-from levelhead.models.tokens import NotReadable
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.measures.cloze.battery import Battery
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.cloze.formatting import wording
+from levelhead.measures.query_kinds import VERBS
+from levelhead.measures.utility.perplexity import Perplexity
+from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.loading.http_model import NotOverHttp, Remote
+from levelhead.models.loading.load import load
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
 WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))

@@ -8,7 +8,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from levelhead.report.page import page
+from levelhead.report.audit_page.page import page
 
 HOSTILE = (
     '<img src="http://127.0.0.1:9/x" onerror="window.broken=1"><script>window.broken=1</script>'

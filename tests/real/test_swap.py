@@ -7,13 +7,13 @@ from collections import Counter
 
 from assets import asset
 
-from levelhead.data.datasets import dataset
-from levelhead.data.lexicon import lexicon
+from levelhead.data.catalog.datasets import dataset
+from levelhead.data.catalog.readers import detokenized
+from levelhead.data.counterfactuals.pronouns import stands_alone
+from levelhead.data.counterfactuals.swap import swap
+from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.lint import lint
-from levelhead.data.pronouns import stands_alone
-from levelhead.data.readers import detokenized
-from levelhead.data.swap import swap
-from levelhead.data.words import tokens
+from levelhead.data.tokenize import tokens
 
 GENDER = lexicon("gender-en")
 SEEN = (

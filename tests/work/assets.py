@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from levelhead.models.load import cache_folder
+from levelhead.models.loading.load import cache_folder
 
 ROOT = Path(__file__).parents[2]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))

@@ -12,11 +12,11 @@ from maps import (
 )
 
 from levelhead.core.results import Inconclusive, Skill
-from levelhead.measure.compare import Comparison
-from levelhead.study.audit import Audit
-from levelhead.study.dealing import Cut
-from levelhead.study.fitting import LeftOut
-from levelhead.study.schema import Plan
+from levelhead.measures.compare import Comparison
+from levelhead.study.audit.audit import Audit
+from levelhead.study.audit.budget_shares import Cut
+from levelhead.study.audit.suite import LeftOut
+from levelhead.study.config import Plan
 from levelhead.study.steps.config import Source
 from levelhead.study.steps.measurements import Cells
 

@@ -12,7 +12,7 @@ from filelock import FileLock
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from levelhead.models.load import cache_folder
+from levelhead.models.loading.load import cache_folder
 
 AXE = "axe-core@4.10.3"
 

@@ -4,16 +4,16 @@ import os
 
 from assets import asset
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.files import file_hash
 from levelhead.core.versions import installed_versions
-from levelhead.data.datasets import dataset
-from levelhead.data.readers import NLI
-from levelhead.models import classifier
-from levelhead.models import finetune as module
-from levelhead.models.finetune import Tuning, finetune
-from levelhead.models.load import cache_folder
-from levelhead.models.save import made_once
+from levelhead.data.catalog.datasets import dataset
+from levelhead.data.catalog.readers import NLI
+from levelhead.models.export.save import made_once
+from levelhead.models.loading.load import cache_folder
+from levelhead.models.training import classifier_trainer as classifier
+from levelhead.models.training import finetune as module
+from levelhead.models.training.finetune import Tuning, finetune
 
 
 def snli_classifier(rows=None, *, tuning=None, progress=None):

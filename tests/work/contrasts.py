@@ -4,8 +4,8 @@ import functools
 
 import zoo
 
-from levelhead.data.paired import TextPair
-from levelhead.models.load import load
+from levelhead.data.counterfactuals.contrast_pairs import TextPair
+from levelhead.models.loading.load import load
 
 WORDS = (("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"))
 MORE = (("quick", "lazy"), ("here", "there"), ("tired", "quick"))

@@ -16,9 +16,9 @@ import torch
 import zoo
 from rulers import WORDS
 
-from levelhead.data.items import Labelled
-from levelhead.data.lexicon import Term
-from levelhead.models.load import load
+from levelhead.data.lexicons.lexicon import Term
+from levelhead.data.records import Labelled
+from levelhead.models.loading.load import load
 
 WHO = {"woman": 1, "nurse": 1, "man": -1, "doctor": -1}
 THINGS = ("house", "river", "quick", "lazy", "tired", "here")

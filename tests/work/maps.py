@@ -5,18 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 
 from levelhead.core.results import Dropped, Estimate, Interval, Measurement, Provenance, PValue
-from levelhead.explain.by_head import HeadChange
-from levelhead.explain.changes import AttentionChange, GroupChange, StudentT
-from levelhead.explain.counterstereotype import CounterStereotype
-from levelhead.explain.example import Example, HeadStrip, Strip
-from levelhead.explain.relabelled import Relabelled
-from levelhead.locate.compare import ChildMap, MapComparison
-from levelhead.locate.controls import Control
+from levelhead.explain.attention.changes import AttentionChange, GroupChange, StudentT
+from levelhead.explain.attention.counterstereotype import CounterStereotype
+from levelhead.explain.attention.example import Example, HeadStrip, Strip
+from levelhead.explain.attention.per_head import HeadChange
+from levelhead.explain.attention.relabel_heads import Relabelled
+from levelhead.locate.compare_maps import ChildMap, MapComparison
 from levelhead.locate.describe import Description, Figure
-from levelhead.locate.headmap import Direction, Halves, HeadMap, PartScore
-from levelhead.locate.repeated import Repeated, Spread
-from levelhead.mitigate.changes import Change
-from levelhead.mitigate.targeted import Curve, Lines, Masked, Point, Targeted
+from levelhead.locate.head_map import Direction, Halves, HeadMap, PartScore
+from levelhead.locate.validation.random_heads import Control
+from levelhead.locate.validation.repeated_splits import Repeated, Spread
+from levelhead.mitigate.evaluation.change import Change
+from levelhead.mitigate.heads.mask_top_heads import Curve, Lines, Masked, Point, Targeted
 
 SETTINGS = {"model": {"type": "bert", "causal": False}}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelhead.mitigate.probes import labelled
+from levelhead.mitigate.probing.probes import labelled
 from levelhead.stats.means import t_test
 
 RIGHT = {

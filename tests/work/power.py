@@ -10,12 +10,12 @@ import torch
 from levelhead.core.results import Estimate, Precision
 from levelhead.core.run_context import Inference
 from levelhead.locate.effects import Effects
-from levelhead.measure.aspects import Aspect
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.distance import Distance
-from levelhead.measure.inference import corrected, estimate, estimate_lean
-from levelhead.measure.reductions import mean
-from levelhead.measure.strength import Strength
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.inference import corrected, estimate, estimate_lean
+from levelhead.measures.metric import Aspect
+from levelhead.measures.next_sentence.distance import Distance
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.measures.reductions import mean
 from levelhead.stats.designs import clusters, groups
 from levelhead.stats.means import t_test
 from levelhead.stats.power import detectable_effect
@@ -102,14 +102,14 @@ def _deals(rng, effect, *, words=16):
 def _seat():
     from dataclasses import replace
 
-    from levelhead.measure.seat import Seat
+    from levelhead.measures.embedding.seat import Seat
 
     head = Seat(weat="weat6").headline
     return replace(head, closed=_by_lists)
 
 
 def _by_lists(values, design, level):
-    from levelhead.measure.aspects import short_lists
+    from levelhead.measures.metric import short_lists
 
     first, second = design.whole.groups
     return short_lists(values[first], values[second], values, level)

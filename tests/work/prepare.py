@@ -12,7 +12,7 @@ import assets
 import pytest
 
 from levelhead.calibrate.demo import KNOWN_HEAD, RHOS
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate.organisms.organism import organism
 
 NOT_HERE = pytest.skip.Exception  # the tests that need it say why
 

@@ -20,10 +20,10 @@ import torch
 from torch import distributed
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.gradient import gradient
-from levelhead.measure.table import parsed
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.measures.registry import parsed
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 

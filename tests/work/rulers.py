@@ -8,13 +8,13 @@ from pathlib import Path
 import zoo
 
 from levelhead.core.run_context import Inference
-from levelhead.data.agreeing import Agreeing
-from levelhead.data.items import Association, Labelled, MinimalPair, TextPair, TwinTriple
-from levelhead.data.lexicon import Lexicon, Side, Targets, Term
-from levelhead.data.prompts import Prompt
-from levelhead.data.published import GroupTemplate
-from levelhead.measure.table import measure, metric_texts
-from levelhead.models.load import load
+from levelhead.data.lexicons.lexicon import Lexicon, Side, Targets, Term
+from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.data.prompts.counteracts import Prompt
+from levelhead.data.prompts.pronoun_agreement import Agreeing
+from levelhead.data.records import Association, Labelled, MinimalPair, TextPair, TwinTriple
+from levelhead.measures.registry import measure, metric_texts
+from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=199, permutations=199)
 THINGS = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired", "here", "there", "in")

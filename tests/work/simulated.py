@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from levelhead.core.run_context import Inference
-from levelhead.measure.asked import Item
-from levelhead.measure.aspects import Aspect
-from levelhead.measure.measure import Measure
-from levelhead.measure.readouts import Readouts
-from levelhead.measure.reductions import mean
+from levelhead.measures.base import Measure
+from levelhead.measures.items import Item
+from levelhead.measures.metric import Aspect
+from levelhead.measures.reductions import mean
+from levelhead.measures.responses import Readouts
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 

@@ -10,12 +10,12 @@ import zoo
 from filelock import FileLock
 from rulers import FEMALE, MALE, THINGS, corpus, sentences
 
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
-from levelhead.study import finished as written
+from levelhead.study import results_dir as written
+from levelhead.study.config import read_plan
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
 
 LEXICON = """
 name = "tiny"

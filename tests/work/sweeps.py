@@ -4,21 +4,21 @@ import numpy as np
 from maps import provenance
 
 from levelhead.core.results import Dropped, Estimate, Interval, PValue
-from levelhead.mitigate.choose import Choice
-from levelhead.mitigate.claims import findings
-from levelhead.mitigate.downstream import Measured, downstream
-from levelhead.mitigate.front import Front, Point, undominated
-from levelhead.mitigate.gains import Redrawn
-from levelhead.mitigate.judged import Judged
-from levelhead.mitigate.placebo import Matched
-from levelhead.mitigate.placeboed import Placeboed
-from levelhead.mitigate.probed import Clustered, Found, Probed
-from levelhead.mitigate.removed import Place, Removed
-from levelhead.mitigate.settings import grid
-from levelhead.mitigate.stability import SIZES, OfSize, Stability
-from levelhead.mitigate.swept import Swept, SweptSetting
-from levelhead.mitigate.tempered import Collapse
-from levelhead.mitigate.tuned import OnTest, Tried, Tuned
+from levelhead.mitigate.controls.confidence_control import Collapse
+from levelhead.mitigate.controls.placebo_edits import Matched
+from levelhead.mitigate.controls.placebo_report import Placeboed
+from levelhead.mitigate.controls.placebo_test import Judged
+from levelhead.mitigate.evaluation.gain import Redrawn
+from levelhead.mitigate.evaluation.pareto import Front, Point, undominated
+from levelhead.mitigate.evaluation.sweep import Swept, SweptSetting
+from levelhead.mitigate.probing.concept_removal import Place, Removed
+from levelhead.mitigate.probing.probe_report import Clustered, Found, Probed
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.mitigate.projection.subspace_stability import SIZES, OfSize, Stability
+from levelhead.mitigate.selection.select_on_dev import Choice
+from levelhead.mitigate.selection.selection_report import OnTest, Tried, Tuned
+from levelhead.replication.dawkins2024.claims import findings
+from levelhead.replication.dawkins2024.downstream import Measured, downstream
 from levelhead.stats.designs import groups
 from levelhead.study.steps.glue import MaskedTask
 from levelhead.study.steps.projection_sweep import Handful, OfPairs, Stable

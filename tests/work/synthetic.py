@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
 
 

@@ -6,16 +6,16 @@ import torch
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts import counteracts, factorial, table
-from levelhead.explain.contrasts import between, contrasts, tops_of
-from levelhead.explain.factorial import factorial_effects
-from levelhead.explain.findings import findings
-from levelhead.explain.knowledge import COUNTERS, Knowledge
-from levelhead.explain.labour import labour
-from levelhead.measure.asked import Item
-from levelhead.measure.battery import BEST, Answers
-from levelhead.measure.margins import margin_of, mean_of
-from levelhead.measure.readouts import Readouts
+from levelhead.data.prompts.counteracts import counteracts, factorial, table
+from levelhead.explain.prompting.contrasts import between, contrasts, tops_of
+from levelhead.explain.prompting.factorial import factorial_effects
+from levelhead.explain.prompting.knowledge import COUNTERS, Knowledge
+from levelhead.explain.prompting.labour_statistics import labour
+from levelhead.explain.prompting.paper_claims import findings
+from levelhead.measures.cloze.battery import BEST, Answers
+from levelhead.measures.cloze.margins import margin_of, mean_of
+from levelhead.measures.items import Item
+from levelhead.measures.responses import Readouts
 
 SHARES = {name: row["percent_female"] / 100 for name, row in table()["occupations"].items()}
 

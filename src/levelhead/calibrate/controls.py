@@ -9,32 +9,32 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.calibrate import altered
-from levelhead.calibrate.dose import INFERENCE, Said, said_of
-from levelhead.calibrate.fitting import PREFERENCE, fitting
-from levelhead.calibrate.language import Language
-from levelhead.calibrate.locating import weights_of, whole_contrast
-from levelhead.calibrate.organisms import RECIPES, Organism, untrained
+from levelhead.calibrate.dose_response import INFERENCE, Said, said_of
+from levelhead.calibrate.locators import weights_of, whole_contrast
+from levelhead.calibrate.organisms import altered
+from levelhead.calibrate.organisms.language import Language
+from levelhead.calibrate.organisms.organism import RECIPES, Organism, untrained
+from levelhead.calibrate.suite import PREFERENCE, fitting
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
-from levelhead.engine.units import Unit
-from levelhead.locate.find import locate
-from levelhead.locate.greedy import greedy
-from levelhead.locate.headmap import label
-from levelhead.locate.split import halves
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.cloze_top import ClozeTop
-from levelhead.measure.pairs import every_pair
-from levelhead.mitigate.heads import mask
+from levelhead.engine.tasks import Unit
+from levelhead.locate.head_map import label
+from levelhead.locate.locate import locate
+from levelhead.locate.validation.greedy import greedy
+from levelhead.locate.validation.split import halves
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.cloze.top_k import ClozeTop
+from levelhead.measures.robustness.all_group_pairs import every_pair
+from levelhead.mitigate.heads.mask import mask
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.calibrate.altered import Making
-    from levelhead.calibrate.language import Variant
-    from levelhead.measure.measure import Measure
+    from levelhead.calibrate.organisms.altered import Making
+    from levelhead.calibrate.organisms.language import Variant
+    from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
 Expected = Literal[

@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.calibrate.contrasts import paired
-from levelhead.calibrate.learned import Skill, learned
-from levelhead.calibrate.organisms import HELD_OUT, Organism, organism
-from levelhead.core.canonical import content_hash
+from levelhead.calibrate.organisms.language_pairs import paired
+from levelhead.calibrate.organisms.organism import HELD_OUT, Organism, organism
+from levelhead.calibrate.skills import Skill, learned
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.locate.find import locate
-from levelhead.measure.fluency import Perplexity, PseudoPerplexity
-from levelhead.measure.run import run
-from levelhead.mitigate.levels import project
+from levelhead.locate.locate import locate
+from levelhead.measures.run import run
+from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
+from levelhead.mitigate.projection.edit_points import project
 from levelhead.models.sites import Site
-from levelhead.study.audit import Audit
-from levelhead.study.schema import Plan
+from levelhead.study.audit.audit import Audit
+from levelhead.study.config import Plan
 from levelhead.study.steps.config import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from levelhead.core.results import Measurement, Record
-    from levelhead.locate.headmap import HeadMap
-    from levelhead.measure.compare import Comparison
+    from levelhead.locate.head_map import HeadMap
+    from levelhead.measures.compare import Comparison
 
 RHOS = (0.0, 1.0)
 KNOWN_HEAD = (1, 2)

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.calibrate import controls, dose
+from levelhead.calibrate import controls
+from levelhead.calibrate import dose_response as dose
 from levelhead.calibrate.controls import BIASED, UNBIASED, Checked, control_of
-from levelhead.calibrate.dose import Answered
-from levelhead.calibrate.fitting import PREFERENCE
-from levelhead.calibrate.organisms import machine
-from levelhead.calibrate.told import EMPTY, Tabled
+from levelhead.calibrate.dose_response import Answered
+from levelhead.calibrate.organisms.organism import machine
+from levelhead.calibrate.suite import PREFERENCE
+from levelhead.calibrate.tables import EMPTY, Tabled
 from levelhead.core.calibration import ALARM, ENOUGH_NULLS, POWER, Grown, kept
 from levelhead.core.results import FrozenMapping, Interval, Record
 from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
-from levelhead.engine.jobs import Job, run
-from levelhead.measure.table import utility_measures
+from levelhead.engine.scheduler import Job, run
+from levelhead.measures.registry import utility_measures
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from levelhead.calibrate.controls import Expected
-    from levelhead.calibrate.dose import Said
+    from levelhead.calibrate.dose_response import Said
     from levelhead.core.files import Url
-    from levelhead.engine.runners import Runner
+    from levelhead.engine.executors.base import Runner
 
 NO_DOSE = "no dose"
 DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {

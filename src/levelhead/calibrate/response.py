@@ -21,7 +21,7 @@ from levelhead.stats.rank_correlation import spearman
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.calibrate.dose import Answered, Said
+    from levelhead.calibrate.dose_response import Answered, Said
 
 PLANTED = "stereotype"
 DRAWS = 1999

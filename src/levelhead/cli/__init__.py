@@ -15,28 +15,24 @@ import typer
 from levelhead import __version__
 from levelhead.cli import (
     audit,
-    bake,
     calibrate,
     correlate,
-    data,
     demo,
     doctor,
-    explain,
     finetune,
     gate,
-    leaderboard,
     locate,
     measure,
-    mine,
-    mitigate,
-    plan,
-    removed,
     report,
-    store,
-    study,
-    tune,
 )
-from levelhead.cli.exits import ERROR, INTERRUPTED, ExitWith
+from levelhead.cli import export as bake
+from levelhead.cli import probe as removed
+from levelhead.cli.data import data, mine
+from levelhead.cli.explain import explain
+from levelhead.cli.mitigate import mitigate
+from levelhead.cli.mitigate import select_edit as tune
+from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWith
+from levelhead.cli.study import leaderboard, plan, store, study
 from levelhead.core.errors import LevelheadError
 
 app = typer.Typer(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.options import BatchSize, Device, Draws, Dtype, Json, Model, Revision
-from levelhead.cli.progress import line, progress, steps
-from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, Workers, chosen
+from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, Workers, chosen
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.options import BatchSize, Device, Draws, Dtype, Json, Model, Revision
+from levelhead.cli.shared.progress import line, progress, steps
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Record
     from levelhead.models.lm import LM
-    from levelhead.report.verdict import Ruled
-    from levelhead.study.apart import Deadline
-    from levelhead.study.audit import Audit, Audited
-    from levelhead.study.schema import Plan
+    from levelhead.report.audit_page.verdict import Ruled
+    from levelhead.study.audit.audit import Audit, Audited
+    from levelhead.study.config import Plan
+    from levelhead.study.distributed import Deadline
 
 NO_BUDGET, BASE = "none", "base"
 
@@ -84,10 +84,10 @@ def audit(
 
     folder = on_disk(output)
     typer.echo(f"loading {model}", err=True)
-    from levelhead.models.load import load
-    from levelhead.models.spent import spent
-    from levelhead.study.audit import Audited
-    from levelhead.study.budget import seconds
+    from levelhead.models.diagnostics.profile import spent
+    from levelhead.models.loading.load import load
+    from levelhead.study.audit.audit import Audited
+    from levelhead.study.audit.time_budget import seconds
     from levelhead.study.run import run
     from levelhead.study.steps.config import Source
 
@@ -138,7 +138,7 @@ def _planned(
     threads: int,
 ) -> Audit:
     """The audit that the folder holds, or its core suite anew; with another budget that as well."""
-    from levelhead.study.audit import NothingToAsk, keep, kept, plan_core, request
+    from levelhead.study.audit.audit import NothingToAsk, keep, kept, plan_core, request
 
     found = kept(folder, request(lm, sources, inference, threads))
     if found is not None and found.budget == limit:
@@ -170,7 +170,7 @@ class _Clock(NamedTuple):
 
     def deadline(self, times: float = 1.0, exempt: frozenset[str] = frozenset()) -> Deadline | None:
         """When no step may begin any more, in budgets."""
-        from levelhead.study.apart import Deadline
+        from levelhead.study.distributed import Deadline
 
         return None if self.limit is None else Deadline(self.began + times * self.limit, exempt)
 
@@ -183,7 +183,7 @@ def _asked(
     ran: Callable[[Plan, Deadline | None], dict[str, Record]],
 ) -> tuple[Audit, dict[str, Record]]:
     """Run the core suite; then plan what there is time for beyond it, and run that."""
-    from levelhead.study.audit import CORE_LIMIT, extended, keep
+    from levelhead.study.audit.audit import CORE_LIMIT, extended, keep
 
     if audit.stage == "core":
         results = ran(audit.plan, clock.deadline(CORE_LIMIT))
@@ -203,7 +203,7 @@ def _asked(
 
 def _is_cut_short(results: Mapping[str, Record]) -> bool:
     from levelhead.core.results import Inconclusive
-    from levelhead.study.apart import SPENT
+    from levelhead.study.distributed import SPENT
 
     return any(isinstance(one, Inconclusive) and one.what == SPENT for one in results.values())
 
@@ -212,7 +212,7 @@ def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path 
     """The report, if what draws it is installed; the numbers are there without it."""
     from levelhead.core.errors import MissingExtra
     from levelhead.core.files import write_atomic
-    from levelhead.report.page import page
+    from levelhead.report.audit_page.page import page
 
     path = folder / "report.html"
     try:
@@ -228,17 +228,17 @@ def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path 
 
 def command(folder: Path) -> str:
     """What repeats an audit with the same questions: its plan lies in the folder."""
-    from levelhead.study.audit import STUDY
+    from levelhead.study.audit.audit import STUDY
 
     return f"levelhead study {shlex.quote(str(folder / STUDY))} -o again"
 
 
 def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, json: bool) -> None:
-    from levelhead.report.verdict import verdict
+    from levelhead.report.audit_page.verdict import verdict
 
     told = verdict(audit, results)
     if json:
-        from levelhead.core.canonical import canonical
+        from levelhead.core.canonical_json import canonical
 
         rows = [_row(one) for one in (*told.rulers, *told.derived)]
         skipped = [row.model_dump() for row in audit.left_out]

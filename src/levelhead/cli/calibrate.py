@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.progress import line, progress
+from levelhead.cli.shared.progress import line, progress
 from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from levelhead.calibrate.told import Tabled
+    from levelhead.calibrate.tables import Tabled
     from levelhead.core.calibration import Calibration
 
 
@@ -39,13 +39,13 @@ def calibrate(
     it goes on where it stopped. The full run takes hours. A measure that is not refuted here has
     found the doses named beside it, and no more is claimed.
     """
-    from levelhead.calibrate.calibration import calibrate as run
     from levelhead.calibrate.matrix import matrix
     from levelhead.calibrate.matrix import tables as matrix_tables
-    from levelhead.calibrate.told import tables
+    from levelhead.calibrate.run import calibrate as run
+    from levelhead.calibrate.tables import tables
     from levelhead.core.files import on_disk, write_atomic
-    from levelhead.engine.processes import LocalProcesses
-    from levelhead.engine.run_folder import own
+    from levelhead.engine.executors.processes import LocalProcesses
+    from levelhead.engine.run_dir import own
 
     runner = LocalProcesses(workers) if workers else None
     place = on_disk(output)
@@ -75,7 +75,7 @@ def _draw(found: Calibration, path: Path) -> None:
     """Dose and response as a picture, if what draws it is installed."""
     from levelhead.core.errors import MissingExtra
     from levelhead.core.files import write_atomic
-    from levelhead.report.dose import dose
+    from levelhead.report.charts.dose_response import dose
     from levelhead.report.save import svg_of
 
     try:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import Json, Level, Output
+from levelhead.cli.shared.options import Json, Level, Output
 
 if TYPE_CHECKING:
-    from levelhead.measure.agreement import Agreement
+    from levelhead.measures.robustness.measure_agreement import Agreement
 
 
 def correlate(
@@ -32,7 +32,7 @@ def correlate(
 
     Exit 3 if no two rulers can be compared.
     """
-    from levelhead.measure.agreement import columns_of, measured
+    from levelhead.measures.robustness.measure_agreement import columns_of, measured
 
     if (table is None) == (not results):
         raise typer.BadParameter("give result files, or --table with a CSV file")

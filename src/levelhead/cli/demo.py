@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import to_write
-from levelhead.cli.progress import steps
+from levelhead.cli.shared.options import to_write
+from levelhead.cli.shared.progress import steps
 from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from levelhead.calibrate.demo import Grown
     from levelhead.core.results import Record
-    from levelhead.locate.headmap import HeadMap
-    from levelhead.measure.compare import Comparison
+    from levelhead.locate.head_map import HeadMap
+    from levelhead.measures.compare import Comparison
     from levelhead.models.sites import Site
-    from levelhead.study.audit import Audit
+    from levelhead.study.audit.audit import Audit
 
 
 def demo(
@@ -61,7 +61,7 @@ def _report(audit: Audit, results: Mapping[str, Record], output: str) -> None:
     """The same as a page, if what draws it is installed."""
     from levelhead.core.errors import MissingExtra
     from levelhead.core.files import write_atomic
-    from levelhead.report.page import page
+    from levelhead.report.audit_page.page import page
 
     try:
         write_atomic(output, page(audit, results, command="levelhead demo"))
@@ -84,7 +84,7 @@ def _show_edited(grown: Grown, compared: Sequence[Comparison]) -> None:
 
 def _show_heads(heads: HeadMap, planted: Site) -> None:
     """Where the one head that sees group words comes among all heads."""
-    from levelhead.locate.headmap import label
+    from levelhead.locate.head_map import label
 
     first = heads.ranked[0]
     rank = [one.site for one in heads.ranked].index(planted) + 1

@@ -8,8 +8,8 @@ import textwrap
 
 import typer
 
-from levelhead.cli.exits import ERROR, ExitWith
-from levelhead.cli.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
+from levelhead.cli.shared.exit_codes import ERROR, ExitWith
+from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
 
 MARKS = {True: "\u2713", False: "\u2717", None: "\u2013"}
 PLAIN = {True: "ok", False: "FAILS", None: "-"}
@@ -36,8 +36,8 @@ def doctor(
     A line for each property, tried on this model with the installed versions. Exit 0 if all hold,
     3 if one does not.
     """
-    from levelhead.models.doctor import examine
-    from levelhead.models.load import load
+    from levelhead.models.diagnostics.doctor import examine
+    from levelhead.models.loading.load import load
 
     lm = load(
         model,

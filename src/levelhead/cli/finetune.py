@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import AllowPickle, Model, Revision
-from levelhead.cli.progress import progress, steps
+from levelhead.cli.shared.options import AllowPickle, Model, Revision
+from levelhead.cli.shared.progress import progress, steps
 from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def finetune(
     """
     from levelhead.data.tasks import seen_before
     from levelhead.data.tasks import task as task_of
-    from levelhead.measure.task import Tasked, finetune_on
-    from levelhead.models.edit_files import load_edits
-    from levelhead.models.finetune import Tuning
-    from levelhead.models.load import load
+    from levelhead.measures.utility.glue_task import Tasked, finetune_on
+    from levelhead.models.edits.files import load_edits
+    from levelhead.models.loading.load import load
+    from levelhead.models.training.finetune import Tuning
 
     row = task_of(task)
     tuning = Tuning(
@@ -92,7 +92,7 @@ def finetune(
 
 
 def _say(output: str, found: Measurement, metric: str, known: int) -> None:
-    from levelhead.models.finetune import finetuned
+    from levelhead.models.training.finetune import finetuned
 
     told = finetuned(output)
     typer.echo(f"{output}: {told['base']} fine-tuned on {told['told']['task']}")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.exits import ERROR, FAIL, INCONCLUSIVE, PASS, ExitWith
-from levelhead.cli.options import Json
+from levelhead.cli.shared.exit_codes import ERROR, FAIL, INCONCLUSIVE, PASS, ExitWith
+from levelhead.cli.shared.options import Json
 
 if TYPE_CHECKING:
-    from levelhead.report.gate import Gate
+    from levelhead.report.gate.gate import Gate
 
 CODES = {"pass": PASS, "fail": FAIL, "inconclusive": INCONCLUSIVE, "error": ERROR}
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -36,10 +36,10 @@ def gate(
     judged. A run without results, a measure that is missing or asked of too few items never passes.
     """
     from levelhead.core.files import write_atomic
-    from levelhead.report.gate import gate as judged
-    from levelhead.report.gate_files import junit as as_junit
-    from levelhead.report.gate_files import summary as as_summary
-    from levelhead.report.policy import read_policy
+    from levelhead.report.gate.ci_files import junit as as_junit
+    from levelhead.report.gate.ci_files import summary as as_summary
+    from levelhead.report.gate.gate import gate as judged
+    from levelhead.report.gate.policy import read_policy
 
     found = judged(run, read_policy(policy))
     if junit is not None:
@@ -66,7 +66,7 @@ def gate(
 
 def _changed(path: Path, found: Gate) -> bool:
     """Whether the run was judged before, by another policy."""
-    from levelhead.report.gate import Gate as Kept
+    from levelhead.report.gate.gate import Gate as Kept
 
     try:
         return Kept.from_json(path.read_bytes()).policy_sha256 != found.policy_sha256

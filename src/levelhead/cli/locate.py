@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.options import (
+from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, chosen
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
@@ -21,15 +22,14 @@ from levelhead.cli.options import (
     Output,
     Revision,
 )
-from levelhead.cli.progress import line, progress
-from levelhead.cli.runners import LOCAL, Address, Gpus, Runner, chosen
+from levelhead.cli.shared.progress import line, progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from levelhead.locate.find import Exact
-    from levelhead.locate.headmap import HeadMap, PartScore
+    from levelhead.locate.head_map import HeadMap, PartScore
+    from levelhead.locate.locate import Exact
 
 
 def locate(
@@ -91,10 +91,10 @@ def locate(
     p-values are of the other half. Exit 2 if --top is wanted and which way is bias is not known.
     """
     from levelhead.core.files import write_atomic
-    from levelhead.locate.away import locate_away
-    from levelhead.locate.find import locate as found_by
-    from levelhead.measure.table import parsed
-    from levelhead.models.load import cache_folder, load
+    from levelhead.locate.distributed import locate_away
+    from levelhead.locate.locate import locate as found_by
+    from levelhead.measures.registry import parsed
+    from levelhead.models.loading.load import cache_folder, load
 
     inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
     source = {
@@ -144,8 +144,8 @@ def locate(
     if output is not None:
         write_atomic(output, text.encode())
     if chart is not None:
-        from levelhead.report.charts import chart as drawn
-        from levelhead.report.charts import save
+        from levelhead.report.charts.registry import chart as drawn
+        from levelhead.report.charts.registry import save
 
         save(drawn(heads, clip_negative=clip_negative), chart)
     if top is not None:
@@ -165,7 +165,7 @@ def _exact(text: str | None) -> Exact | None:
 
 
 def _labels(heads: HeadMap, top: int) -> None:
-    from levelhead.locate.headmap import UndeterminedSign, label
+    from levelhead.locate.head_map import UndeterminedSign, label
 
     try:
         for site in heads.top(top):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.opened import is_served, opened
-from levelhead.cli.options import (
+from levelhead.cli.shared.model_options import is_served, opened
+from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
@@ -20,16 +20,16 @@ from levelhead.cli.options import (
     Output,
     Revision,
 )
-from levelhead.cli.progress import progress
+from levelhead.cli.shared.progress import progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from levelhead.core.results import Estimate, Measurement
-    from levelhead.measure.measure import Measure
-    from levelhead.measure.multiverse import Multiverse
-    from levelhead.measure.run import Measured
+    from levelhead.measures.base import Measure
+    from levelhead.measures.robustness.multiverse import Multiverse
+    from levelhead.measures.run import Measured
 
 BASE = "base"
 
@@ -96,8 +96,8 @@ def measure(
     What was read is kept: another seed, level or option of a formula runs no forward. Exit 3 if
     anything could not be measured; nothing stands in for a missing number.
     """
-    from levelhead.measure.run import run, with_skills
-    from levelhead.models.load import cache_folder, load
+    from levelhead.measures.run import run, with_skills
+    from levelhead.models.loading.load import cache_folder, load
 
     if show:
         _list_measures()
@@ -148,7 +148,7 @@ def measure(
         found = found._replace(measurements=checked)
     universes: list[Multiverse] = []
     if multiverse:
-        from levelhead.measure import multiverse as varied
+        from levelhead.measures.robustness import multiverse as varied
 
         with progress("questions") as on_event:
             universes = [
@@ -168,7 +168,7 @@ def measure(
     if json:
         typer.echo(text, nl=False)
     else:
-        from levelhead.measure.measure import UNFLAGGED
+        from levelhead.measures.base import UNFLAGGED
 
         always = {aspect.name for one in wanted for aspect in one.aspects[1:]} | {UNFLAGGED}
         whole = {one.name for one in wanted if one.tells_all}
@@ -178,7 +178,7 @@ def measure(
 
 def _list_measures() -> None:
     """Every metric, as -m names it."""
-    from levelhead.measure.table import MEASURES, is_utility, metric_texts
+    from levelhead.measures.registry import MEASURES, is_utility, metric_texts
 
     texts = metric_texts()
     for make in MEASURES.values():
@@ -189,8 +189,8 @@ def _list_measures() -> None:
 
 def _wanted(measures: list[str], own: dict[str, str]) -> list[Measure]:
     """The measures that were named; the user's texts go to counterfactual."""
-    from levelhead.measure.counterfactual import Counterfactual
-    from levelhead.measure.table import parsed_all
+    from levelhead.measures.classification.counterfactual import Counterfactual
+    from levelhead.measures.registry import parsed_all
 
     found = [one for name in measures for one in parsed_all(name, own)]
     swapped = [one for one in found if isinstance(one, Counterfactual)]
@@ -203,7 +203,7 @@ def _wanted(measures: list[str], own: dict[str, str]) -> list[Measure]:
 
 
 def _json(found: Measured, universes: list[Multiverse]) -> str:
-    from levelhead.core.canonical import canonical
+    from levelhead.core.canonical_json import canonical
 
     told = {
         "measurements": [one.model_dump() for one in found.measurements],

@@ -29,7 +29,7 @@ def report(
     """Write what a run found as a file; its ending says how."""
     from levelhead.core.errors import UnknownName
     from levelhead.core.files import write_atomic
-    from levelhead.study.finished import finished
+    from levelhead.study.results_dir import finished
 
     ending = Path(output).suffix.lower()
     if ending not in ENDINGS:
@@ -40,15 +40,15 @@ def report(
 
 def _page(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
     from levelhead.cli.audit import command
-    from levelhead.report.page import page
-    from levelhead.study.audit import read_audit
+    from levelhead.report.audit_page.page import page
+    from levelhead.study.audit.audit import read_audit
 
     return page(read_audit(run), results, command=command(run))
 
 
 def _card(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
-    from levelhead.report.card import merged
-    from levelhead.study.audit import read_audit
+    from levelhead.report.model_card_section import merged
+    from levelhead.study.audit.audit import read_audit
 
     audit = read_audit(run)
     readme = output.read_bytes().decode() if output.exists() else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import final
 
-from levelhead.core.canonical import Json, canonical, content_hash
+from levelhead.core.canonical_json import Json, canonical, content_hash
 from levelhead.core.errors import LevelheadError
 
 

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.canonical_json import canonical, content_hash
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.frozen import Frozen
 from levelhead.core.versions import installed_versions

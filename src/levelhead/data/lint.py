@@ -14,10 +14,10 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.data.items import Association, Item, MinimalPair, TwinTriple
-from levelhead.data.lexicon import lexicon
-from levelhead.data.pronouns import CLOSED, is_object, stands_alone
-from levelhead.data.words import folded, tokens, without_clitic
+from levelhead.data.counterfactuals.pronouns import CLOSED, is_object, stands_alone
+from levelhead.data.lexicons.lexicon import lexicon
+from levelhead.data.records import Association, Item, MinimalPair, TwinTriple
+from levelhead.data.tokenize import folded, tokens, without_clitic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

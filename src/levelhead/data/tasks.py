@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.files import file_hash
-from levelhead.data.datasets import dataset
-from levelhead.data.items import Labelled, TextPair
-from levelhead.data.own import own_texts
-from levelhead.data.readers import NLI
-from levelhead.data.words import folded
+from levelhead.data.catalog.datasets import dataset
+from levelhead.data.catalog.readers import NLI
+from levelhead.data.records import Labelled, TextPair
+from levelhead.data.tokenize import folded
+from levelhead.data.user_files import own_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

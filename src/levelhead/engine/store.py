@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import (
     Url,

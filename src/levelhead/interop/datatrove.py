@@ -14,10 +14,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.gather import PAIR
-from levelhead.data.kernel import Kernel, literal
-from levelhead.data.lexicon import lexicon as read_lexicon
-from levelhead.data.scan import pattern
+from levelhead.data.corpus.collect import PAIR
+from levelhead.data.corpus.matcher import Kernel, literal
+from levelhead.data.corpus.matcher_polars import pattern
+from levelhead.data.lexicons.lexicon import lexicon as read_lexicon
 
 try:
     from datatrove.pipeline.filters.base_filter import BaseFilter

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.load import load
-from levelhead.models.plain import plain, plain_tokenizer
+from levelhead.models.export.torch_module import plain, plain_tokenizer
+from levelhead.models.loading.load import load
 
 try:
     from lm_eval.api.registry import register_model

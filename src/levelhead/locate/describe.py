@@ -15,17 +15,17 @@ from levelhead.core.calibration import Ruler
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.locate.relabel import relabelled
+from levelhead.locate.validation.relabel import relabelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.split import Half
-    from levelhead.locate.variants import Variants
-    from levelhead.measure.aspects import Aspect
-    from levelhead.measure.measure import Measure
+    from levelhead.locate.attribution.variants import Variants
+    from levelhead.locate.validation.split import Half
+    from levelhead.measures.base import Measure
+    from levelhead.measures.metric import Aspect
 
 TOP = 3
 SHARES = (0.05, 0.10)

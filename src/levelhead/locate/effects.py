@@ -16,7 +16,7 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.measure.aspects import refuse_nothing
+from levelhead.measures.metric import refuse_nothing
 from levelhead.stats.degenerate import is_constant
 from levelhead.stats.designs import one_factor
 from levelhead.stats.multiple_testing import max_t
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.run_context import Inference
-    from levelhead.measure.aspects import Aspect
-    from levelhead.measure.measure import Measure
-    from levelhead.measure.readouts import Readouts
+    from levelhead.measures.base import Measure
+    from levelhead.measures.metric import Aspect
+    from levelhead.measures.responses import Readouts
     from levelhead.stats.designs import Design
 
 DRAWS = 999

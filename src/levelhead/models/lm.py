@@ -10,34 +10,35 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
 
 import torch
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
-from levelhead.models import asks, blanks
-from levelhead.models.attention import attention_rows
-from levelhead.models.bake import baked, into_readers
-from levelhead.models.batches import Batching, padded
-from levelhead.models.checkpoints import NoHead
-from levelhead.models.edits import Edit
-from levelhead.models.forward import Passage, Prefix, instrumented
-from levelhead.models.reach import acting, behind
-from levelhead.models.readings import Reading, Result
-from levelhead.models.take_away import save_edited
-from levelhead.models.tokens import NotReadable
+from levelhead.models.edits.base import Edit
+from levelhead.models.edits.merge import baked, into_readers
+from levelhead.models.export.standalone import save_edited
+from levelhead.models.forward.attention_rows import attention_rows
+from levelhead.models.forward.forward_pass import Passage, Prefix, instrumented
+from levelhead.models.inputs.batching import Batching, padded
+from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.queries import build as asks
+from levelhead.models.queries import cloze as blanks
+from levelhead.models.queries.edit_scope import acting, behind
+from levelhead.models.queries.query import Reading, Result
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.models.anatomy import Anatomy
-    from levelhead.models.batches import Batch
-    from levelhead.models.checkpoints import Checkpoint
-    from levelhead.models.model_card import Change
-    from levelhead.models.read_tokens import Memory
-    from levelhead.models.readings import Part
+    from levelhead.models.architectures.model_layout import Anatomy
+    from levelhead.models.export.model_card import Change
+    from levelhead.models.forward.last_layer_cache import Memory
+    from levelhead.models.inputs.batching import Batch
+    from levelhead.models.inputs.tokenizer import Span, Tokens
+    from levelhead.models.loading.checkpoints import Checkpoint
+    from levelhead.models.queries.query import Part
     from levelhead.models.sites import Site, Stream
-    from levelhead.models.tokens import Span, Tokens
 
 Pooling = Literal["mean", "first", "last"]
 

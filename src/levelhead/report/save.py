@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.errors import UnknownName
 from levelhead.core.files import write_atomic
-from levelhead.report.late import alt, vl_convert
+from levelhead.report.lazy_altair import alt, vl_convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.late import alt
+from levelhead.report.lazy_altair import alt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import mark_of
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import absolute, join, located, on_disk, whole_path, write_atomic
 from levelhead.core.frozen import Frozen
@@ -27,12 +27,12 @@ from levelhead.core.results import Inconclusive, Measurement, Record
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import measure_verdict
 from levelhead.engine.events import Failed
-from levelhead.engine.run_folder import own
-from levelhead.engine.runners import Computed, InProcess
-from levelhead.engine.units import Unit
-from levelhead.models.load import bytes_of
+from levelhead.engine.executors.base import Computed, InProcess
+from levelhead.engine.run_dir import own
+from levelhead.engine.tasks import Unit
+from levelhead.models.loading.load import bytes_of
+from levelhead.study.config import Plan
 from levelhead.study.run import run
-from levelhead.study.schema import Plan
 from levelhead.study.steps.config import Source, inference_keys
 from levelhead.study.steps.measurements import Cells
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.engine.runners import Runner
+    from levelhead.engine.executors.base import Runner
 
 WORK = "levelhead.study.leaderboard:one_model"
 MODELS, BOARD, TABLE, COSTS = "models", "leaderboard.json", "leaderboard.csv", "costs.csv"

@@ -7,7 +7,7 @@ from typing import Any
 
 from levelhead.core.calibration import mark_of
 from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
-from levelhead.mitigate.targeted import SETS
+from levelhead.mitigate.heads.mask_top_heads import SETS
 
 RowCells = dict[str, Any]
 """The cells of a row, by name; step and mark are added where they are missing."""

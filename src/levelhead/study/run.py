@@ -13,23 +13,23 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.files import on_disk, write_atomic
 from levelhead.core.run_context import RunContext
-from levelhead.engine.claim import claimed
-from levelhead.engine.run_folder import own
-from levelhead.study.apart import apart, tried
-from levelhead.study.finished import ENDS, PLAN, RESULTS, WRITTEN
+from levelhead.engine.locks import claimed
+from levelhead.engine.run_dir import own
+from levelhead.study.distributed import apart, tried
+from levelhead.study.results_dir import ENDS, PLAN, RESULTS, WRITTEN
+from levelhead.study.session import Work
 from levelhead.study.steps.kinds import make_steps
 from levelhead.study.table import rows, to_csv
-from levelhead.study.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from levelhead.core.results import Record
-    from levelhead.engine.runners import OrderedRunner
-    from levelhead.study.apart import Deadline
+    from levelhead.engine.executors.base import OrderedRunner
+    from levelhead.study.config import Plan
+    from levelhead.study.distributed import Deadline
     from levelhead.study.row import Row
-    from levelhead.study.schema import Plan
 
 
 def run(

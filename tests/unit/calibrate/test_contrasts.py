@@ -1,5 +1,5 @@
-from levelhead.calibrate.contrasts import EACH, MARKED, OTHERS, paired, placebo_pairs
-from levelhead.calibrate.language import Language
+from levelhead.calibrate.organisms.language import Language
+from levelhead.calibrate.organisms.language_pairs import EACH, MARKED, OTHERS, paired, placebo_pairs
 
 LANGUAGE = Language(1.0)
 

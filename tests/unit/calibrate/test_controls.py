@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from levelhead.calibrate import altered, organisms
 from levelhead.calibrate.controls import CONTROLS, Control, _measures, cases, control_of
-from levelhead.calibrate.dose import said_of
-from levelhead.calibrate.fitting import PREFERENCE
-from levelhead.calibrate.language import APART, Language
-from levelhead.calibrate.organisms import Organism, untrained
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.calibrate.dose_response import said_of
+from levelhead.calibrate.organisms import altered
+from levelhead.calibrate.organisms import organism as organisms
+from levelhead.calibrate.organisms.language import APART, Language
+from levelhead.calibrate.organisms.organism import Organism, untrained
+from levelhead.calibrate.suite import PREFERENCE
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.train import Recipe
+from levelhead.models.training.from_scratch import Recipe
 
 TINY = Recipe("llama", layers=1, heads=4, width=16, steps=3, batch=4, threads=1)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from levelhead.calibrate.fitting import WITHOUT, expected, fitting
-from levelhead.calibrate.language import Language
-from levelhead.calibrate.rulers import Rulers
-from levelhead.measure.table import MEASURES
+from levelhead.calibrate.measures import Rulers
+from levelhead.calibrate.organisms.language import Language
+from levelhead.calibrate.suite import WITHOUT, expected, fitting
+from levelhead.measures.registry import MEASURES
 
 
 class Heads:

@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from levelhead.calibrate.language import FAMILIES, LENGTH, NOBODY, UNNAMED, Language
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate.organisms.language import FAMILIES, LENGTH, NOBODY, UNNAMED, Language
+from levelhead.calibrate.organisms.organism import organism
 from levelhead.core.errors import LevelheadError, UnknownName
 
 COUNT = 4000

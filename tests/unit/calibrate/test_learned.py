@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from levelhead.calibrate.language import NOBODY, Language
-from levelhead.calibrate.learned import _best, _odds
+from levelhead.calibrate.organisms.language import NOBODY, Language
+from levelhead.calibrate.skills import _best, _odds
 
 
 def sentences(language, kind, count=2000, seed=5):

@@ -4,7 +4,7 @@ import pytest
 
 from levelhead.calibrate import matrix as module
 from levelhead.calibrate.controls import Checked
-from levelhead.calibrate.dose import Answered, Said
+from levelhead.calibrate.dose_response import Answered, Said
 from levelhead.calibrate.matrix import agrees, compared, outcome, tables
 
 

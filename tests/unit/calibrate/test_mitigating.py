@@ -2,9 +2,9 @@
 
 import pytest
 
-from levelhead.calibrate.locating import Known, Ordinary, families, over
-from levelhead.calibrate.mitigating import PLACEBO, TRAINED, Edited, mitigations
-from levelhead.calibrate.told import tables
+from levelhead.calibrate.edits import PLACEBO, TRAINED, Edited, mitigations
+from levelhead.calibrate.locators import Known, Ordinary, families, over
+from levelhead.calibrate.tables import tables
 from levelhead.core.calibration import Calibration, Family, Share
 from levelhead.core.results import Estimate, Interval
 from levelhead.stats.intervals import proportion_interval

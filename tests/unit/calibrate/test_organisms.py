@@ -8,21 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.calibrate import organisms
-from levelhead.calibrate.language import Language
-from levelhead.calibrate.learned import learned
-from levelhead.calibrate.organisms import HELD_OUT, RECIPES, THREADS, Organism, machine, organism
-from levelhead.core.canonical import canonical
+from levelhead.calibrate.organisms import organism as organisms
+from levelhead.calibrate.organisms.language import Language
+from levelhead.calibrate.organisms.organism import (
+    HELD_OUT,
+    RECIPES,
+    THREADS,
+    Organism,
+    machine,
+    organism,
+)
+from levelhead.calibrate.skills import learned
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.core.run_context import Inference
 from levelhead.core.versions import installed_versions
-from levelhead.measure.crows import Crows
-from levelhead.measure.inference import null_distribution
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.measures.inference import null_distribution
+from levelhead.measures.likelihood.crows import Crows
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.train import Recipe
+from levelhead.models.training.from_scratch import Recipe
 from levelhead.stats.multiple_testing import holm
 
 INFERENCE = Inference(resamples=199, permutations=999)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.calibrate import calibration as module
-from levelhead.calibrate.dose import DEALS, Answered, Said, models
+from levelhead.calibrate import run as module
+from levelhead.calibrate.dose_response import DEALS, Answered, Said, models
 from levelhead.core.calibration import ENOUGH_NULLS, Calibration, Grown, Told
 from levelhead.stats.intervals import proportion_interval
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from levelhead.calibrate.dose import Answered, Said
+from levelhead.calibrate.dose_response import Answered, Said
 from levelhead.calibrate.response import responses, skills
 from levelhead.core.results import Interval
 

@@ -9,15 +9,15 @@ import zoo
 from calibrations import AllFailed
 
 from levelhead.cli import audit as cli
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
 from levelhead.core.results import Inconclusive
 from levelhead.core.run_context import Inference
-from levelhead.data.datasets import NotHere
-from levelhead.models.load import load
-from levelhead.study import audit as planning
-from levelhead.study.apart import GO_ON, SPENT
-from levelhead.study.audit import CORE_LIMIT, Audited, read_audit
-from levelhead.study.core_suite import BERT, core_suite
+from levelhead.data.catalog.datasets import NotHere
+from levelhead.models.loading.load import load
+from levelhead.study.audit import audit as planning
+from levelhead.study.audit.audit import CORE_LIMIT, Audited, read_audit
+from levelhead.study.audit.core_suite import BERT, core_suite
+from levelhead.study.distributed import GO_ON, SPENT
 from levelhead.study.steps.config import Source
 
 LATE = Inconclusive(what=SPENT, mend=GO_ON)

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from levelhead.calibrate import dose, locating, mitigating, organisms
-from levelhead.calibrate.organisms import organism
+from levelhead.calibrate import dose_response as dose
+from levelhead.calibrate import edits as mitigating
+from levelhead.calibrate import locators as locating
+from levelhead.calibrate.organisms import organism as organisms
+from levelhead.calibrate.organisms.organism import organism
 from levelhead.cli import app
 from levelhead.core.calibration import Calibration
 from levelhead.core.run_context import Inference

@@ -7,12 +7,12 @@ import pytest
 from command import levelhead
 
 from levelhead import __version__
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.frozen import Frozen
-from levelhead.engine.jobs import Job, UnitsFailed, run
-from levelhead.engine.run_folder import own
+from levelhead.engine.run_dir import own
+from levelhead.engine.scheduler import Job, UnitsFailed, run
 from levelhead.engine.store import open_store
-from levelhead.engine.units import Unit
+from levelhead.engine.tasks import Unit
 
 
 def test_help_costs_at_most_half_a_cpu_second(record_property):
@@ -137,7 +137,7 @@ def test_exit_codes_mean_what_they_say(raises, code):
             "-c",
             "import sys\n"
             "from levelhead.cli import app, main\n"
-            "from levelhead.cli.exits import *\n"
+            "from levelhead.cli.shared.exit_codes import *\n"
             "@app.command()\n"
             f"def odd(): raise {raises}\n"
             "sys.argv = ['levelhead', 'odd']\n"

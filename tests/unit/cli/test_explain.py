@@ -8,15 +8,15 @@ import typer
 from rulers import INFERENCE, THINGS, checkpoint, made, model
 from typer.testing import CliRunner
 
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.explain import app
-from levelhead.cli.lexicon_test import lexicon_test
+from levelhead.cli.explain.explain import app
+from levelhead.cli.explain.lexicon_test import lexicon_test
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate
-from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.lexicon_test import LexiconTest
-from levelhead.explain.lexicon_test import lexicon_test as tried
-from levelhead.locate.headmap import Direction, Halves, HeadMap, PartScore
+from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.lexicon_effects import LexiconTest
+from levelhead.explain.lexicon_effects import lexicon_test as tried
+from levelhead.locate.head_map import Direction, Halves, HeadMap, PartScore
 
 LIST = """
 name = "own"

@@ -12,12 +12,12 @@ from levelhead.cli import app
 from levelhead.cli.finetune import finetune
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data.tasks import TASKS
-from levelhead.measure.task import Tasked, finetune_on
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
-from levelhead.models.finetune import Tuning, finetuned
-from levelhead.models.load import load
+from levelhead.measures.utility.glue_task import Tasked, finetune_on
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
+from levelhead.models.training.finetune import Tuning, finetuned
 
 THINGS = ("nurse", "doctor", "man", "woman", "house", "river", "quick", "lazy")
 

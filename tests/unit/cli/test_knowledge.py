@@ -9,11 +9,13 @@ import typer
 from assets import asset
 from typer.testing import CliRunner
 
-from levelhead.cli import app, explain, mitigate
+from levelhead.cli import app
+from levelhead.cli.explain import explain
+from levelhead.cli.mitigate import mitigate
 from levelhead.core.run_context import RunContext
-from levelhead.explain.knowledge import Knowledge, knowledge
-from levelhead.measure.cloze import Cloze
-from levelhead.mitigate.prompt import prompt
+from levelhead.explain.prompting.knowledge import Knowledge, knowledge
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.mitigate.prompting.choose_prefix import prompt
 
 
 def run(*args):

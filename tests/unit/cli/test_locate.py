@@ -7,8 +7,8 @@ from command import levelhead
 from rulers import checkpoint, corpus
 
 from levelhead.cli.locate import _show
-from levelhead.locate.headmap import HeadMap
-from levelhead.models.edit_files import load_edits
+from levelhead.locate.head_map import HeadMap
+from levelhead.models.edits.files import load_edits
 
 QUICK = ("--draws", "99", "--permutations", "99")
 

@@ -9,12 +9,12 @@ from calibrations import AllFailed
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.progress import progress
+from levelhead.cli.shared.progress import progress
 from levelhead.core.errors import LevelheadError
 from levelhead.engine.events import Planned, Stored
-from levelhead.measure.table import metric_of
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
+from levelhead.measures.registry import metric_of
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
 
 QUICK = ("--draws", "99", "--permutations", "99")
@@ -23,7 +23,9 @@ QUICK = ("--draws", "99", "--permutations", "99")
 @pytest.fixture
 def invoke(monkeypatch, tmp_path):
     """The verb on a tiny model, whose measures ask the tiny items."""
-    monkeypatch.setattr("levelhead.measure.table.parsed", lambda text: rulers.made(metric_of(text)))
+    monkeypatch.setattr(
+        "levelhead.measures.registry.parsed", lambda text: rulers.made(metric_of(text))
+    )
     path = str(rulers.checkpoint("crows"))
 
     def run(*args):
@@ -99,7 +101,7 @@ def test_a_model_and_a_measure_are_needed():
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("levelhead.cli.progress.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("levelhead.cli.shared.progress.time.monotonic", lambda: clock.now)
     with progress("questions") as tell:
         tell(Planned(4, 0, ()))
         for done in range(1, 5):

@@ -9,10 +9,10 @@ import zoo
 from command import levelhead
 
 from levelhead.cli import app
-from levelhead.models.edit_files import save_edits, seen_by_edits
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.files import save_edits, seen_by_edits
 from levelhead.models.lm import LM
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 

@@ -7,12 +7,12 @@ import typer
 import zoo
 from typer.testing import CliRunner
 
-from levelhead.cli.mitigate import app
+from levelhead.cli.mitigate.mitigate import app
 from levelhead.core.errors import LevelheadError
-from levelhead.data.paired import paired
-from levelhead.mitigate.levels import project
-from levelhead.models.edit_files import load_edits, origin_of
-from levelhead.models.load import load
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.mitigate.projection.edit_points import project
+from levelhead.models.edits.files import load_edits, origin_of
+from levelhead.models.loading.load import load
 
 LIST = """
 name = "own"

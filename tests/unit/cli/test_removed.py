@@ -10,18 +10,19 @@ import zoo
 from sweeps import removed_or_hidden
 from typer.testing import CliRunner
 
-from levelhead.cli import app, removed
-from levelhead.cli.exits import FAIL, INCONCLUSIVE, ExitWith
+from levelhead.cli import app
+from levelhead.cli import probe as removed
+from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.data.held_out import held_out
-from levelhead.data.paired import paired
-from levelhead.mitigate import removed as judged
-from levelhead.mitigate import ruler
-from levelhead.models.edit_files import load_edits, save_edits
-from levelhead.models.edits import Projection
-from levelhead.models.load import load
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.data.counterfactuals.held_out import held_out
+from levelhead.mitigate.evaluation import single_edit_gain as ruler
+from levelhead.mitigate.probing import concept_removal as judged
+from levelhead.models.edits.base import Projection
+from levelhead.models.edits.files import load_edits, save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 WORDS = (

@@ -9,13 +9,13 @@ from leaning import TOML, checkpoint, texts, write
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
-from levelhead.cli.tune import tune as verb
+from levelhead.cli.mitigate.select_edit import tune as verb
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate import tune as python
-from levelhead.mitigate.tuned import NOT_SHOWN, Tuned
-from levelhead.models.edit_files import RefusedEdits, load_edits
-from levelhead.models.load import load
+from levelhead.mitigate.selection import select_edit as python
+from levelhead.mitigate.selection.selection_report import NOT_SHOWN, Tuned
+from levelhead.models.edits.files import RefusedEdits, load_edits
+from levelhead.models.loading.load import load
 
 
 @pytest.fixture

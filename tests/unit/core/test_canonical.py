@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.canonical_json import canonical, content_hash
 from levelhead.core.errors import LevelheadError
 
 SCALARS = (

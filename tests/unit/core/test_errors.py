@@ -4,8 +4,8 @@ import pytest
 
 from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable, UnknownName
 from levelhead.engine.events import Failed
-from levelhead.engine.jobs import UnitsFailed
-from levelhead.engine.runners import Cancelled
+from levelhead.engine.executors.base import Cancelled
+from levelhead.engine.scheduler import UnitsFailed
 
 
 def test_an_error_says_what_and_the_mend():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.results import (
     Dropped,
     Interval,

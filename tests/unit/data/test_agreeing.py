@@ -3,10 +3,10 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.data import agreeing as made
-from levelhead.data.agreeing import Agreeing, agreeing, data_of
-from levelhead.data.items import Passage, Sentence, Template
-from levelhead.data.lexicon import lexicon
+from levelhead.data.lexicons.lexicon import lexicon
+from levelhead.data.prompts import pronoun_agreement as made
+from levelhead.data.prompts.pronoun_agreement import Agreeing, agreeing, data_of
+from levelhead.data.records import Passage, Sentence, Template
 
 GENDER = lexicon("gender-en")
 WINOGENDER = (

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.contexts import Context, contexts
-from levelhead.data.mine import mine
+from levelhead.data.corpus.contexts import Context, contexts
+from levelhead.data.corpus.mine import mine
 
 WORDS = {"she": "female", "Miss": "female", "he": "male", "nurse": "", "unheard": ""}
 LINES = [

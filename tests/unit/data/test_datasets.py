@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from serving import serving
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data import datasets as module
-from levelhead.data.datasets import Dataset, File, NotHere, WrongFile, dataset, datasets
-from levelhead.data.readers import READERS, BadRow, detokenized, read
+from levelhead.data.catalog import datasets as module
+from levelhead.data.catalog.datasets import Dataset, File, NotHere, WrongFile, dataset, datasets
+from levelhead.data.catalog.readers import READERS, BadRow, detokenized, read
 
 TEXT = b"one\ntwo\nthree\n"
 SHA = hashlib.sha256(TEXT).hexdigest()

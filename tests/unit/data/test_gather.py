@@ -7,9 +7,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from levelhead.core.canonical import canonical
-from levelhead.data.gather import PAIR, Row, gathered, given, in_memory, on_disk, rank
-from levelhead.data.mine import mine
+from levelhead.core.canonical_json import canonical
+from levelhead.data.corpus.collect import PAIR, Row, gathered, given, in_memory, on_disk, rank
+from levelhead.data.corpus.mine import mine
 
 TEXTS = ("a", "b é", '"q" \\ \u2028', "{,}", "\ud7ff", "f" * 50)
 

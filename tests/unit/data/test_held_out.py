@@ -3,8 +3,9 @@
 import pytest
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.data import frames
-from levelhead.data.held_out import (
+from levelhead.data.counterfactuals import neutral_frames as frames
+from levelhead.data.counterfactuals.contrast_pairs import TextPair, paired
+from levelhead.data.counterfactuals.held_out import (
     FRAMES,
     SEEN,
     SEVERAL,
@@ -14,7 +15,6 @@ from levelhead.data.held_out import (
     seen_words,
     word_units,
 )
-from levelhead.data.paired import TextPair, paired
 
 
 def pair(first, second):

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.lexicon import lexicon, parsed, shipped
-from levelhead.data.words import folded
+from levelhead.data.lexicons.lexicon import lexicon, parsed, shipped
+from levelhead.data.tokenize import folded
 
 GOOD = """
 name = "x"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.data.items import Association, MinimalPair, Sentence, TwinTriple
 from levelhead.data.lint import lint
+from levelhead.data.records import Association, MinimalPair, Sentence, TwinTriple
 
 CLEAN = TwinTriple(
     "t",

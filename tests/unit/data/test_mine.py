@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.data import corpus
-from levelhead.data.corpus import expanded, pieces, sentences, split
-from levelhead.data.kernel import Kernel
-from levelhead.data.lexicon import lexicon
-from levelhead.data.mine import mine
+from levelhead.data.corpus import reader as corpus
+from levelhead.data.corpus.matcher import Kernel
+from levelhead.data.corpus.mine import mine
+from levelhead.data.corpus.reader import expanded, pieces, sentences, split
+from levelhead.data.lexicons.lexicon import lexicon
 
 GENDER = lexicon("gender-en")
 KERNEL = Kernel(GENDER, ("female", "male"))

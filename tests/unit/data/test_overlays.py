@@ -3,9 +3,9 @@ import hashlib
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.items import Sentence
-from levelhead.data.overlays import Patch, patched, read_patches
-from levelhead.data.templates import TEMPLATES, framed
+from levelhead.data.counterfactuals.templates import TEMPLATES, framed
+from levelhead.data.lexicons.overlays import Patch, patched, read_patches
+from levelhead.data.records import Sentence
 
 TEXT = "The father walked into him kitchen."
 SHA = hashlib.sha256(TEXT.encode()).hexdigest()

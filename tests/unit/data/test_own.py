@@ -1,8 +1,8 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.items import Labelled
-from levelhead.data.own import own_texts
+from levelhead.data.records import Labelled
+from levelhead.data.user_files import own_texts
 
 
 def test_three_kinds_of_files_say_the_same(tmp_path):

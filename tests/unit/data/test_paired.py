@@ -5,9 +5,14 @@ from collections import Counter
 import pytest
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.frames import FRAMES, NOUNS, VERBS
-from levelhead.data.lexicon import Lexicon, Term, lexicon
-from levelhead.data.paired import paired, pairs_hash, placebo_pairs, swapped_pairs
+from levelhead.data.counterfactuals.contrast_pairs import (
+    paired,
+    pairs_hash,
+    placebo_pairs,
+    swapped_pairs,
+)
+from levelhead.data.counterfactuals.neutral_frames import FRAMES, NOUNS, VERBS
+from levelhead.data.lexicons.lexicon import Lexicon, Term, lexicon
 
 GENDER = lexicon("gender-en")
 

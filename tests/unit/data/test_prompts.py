@@ -1,8 +1,8 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.nli import pairs, subset
-from levelhead.data.prompts import counteracts, table
+from levelhead.data.prompts.counteracts import counteracts, table
+from levelhead.data.prompts.nli_occupations import pairs, subset
 
 
 def test_the_counts_of_both_sets():

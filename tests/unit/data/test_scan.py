@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from levelhead.core.canonical import canonical
-from levelhead.data.corpus import Piece, sentences_of, split, texts_with
-from levelhead.data.gather import PAIR, least
-from levelhead.data.kernel import LONGEST, RUN, Kernel, Seen, context, literal
-from levelhead.data.lexicon import lexicon
-from levelhead.data.mine import mine
-from levelhead.data.scan import PLAIN, WHITE, exact, pattern, scanned
+from levelhead.core.canonical_json import canonical
+from levelhead.data.corpus.collect import PAIR, least
+from levelhead.data.corpus.matcher import LONGEST, RUN, Kernel, Seen, context, literal
+from levelhead.data.corpus.matcher_polars import PLAIN, WHITE, exact, pattern, scanned
+from levelhead.data.corpus.mine import mine
+from levelhead.data.corpus.reader import Piece, sentences_of, split, texts_with
+from levelhead.data.lexicons.lexicon import lexicon
 
 KERNEL = Kernel(lexicon("gender-en"), ("female", "male"))
 PARTS = (

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.lexicon import lexicon
-from levelhead.data.swap import placebo, swap
+from levelhead.data.counterfactuals.swap import placebo, swap
+from levelhead.data.lexicons.lexicon import lexicon
 
 GENDER = lexicon("gender-en")
 WORDS = sorted({word for group in ("female", "male") for word in GENDER.words(group)})

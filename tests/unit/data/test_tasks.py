@@ -4,8 +4,8 @@ import pytest
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.data import tasks
-from levelhead.data.datasets import datasets
-from levelhead.data.items import Labelled, TextPair
+from levelhead.data.catalog.datasets import datasets
+from levelhead.data.records import Labelled, TextPair
 from levelhead.data.tasks import TASKS, seen_before, task, text_of
 
 

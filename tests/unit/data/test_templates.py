@@ -3,7 +3,7 @@
 import pytest
 
 from levelhead.core.errors import UnknownName
-from levelhead.data.templates import CARRIES, carried, subject
+from levelhead.data.counterfactuals.templates import CARRIES, carried, subject
 
 
 @pytest.mark.parametrize("sort", CARRIES)

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.data.words import tokens
+from levelhead.data.tokenize import tokens
 
 
 @given(st.text(st.sampled_from("aZ_0'-. \u0301\u20d0\u2019\u00e9\x1f"), max_size=12))

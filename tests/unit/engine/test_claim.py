@@ -7,11 +7,11 @@ import uuid
 import pytest
 
 from levelhead.core.files import join, located, read_bytes, write_atomic
-from levelhead.engine.claim import FolderInUse, claimed
+from levelhead.engine.locks import FolderInUse, claimed
 
 HOLD = """
 import sys, time
-from levelhead.engine.claim import claimed
+from levelhead.engine.locks import claimed
 with claimed(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -8,12 +8,12 @@ import pytest
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.run_context import RunContext
-from levelhead.engine.claim import FolderInUse, claimed
 from levelhead.engine.events import Failed, Finished, Planned, Stored
-from levelhead.engine.jobs import Job, OtherJob, UnitsFailed, complete, run
-from levelhead.engine.runners import Cancelled, Computed, InProcess
+from levelhead.engine.executors.base import Cancelled, Computed, InProcess
+from levelhead.engine.locks import FolderInUse, claimed
+from levelhead.engine.scheduler import Job, OtherJob, UnitsFailed, complete, run
 from levelhead.engine.store import ForeignFolder, open_store
-from levelhead.engine.units import Unit
+from levelhead.engine.tasks import Unit
 
 
 def units(n, work="synthetic:digest", **spec):
@@ -133,8 +133,8 @@ def test_two_processes_in_one_folder_are_refused(tmp_path):
             [
                 sys.executable,
                 "-c",
-                "import sys; from levelhead.engine.jobs import Job, run\n"
-                "from levelhead.engine.units import Unit\n"
+                "import sys; from levelhead.engine.scheduler import Job, run\n"
+                "from levelhead.engine.tasks import Unit\n"
                 "from levelhead.core.frozen import Frozen\n"
                 "run(Job('x', (Unit('synthetic:digest', Frozen({'i': 0})),)), sys.argv[1])",
                 str(tmp_path / "run"),

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from levelhead.core.frozen import Frozen
-from levelhead.engine.jobs import Job, run
+from levelhead.engine.scheduler import Job, run
 from levelhead.engine.store import DamagedFile, NotStored, open_existing
-from levelhead.engine.units import Unit
+from levelhead.engine.tasks import Unit
 
 DRIVER = """
 import sys
 from levelhead.core.frozen import Frozen
 from levelhead.core.run_context import RunContext
-from levelhead.engine.jobs import Job, run
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.units import Unit
+from levelhead.engine.scheduler import Job, run
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.tasks import Unit
 
 if __name__ == "__main__":
     folder, log, n = sys.argv[1:]

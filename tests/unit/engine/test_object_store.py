@@ -17,14 +17,14 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join, located, read_bytes, write_atomic
 from levelhead.core.frozen import Frozen
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.mine import mine
-from levelhead.engine.jobs import Job
-from levelhead.engine.jobs import run as run_job
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.units import Unit
+from levelhead.data.corpus.mine import mine
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.scheduler import Job
+from levelhead.engine.scheduler import run as run_job
+from levelhead.engine.tasks import Unit
+from levelhead.study.config import read_plan
 from levelhead.study.leaderboard import leaderboard
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
 
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 TEXTS = [f"The nurse {i} saw her in the hall. He is a pilot." for i in range(300)]

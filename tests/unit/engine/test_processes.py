@@ -12,9 +12,9 @@ import pytest
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.engine.events import Failed, Retried
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.runners import Computed
-from levelhead.engine.units import Unit
+from levelhead.engine.executors.base import Computed
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.tasks import Unit
 
 
 def digests(n, **spec):
@@ -69,8 +69,8 @@ def test_no_more_processes_than_units():
 DRIVER = """
 import sys, threading
 from levelhead.core.frozen import Frozen
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.units import Unit
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.tasks import Unit
 if __name__ == "__main__":
     units = [Unit("synthetic:digest", Frozen({"i": i, "seconds": 30})) for i in range(2)]
     threading.Timer(0.3, lambda: print("started", flush=True)).start()

@@ -29,17 +29,17 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable  # noqa: E402
 from levelhead.core.frozen import Frozen  # noqa: E402
 from levelhead.core.run_context import Inference  # noqa: E402
-from levelhead.data.mine import mine  # noqa: E402
+from levelhead.data.corpus.mine import mine  # noqa: E402
 from levelhead.engine.events import Failed, Retried  # noqa: E402
-from levelhead.engine.ray_actors import RayActors, _Actor, _room  # noqa: E402
-from levelhead.engine.runners import Cancelled, Computed, InProcess  # noqa: E402
-from levelhead.engine.units import Unit  # noqa: E402
-from levelhead.locate.away import locate_away  # noqa: E402
-from levelhead.locate.find import locate  # noqa: E402
-from levelhead.measure.table import parsed  # noqa: E402
-from levelhead.models.load import load  # noqa: E402
+from levelhead.engine.executors.base import Cancelled, Computed, InProcess  # noqa: E402
+from levelhead.engine.executors.ray import RayActors, _Actor, _room  # noqa: E402
+from levelhead.engine.tasks import Unit  # noqa: E402
+from levelhead.locate.distributed import locate_away  # noqa: E402
+from levelhead.locate.locate import locate  # noqa: E402
+from levelhead.measures.registry import parsed  # noqa: E402
+from levelhead.models.loading.load import load  # noqa: E402
+from levelhead.study.config import read_plan  # noqa: E402
 from levelhead.study.run import run  # noqa: E402
-from levelhead.study.schema import read_plan  # noqa: E402
 
 SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")

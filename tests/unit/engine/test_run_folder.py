@@ -3,7 +3,7 @@ import uuid
 import pytest
 
 from levelhead.core.files import join, write_atomic
-from levelhead.engine.run_folder import MARKER, is_own, own
+from levelhead.engine.run_dir import MARKER, is_own, own
 from levelhead.engine.store import ForeignFolder
 
 WRITES = ("results", "table.csv")

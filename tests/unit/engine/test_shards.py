@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.engine.shards import shards
+from levelhead.engine.sharding import shards
 
 ITEMS = [content_hash(i) for i in range(3000)]
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from levelhead.core.canonical import content_hash
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.files import join, write_atomic
 from levelhead.engine import store as store_module
 from levelhead.engine.store import (

@@ -4,8 +4,8 @@ import pytest
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
-from levelhead.engine import units
-from levelhead.engine.units import Unit
+from levelhead.engine import tasks as units
+from levelhead.engine.tasks import Unit
 
 
 def unit(work="synthetic:digest", revision=1, threads=1, **spec):

@@ -8,9 +8,9 @@ import pytest
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.engine.events import Failed
-from levelhead.engine.processes import LocalProcesses
-from levelhead.engine.runners import Computed, InProcess
-from levelhead.engine.units import Unit
+from levelhead.engine.executors.base import Computed, InProcess
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.tasks import Unit
 
 RUNNERS = [InProcess(), LocalProcesses(2)]
 

@@ -5,10 +5,17 @@ import torch
 import zoo
 from vocabularies import byte_level
 
-from levelhead.explain.attention import CHUNK, FLAT, Columns, columns, normalised, on_attribute
-from levelhead.explain.pairs import Question
-from levelhead.models.load import load
-from levelhead.models.tokens import NotReadable
+from levelhead.explain.attention.attention_scores import (
+    CHUNK,
+    FLAT,
+    Columns,
+    columns,
+    normalised,
+    on_attribute,
+)
+from levelhead.explain.attention.pairs import Question
+from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.loading.load import load
 
 BERT = zoo.folder("bert", "BertForMaskedLM")
 GPT2 = zoo.folder("gpt2", "GPT2LMHeadModel")

@@ -6,7 +6,7 @@ from rulers import INFERENCE
 from scipy import stats
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.explain.by_head import head_changes
+from levelhead.explain.attention.per_head import head_changes
 from levelhead.models.sites import Site
 
 EVERY = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

@@ -3,8 +3,8 @@ from told import answers, asked, side
 
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.run_context import Inference
-from levelhead.explain.contrasts import EXPECTED, between, contrasts, is_expected, said
-from levelhead.measure.margins import margin_of
+from levelhead.explain.prompting.contrasts import EXPECTED, between, contrasts, is_expected, said
+from levelhead.measures.cloze.margins import margin_of
 
 INFERENCE = Inference(resamples=99, permutations=99)
 PLANTED = {

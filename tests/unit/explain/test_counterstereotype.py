@@ -11,11 +11,11 @@ from rulers import INFERENCE, THINGS, WORDS
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.explain.attention import columns
-from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.example import Example, example
-from levelhead.explain.pairs import AFTER, Pairs, paired
-from levelhead.models.load import load
+from levelhead.explain.attention.attention_scores import columns
+from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.attention.example import Example, example
+from levelhead.explain.attention.pairs import AFTER, Pairs, paired
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 LM = load(zoo.folder("bert", "BertForMaskedLM"))

@@ -3,7 +3,7 @@ from told import answers, asked, side
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.explain.factorial import cells, factorial_effects
+from levelhead.explain.prompting.factorial import cells, factorial_effects
 
 INFERENCE = Inference(resamples=99, permutations=99)
 

@@ -2,10 +2,10 @@ import pytest
 from told import answers, side
 
 from levelhead.core.run_context import Inference
-from levelhead.explain.contrasts import between, contrasts
-from levelhead.explain.findings import CLAIMS, findings
-from levelhead.explain.knowledge import COUNTERS
-from levelhead.measure.margins import margin_of
+from levelhead.explain.prompting.contrasts import between, contrasts
+from levelhead.explain.prompting.knowledge import COUNTERS
+from levelhead.explain.prompting.paper_claims import CLAIMS, findings
+from levelhead.measures.cloze.margins import margin_of
 
 INFERENCE = Inference(resamples=99, permutations=99)
 AS_PAPER = {

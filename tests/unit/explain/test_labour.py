@@ -7,8 +7,8 @@ from told import SHARES, answers
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts import Prompt
-from levelhead.explain.labour import _said, labour
+from levelhead.data.prompts.counteracts import Prompt
+from levelhead.explain.prompting.labour_statistics import _said, labour
 
 INFERENCE = Inference(resamples=99, permutations=99)
 

@@ -10,12 +10,12 @@ from rulers import WORDS
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.lexicon import Term
-from levelhead.data.templates import CARRIES
-from levelhead.explain.attention import on_attribute
-from levelhead.explain.lexicon_test import LexiconTest, lexicon_test
-from levelhead.explain.pairs import Question
-from levelhead.models.load import load
+from levelhead.data.counterfactuals.templates import CARRIES
+from levelhead.data.lexicons.lexicon import Term
+from levelhead.explain.attention.attention_scores import on_attribute
+from levelhead.explain.attention.pairs import Question
+from levelhead.explain.lexicon_effects import LexiconTest, lexicon_test
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.multiple_testing import holm
 

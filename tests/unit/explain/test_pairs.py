@@ -6,7 +6,7 @@ import pytest
 from rulers import WORDS
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.explain.pairs import (
+from levelhead.explain.attention.pairs import (
     AFTER,
     CounterPair,
     Pairs,

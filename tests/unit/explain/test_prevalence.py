@@ -5,9 +5,9 @@ import zoo
 from rulers import made, prompts
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.data.prompts import Prompt
-from levelhead.explain.prevalence import NAMING, prevalence
-from levelhead.models.load import load
+from levelhead.data.prompts.counteracts import Prompt
+from levelhead.explain.prompting.verbalizer import NAMING, prevalence
+from levelhead.models.loading.load import load
 
 
 def naming():

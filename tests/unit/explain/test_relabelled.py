@@ -8,7 +8,7 @@ from rulers import INFERENCE
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.explain.relabelled import relabelled
+from levelhead.explain.attention.relabel_heads import relabelled
 from levelhead.models.sites import Site
 
 SITES = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

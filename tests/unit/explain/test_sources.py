@@ -6,11 +6,17 @@ import pytest
 from rulers import WORDS
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.datasets import dataset
-from levelhead.data.items import Template
-from levelhead.data.lexicon import lexicon
-from levelhead.data.mine import mine
-from levelhead.explain.sources import from_dataset, from_file, from_mined, pairs_from, templated
+from levelhead.data.catalog.datasets import dataset
+from levelhead.data.corpus.mine import mine
+from levelhead.data.lexicons.lexicon import lexicon
+from levelhead.data.records import Template
+from levelhead.explain.attention.pair_sources import (
+    from_dataset,
+    from_file,
+    from_mined,
+    pairs_from,
+    templated,
+)
 
 ROW = {
     "text": "The woman is a nurse.",

@@ -7,7 +7,7 @@ import pytest
 from datatrove.data import Document
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.mine import mine
+from levelhead.data.corpus.mine import mine
 from levelhead.interop.datatrove import KEPT, CounterfactualPairs
 
 TEXTS = [

@@ -6,12 +6,12 @@ import zoo
 from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.compare import NOISY, MapComparison, compare_maps
+from levelhead.locate.compare_maps import NOISY, MapComparison, compare_maps
 from levelhead.locate.effects import Effects
-from levelhead.locate.find import locate
-from levelhead.locate.headmap import UndeterminedSign
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.locate.head_map import UndeterminedSign
+from levelhead.locate.locate import locate
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.designs import groups
 

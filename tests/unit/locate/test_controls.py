@@ -6,9 +6,9 @@ import pytest
 from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.controls import Control, control, random_heads
-from levelhead.locate.headmap import label
-from levelhead.models.edits import HeadScale
+from levelhead.locate.head_map import label
+from levelhead.locate.validation.random_heads import Control, control, random_heads
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 

@@ -6,11 +6,11 @@ from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.locate.ablated import Variant
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.variants import vary
 from levelhead.locate.describe import Description, describe, described, scored
-from levelhead.locate.relabel import relabelled
-from levelhead.locate.split import Half
-from levelhead.locate.variants import vary
+from levelhead.locate.validation.relabel import relabelled
+from levelhead.locate.validation.split import Half
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

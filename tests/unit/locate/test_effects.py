@@ -11,8 +11,8 @@ from scipy import stats
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.locate.effects import Effects, effects, rank_agreement
-from levelhead.measure.asked import Item
-from levelhead.measure.readouts import Readouts
+from levelhead.measures.items import Item
+from levelhead.measures.responses import Readouts
 from levelhead.stats import paired
 from levelhead.stats.designs import crossed, groups, one_factor
 

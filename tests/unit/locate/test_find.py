@@ -9,13 +9,13 @@ from scipy import stats
 import levelhead
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate import find as room
-from levelhead.locate.find import locate
-from levelhead.locate.gradient import gradient
-from levelhead.locate.headmap import HeadMap, UndeterminedSign
-from levelhead.locate.path import along_path
-from levelhead.locate.split import halves
-from levelhead.models.edits import HeadScale
+from levelhead.locate import locate as room
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.locate.attribution.integrated_gradients import along_path
+from levelhead.locate.head_map import HeadMap, UndeterminedSign
+from levelhead.locate.locate import locate
+from levelhead.locate.validation.split import halves
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=99)

@@ -7,9 +7,9 @@ from rulers import made, model
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Stored
-from levelhead.locate.gradient import cotangents, gradient
-from levelhead.measure.seat import seat_of
-from levelhead.models.edits import HeadScale
+from levelhead.locate.attribution.gradient import cotangents, gradient
+from levelhead.measures.embedding.seat import seat_of
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 

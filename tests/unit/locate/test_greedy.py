@@ -4,8 +4,8 @@ import pytest
 from rulers import INFERENCE, THINGS, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.greedy import Greedy, greedy
-from levelhead.models.edits import HeadScale
+from levelhead.locate.validation.greedy import Greedy, greedy
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

@@ -4,7 +4,7 @@ from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.locate.headmap import (
+from levelhead.locate.head_map import (
     Direction,
     Halves,
     HeadMap,

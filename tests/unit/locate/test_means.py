@@ -2,11 +2,11 @@ import pytest
 import torch
 from rulers import made, model
 
-from levelhead.locate.ablated import Ablated, Variant
-from levelhead.locate.means import means
-from levelhead.locate.uses import uses
-from levelhead.locate.variants import vary
-from levelhead.measure.readouts import questioned
+from levelhead.locate.attribution.ablation import Ablated, Variant
+from levelhead.locate.attribution.answer_index import uses
+from levelhead.locate.attribution.mean_activations import means
+from levelhead.locate.attribution.variants import vary
+from levelhead.measures.responses import questioned
 from levelhead.models.sites import Site
 
 SITES = [Site("head_out", 0, 1), Site("head_out", 2, 3), Site("mlp_out", 1), Site("embeddings")]

@@ -5,7 +5,7 @@ from rulers import made
 
 from levelhead.core.errors import UnknownName
 from levelhead.core.results import Estimate, Interval
-from levelhead.locate.orientation import orientation
+from levelhead.locate.validation.sign import orientation
 
 SEAT = made("seat").headline
 

@@ -4,11 +4,11 @@ import torch
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.locate import path as room
-from levelhead.locate.ablated import Ablated
-from levelhead.locate.gradient import gradient
-from levelhead.locate.path import along_path
-from levelhead.models.edits import HeadScale
+from levelhead.locate.attribution import integrated_gradients as room
+from levelhead.locate.attribution.ablation import Ablated
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.locate.attribution.integrated_gradients import along_path
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

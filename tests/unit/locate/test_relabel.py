@@ -7,8 +7,8 @@ import torch
 from rulers import WORDS, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.lexicon import Term
-from levelhead.locate.relabel import relabelled
+from levelhead.data.lexicons.lexicon import Term
+from levelhead.locate.validation.relabel import relabelled
 from levelhead.stats.designs import Draw
 
 

@@ -9,12 +9,12 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.ablated import Variant
-from levelhead.locate.gradient import gradient
-from levelhead.locate.repeated import Repeated, Spread, repeated
-from levelhead.locate.split import halves
-from levelhead.locate.variants import vary
-from levelhead.models.edits import HeadScale
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.gradient import gradient
+from levelhead.locate.attribution.variants import vary
+from levelhead.locate.validation.repeated_splits import Repeated, Spread, repeated
+from levelhead.locate.validation.split import halves
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]

@@ -6,11 +6,11 @@ import torch
 from rulers import THINGS, WORDS, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.lexicon import Side, Targets
-from levelhead.locate import split as room
-from levelhead.locate.ablated import Variant
-from levelhead.locate.split import BLOCKS, Half, Split, halves
-from levelhead.locate.variants import vary
+from levelhead.data.lexicons.lexicon import Side, Targets
+from levelhead.locate.attribution.ablation import Variant
+from levelhead.locate.attribution.variants import vary
+from levelhead.locate.validation import split as room
+from levelhead.locate.validation.split import BLOCKS, Half, Split, halves
 from levelhead.models.sites import Site
 
 SEAT = made("seat")

@@ -3,8 +3,8 @@ import torch
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.uses import uses
-from levelhead.measure.readouts import questioned
+from levelhead.locate.attribution.answer_index import uses
+from levelhead.measures.responses import questioned
 
 
 def asked_of(name, **options):

@@ -5,10 +5,10 @@ import zoo
 from rulers import INFERENCE, NLI, labelled, made, model, nli_pairs
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.items import Labelled, TextPair
-from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.table import parsed
-from levelhead.models.load import load
+from levelhead.data.records import Labelled, TextPair
+from levelhead.measures.registry import parsed
+from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.models.loading.load import load
 from levelhead.stats.intervals import proportion_interval
 
 

@@ -9,10 +9,15 @@ from rulers import INFERENCE, made, model
 from scipy import stats
 
 from levelhead.core.calibration import MISSED
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.agreement import agreement, columns_of, measured, spearman_interval
-from levelhead.models.edits import HeadScale
+from levelhead.measures.robustness.measure_agreement import (
+    agreement,
+    columns_of,
+    measured,
+    spearman_interval,
+)
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
 

@@ -7,8 +7,8 @@ import zoo
 from rulers import made, prompts
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.measure.battery import BEST, Answers, Battery, counted
-from levelhead.models.load import load
+from levelhead.measures.cloze.battery import BEST, Answers, Battery, counted
+from levelhead.models.loading.load import load
 
 MODELS = [("bert", "BertForMaskedLM"), ("albert", "AlbertForMaskedLM")]
 """Causal ones are asked in words that these do not know: see tests/real/test_knowledge.py."""

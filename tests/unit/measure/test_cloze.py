@@ -5,9 +5,9 @@ import zoo
 from rulers import FEMALE, INFERENCE, MALE, THINGS, made, model, prompts
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.inference import estimate
-from levelhead.models.load import load
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.inference import estimate
+from levelhead.models.loading.load import load
 
 
 def masses(lm, text):
@@ -84,7 +84,7 @@ def test_the_paper_counts_group_words_among_the_top_k():
 
 
 def ruler_difference(ruler, found, item):
-    from levelhead.measure.cloze_top import _top_difference
+    from levelhead.measures.cloze.top_k import _top_difference
 
     return _top_difference(found.some(lambda one: one.id == item.id), ruler.k).tolist()
 

@@ -6,9 +6,9 @@ from assets import asset
 from rulers import INFERENCE, NLI, coal, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.data import nli
-from levelhead.measure.coal import Coal
-from levelhead.measure.nli import Nli
+from levelhead.data.prompts import nli_occupations as nli
+from levelhead.measures.classification.nli_coal import Coal
+from levelhead.measures.classification.nli_occupations import Nli
 
 ENTAILED, NEUTRAL, CONTRADICTED = (NLI.index(x) for x in ("entailment", "neutral", "contradiction"))
 

@@ -8,11 +8,11 @@ from rulers import INFERENCE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.measure.compare import Comparison, compared, corrected_comparisons
-from levelhead.measure.compare import _verdict as verdict
-from levelhead.measure.run import compare, run
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.measures.compare import Comparison, compared, corrected_comparisons
+from levelhead.measures.compare import _verdict as verdict
+from levelhead.measures.run import compare, run
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 MASK = HeadScale([Site("head_out", layer, head) for layer in range(3) for head in range(2)], 0)

@@ -6,9 +6,9 @@ from rulers import FEMALE, INFERENCE, MALE, THINGS, WORDS, made, model, prompts
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.measure.continuation import Continuation
-from levelhead.measure.verbs import VERBS, _first_place
-from levelhead.models.sampling import Sampling, Written, sample
+from levelhead.measures.generation.continuation import Continuation
+from levelhead.measures.query_kinds import VERBS, _first_place
+from levelhead.models.queries.sampling import Sampling, Written, sample
 
 
 def test_every_number_is_that_of_a_literal_loop():
@@ -111,7 +111,7 @@ def test_clitics_titles_and_refusals_in_plain_text(monkeypatch, text, female, ma
     row = [("the nurse said that", 0)]
     asked = VERBS["sample"](model("continuation"), row, settings)
     written = [Written((5, 6), text, False)]
-    monkeypatch.setattr("levelhead.models.sampling.sample", lambda *given: written)
+    monkeypatch.setattr("levelhead.models.queries.sampling.sample", lambda *given: written)
     found = asked.answered(model("continuation"))[0].tolist()
     assert found[:3] == [female, male, refused]
 

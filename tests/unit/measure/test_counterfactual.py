@@ -9,13 +9,13 @@ from command import levelhead
 from rulers import INFERENCE, NLI, WORDS, labelled, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.items import Labelled
-from levelhead.data.lexicon import Term, lexicon
-from levelhead.data.swap import placebo, swap
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.group_rates import Two, by_class, paired_shares
-from levelhead.models.finetune import Tuning, finetune
-from levelhead.models.load import load
+from levelhead.data.counterfactuals.swap import placebo, swap
+from levelhead.data.lexicons.lexicon import Term, lexicon
+from levelhead.data.records import Labelled
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.classification.group_rates import Two, by_class, paired_shares
+from levelhead.models.loading.load import load
+from levelhead.models.training.finetune import Tuning, finetune
 from levelhead.stats.designs import clusters
 
 # -- a classifier with a planted dependence

@@ -10,10 +10,10 @@ from vocabularies import byte_level
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped
 from levelhead.core.run_context import RunContext
-from levelhead.data.items import MinimalPair
-from levelhead.measure.crows import Crows
-from levelhead.measure.verbs import VERBS
-from levelhead.models.load import load
+from levelhead.data.records import MinimalPair
+from levelhead.measures.likelihood.crows import Crows
+from levelhead.measures.query_kinds import VERBS
+from levelhead.models.loading.load import load
 
 
 def slow(lm, one, protocol):

@@ -6,8 +6,8 @@ import pytest
 from simulated import INFERENCE
 
 from levelhead.core.results import Estimate, Interval, Precision, PValue
-from levelhead.measure.inference import corrected
-from levelhead.measure.inference import estimate as inferred
+from levelhead.measures.inference import corrected
+from levelhead.measures.inference import estimate as inferred
 from levelhead.stats.designs import groups
 from levelhead.stats.power import (
     critical_of_maximum,

@@ -6,9 +6,9 @@ import pytest
 from rulers import INFERENCE, NLI, WORDS, labelled, model
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.data.items import Labelled
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import WITHOUT, Excess
+from levelhead.data.records import Labelled
+from levelhead.measures.classification.controlled_difference import WITHOUT, Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
 
 TWO = (*WORDS.terms[1:],)
 """Without she and he, which no other word of their group stands for."""

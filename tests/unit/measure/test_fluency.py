@@ -5,7 +5,7 @@ import torch
 from rulers import INFERENCE, made, model, sentences
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.fluency import PseudoPerplexity
+from levelhead.measures.utility.perplexity import PseudoPerplexity
 
 
 def test_pppl_is_that_of_the_literal_loop():

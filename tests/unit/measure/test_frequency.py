@@ -14,10 +14,10 @@ from rulers import made, model, pairs
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.core.verdicts import p_value
-from levelhead.data.frequencies import locate_sources, log_odds, texts_of
-from levelhead.data.items import MinimalPair
-from levelhead.measure.crows import Crows
-from levelhead.measure.frequency import (
+from levelhead.data.catalog.frequencies import locate_sources, log_odds, texts_of
+from levelhead.data.records import MinimalPair
+from levelhead.measures.likelihood.crows import Crows
+from levelhead.measures.likelihood.frequency_control import (
     EXCESS,
     Unigram,
     both_tests,
@@ -27,8 +27,8 @@ from levelhead.measure.frequency import (
     prefers_first,
     unigram_scores,
 )
-from levelhead.measure.readouts import Readouts
-from levelhead.models.load import load
+from levelhead.measures.responses import Readouts
+from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=599)
 """So many that nine corrected tests can be shown: 9 x 2 / 600 is below .05."""

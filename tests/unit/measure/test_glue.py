@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from sklearn import metrics
 
-from levelhead.measure.glue import METRICS
+from levelhead.measures.utility.glue_metrics import METRICS
 from levelhead.stats.designs import crossed
 from levelhead.stats.intervals import proportion_interval
 

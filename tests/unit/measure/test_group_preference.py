@@ -10,11 +10,11 @@ from rulers import INFERENCE, THINGS, WORDS, made, model, prompts
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import RunContext
 from levelhead.core.verdicts import measure_verdict
-from levelhead.data.prompts import Prompt
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.group_preference import BEYOND, MARGIN, GroupPreference
-from levelhead.measure.inference import corrected
-from levelhead.measure.run import run
+from levelhead.data.prompts.counteracts import Prompt
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.cloze.group_preference import BEYOND, MARGIN, GroupPreference
+from levelhead.measures.inference import corrected
+from levelhead.measures.run import run
 
 
 def said(ruler, lm, preference, stereotype, noise=0.3):
@@ -179,9 +179,9 @@ def test_organisms_with_a_default_or_a_stereotype_are_told_apart(
     variant, rho, preference, stereotype, tmp_path, monkeypatch
 ):
     """A base rate of 9 to 1 is all that is planted in one, and a stereotype in the other."""
-    from levelhead.calibrate.fitting import fitting
-    from levelhead.calibrate.language import Language
-    from levelhead.calibrate.organisms import RECIPES, Organism
+    from levelhead.calibrate.organisms.language import Language
+    from levelhead.calibrate.organisms.organism import RECIPES, Organism
+    from levelhead.calibrate.suite import fitting
 
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
     recipe = dataclasses.replace(RECIPES["gpt2"], steps=150, threads=1)

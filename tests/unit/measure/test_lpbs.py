@@ -7,11 +7,11 @@ import zoo
 from rulers import INFERENCE, THINGS, made, model, templates
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.lexicon import Side, Targets
-from levelhead.data.published import GroupTemplate
-from levelhead.measure.lpbs import scores
-from levelhead.models.blanks import filling
-from levelhead.models.load import load
+from levelhead.data.lexicons.lexicon import Side, Targets
+from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.measures.likelihood.lpbs import scores
+from levelhead.models.loading.load import load
+from levelhead.models.queries.cloze import filling
 
 
 def literal(lm, template, word, *, compat=False):

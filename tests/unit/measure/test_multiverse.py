@@ -9,7 +9,7 @@ from command import levelhead
 from rulers import CASES, INFERENCE, made, model
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.measure.multiverse import REFERENCE, Multiverse, multiverse
+from levelhead.measures.robustness.multiverse import REFERENCE, Multiverse, multiverse
 
 FEW = dataclasses.replace(INFERENCE, resamples=99, permutations=99)
 """Enough where results are compared with each other, and no verdict is asked for."""

@@ -20,10 +20,10 @@ from rulers import (
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
 from levelhead.core.results import Dropped
 from levelhead.core.run_context import RunContext
-from levelhead.data.items import TextPair
-from levelhead.measure.nli import Nli
-from levelhead.measure.snli import Snli
-from levelhead.models.load import load
+from levelhead.data.records import TextPair
+from levelhead.measures.classification.nli_occupations import Nli
+from levelhead.measures.utility.snli import Snli
+from levelhead.models.loading.load import load
 
 NEUTRAL = NLI.index("neutral")
 

@@ -4,11 +4,11 @@ import pytest
 from rulers import INFERENCE, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.lexicon import Term
-from levelhead.measure.pairs import every_pair
-from levelhead.measure.run import run
-from levelhead.measure.seat import Seat
-from levelhead.measure.table import parsed_all
+from levelhead.data.lexicons.lexicon import Term
+from levelhead.measures.embedding.seat import Seat
+from levelhead.measures.registry import parsed_all
+from levelhead.measures.robustness.all_group_pairs import every_pair
+from levelhead.measures.run import run
 
 THREE = dataclasses.replace(
     WORDS,

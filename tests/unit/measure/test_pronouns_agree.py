@@ -6,8 +6,8 @@ import zoo
 from rulers import INFERENCE, WORDS, agreeing, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measure.pronouns_agree import PronounAgreement
-from levelhead.models.load import load
+from levelhead.measures.utility.pronoun_agreement import PronounAgreement
+from levelhead.models.loading.load import load
 
 NAME = "pronoun_agreement"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.measure.reductions import effect_size, mean, sides, tail_size, top_mean
+from levelhead.measures.reductions import effect_size, mean, sides, tail_size, top_mean
 from levelhead.stats import intervals
 from levelhead.stats.designs import clusters, groups
 

@@ -6,9 +6,8 @@ import torch
 
 from levelhead.core.errors import NotMeasurable
 from levelhead.locate.effects import resampled
-from levelhead.measure.aspects import exchanged
-from levelhead.measure.fluency import perplexity
-from levelhead.measure.reductions import (
+from levelhead.measures.metric import exchanged
+from levelhead.measures.reductions import (
     absolute,
     group_effect_size,
     half_difference,
@@ -20,6 +19,7 @@ from levelhead.measure.reductions import (
     share_above_zero,
     top_mean_of,
 )
+from levelhead.measures.utility.perplexity import perplexity
 from levelhead.stats.designs import Draw, clusters, groups, times_of
 from levelhead.stats.permutation import sign_flip
 

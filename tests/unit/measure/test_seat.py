@@ -8,11 +8,11 @@ import zoo
 from rulers import FEMALE, INFERENCE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.data.published import ROLES
-from levelhead.measure import seat
-from levelhead.measure.aspects import jackknife
-from levelhead.measure.seat import A, B, Seat, X, associations, seat_of
-from levelhead.models.load import load
+from levelhead.data.lexicons.published import ROLES
+from levelhead.measures.embedding import seat
+from levelhead.measures.embedding.seat import A, B, Seat, X, associations, seat_of
+from levelhead.measures.metric import jackknife
+from levelhead.models.loading.load import load
 from levelhead.stats.designs import crossed
 
 
@@ -168,7 +168,7 @@ def test_a_published_test_is_of_sentences(monkeypatch):
         "attr1": [("she is quick.", "she"), ("the woman is quick.", "woman")],
         "attr2": [("he is quick.", "he"), ("the man is quick.", "man")],
     }
-    monkeypatch.setattr("levelhead.measure.seat.seat_sentences", lambda name: sets)
+    monkeypatch.setattr("levelhead.measures.embedding.seat.seat_sentences", lambda name: sets)
     ruler, lm = Seat(test="sent-weat6", pooling="mean"), model("seat")
     texts = [[text for text, _ in rows] for rows in sets.values()]
     vectors = [lm.embed(own, pooling="mean").double() for own in texts]
@@ -203,7 +203,7 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
     known = ("she is quick.", "he is quick.", "the man is here.")
     odd = (*known, "the emperor is here.")
     sets = {role: [(text, text) for text in (known if role == "attr2" else odd)] for role in ROLES}
-    monkeypatch.setattr("levelhead.measure.seat.seat_sentences", lambda name: sets)
+    monkeypatch.setattr("levelhead.measures.embedding.seat.seat_sentences", lambda name: sets)
     (found,) = Seat(test="sent-weat6").read(model("seat"))
     assert [item.id for item, _ in found.dropped] == [
         f"{side}: the emperor is here." for side in "XYA"

@@ -10,10 +10,10 @@ from rulers import INFERENCE, agreeing, made, model
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Dropped
-from levelhead.data.agreeing import BEYOND, Agreement
-from levelhead.measure.asked import Asked, Item
-from levelhead.measure.pronouns_agree import PronounAgreement
-from levelhead.measure.share import kept, part_of
+from levelhead.data.prompts.pronoun_agreement import BEYOND, Agreement
+from levelhead.measures.items import Asked, Item
+from levelhead.measures.subsample import kept, part_of
+from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 
 
 def asked(words, per=2):

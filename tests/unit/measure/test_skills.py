@@ -12,19 +12,19 @@ from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.results import Inconclusive
 from levelhead.core.verdicts import measure_verdict
-from levelhead.data.items import Labelled, MinimalPair, TwinTriple
-from levelhead.measure import word_order
-from levelhead.measure.asked import Asked, Item
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.crows import Crows
-from levelhead.measure.readouts import Readouts
-from levelhead.measure.run import run, with_skills
-from levelhead.measure.skills import check_skill, groups_apart, labels_predicted
-from levelhead.measure.strength import Strength
-from levelhead.measure.table import measure, utility_measures
-from levelhead.models.load import load
-from levelhead.report.gate import gate
-from levelhead.report.policy import read_policy
+from levelhead.data.records import Labelled, MinimalPair, TwinTriple
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.items import Asked, Item
+from levelhead.measures.likelihood.crows import Crows
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.measures.registry import measure, utility_measures
+from levelhead.measures.responses import Readouts
+from levelhead.measures.run import run, with_skills
+from levelhead.measures.skills import word_order
+from levelhead.measures.skills.skills import check_skill, groups_apart, labels_predicted
+from levelhead.models.loading.load import load
+from levelhead.report.gate.gate import gate
+from levelhead.report.gate.policy import read_policy
 
 SENTENCES = [
     f"the {look} {{}} was {how} in the {place} ."

@@ -7,13 +7,13 @@ from rulers import INFERENCE, associations, made, model
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.frozen import Frozen
 from levelhead.core.run_context import Inference
-from levelhead.data.items import Association
-from levelhead.measure.asked import Item
-from levelhead.measure.inference import estimate
-from levelhead.measure.readouts import Readouts
-from levelhead.measure.stereoset import StereoSet, margins, word_of
-from levelhead.models.checkpoints import NoHead
-from levelhead.models.load import load
+from levelhead.data.records import Association
+from levelhead.measures.inference import estimate
+from levelhead.measures.items import Item
+from levelhead.measures.likelihood.stereoset import StereoSet, margins, word_of
+from levelhead.measures.responses import Readouts
+from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.load import load
 from levelhead.stats.designs import Draw, crossed
 from levelhead.stats.intervals import proportion_interval
 

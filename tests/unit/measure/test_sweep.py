@@ -7,11 +7,11 @@ from rulers import made, model
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext
 from levelhead.engine.events import Finished, Planned
-from levelhead.engine.jobs import UnitsFailed
-from levelhead.engine.runners import Cancelled
-from levelhead.measure import sweep
-from levelhead.measure.sweep import read_each
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.engine.executors.base import Cancelled
+from levelhead.engine.scheduler import UnitsFailed
+from levelhead.measures import edit_sweep as sweep
+from levelhead.measures.edit_sweep import read_each
+from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.table import MEASURES, measure, metric_of, metric_texts, parsed
+from levelhead.measures.registry import MEASURES, measure, metric_of, metric_texts, parsed
 
 
 @pytest.mark.parametrize("name", MEASURES)

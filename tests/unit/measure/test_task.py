@@ -12,12 +12,12 @@ from scipy import stats
 from sklearn import metrics
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.items import Labelled, TextPair
-from levelhead.measure.table import parsed
-from levelhead.measure.task import Tasked
-from levelhead.models.checkpoints import NoHead
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.data.records import Labelled, TextPair
+from levelhead.measures.registry import parsed
+from levelhead.measures.utility.glue_task import Tasked
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 ALIKE = ("equivalent", "not_equivalent")

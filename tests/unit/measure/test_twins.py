@@ -8,9 +8,9 @@ from rulers import INFERENCE, made, model, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.verdicts import measure_verdict
-from levelhead.measure.distance import Distance
-from levelhead.measure.inference import estimate, estimate_lean
-from levelhead.measure.strength import Contrast, Strength
+from levelhead.measures.inference import estimate, estimate_lean
+from levelhead.measures.next_sentence.distance import Distance
+from levelhead.measures.next_sentence.strength import Contrast, Strength
 from levelhead.stats.designs import groups
 
 

@@ -3,8 +3,8 @@ import zoo
 from rulers import prompts
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measure.wording import wording
-from levelhead.models.load import load
+from levelhead.measures.cloze.formatting import wording
+from levelhead.models.loading.load import load
 
 TOLD = next(one for one in prompts("The") if one.kind == "unrelated" and one.occupation == "nurse")
 CHAT = (

@@ -10,20 +10,20 @@ from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
 from levelhead.core.errors import MissingExtra, NotMeasurable
-from levelhead.data.paired import TextPair
-from levelhead.mitigate.baselines import (
+from levelhead.data.counterfactuals.contrast_pairs import TextPair
+from levelhead.mitigate.heads.mask import mask
+from levelhead.mitigate.projection.baselines import (
     inlp,
     inlp_directions,
     leace,
     leace_factors,
     sentence_debias,
 )
-from levelhead.mitigate.heads import mask
-from levelhead.models.bake import NotBakeable
-from levelhead.models.edit_files import load_edits, save_edits
-from levelhead.models.load import load
+from levelhead.models.edits.files import load_edits, save_edits
+from levelhead.models.edits.merge import NotBakeable
+from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.tokens import NotReadable
 
 FRAMES = [
     "{} is here",

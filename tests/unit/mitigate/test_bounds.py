@@ -10,8 +10,8 @@ from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.mitigate.bounds import loss, lower_bounds, measurable
-from levelhead.mitigate.said import Said, biases
+from levelhead.mitigate.evaluation.variant_responses import Said, biases
+from levelhead.mitigate.selection.simultaneous_bounds import loss, lower_bounds, measurable
 
 PRICE = Plain("snli", parity=None, role="utility", worse="lower")
 GAIN = Plain(parity=None)

@@ -6,11 +6,14 @@ from leaning import LEXICON, classifier, texts
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.paired import paired
-from levelhead.locate.headmap import label
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import Excess
-from levelhead.mitigate.candidates import (
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.locate.head_map import label
+from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.mitigate.heads.mask import mask, scale
+from levelhead.mitigate.projection.config_grid import Setting, grid
+from levelhead.mitigate.projection.edit_points import project
+from levelhead.mitigate.selection.candidates import (
     ATTENTION,
     SENT_HARD,
     TWO_HARD,
@@ -20,10 +23,7 @@ from levelhead.mitigate.candidates import (
     rule_against,
     smooth_of,
 )
-from levelhead.mitigate.heads import mask, scale
-from levelhead.mitigate.levels import project
-from levelhead.mitigate.settings import Setting, grid
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 PAIRS = paired(LEXICON)

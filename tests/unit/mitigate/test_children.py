@@ -8,15 +8,15 @@ import pytest
 import zoo
 from typer.testing import CliRunner
 
-from levelhead.cli.mitigate import app
+from levelhead.cli.mitigate.mitigate import app
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.files import file_hash
-from levelhead.data.lexicon import lexicon
-from levelhead.mitigate import children
-from levelhead.mitigate.children import Child, cda, dropout
-from levelhead.models.checkpoints import Checkpoint
-from levelhead.models.continue_training import Schooling
-from levelhead.models.load import load
+from levelhead.data.lexicons.lexicon import lexicon
+from levelhead.mitigate.training import cda_and_dropout as children
+from levelhead.mitigate.training.cda_and_dropout import Child, cda, dropout
+from levelhead.models.loading.checkpoints import Checkpoint
+from levelhead.models.loading.load import load
+from levelhead.models.training.continued_pretraining import Schooling
 
 SHORT = Schooling(steps=3, batch=4, rate=1e-3, threads=1)
 NAMED = ("the man is tired.", "a woman works here.", "he was in the house.", "the lady said that.")

@@ -8,9 +8,9 @@ import pytest
 from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measure.strength import Strength
-from levelhead.mitigate.choose import Choice, choose
-from levelhead.mitigate.said import Said, best
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.mitigate.evaluation.variant_responses import Said, best
+from levelhead.mitigate.selection.select_on_dev import Choice, choose
 
 PRICE = Plain("pppl", parity=None, role="utility", worse="higher")
 

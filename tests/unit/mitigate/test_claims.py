@@ -6,10 +6,10 @@ import torch
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.mitigate.claims import CLAIMS, Findings, column_of, findings
-from levelhead.mitigate.gains import redrawn
-from levelhead.mitigate.judged import estimate_base_effect
-from levelhead.mitigate.settings import grid
+from levelhead.mitigate.controls.placebo_test import estimate_base_effect
+from levelhead.mitigate.evaluation.gain import redrawn
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.replication.dawkins2024.claims import CLAIMS, Findings, column_of, findings
 from levelhead.stats.designs import groups
 from levelhead.study.table import rows
 

@@ -6,9 +6,9 @@ from scipy import stats
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.downstream import Downstream, Measured, averaged, downstream
-from levelhead.mitigate.gains import redrawn
-from levelhead.mitigate.settings import grid
+from levelhead.mitigate.evaluation.gain import redrawn
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.replication.dawkins2024.downstream import Downstream, Measured, averaged, downstream
 
 NAMES = [one.name for one in grid()]
 S = Measured(name="strength", better="lower")

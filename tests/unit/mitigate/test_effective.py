@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from levelhead.mitigate.effective import effective_number, needed_placebos
+from levelhead.mitigate.controls.effective_placebos import effective_number, needed_placebos
 
 
 def correlated(correlation, count=200, items=749, seed=0):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from simulated import INFERENCE, Plain, read
 
-from levelhead.mitigate.front import Front, front, undominated
-from levelhead.mitigate.gains import bias_of, paid_by, redrawn
+from levelhead.mitigate.evaluation.gain import bias_of, paid_by, redrawn
+from levelhead.mitigate.evaluation.pareto import Front, front, undominated
 
 
 def literal(gain, price):

@@ -8,9 +8,9 @@ import torch
 from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measure.strength import Strength
-from levelhead.measure.table import metric_texts, parsed, utility_measures
-from levelhead.mitigate.gains import bias_of, paid_by, redrawn, shared
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.measures.registry import metric_texts, parsed, utility_measures
+from levelhead.mitigate.evaluation.gain import bias_of, paid_by, redrawn, shared
 from levelhead.stats.designs import groups
 
 WHOLE = groups(4).whole

@@ -5,7 +5,7 @@ import warnings
 import pytest
 from maps import head_map, interval, p_value
 
-from levelhead.mitigate.heads import UnconfirmedHeads, confirm_heads, mask, scale
+from levelhead.mitigate.heads.mask import UnconfirmedHeads, confirm_heads, mask, scale
 
 
 def judged(adjusted, *, by="words", tested=None, way=1):

@@ -7,10 +7,10 @@ from rulers import made, model
 from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.measure.strength import Strength
-from levelhead.mitigate.judged import Judged, judged, placebo_p
-from levelhead.mitigate.placebo import matched, placebos, shuffled
-from levelhead.models.edits import Projection
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.mitigate.controls.placebo_edits import matched, placebos, shuffled
+from levelhead.mitigate.controls.placebo_test import Judged, judged, placebo_p
+from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
 

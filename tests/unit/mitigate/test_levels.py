@@ -7,7 +7,8 @@ import torch
 from contrasts import MODELS, lm, texts
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.mitigate.levels import (
+from levelhead.mitigate.projection.config_grid import LEVELS, Setting, grid
+from levelhead.mitigate.projection.edit_points import (
     edits_of,
     has_sent,
     level_of,
@@ -18,8 +19,7 @@ from levelhead.mitigate.levels import (
     subspaces,
     tokens_of,
 )
-from levelhead.mitigate.settings import LEVELS, Setting, grid
-from levelhead.mitigate.subspace import fit
+from levelhead.mitigate.projection.subspace import fit
 from levelhead.models.sites import Site
 
 LAST, INNER, SENT = Site("block_out", 2), Site("block_out", 1), Site("pooled")

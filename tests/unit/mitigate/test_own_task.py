@@ -6,13 +6,13 @@ from leaning import LEXICON, classifier, texts, write
 from rulers import NLI, model, neutral, nli_pairs, triples
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import Excess
-from levelhead.measure.nli import Nli
-from levelhead.measure.strength import Strength
-from levelhead.mitigate.own_task import own_pairs, own_task
-from levelhead.models.load import load
+from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.classification.nli_occupations import Nli
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.mitigate.selection.user_task import own_pairs, own_task
+from levelhead.models.loading.load import load
 
 
 def both(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.mitigate.placebo import matched, placebos, shuffled
-from levelhead.models.edits import Projection
+from levelhead.mitigate.controls.placebo_edits import matched, placebos, shuffled
+from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
 POOLED, KEY = Site("pooled"), Site("key", 2, 1)

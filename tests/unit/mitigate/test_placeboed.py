@@ -7,11 +7,11 @@ from sweeps import placebo_judged
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.frozen import Frozen
-from levelhead.measure.asked import Asked, Item
-from levelhead.mitigate.judged import Judged
-from levelhead.mitigate.levels import project
-from levelhead.mitigate.placeboed import Placeboed, activations_of, placeboed, running
-from levelhead.models.edits import HeadScale
+from levelhead.measures.items import Asked, Item
+from levelhead.mitigate.controls.placebo_report import Placeboed, activations_of, placeboed, running
+from levelhead.mitigate.controls.placebo_test import Judged
+from levelhead.mitigate.projection.edit_points import project
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 from levelhead.study.table import rows
 

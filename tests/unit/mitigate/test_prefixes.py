@@ -1,8 +1,8 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.prompts import counteracts
-from levelhead.mitigate.prefixes import after, candidates, halves, otherwise, unrelated
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.mitigate.prompting.prefixes import after, candidates, halves, otherwise, unrelated
 
 CUT = halves("winobias40", seed=0)
 NAMED = [one.occupation for one in CUT.train]

@@ -9,9 +9,9 @@ from sklearn.metrics import v_measure_score
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.mitigate import probes
-from levelhead.mitigate.probed import Found, _interval, clustered, found_in, probed
-from levelhead.mitigate.probes import compared, labelled
+from levelhead.mitigate.probing import probes
+from levelhead.mitigate.probing.probe_report import Found, _interval, clustered, found_in, probed
+from levelhead.mitigate.probing.probes import compared, labelled
 
 INFERENCE = Inference(level=0.9, resamples=199, seed=4)
 

@@ -6,7 +6,7 @@ from planted import Case, planted
 from sklearn.metrics import roc_auc_score
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.mitigate.probes import FOLDS, Compared, _between, compared, folds, labelled
+from levelhead.mitigate.probing.probes import FOLDS, Compared, _between, compared, folds, labelled
 
 
 def case(kind="erased", **changes):

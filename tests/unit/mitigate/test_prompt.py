@@ -9,8 +9,15 @@ from told import answers, side
 
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.mitigate.prefixes import Prefix
-from levelhead.mitigate.prompt import Candidate, _best, _gain, _net, _why, plain_sentences
+from levelhead.mitigate.prompting.choose_prefix import (
+    Candidate,
+    _best,
+    _gain,
+    _net,
+    _why,
+    plain_sentences,
+)
+from levelhead.mitigate.prompting.prefixes import Prefix
 
 INFERENCE = Inference(resamples=99, permutations=99)
 
@@ -68,8 +75,8 @@ def test_what_unrelated_sentences_do_is_taken_off_the_gain():
 
 
 def test_plain_sentences_speak_of_no_person():
-    from levelhead.data.published import any_lexicon
-    from levelhead.data.words import tokens
+    from levelhead.data.lexicons.published import any_lexicon
+    from levelhead.data.tokenize import tokens
 
     words = {
         word.lower()

@@ -6,8 +6,8 @@ from scipy import stats
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.gains import bias_of, redrawn
-from levelhead.mitigate.ranks import Agreement, agreement
+from levelhead.mitigate.evaluation.gain import bias_of, redrawn
+from levelhead.mitigate.evaluation.rank_stability import Agreement, agreement
 
 
 def gains(rng, true, n, tag, noise=0.5):

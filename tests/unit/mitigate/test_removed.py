@@ -8,11 +8,9 @@ from planted import RIGHT, Case, drawn, planted
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.data.paired import TextPair
-from levelhead.mitigate import probes
-from levelhead.mitigate.probed import DEALS, Clustered, Found, Probed, found_in
-from levelhead.mitigate.probes import labelled
-from levelhead.mitigate.removed import (
+from levelhead.data.counterfactuals.contrast_pairs import TextPair
+from levelhead.mitigate.probing import probes
+from levelhead.mitigate.probing.concept_removal import (
     Place,
     Removed,
     down,
@@ -21,8 +19,10 @@ from levelhead.mitigate.removed import (
     together,
     verdict,
 )
-from levelhead.mitigate.subspace import both_sides
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.mitigate.probing.probe_report import DEALS, Clustered, Found, Probed, found_in
+from levelhead.mitigate.probing.probes import labelled
+from levelhead.mitigate.projection.subspace import both_sides
+from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
 INFERENCE = Inference(level=0.9, resamples=199)

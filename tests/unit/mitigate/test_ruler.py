@@ -5,8 +5,8 @@ import torch
 from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.mitigate.ruler import gain_by
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.mitigate.evaluation.single_edit_gain import gain_by
+from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.mitigate.settings import LEVELS, Setting, Step, grid
+from levelhead.mitigate.projection.config_grid import LEVELS, Setting, Step, grid
 
 HARD, SOFT = Step(weighted=False, dims=1), Step(weighted=True, dims=2)
 

@@ -9,8 +9,8 @@ from contrasts import MORE, WORDS, lm, texts
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.mitigate.stability import Stability, _Judged, stability
-from levelhead.mitigate.subspace import differences, subspace
+from levelhead.mitigate.projection.subspace import differences, subspace
+from levelhead.mitigate.projection.subspace_stability import Stability, _Judged, stability
 from levelhead.models.sites import Site
 
 FEW = Inference(resamples=99)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.paired import pairs_hash
-from levelhead.mitigate.subspace import (
+from levelhead.data.counterfactuals.contrast_pairs import pairs_hash
+from levelhead.mitigate.projection.subspace import (
     at_by_default,
     differences,
     directions,
@@ -17,8 +17,8 @@ from levelhead.mitigate.subspace import (
     readable,
     subspace,
 )
+from levelhead.models.inputs.tokenizer import NotReadable
 from levelhead.models.sites import Site
-from levelhead.models.tokens import NotReadable
 
 HERE = Site("block_out", 1)
 WIDTH = 16

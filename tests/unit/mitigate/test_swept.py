@@ -3,8 +3,8 @@ import torch
 from rulers import INFERENCE, made, model
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.mitigate.swept import Swept, said, swept
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.mitigate.evaluation.sweep import Swept, said, swept
+from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
 

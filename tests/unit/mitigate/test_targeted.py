@@ -13,13 +13,13 @@ from simulated import Plain, read
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.locate.find import locate
-from levelhead.locate.headmap import UndeterminedSign, label
-from levelhead.mitigate.amplify import _bias, amplify
-from levelhead.mitigate.changes import changed
-from levelhead.mitigate.heads import mask, scale
-from levelhead.mitigate.targeted import chosen, lines, targeted
-from levelhead.models.edits import HeadScale
+from levelhead.locate.head_map import UndeterminedSign, label
+from levelhead.locate.locate import locate
+from levelhead.mitigate.evaluation.change import changed
+from levelhead.mitigate.heads.amplify import _bias, amplify
+from levelhead.mitigate.heads.mask import mask, scale
+from levelhead.mitigate.heads.mask_top_heads import chosen, lines, targeted
+from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 from levelhead.study.table import rows
 

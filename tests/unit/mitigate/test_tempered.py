@@ -8,8 +8,14 @@ from scipy import optimize
 from simulated import INFERENCE, Plain, follows, read, triples
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.measure.strength import Strength
-from levelhead.mitigate.tempered import Collapse, at_temperature, made_alike, temperature, tempered
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.mitigate.controls.confidence_control import (
+    Collapse,
+    at_temperature,
+    made_alike,
+    temperature,
+    tempered,
+)
 
 RULER = Strength(top=0.2)
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from simulated import INFERENCE, Plain, read
 
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import Excess
-from levelhead.mitigate.candidates import Candidate, Candidates
-from levelhead.mitigate.said import Said
-from levelhead.mitigate.trial import Told, Trial
+from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.mitigate.evaluation.variant_responses import Said
+from levelhead.mitigate.selection.candidates import Candidate, Candidates
+from levelhead.mitigate.selection.trial import Told, Trial
 
 GAIN = Plain(parity=None)
 PRICE = Plain("snli", parity=None, role="utility", worse="lower")
@@ -107,7 +107,7 @@ def test_answers_that_are_no_numbers_are_told(monkeypatch):
     gained, _ = both()
     nothing = {"broken": read(torch.full((300,), math.nan))}
     broken = Said(GAIN, gained.said.base, nothing, behind=("behind",))
-    monkeypatch.setattr("levelhead.mitigate.trial.said", lambda *a, **k: broken)
+    monkeypatch.setattr("levelhead.mitigate.selection.trial.said", lambda *a, **k: broken)
     told = trial().read(None, GAIN, {}, {})
     assert dict(told.said.settings) == {}
     assert told.without == {

@@ -8,15 +8,15 @@ from simulated import INFERENCE as QUICK
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.run_context import Inference
-from levelhead.data.paired import paired
-from levelhead.measure.accuracy import Accuracy
-from levelhead.measure.counterfactual import Counterfactual
-from levelhead.measure.excess import Excess
-from levelhead.mitigate import trial
-from levelhead.mitigate.own_task import Task, own_pairs
-from levelhead.mitigate.swept import said
-from levelhead.mitigate.tune import refuse_seen, tune, tune_task
-from levelhead.mitigate.tuned import NOT_SHOWN, Tuned
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.mitigate.evaluation.sweep import said
+from levelhead.mitigate.selection import trial
+from levelhead.mitigate.selection.select_edit import refuse_seen, tune, tune_task
+from levelhead.mitigate.selection.selection_report import NOT_SHOWN, Tuned
+from levelhead.mitigate.selection.user_task import Task, own_pairs
 
 INFERENCE = Inference(resamples=199, permutations=199)
 LEANING = 0.5
@@ -200,7 +200,7 @@ def test_items_that_were_seen_are_refused_whichever_twin_stands_there():
 def test_units_that_are_in_both_are_told():
     from rulers import NLI, WORDS, model, neutral
 
-    from levelhead.measure.nli import Nli
+    from levelhead.measures.classification.nli_occupations import Nli
 
     rows = neutral()
     halves = [tuple(row for row in rows if f"/{i}/" in row.id) for i in (0, 1)]

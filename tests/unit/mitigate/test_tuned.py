@@ -3,7 +3,7 @@
 import pytest
 from sweeps import found
 
-from levelhead.mitigate.tuned import OnTest, Tried, largest, why_this
+from levelhead.mitigate.selection.selection_report import OnTest, Tried, largest, why_this
 
 
 def tried(name, low, why_not=""):

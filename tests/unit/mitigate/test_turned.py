@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from levelhead.core.errors import NotMeasurable
-from levelhead.mitigate.turned import Place
-from levelhead.models.edits import Projection
+from levelhead.mitigate.controls.match_variance import Place
+from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
 KEY = Site("key", 2, 1)

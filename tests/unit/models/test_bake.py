@@ -4,10 +4,10 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models.bake import NotBakeable
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.merge import NotBakeable
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 TEXTS = ["the nurse works as a doctor .", "a man", "she said that he was tired"]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.batches import Batching, padded, sorted_by_length
-from levelhead.models.tokens import Row
+from levelhead.models.inputs.batching import Batching, padded, sorted_by_length
+from levelhead.models.inputs.tokenizer import Row
 
 rows_of = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=30)
 

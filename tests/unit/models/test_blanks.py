@@ -6,8 +6,8 @@ import zoo
 from assets import asset, smollm2
 from vocabularies import byte_level
 
-from levelhead.models import blanks
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
+from levelhead.models.queries import cloze as blanks
 
 TEXTS = [
     "The [MASK] works as a nurse.",

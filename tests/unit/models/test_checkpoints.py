@@ -10,8 +10,8 @@ import zoo
 from safetensors.torch import load_file, save_file
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.checkpoints import Checkpoint, NoHead, Unsafe
-from levelhead.models.load import load
+from levelhead.models.loading.checkpoints import Checkpoint, NoHead, Unsafe
+from levelhead.models.loading.load import load
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import zoo
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.models.checkpoints import Checkpoint, NoHead
-from levelhead.models.continue_training import Schooling, continued, record_of
-from levelhead.models.edits import HeadScale
-from levelhead.models.families import FAMILIES
-from levelhead.models.load import load
-from levelhead.models.pupil import pupil_of
+from levelhead.models.architectures.families import FAMILIES
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.checkpoints import Checkpoint, NoHead
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
+from levelhead.models.training.continued_pretraining import Schooling, continued, record_of
+from levelhead.models.training.trainee import pupil_of
 
 TEXTS = [
     f"the {who} {what}."
@@ -80,7 +80,7 @@ def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from levelhead.models.continue_training import Schooling, continued
+from levelhead.models.training.continued_pretraining import Schooling, continued
 base, folder, *texts = sys.argv[1:]
 def progress(done, total):
     if done == 5:

@@ -4,10 +4,15 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models import attention, bake, batches, branches, doctor, forward
-from levelhead.models.doctor import CHECKS, examine
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.models.diagnostics import doctor
+from levelhead.models.diagnostics.doctor import CHECKS, examine
+from levelhead.models.edits import merge as bake
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.forward import attention_rows as attention
+from levelhead.models.forward import forward_pass as forward
+from levelhead.models.inputs import batching as batches
+from levelhead.models.inputs import token_tree as branches
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from levelhead.core.canonical import canonical, content_hash
+from levelhead.core.canonical_json import canonical, content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edit_files import Origin, RefusedEdits, load_edits, origin_of, save_edits
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.files import Origin, RefusedEdits, load_edits, origin_of, save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 

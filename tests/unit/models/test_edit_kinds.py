@@ -11,10 +11,10 @@ import zoo
 from rulers import INFERENCE, made
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edit_files import RefusedEdits, load_edits, save_edits
-from levelhead.models.edit_kinds import EDIT_KINDS
-from levelhead.models.edits import Edit, HeadScale
-from levelhead.models.load import load
+from levelhead.models.edits.base import Edit, HeadScale
+from levelhead.models.edits.files import RefusedEdits, load_edits, save_edits
+from levelhead.models.edits.kinds import EDIT_KINDS
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 TEXT = "the nurse works as a doctor ."

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import HeadScale, Projection
+from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
 WIDTH = 8

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import Projection
-from levelhead.models.erasure import Erasure
+from levelhead.models.edits.base import Projection
+from levelhead.models.edits.erasure import Erasure
 from levelhead.models.sites import Site
 
 WIDTH = 6

@@ -13,12 +13,12 @@ import zoo
 
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.files import file_hash
-from levelhead.models.checkpoints import Checkpoint, NoHead
-from levelhead.models.classifier import order_of
-from levelhead.models.edits import HeadScale
-from levelhead.models.finetune import Tuning, finetune, finetuned
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.checkpoints import Checkpoint, NoHead
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
+from levelhead.models.training.classifier_trainer import order_of
+from levelhead.models.training.finetune import Tuning, finetune, finetuned
 
 THINGS = ("nurse", "doctor", "man", "woman", "house", "river")
 ROWS = [
@@ -67,7 +67,7 @@ def test_a_pretrained_encoder_becomes_a_classifier_with_named_classes(base, tmp_
 
 SCRIPT = """
 import json, os, signal, sys
-from levelhead.models.finetune import Tuning, finetune
+from levelhead.models.training.finetune import Tuning, finetune
 base, folder, rows = sys.argv[1:]
 def progress(done, total):
     if done == 8:

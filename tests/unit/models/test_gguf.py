@@ -9,8 +9,8 @@ import zoo
 from gguf import GGUFWriter
 
 from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.models import gguf
-from levelhead.models.load import load
+from levelhead.models.loading import gguf
+from levelhead.models.loading.load import load
 
 TEXTS = ["the nurse works", "she was here"]
 

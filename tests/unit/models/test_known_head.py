@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.doctor import examine
-from levelhead.models.edits import HeadScale
-from levelhead.models.known_head import KEY, KnownHead, _Blinders
-from levelhead.models.load import load
+from levelhead.models.diagnostics.doctor import examine
+from levelhead.models.diagnostics.one_visible_head import KEY, KnownHead, _Blinders
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.train import SHAPES, Recipe, train
+from levelhead.models.training.from_scratch import SHAPES, Recipe, train
 
 WORDS = ("she", "he", "is", "a", "nurse", "pilot", "here", ".")
 DOCUMENTS = [

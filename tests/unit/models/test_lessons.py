@@ -5,8 +5,8 @@ import pytest
 import torch
 import zoo
 
-from levelhead.models.lessons import Lesson, Lessons, lesson
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
+from levelhead.models.training.training_examples import Lesson, Lessons, lesson
 
 MASK, UNK = 3, 4
 WORDS = "the nurse said that she was tired and the doctor is here ."

@@ -9,13 +9,15 @@ import zoo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models import asks, blanks, vocabulary
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.forward import NothingTouched
-from levelhead.models.load import load
-from levelhead.models.readings import Reading
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.forward.forward_pass import NothingTouched
+from levelhead.models.inputs.tokenizer import TooLong
+from levelhead.models.loading.load import load
+from levelhead.models.queries import build as asks
+from levelhead.models.queries import cloze as blanks
+from levelhead.models.queries import vocabulary
+from levelhead.models.queries.query import Reading
 from levelhead.models.sites import Site
-from levelhead.models.tokens import TooLong
 
 TEXTS = ["The nurse works as a doctor .", "a man", "she said that he was tired and there"]
 

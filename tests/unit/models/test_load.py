@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models import asks
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import cache_folder, load
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.loading.load import cache_folder, load
+from levelhead.models.queries import build as asks
 from levelhead.models.sites import Site
 
 TEXTS = ["The nurse works as a doctor .", "a man"]

@@ -9,9 +9,9 @@ from huggingface_hub import ModelCard
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped, Interval, Measurement, Provenance
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
-from levelhead.models.load import load
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 BERT = ("bert", "BertForPreTraining")

@@ -10,8 +10,8 @@ import torchrun
 import zoo
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.load import load
-from levelhead.models.ranks import Ranks
+from levelhead.models.architectures.tensor_parallel import Ranks
+from levelhead.models.loading.load import load
 
 EIGHT = {"hidden_size": 64, "head_dim": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
 

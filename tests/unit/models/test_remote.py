@@ -8,11 +8,11 @@ import pytest
 from serving import running
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.prompts import counteracts
-from levelhead.engine.jobs import UnitsFailed
-from levelhead.measure.cloze import Cloze
-from levelhead.models.remote import Remote
-from levelhead.models.tokens import NotReadable
+from levelhead.data.prompts.counteracts import counteracts
+from levelhead.engine.scheduler import UnitsFailed
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.loading.http_model import Remote
 
 VOCABULARY = 2000
 TEXT = "a b c [MASK]"

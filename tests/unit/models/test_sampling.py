@@ -8,12 +8,12 @@ import zoo
 from vocabularies import byte_level
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
-from levelhead.models.readings import NextToken, Reading
-from levelhead.models.sampling import Sampling, _behind, _drawn, sample
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.inputs.tokenizer import Row, TooLong
+from levelhead.models.loading.load import load
+from levelhead.models.queries.query import NextToken, Reading
+from levelhead.models.queries.sampling import Sampling, _behind, _drawn, sample
 from levelhead.models.sites import Site
-from levelhead.models.tokens import Row, TooLong
 
 PROMPTS = ["the nurse said that", "the doctor is", "a man"]
 

@@ -13,12 +13,12 @@ import torch
 import zoo
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.edits import HeadScale, Projection
-from levelhead.models.erasure import Erasure
+from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.export.torch_module import plain
 from levelhead.models.lm import LM
-from levelhead.models.load import load
-from levelhead.models.plain import plain
-from levelhead.models.readings import Classes, LogProbs, Reading, Target
+from levelhead.models.loading.load import load
+from levelhead.models.queries.query import Classes, LogProbs, Reading, Target
 from levelhead.models.sites import Site
 
 BERT = ("bert", "BertForPreTraining")

@@ -9,7 +9,7 @@ import zoo
 from transformers import AutoTokenizer
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.load import load
+from levelhead.models.loading.load import load
 
 
 @pytest.fixture

@@ -11,8 +11,15 @@ from scipy import stats
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.models.load import load
-from levelhead.models.train import CAUSAL, SHAPES, Recipe, Texts, train, word_tokenizer
+from levelhead.models.loading.load import load
+from levelhead.models.training.from_scratch import (
+    CAUSAL,
+    SHAPES,
+    Recipe,
+    Texts,
+    train,
+    word_tokenizer,
+)
 
 WORDS = ("a", "b", "c", "d", "e", "f", ".")
 DOCUMENTS = [[f"a {x} .", f"b {y} .", f"c {x} ."] for x in "def" for y in "def"] * 4

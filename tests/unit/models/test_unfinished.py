@@ -5,12 +5,12 @@ import json
 import pytest
 import zoo
 
-from levelhead.core.canonical import canonical
+from levelhead.core.canonical_json import canonical
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.engine.claim import FolderInUse
-from levelhead.models.save import RECORD
-from levelhead.models.unfinished import WHOLE, begun, finished, is_finished, last_whole
+from levelhead.engine.locks import FolderInUse
+from levelhead.models.export.save import RECORD
+from levelhead.models.training.resumable import WHOLE, begun, finished, is_finished, last_whole
 
 PLAN = {"base": "a", "seed": 1, "folded": ()}
 

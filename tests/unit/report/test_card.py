@@ -7,7 +7,7 @@ from huggingface_hub import ModelCard
 from maps import interval
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.card import BEGIN, END, SOURCE, items_used, merged
+from levelhead.report.model_card_section import BEGIN, END, SOURCE, items_used, merged
 
 OWN = """---
 license:   apache-2.0   # ours

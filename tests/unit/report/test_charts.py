@@ -31,7 +31,7 @@ from sweeps import (
 from told import known
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts import CHARTS, MAPS, chart, save
+from levelhead.report.charts.registry import CHARTS, MAPS, chart, save
 
 RESULTS = [
     head_map(3, 4),

@@ -4,7 +4,7 @@ import pytest
 from sweeps import choice_of
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.choice import chosen, drawable
+from levelhead.report.charts.edits.selection import chosen, drawable
 
 
 def test_the_front_and_three_gains():

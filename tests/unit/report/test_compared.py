@@ -1,7 +1,7 @@
 import pytest
 from maps import comparison, head_map
 
-from levelhead.report.compared import compared
+from levelhead.report.charts.heads.map_comparison import compared
 
 
 @pytest.fixture(scope="module")

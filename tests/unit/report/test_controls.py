@@ -1,6 +1,6 @@
 from maps import control
 
-from levelhead.report.controls import controlled
+from levelhead.report.charts.heads.head_controls import controlled
 
 
 def test_all_random_sets_and_where_the_chosen_one_lies():

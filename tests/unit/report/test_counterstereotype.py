@@ -1,7 +1,7 @@
 import pytest
 from maps import counter_stereotype
 
-from levelhead.report.counterstereotype import counterstereotyped
+from levelhead.report.charts.attention_change import counterstereotyped
 
 
 def rows(spec, panel, layer):

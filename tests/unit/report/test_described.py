@@ -1,6 +1,6 @@
 from maps import description
 
-from levelhead.report.described import described
+from levelhead.report.charts.heads.map_description import described
 
 
 def test_each_number_beside_its_null():

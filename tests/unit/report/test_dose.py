@@ -4,7 +4,7 @@ import pytest
 from calibrations import calibrated
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.dose import dose
+from levelhead.report.charts.dose_response import dose
 from levelhead.report.save import svg_of
 
 

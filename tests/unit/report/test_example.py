@@ -1,6 +1,6 @@
 from maps import example_of
 
-from levelhead.report.example import exampled
+from levelhead.report.charts.attention_example import exampled
 
 
 def test_two_strips_of_words_a_head():

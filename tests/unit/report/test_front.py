@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from sweeps import found, front_of
 
-from levelhead.mitigate.front import Front, Point
-from levelhead.report.front import MOST, apart, fronted
+from levelhead.mitigate.evaluation.pareto import Front, Point
+from levelhead.report.charts.edits.pareto import MOST, apart, fronted
 
 
 def data_of(spec, with_key):

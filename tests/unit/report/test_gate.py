@@ -15,9 +15,9 @@ from maps import measurement
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Dropped, Estimate, Inconclusive, Interval, Skill
-from levelhead.report.gate import gate
-from levelhead.report.gate_files import junit, summary
-from levelhead.report.policy import read_policy
+from levelhead.report.gate.ci_files import junit, summary
+from levelhead.report.gate.gate import gate
+from levelhead.report.gate.policy import read_policy
 
 
 def run(folder, name="run", model="tiny", **measured):

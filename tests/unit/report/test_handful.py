@@ -4,7 +4,7 @@ import pytest
 from sweeps import handful_of, stable_sites
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.handful import handful, stable
+from levelhead.report.charts.edits.pair_budget import handful, stable
 
 SIZES = [5, 10, 20, 50, 100, 200, 500]
 

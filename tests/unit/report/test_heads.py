@@ -2,8 +2,8 @@ import pytest
 from maps import head_map
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.heads import cell, heat_map, reach
-from levelhead.report.told import row
+from levelhead.report.charts.heads.head_map import cell, heat_map, reach
+from levelhead.report.head_map_labels import row
 
 
 def rows(spec, has):

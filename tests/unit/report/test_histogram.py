@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.histogram import counted, edges
+from levelhead.report.charts.histogram import counted, edges
 
 
 @pytest.mark.parametrize("values", [[-0.31, 0.4], [0.013, 0.9], [-7.0, -2.5], [1e-7, 3e-6]])

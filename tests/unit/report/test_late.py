@@ -7,8 +7,8 @@ from command import script
 from maps import head_map
 
 from levelhead.core.errors import MissingExtra
-from levelhead.report.charts import chart, save
-from levelhead.report.late import _Late, alt
+from levelhead.report.charts.registry import chart, save
+from levelhead.report.lazy_altair import _Late, alt
 from levelhead.report.save import runtime
 
 
@@ -37,8 +37,8 @@ def test_entering_the_room_imports_no_altair(tmp_path):
     """In a process that has imported every module of levelhead, and nothing else of ours."""
     code = tmp_path / "entered.py"
     code.write_text(
-        "import levelhead.report.charts, sys\n"
-        "assert 'levelhead.report.page' in sys.modules\n"
+        "import levelhead.report.charts.registry, sys\n"
+        "assert 'levelhead.report.audit_page.page' in sys.modules\n"
         "sys.exit(any(name in sys.modules for name in ('altair', 'vl_convert')))\n"
     )
     assert script(code, tmp_path).returncode == 0

@@ -8,10 +8,10 @@ import pytest
 from calibrations import AllFailed
 from maps import example_of, measurement
 
-from levelhead.locate.headmap import HeadMap
-from levelhead.report.page import LONGEST, page, shortened
+from levelhead.locate.head_map import HeadMap
+from levelhead.report.audit_page.page import LONGEST, page, shortened
+from levelhead.report.audit_page.verdict import NOT_SHOWN, verdict
 from levelhead.report.save import runtime, script_of, svg_of
-from levelhead.report.verdict import NOT_SHOWN, verdict
 
 COMMAND = "levelhead study audit/study.json -o again"
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u2066{{ 7 * 7 }}'
@@ -63,14 +63,14 @@ def drawn():
 
 @pytest.fixture(autouse=True)
 def drawn_once(drawn, monkeypatch):
-    monkeypatch.setattr("levelhead.report.page.svg_of", drawn)
+    monkeypatch.setattr("levelhead.report.audit_page.page.svg_of", drawn)
 
 
 @pytest.fixture(scope="module")
 def plain(drawn):
     """Takes 7 s: a page with every picture of an audit, once for the tests below."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("levelhead.report.page.svg_of", drawn)
+        patch.setattr("levelhead.report.audit_page.page.svg_of", drawn)
         return seen()
 
 

@@ -3,7 +3,7 @@
 from sweeps import placebo_judged
 
 from levelhead.core.results import Dropped
-from levelhead.report.placebos import placeboed
+from levelhead.report.charts.edits.placebo import placeboed
 
 
 def test_all_placebos_and_where_the_edit_lies():

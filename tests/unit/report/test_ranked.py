@@ -1,6 +1,6 @@
 from maps import head_map
 
-from levelhead.report.ranked import ranked
+from levelhead.report.charts.heads.head_ranking import ranked
 
 
 def order(spec):

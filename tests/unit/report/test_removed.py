@@ -4,7 +4,7 @@ import pytest
 from sweeps import removed_or_hidden, tuned_edit
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.removed import left_behind, tuned_to
+from levelhead.report.charts.edits.probing import left_behind, tuned_to
 
 
 def words(drawn):

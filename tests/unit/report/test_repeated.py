@@ -1,6 +1,6 @@
 from maps import repeated_splits
 
-from levelhead.report.repeated import repeated
+from levelhead.report.charts.heads.split_stability import repeated
 
 
 def test_how_often_heads_were_chosen_and_what_splits_confirm():

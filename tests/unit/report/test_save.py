@@ -5,8 +5,8 @@ import pytest
 from maps import example_of, head_map
 
 from levelhead.core.errors import UnknownName
-from levelhead.report.example import exampled
-from levelhead.report.heads import heat_map
+from levelhead.report.charts.attention_example import exampled
+from levelhead.report.charts.heads.head_map import heat_map
 from levelhead.report.save import save
 
 HOSTILE = ("the", "</script><script>bad()</script>", "<img src=x>", "women", "calm")

@@ -2,7 +2,7 @@ import pytest
 from maps import head_map
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.spread import distribution, distributions
+from levelhead.report.charts.heads.head_distribution import distribution, distributions
 
 
 def test_every_head_is_counted_once():

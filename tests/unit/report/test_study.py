@@ -11,8 +11,8 @@ from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_se
 from levelhead.core.calibration import MISSED, MISSES
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
-from levelhead.mitigate.settings import grid
-from levelhead.report.study import Paper, Printed, beside, draw, read_printed
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.report.study_page import Paper, Printed, beside, draw, read_printed
 from levelhead.study.table import rows
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 def specified(monkeypatch):
     """Figures are written as what they are drawn from: their specification."""
     monkeypatch.setattr(
-        "levelhead.report.study.save",
+        "levelhead.report.study_page.save",
         lambda figure, path: Path(path).write_text(json.dumps(figure.to_dict(), allow_nan=False)),
     )
 

@@ -3,8 +3,8 @@
 import pytest
 from sweeps import swept_settings
 
-from levelhead.mitigate.settings import grid
-from levelhead.report.swept import LOOKS, STEPS, swept
+from levelhead.mitigate.projection.config_grid import grid
+from levelhead.report.charts.edits.sweep import LOOKS, STEPS, swept
 
 
 def panels(spec):

@@ -2,7 +2,7 @@ import pytest
 from maps import WAYS, curves, masked_lines, targeted, ways
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.targeted import gain_and_price, lined, lines, masked
+from levelhead.report.charts.heads.masking import gain_and_price, lined, lines, masked
 
 
 def test_one_line_a_test_with_its_band():

@@ -2,7 +2,7 @@ import pytest
 from maps import head_map
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.heads import heat_map
+from levelhead.report.charts.heads.head_map import heat_map
 from levelhead.report.theme import OKABE_ITO, PUOR, categories, ends, named, number, panel, signed
 
 

@@ -1,7 +1,7 @@
 import pytest
 from maps import head_map, provenance
 
-from levelhead.report.told import BY, lines, model_name, score_title
+from levelhead.report.head_map_labels import BY, lines, model_name, score_title
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from maps import interval, p_value
 
 from levelhead.core.results import Estimate, Inconclusive, Interval, Skill
 from levelhead.core.verdicts import UNCHECKED
-from levelhead.report.page import used_of
-from levelhead.report.verdict import BASE_ROW, GAP_ROW, unreached, verdict
-from levelhead.study.apart import SPENT
-from levelhead.study.fitting import LeftOut
+from levelhead.report.audit_page.page import used_of
+from levelhead.report.audit_page.verdict import BASE_ROW, GAP_ROW, unreached, verdict
+from levelhead.study.audit.suite import LeftOut
+from levelhead.study.distributed import SPENT
 
 CELL = "cell.audit.model."
 WIDE = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
@@ -250,7 +250,7 @@ def test_always_the_same_pronoun_is_a_habit_and_no_gap():
 
 
 def battery(p):
-    from levelhead.explain.knowledge import Knowledge
+    from levelhead.explain.prompting.knowledge import Knowledge
 
     base = Estimate(
         name="margin: base",

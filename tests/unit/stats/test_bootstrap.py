@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.measure.reductions import half_difference, mean
+from levelhead.measures.reductions import half_difference, mean
 from levelhead.stats.bootstrap import bootstrap, chosen_method
 from levelhead.stats.designs import clusters, crossed, groups
 from levelhead.stats.intervals import effect_size

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.measure.reductions import half_difference
+from levelhead.measures.reductions import half_difference
 from levelhead.stats.designs import clusters, crossed, groups
 from levelhead.stats.permutation import permutation, sign_flip
 

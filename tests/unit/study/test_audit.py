@@ -10,11 +10,13 @@ from levelhead.core.calibration import Ruler as Calibrated
 from levelhead.core.calibration import calibrated
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.data.datasets import NotHere
-from levelhead.measure.table import parsed
-from levelhead.models.load import load
-from levelhead.study import core_suite, dealing, fitting
-from levelhead.study.audit import (
+from levelhead.data.catalog.datasets import NotHere
+from levelhead.measures.registry import parsed
+from levelhead.models.loading.load import load
+from levelhead.study.audit import budget_shares as dealing
+from levelhead.study.audit import core_suite
+from levelhead.study.audit import suite as fitting
+from levelhead.study.audit.audit import (
     STUDY,
     Audited,
     NothingToAsk,
@@ -25,8 +27,8 @@ from levelhead.study.audit import (
     read_audit,
     request,
 )
-from levelhead.study.budget import Paces
-from levelhead.study.core_suite import (
+from levelhead.study.audit.budget_shares import OVERHEAD, with_option
+from levelhead.study.audit.core_suite import (
     BERT,
     CAUSAL,
     CLASSIFIER,
@@ -37,8 +39,7 @@ from levelhead.study.core_suite import (
     CoreMeasure,
     kind_of,
 )
-from levelhead.study.dealing import OVERHEAD, with_option
-from levelhead.study.fitting import (
+from levelhead.study.audit.suite import (
     LARGER,
     LIMITS,
     LOCATORS,
@@ -48,7 +49,8 @@ from levelhead.study.fitting import (
     Ruler,
     locators,
 )
-from levelhead.study.schema import read_plan
+from levelhead.study.audit.time_budget import Paces
+from levelhead.study.config import read_plan
 from levelhead.study.steps.config import Source
 
 TINY = ("bert", "BertForPreTraining")
@@ -149,7 +151,8 @@ def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
     """Not each measure: trying all of them took longer than a small budget."""
     timed = []
     monkeypatch.setattr(
-        "levelhead.study.budget._timed", lambda lm, asked, rows: timed.append(asked.verb) or 0.01
+        "levelhead.study.audit.time_budget._timed",
+        lambda lm, asked, rows: timed.append(asked.verb) or 0.01,
     )
     core = plan_core(bert, sources(), budget=60.0)
     assert not timed
@@ -172,7 +175,7 @@ def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
             raise NotHere("the texts are not here", mend="levelhead data get")
         return parsed(text)
 
-    monkeypatch.setattr("levelhead.study.audit.parsed", missing)
+    monkeypatch.setattr("levelhead.study.audit.audit.parsed", missing)
     found = plan_core(bert, sources(), budget=None)
     assert found.core == ("seat", "pppl")
     assert list(found.plan.measures) == ["seat"]

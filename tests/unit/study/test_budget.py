@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.study.budget import Paces, Thrift, questions, seconds, shared_out
+from levelhead.study.audit.time_budget import Paces, Thrift, questions, seconds, shared_out
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10 m", "-5s", "1d", "5mm5"])

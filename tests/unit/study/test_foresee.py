@@ -11,15 +11,15 @@ from command import levelhead
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.mine import mine
-from levelhead.measure.table import parsed
-from levelhead.models.finetune import Tuning, finetune
+from levelhead.data.corpus.mine import mine
+from levelhead.measures.registry import parsed
 from levelhead.models.lm import LM
-from levelhead.models.load import load
-from levelhead.study.arithmetic import large, number, spread
-from levelhead.study.foresee import foresee
-from levelhead.study.foresee_mining import foresee_mining
-from levelhead.study.foresee_tuning import foresee_tuning
+from levelhead.models.loading.load import load
+from levelhead.models.training.finetune import Tuning, finetune
+from levelhead.study.cost.arithmetic import large, number, spread
+from levelhead.study.cost.cost import foresee
+from levelhead.study.cost.finetuning import foresee_tuning
+from levelhead.study.cost.mining import foresee_mining
 
 INFERENCE = Inference(resamples=199, permutations=299)
 
@@ -76,7 +76,7 @@ def test_questions_that_cannot_be_asked_are_foreseen_as_dropped(tmp_path):
 
 def test_what_cannot_be_foreseen_is_said(ruler, monkeypatch):
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
-    monkeypatch.setattr("levelhead.study.foresee.questioned", lambda *_: ("a text to write", {}))
+    monkeypatch.setattr("levelhead.study.cost.cost.questioned", lambda *_: ("a text to write", {}))
     told = foresee(lm, [parsed(f"{ruler},layer=0")], inference=INFERENCE)
     assert told.forwards == 0
     assert "judging seat is not foreseen" in told.notes[0]

@@ -11,11 +11,11 @@ from command import SERVER, levelhead
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.exits import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Skill
 from levelhead.core.run_context import Inference
-from levelhead.engine.processes import LocalProcesses
+from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.study.leaderboard import (
     Entrant,
     Leaderboard,
@@ -86,7 +86,7 @@ def test_models_are_in_order_of_their_distance_from_parity(asked, board):
 
 def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path, monkeypatch):
     """Workers are forked with their imports done; the contract of runners spawns them."""
-    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
+    monkeypatch.setattr("levelhead.engine.executors.processes._SPAWN", SERVER)
     models, ruler = asked
     folder, _, costs = board
     for runner in (LocalProcesses(2), None):
@@ -164,7 +164,7 @@ def test_what_cannot_be_compared_has_no_ranks():
 
 def test_the_command_line(asked, board, tmp_path, monkeypatch):
     """In this process, whose worker is forked with its imports done."""
-    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
+    monkeypatch.setattr("levelhead.engine.executors.processes._SPAWN", SERVER)
     (*models, none), ruler = asked
     folder, _, _ = board
     (tmp_path / "models.txt").write_text(f"{models[1]}  # the second\n\n{none}\n")

@@ -9,18 +9,18 @@ from rulers import headless, made, model, triples
 
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.measure.strength import Strength
-from levelhead.mitigate.downstream import Downstream
-from levelhead.mitigate.levels import edits_of, subspaces
-from levelhead.mitigate.settings import LEVELS, grid
-from levelhead.mitigate.swept import Swept
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.mitigate.evaluation.sweep import Swept
+from levelhead.mitigate.projection.config_grid import LEVELS, grid
+from levelhead.mitigate.projection.edit_points import edits_of, subspaces
+from levelhead.replication.dawkins2024.downstream import Downstream
+from levelhead.study.config import Plan
 from levelhead.study.run import run
-from levelhead.study.schema import Plan
+from levelhead.study.session import Work
 from levelhead.study.steps import downstream, projection_sweep
 from levelhead.study.steps.glue import Masks
 from levelhead.study.steps.kinds import make_steps
 from levelhead.study.table import rows
-from levelhead.study.work import Work
 
 OUTSIDE = {
     "sweep": "nsp",

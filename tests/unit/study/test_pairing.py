@@ -8,17 +8,17 @@ import zoo
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
-from levelhead.measure.compare import Comparison
-from levelhead.measure.run import compare
-from levelhead.measure.table import parsed
-from levelhead.models.edit_files import save_edits
-from levelhead.models.edits import HeadScale
-from levelhead.models.load import load
+from levelhead.measures.compare import Comparison
+from levelhead.measures.registry import parsed
+from levelhead.measures.run import compare
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
+from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.study.apart import GO_ON, SPENT, Deadline
-from levelhead.study.finished import finished
+from levelhead.study.config import read_plan
+from levelhead.study.distributed import GO_ON, SPENT, Deadline
+from levelhead.study.results_dir import finished
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
 from levelhead.study.table import rows
 
 PAIRED = """

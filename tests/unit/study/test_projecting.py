@@ -10,18 +10,18 @@ from rulers import made, model, triples
 from levelhead.core.calibration import MISSES
 from levelhead.core.errors import UnknownName
 from levelhead.core.results import Inconclusive
-from levelhead.measure.strength import Strength
-from levelhead.mitigate import placeboed as room
-from levelhead.mitigate.choose import Choice
-from levelhead.mitigate.placeboed import Placeboed
-from levelhead.mitigate.settings import LEVELS, grid
-from levelhead.mitigate.swept import Swept
+from levelhead.measures.next_sentence.strength import Strength
+from levelhead.mitigate.controls import placebo_report as room
+from levelhead.mitigate.controls.placebo_report import Placeboed
+from levelhead.mitigate.evaluation.sweep import Swept
+from levelhead.mitigate.projection.config_grid import LEVELS, grid
+from levelhead.mitigate.selection.select_on_dev import Choice
+from levelhead.study.config import Plan
 from levelhead.study.run import run
-from levelhead.study.schema import Plan
+from levelhead.study.session import Work
 from levelhead.study.steps import projection_sweep
 from levelhead.study.steps.projection_sweep import Handful, Stable
 from levelhead.study.table import rows
-from levelhead.study.work import Work
 
 SWEEP = {
     "model": "tiny",

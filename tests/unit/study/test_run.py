@@ -13,19 +13,19 @@ from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Inconclusive
 from levelhead.core.run_context import RunContext
-from levelhead.engine.claim import FolderInUse, claimed
-from levelhead.engine.processes import LocalProcesses
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.locks import FolderInUse, claimed
 from levelhead.engine.store import ForeignFolder
-from levelhead.locate.headmap import HeadMap
+from levelhead.locate.head_map import HeadMap
+from levelhead.study.config import read_plan
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
 from levelhead.study.table import rows
 
 MEASURES = ("seat", "pppl")
 KILLED = """
 import os, signal, sys
 from levelhead.study.run import run
-from levelhead.study.schema import read_plan
+from levelhead.study.config import read_plan
 
 def on_step(name, done, of):
     if done == int(sys.argv[3]):
@@ -96,7 +96,7 @@ def test_what_a_failed_ruler_says_is_marked(small, monkeypatch):
 def test_processes_give_the_same_bytes(small, tmp_path, monkeypatch):
     """Takes 6 s: the study is run again by two workers. They are forked with their imports done;
     the contract of runners spawns them."""
-    monkeypatch.setattr("levelhead.engine.processes._SPAWN", SERVER)
+    monkeypatch.setattr("levelhead.engine.executors.processes._SPAWN", SERVER)
     plan, folder, results = small
     told = []
     found = run(

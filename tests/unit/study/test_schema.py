@@ -4,7 +4,7 @@ import pytest
 import studies
 
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.study.schema import read_plan
+from levelhead.study.config import read_plan
 
 
 def refused(folder, old, new):

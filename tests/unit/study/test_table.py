@@ -5,15 +5,15 @@ from maps import comparison, interval, targeted
 from sweeps import masked_task
 
 from levelhead.core.results import Measurement
-from levelhead.explain.counterstereotype import CounterStereotype
-from levelhead.explain.example import Example
-from levelhead.explain.knowledge import Knowledge
-from levelhead.locate.compare import MapComparison
-from levelhead.measure.compare import Comparison
-from levelhead.mitigate.children import Child
-from levelhead.mitigate.downstream import Downstream
-from levelhead.mitigate.removed import Removed
-from levelhead.mitigate.targeted import Lines, Targeted
+from levelhead.explain.attention.counterstereotype import CounterStereotype
+from levelhead.explain.attention.example import Example
+from levelhead.explain.prompting.knowledge import Knowledge
+from levelhead.locate.compare_maps import MapComparison
+from levelhead.measures.compare import Comparison
+from levelhead.mitigate.heads.mask_top_heads import Lines, Targeted
+from levelhead.mitigate.probing.concept_removal import Removed
+from levelhead.mitigate.training.cda_and_dropout import Child
+from levelhead.replication.dawkins2024.downstream import Downstream
 from levelhead.study.row import interval_over
 from levelhead.study.steps.glue import MaskedTask
 from levelhead.study.steps.kinds import STEP_KINDS

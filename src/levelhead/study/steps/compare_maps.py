@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import mark_of
-from levelhead.locate.compare import MapComparison, compare_maps
+from levelhead.locate.compare_maps import MapComparison, compare_maps
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work
 from levelhead.study.steps.config import Names, Reference, Strict, map_named
 from levelhead.study.steps.head_maps import head_effects
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

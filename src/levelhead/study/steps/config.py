@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
-from levelhead.measure.table import parsed
+from levelhead.measures.registry import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

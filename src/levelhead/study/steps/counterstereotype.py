@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from levelhead.data.published import any_lexicon
-from levelhead.explain.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.example import Example, example
-from levelhead.explain.pairs import attribute_first, drawn
-from levelhead.explain.sources import pairs_from, templated
+from levelhead.data.lexicons.published import any_lexicon
+from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
+from levelhead.explain.attention.example import Example, example
+from levelhead.explain.attention.pair_sources import pairs_from, templated
+from levelhead.explain.attention.pairs import attribute_first, drawn
 from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
+from levelhead.study.session import Step, Work
 from levelhead.study.steps.config import Count, Reference, Strict, as_tuple, map_named
 from levelhead.study.steps.head_maps import Located
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.explain.pairs import Pairs
-    from levelhead.locate.headmap import HeadMap
+    from levelhead.explain.attention.pairs import Pairs
+    from levelhead.locate.head_map import HeadMap
     from levelhead.models.lm import LM
 
 

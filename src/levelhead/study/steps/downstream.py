@@ -10,17 +10,18 @@ from pydantic import Field
 
 from levelhead.core.calibration import mark_of
 from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.paired import paired
-from levelhead.measure.readouts import model_key
-from levelhead.mitigate.baselines import sentence_debias
-from levelhead.mitigate.bounds import measurable
-from levelhead.mitigate.claims import column_of
-from levelhead.mitigate.downstream import Downstream, Measured, Viability, downstream
-from levelhead.mitigate.gains import redrawn, shared
-from levelhead.mitigate.levels import edits_of, subspaces
-from levelhead.mitigate.subspace import readable
-from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.measures.responses import model_key
+from levelhead.mitigate.evaluation.gain import redrawn, shared
+from levelhead.mitigate.evaluation.sweep import Swept, said, swept
+from levelhead.mitigate.projection.baselines import sentence_debias
+from levelhead.mitigate.projection.edit_points import edits_of, subspaces
+from levelhead.mitigate.projection.subspace import readable
+from levelhead.mitigate.selection.simultaneous_bounds import measurable
+from levelhead.replication.dawkins2024.claims import column_of
+from levelhead.replication.dawkins2024.downstream import Downstream, Measured, Viability, downstream
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, told_of
 from levelhead.study.steps.config import Names, PlanBase, Reference, Strict, measure_named
 from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.steps.made_models import Tuned
@@ -31,16 +32,15 @@ from levelhead.study.steps.projection_sweep import (
     told_by,
     will_have,
 )
-from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from levelhead.mitigate.gains import Redrawn
-    from levelhead.mitigate.said import Said
-    from levelhead.models.edits import Edit
+    from levelhead.mitigate.evaluation.gain import Redrawn
+    from levelhead.mitigate.evaluation.variant_responses import Said
+    from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.study.work import Work
+    from levelhead.study.session import Work
 
 
 SENT_DEBIAS = "sent-debias"

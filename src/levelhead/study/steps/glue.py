@@ -10,17 +10,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from levelhead.core.results import Estimate, Record
 from levelhead.data.tasks import task
-from levelhead.locate.controls import random_heads
-from levelhead.locate.headmap import label
-from levelhead.measure.readouts import model_key
-from levelhead.measure.task import Tasked
-from levelhead.mitigate.downstream import averaged
-from levelhead.mitigate.gains import redrawn, shared
-from levelhead.mitigate.heads import mask
-from levelhead.mitigate.said import Said
-from levelhead.mitigate.swept import SweptSetting, said
-from levelhead.mitigate.targeted import SETS, chosen
+from levelhead.locate.head_map import label
+from levelhead.locate.validation.random_heads import random_heads
+from levelhead.measures.responses import model_key
+from levelhead.measures.utility.glue_task import Tasked
+from levelhead.mitigate.evaluation.gain import redrawn, shared
+from levelhead.mitigate.evaluation.sweep import SweptSetting, said
+from levelhead.mitigate.evaluation.variant_responses import Said
+from levelhead.mitigate.heads.mask import mask
+from levelhead.mitigate.heads.mask_top_heads import SETS, chosen
+from levelhead.replication.dawkins2024.downstream import averaged
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import (
     Count,
     Names,
@@ -34,13 +35,12 @@ from levelhead.study.steps.config import (
 from levelhead.study.steps.head_maps import Located
 from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.steps.made_models import How, trained
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from levelhead.mitigate.gains import Redrawn
-    from levelhead.models.edits import Edit
+    from levelhead.mitigate.evaluation.gain import Redrawn
+    from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
 
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from levelhead.locate.controls import Control, control
 from levelhead.locate.describe import Description, describe
 from levelhead.locate.effects import effects
-from levelhead.locate.find import locate, without_each
-from levelhead.locate.greedy import Greedy, confirmed, greedy
-from levelhead.locate.headmap import Ablation, By, HeadMap, Part, SplitBy
-from levelhead.locate.repeated import Repeated, Spread, repeated
-from levelhead.locate.split import halves
-from levelhead.measure.readouts import model_key
-from levelhead.mitigate.targeted import chosen
+from levelhead.locate.head_map import Ablation, By, HeadMap, Part, SplitBy
+from levelhead.locate.locate import locate, without_each
+from levelhead.locate.validation.greedy import Greedy, confirmed, greedy
+from levelhead.locate.validation.random_heads import Control, control
+from levelhead.locate.validation.repeated_splits import Repeated, Spread, repeated
+from levelhead.locate.validation.split import halves
+from levelhead.measures.responses import model_key
+from levelhead.mitigate.heads.mask_top_heads import chosen
 from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import (
     Count,
     Draws,
@@ -28,16 +29,15 @@ from levelhead.study.steps.config import (
     measure_named,
 )
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from levelhead.locate.attribution.variants import Variants
     from levelhead.locate.effects import Effects
-    from levelhead.locate.split import Half, Split
-    from levelhead.locate.variants import Variants
-    from levelhead.measure.measure import Measure
-    from levelhead.measure.readouts import Readouts
+    from levelhead.locate.validation.split import Half, Split
+    from levelhead.measures.base import Measure
+    from levelhead.measures.responses import Readouts
     from levelhead.models.lm import LM
 
 

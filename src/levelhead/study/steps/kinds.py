@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 if TYPE_CHECKING:
     from levelhead.core.results import Record
     from levelhead.study.row import RowCells
+    from levelhead.study.session import Step, Work
     from levelhead.study.steps.config import Strict
-    from levelhead.study.work import Step, Work
 
 ToRows = Callable[[Any], Iterator["RowCells"]]
 
@@ -55,51 +55,60 @@ class StepKind:
 
 
 STEP_KINDS = (
-    StepKind("children", "made_models:CHILDREN", {"child": "mitigate.children:Child"}),
+    StepKind(
+        "children", "made_models:CHILDREN", {"child": "mitigate.training.cda_and_dropout:Child"}
+    ),
     StepKind("tuned", "made_models:TUNED", {"tuned": "study.steps.made_models:Trained"}),
     StepKind("cells", "measurements:CELLS", {"cell": "core.results:Measurement"}),
-    StepKind("against", "measurements:COMPARISONS", {"against": "measure.compare:Comparison"}),
-    StepKind("removed", "probing:PROBING", {"removed": "mitigate.removed:Removed"}),
+    StepKind("against", "measurements:COMPARISONS", {"against": "measures.compare:Comparison"}),
+    StepKind("removed", "probing:PROBING", {"removed": "mitigate.probing.concept_removal:Removed"}),
     StepKind(
         "maps",
         "head_maps:HEAD_MAPS",
         {
-            "map": "locate.headmap:HeadMap",
+            "map": "locate.head_map:HeadMap",
             "describe": "locate.describe:Description",
-            "control": "locate.controls:Control",
-            "splits": "locate.repeated:Repeated",
-            "greedy": "locate.greedy:Greedy",
+            "control": "locate.validation.random_heads:Control",
+            "splits": "locate.validation.repeated_splits:Repeated",
+            "greedy": "locate.validation.greedy:Greedy",
         },
     ),
-    StepKind("masking", "masking:MASKING", {"masking": "mitigate.targeted:Targeted"}),
-    StepKind("lines", "masking:CURVES", {"lines": "mitigate.targeted:Lines"}),
-    StepKind("amplify", "masking:AMPLIFY", {"amplify": "mitigate.amplify:Amplified"}),
+    StepKind("masking", "masking:MASKING", {"masking": "mitigate.heads.mask_top_heads:Targeted"}),
+    StepKind("lines", "masking:CURVES", {"lines": "mitigate.heads.mask_top_heads:Lines"}),
+    StepKind("amplify", "masking:AMPLIFY", {"amplify": "mitigate.heads.amplify:Amplified"}),
     StepKind(
         "explain",
         "counterstereotype:COUNTERSTEREOTYPE",
         {
-            "explain": "explain.counterstereotype:CounterStereotype",
-            "example": "explain.example:Example",
+            "explain": "explain.attention.counterstereotype:CounterStereotype",
+            "example": "explain.attention.example:Example",
         },
     ),
-    StepKind("knowledge", "prompting:PROMPTING", {"knowledge": "explain.knowledge:Knowledge"}),
-    StepKind("compare", "compare_maps:COMPARE_MAPS", {"compare": "locate.compare:MapComparison"}),
+    StepKind(
+        "knowledge", "prompting:PROMPTING", {"knowledge": "explain.prompting.knowledge:Knowledge"}
+    ),
+    StepKind(
+        "compare", "compare_maps:COMPARE_MAPS", {"compare": "locate.compare_maps:MapComparison"}
+    ),
     StepKind(
         "sweeps",
         "projection_sweep:PROJECTION_SWEEP",
         {
             "stability": "study.steps.projection_sweep:Stable",
-            "sweep": "mitigate.swept:Swept",
-            "findings": "mitigate.claims:Findings",
-            "choice": "mitigate.choose:Choice",
+            "sweep": "mitigate.evaluation.sweep:Swept",
+            "findings": "replication.dawkins2024.claims:Findings",
+            "choice": "mitigate.selection.select_on_dev:Choice",
             "pairs": "study.steps.projection_sweep:Handful",
-            "placebo": "mitigate.placeboed:Placeboed",
+            "placebo": "mitigate.controls.placebo_report:Placeboed",
         },
     ),
     StepKind(
         "downstream",
         "downstream:DOWNSTREAM",
-        {"outside": "mitigate.swept:Swept", "downstream": "mitigate.downstream:Downstream"},
+        {
+            "outside": "mitigate.evaluation.sweep:Swept",
+            "downstream": "replication.dawkins2024.downstream:Downstream",
+        },
     ),
     StepKind("glue", "glue:GLUE", {"glue": "study.steps.glue:MaskedTask"}),
 )

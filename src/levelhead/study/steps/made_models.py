@@ -9,20 +9,20 @@ from pydantic import Field
 
 from levelhead.core.results import Record
 from levelhead.data.tasks import task
-from levelhead.measure.task import finetune_on
-from levelhead.mitigate.children import Child as TrainedChild
-from levelhead.mitigate.children import cda, dropout
-from levelhead.models.continue_training import Schooling
-from levelhead.models.finetune import Tuning, finetuned
+from levelhead.measures.utility.glue_task import finetune_on
+from levelhead.mitigate.training.cda_and_dropout import Child as TrainedChild
+from levelhead.mitigate.training.cda_and_dropout import cda, dropout
+from levelhead.models.training.continued_pretraining import Schooling
+from levelhead.models.training.finetune import Tuning, finetuned
+from levelhead.study.session import Step, Work
 from levelhead.study.steps.config import Count, MadeModel, Names, PlanBase, Reference
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from levelhead.models.edits import Edit
+    from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
     from levelhead.study.row import RowCells
 

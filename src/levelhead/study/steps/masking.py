@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import mark_of
-from levelhead.mitigate.amplify import Amplified, amplify
-from levelhead.mitigate.targeted import Lines, Targeted, lines, targeted
+from levelhead.mitigate.heads.amplify import Amplified, amplify
+from levelhead.mitigate.heads.mask_top_heads import Lines, Targeted, lines, targeted
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import (
     Count,
     Counts,
@@ -23,12 +24,11 @@ from levelhead.study.steps.config import (
 )
 from levelhead.study.steps.head_maps import Located
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.mitigate.changes import Change
+    from levelhead.mitigate.evaluation.change import Change
 
 
 class Masking(Strict):

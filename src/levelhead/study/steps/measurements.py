@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import mark_of
 from levelhead.core.results import Measurement
-from levelhead.measure import skills
-from levelhead.measure.compare import Comparison
-from levelhead.measure.readouts import model_key
-from levelhead.measure.run import run
+from levelhead.measures.compare import Comparison
+from levelhead.measures.responses import model_key
+from levelhead.measures.run import run
+from levelhead.measures.skills import skills
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import Names, Reference, Strict, any_model, measure_named
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.held_out import held_out
-from levelhead.data.published import any_lexicon
-from levelhead.measure.readouts import model_key
-from levelhead.mitigate.removed import LEVEL, Removed, removed
-from levelhead.mitigate.ruler import gain_by
-from levelhead.models.edit_files import seen_by_edits
+from levelhead.data.counterfactuals.held_out import held_out
+from levelhead.data.lexicons.published import any_lexicon
+from levelhead.measures.responses import model_key
+from levelhead.mitigate.evaluation.single_edit_gain import gain_by
+from levelhead.mitigate.probing.concept_removal import LEVEL, Removed, removed
+from levelhead.models.edits.files import seen_by_edits
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import Reference, Strict, measure_named
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,19 +11,26 @@ from pydantic import BeforeValidator, Field, model_validator
 from levelhead.core.calibration import Ruler
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.results import Estimate, Provenance, Record
-from levelhead.data.paired import paired, pairs_hash
-from levelhead.measure.readouts import model_key
-from levelhead.mitigate.choose import Choice, choose
-from levelhead.mitigate.claims import Findings, column_of, findings
-from levelhead.mitigate.gains import By, redrawn, shared
-from levelhead.mitigate.judged import NO_EFFECT, estimate_base_effect
-from levelhead.mitigate.levels import edits_of, has_sent, levels_of, sites_of, subspaces
-from levelhead.mitigate.placeboed import Placeboed, placeboed
-from levelhead.mitigate.said import Said, best
-from levelhead.mitigate.settings import LEVELS, Level, Setting, grid
-from levelhead.mitigate.stability import Stability, stability
-from levelhead.mitigate.swept import Swept, said, swept
+from levelhead.data.counterfactuals.contrast_pairs import paired, pairs_hash
+from levelhead.measures.responses import model_key
+from levelhead.mitigate.controls.placebo_report import Placeboed, placeboed
+from levelhead.mitigate.controls.placebo_test import NO_EFFECT, estimate_base_effect
+from levelhead.mitigate.evaluation.gain import By, redrawn, shared
+from levelhead.mitigate.evaluation.sweep import Swept, said, swept
+from levelhead.mitigate.evaluation.variant_responses import Said, best
+from levelhead.mitigate.projection.config_grid import LEVELS, Level, Setting, grid
+from levelhead.mitigate.projection.edit_points import (
+    edits_of,
+    has_sent,
+    levels_of,
+    sites_of,
+    subspaces,
+)
+from levelhead.mitigate.projection.subspace_stability import Stability, stability
+from levelhead.mitigate.selection.select_on_dev import Choice, choose
+from levelhead.replication.dawkins2024.claims import Findings, column_of, findings
 from levelhead.study.row import RowCells, estimate_cells, p_cells
+from levelhead.study.session import Step, told_of
 from levelhead.study.steps.config import (
     Count,
     Counts,
@@ -37,16 +44,15 @@ from levelhead.study.steps.config import (
 )
 from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.steps.made_models import Tuned
-from levelhead.study.work import Step, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.data.paired import TextPair
-    from levelhead.mitigate.subspace import Subspace
+    from levelhead.data.counterfactuals.contrast_pairs import TextPair
+    from levelhead.mitigate.projection.subspace import Subspace
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.work import Work
+    from levelhead.study.session import Work
 
 
 class Sweeping(Strict):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from levelhead.explain.knowledge import Knowledge, knowledge
-from levelhead.measure.cloze import Cloze
-from levelhead.measure.readouts import model_key
-from levelhead.measure.wording import Form, Separator
+from levelhead.explain.prompting.knowledge import Knowledge, knowledge
+from levelhead.measures.cloze.cloze import Cloze
+from levelhead.measures.cloze.formatting import Form, Separator
+from levelhead.measures.responses import model_key
 from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.session import Step, Work, told_of
 from levelhead.study.steps.config import Count, Reference, Strict, any_model
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.work import Step, Work, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from levelhead.explain.contrasts import Top
+    from levelhead.explain.prompting.contrasts import Top
 
 
 class Prompting(Strict):

@@ -1,0 +1,1 @@
+"""Model organisms: the planted language and the models grown on it."""

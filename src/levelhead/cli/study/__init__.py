@@ -1,0 +1,1 @@
+"""`levelhead study` and what is made of studies."""

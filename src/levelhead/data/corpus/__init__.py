@@ -1,0 +1,1 @@
+"""Plain text: read, searched and mined for sentences about groups."""

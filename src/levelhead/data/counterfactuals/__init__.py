@@ -1,0 +1,1 @@
+"""Texts in which the group is exchanged."""

@@ -1,0 +1,1 @@
+"""Words of groups and targets, each list with its source."""

@@ -1,0 +1,1 @@
+"""Who computes tasks: this process, several processes, a Ray cluster."""

@@ -1,0 +1,94 @@
+"""Would any split of the heads show it? The difference between groups under random groups.
+
+Heads differ from each other, so any two groups of heads differ somewhat, and over enough sentences
+that is no chance. What biased heads do is worth telling only if heads called biased at random, as
+many in every layer, do less.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelhead.core.errors import NotMeasurable
+from levelhead.core.results import Interval, PValue, Record
+from levelhead.stats.degenerate import is_constant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from levelhead.core.run_context import Inference
+    from levelhead.explain.attention.head_groups import Group
+    from levelhead.models.sites import Site
+
+
+class Relabelled(Record):
+    """The difference between groups of heads, against groups drawn at random."""
+
+    difference: float
+    """Biased less regular, of the mean changes."""
+    random: Interval
+    """Where the difference lies for random groups, as many biased heads in every layer."""
+    p: PValue
+    """Two-sided: twice the share of random groups that are as far out on the nearer side."""
+
+
+def relabelled(
+    changes: NDArray[np.float64],
+    groups: Mapping[Group, Sequence[int]],
+    sites: Sequence[Site],
+    *,
+    inference: Inference,
+    name: str,
+) -> Relabelled:
+    """Deal the names of the groups out again among the heads of each layer.
+
+    `scipy.stats.permutation_test` deals out all heads, and knows no layers to deal within; and a
+    difference of means under all dealings is one matrix product.
+
+    Args:
+        changes: `[sentences, heads]`.
+        groups: the columns of the biased and of the regular heads.
+        sites: the heads, by column.
+        inference: seed, permutations and level.
+        name: of the number, for its own chance.
+    """
+    means = changes.mean(0)
+    biased = np.zeros(len(sites), dtype=bool)
+    biased[list(groups["biased"])] = True
+    rng, layers = inference.rng(name, "relabelled"), np.array([site.layer for site in sites])
+    dealt = np.empty((inference.permutations, len(sites)), dtype=bool)
+    for layer in np.unique(layers):
+        own = np.flatnonzero(layers == layer)
+        dealt[:, own] = rng.permuted(np.tile(biased[own], (inference.permutations, 1)), axis=1)
+    count = biased.sum()
+    weights = np.where(dealt, 1 / count, -1 / (len(sites) - count))
+    null = weights @ means
+    if is_constant(null):
+        raise NotMeasurable(
+            "no layer has heads of both groups that change: they cannot be dealt out again",
+            mend="give heads of both groups in one layer",
+        )
+    value = float(means[biased].mean() - means[~biased].mean())
+    slack = 1e-12 * abs(value)
+    sides = [(null >= value - slack).sum(), (null <= value + slack).sum()]
+    tail = (1 - inference.level) / 2
+    low, high = np.quantile(null, [tail, 1 - tail])
+    return Relabelled(
+        difference=value,
+        random=Interval(
+            low=float(low),
+            high=float(high),
+            level=inference.level,
+            method="quantiles of heads relabelled within layers",
+        ),
+        p=PValue(
+            value=min(1.0, 2 * (float(min(sides)) + 1) / (len(null) + 1)),
+            method="heads relabelled within layers",
+            alternative="two-sided",
+            draws=len(null),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What knowledge before a prompt does to the answer."""

@@ -1,0 +1,1 @@
+"""Scores of heads: gradients, integrated gradients, ablation."""

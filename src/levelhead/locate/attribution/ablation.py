@@ -1,0 +1,78 @@
+"""Ablation: a part's output replaced by nothing, or by its mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
+
+import torch
+
+from levelhead.models.edits.base import Edit, HeadScale
+from levelhead.models.sites import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from levelhead.core.canonical_json import Json
+
+
+class Variant(NamedTuple):
+    """The model with some parts scaled, or set to their mean."""
+
+    sites: tuple[Site, ...]
+    factor: float | None = 0.0
+    """0 ablates, 2 doubles; None: the mean over the tokens that are asked."""
+
+    @property
+    def plain(self) -> tuple[Json, ...]:
+        """As plain JSON."""
+        return tuple(tuple(site) for site in self.sites), self.factor
+
+    @classmethod
+    def of(cls, plain: Sequence[object]) -> Variant:
+        """Back from plain JSON."""
+        sites, factor = plain
+        return cls(tuple(Site(*site) for site in sites), factor)  # type: ignore[attr-defined,arg-type]
+
+    def edit(self, means: Mapping[Site, torch.Tensor]) -> Edit:
+        """What is done to the model."""
+        if self.factor is None:
+            return Ablated(self.sites, tuple(means[site] for site in self.sites))
+        if all(site.stream == "head_out" for site in self.sites):
+            return HeadScale(self.sites, self.factor)
+        return Ablated(self.sites, factor=self.factor)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ablated(Edit):
+    """Any stream scaled, or replaced by a constant: for measuring, never for keeping."""
+
+    at: tuple[Site, ...]
+    means: tuple[torch.Tensor, ...] = field(default=(), repr=False)
+    factor: float = 0.0
+    kind: ClassVar[str] = "ablated"
+
+    def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
+        """The mean of the site everywhere, or the activation times the factor."""
+        if not self.means:
+            return activation * self.factor
+        return self.means[self.at.index(site)].to(activation).expand_as(activation)
+
+    def matrix(self, site: Site, width: int) -> torch.Tensor | None:
+        """The factor times the identity; None of a mean."""
+        return None if self.means else torch.eye(width, dtype=torch.float64) * self.factor
+
+    def width(self, site: Site) -> int | None:
+        """That of the mean."""
+        return len(self.means[self.at.index(site)]) if self.means else None
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """The factor."""
+        return {"factor": self.factor}
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The means."""
+        return {str(site): mean for site, mean in zip(self.at, self.means, strict=False)}

@@ -1,0 +1,1 @@
+"""Whether what was located holds: the other half, random heads, repeated splits."""

@@ -1,0 +1,1 @@
+"""Measures of what a classifier decides about people."""

@@ -1,0 +1,1 @@
+"""Measures of the words that a model fills into a blank."""

@@ -1,0 +1,1 @@
+"""Measures of where words lie in embeddings."""

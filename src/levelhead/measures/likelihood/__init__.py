@@ -1,0 +1,1 @@
+"""Measures of which of two sentences is likelier."""

@@ -1,0 +1,1 @@
+"""Measures of which sentence a model expects next."""

@@ -1,0 +1,1 @@
+"""Whether a conclusion survives other wordings, other measures and other pairs of groups."""

@@ -1,0 +1,1 @@
+"""What a model is worth besides its bias: perplexity, accuracy, agreement."""

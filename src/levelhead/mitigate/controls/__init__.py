@@ -1,0 +1,1 @@
+"""Placebo edits, and whether an edit does more than they do."""

@@ -1,0 +1,1 @@
+"""What an edit gains and what it costs."""

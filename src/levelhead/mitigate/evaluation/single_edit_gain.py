@@ -1,0 +1,50 @@
+"""Did the ruler fall? One edit's gain by one measure of bias, item by item."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.mitigate.evaluation.sweep import said
+from levelhead.mitigate.evaluation.variant_responses import biases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.core.results import Estimate
+    from levelhead.measures.base import Measure
+    from levelhead.models.edits.base import Edit
+    from levelhead.models.lm import LM
+
+EDIT = "edit"
+
+
+def gain_by(
+    measure: Measure,
+    lm: LM,
+    edits: Sequence[Edit],
+    *,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
+) -> Estimate:
+    """By how much edits bring a measure nearer to its parity, with an interval over its units.
+
+    Args:
+        measure: of bias.
+        lm: the model as it is.
+        edits: judged together.
+        inference: seed, resamples and level.
+        context: store, threads, progress and cancellation.
+    """
+    measure.check(lm)
+    found = said(lm, measure, {EDIT: tuple(edits)}, context=context)
+    if found.behind:
+        raise LevelheadError(
+            f"the edit acts behind all that {measure.name} reads: it cannot change it",
+            mend="give a measure that reads what the edit changes",
+        )
+    redrawn, _ = biases(found, (EDIT,), inference, None)
+    (gain,) = redrawn.effects().estimates([f"gain of {measure.name}"], unit=measure.headline.unit)
+    assert gain is not None  # noqa: S101  # without any change `estimates` has raised
+    return gain

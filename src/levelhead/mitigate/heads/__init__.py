@@ -1,0 +1,1 @@
+"""Heads masked, scaled and amplified."""

@@ -1,0 +1,1 @@
+"""Whether a concept can still be read after an edit."""

@@ -1,0 +1,1 @@
+"""Directions fitted and projected out."""

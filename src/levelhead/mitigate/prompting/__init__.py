@@ -1,0 +1,1 @@
+"""A prefix of counterexamples, chosen and tested."""

@@ -1,0 +1,1 @@
+"""Models trained further: counterfactual data augmentation, dropout."""

@@ -1,0 +1,1 @@
+"""What levelhead knows of every family of models."""

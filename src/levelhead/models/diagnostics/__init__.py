@@ -1,0 +1,1 @@
+"""Whether levelhead can be trusted on a model: checks on its own weights."""

@@ -1,0 +1,1 @@
+"""Edits of activations, their files, and merging them into weights."""

@@ -1,0 +1,1 @@
+"""Edited models written for plain transformers."""

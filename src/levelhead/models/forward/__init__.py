@@ -1,0 +1,1 @@
+"""One forward pass: hooks, caches, attention rows, patched activations."""

@@ -1,0 +1,1 @@
+"""Texts as rows of tokens, and rows as batches."""

@@ -1,0 +1,1 @@
+"""Checkpoints of any kind, and models behind a server, opened."""

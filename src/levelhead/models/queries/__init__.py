@@ -1,0 +1,1 @@
+"""What can be asked of a model, and what is read from its forward pass."""

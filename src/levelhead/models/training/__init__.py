@@ -1,0 +1,1 @@
+"""Fine-tuning, continued pretraining, and training from scratch."""

@@ -1,0 +1,1 @@
+"""The report of an audit as one HTML page."""

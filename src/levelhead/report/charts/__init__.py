@@ -1,0 +1,1 @@
+"""One file a chart; `registry` lists which result has which."""

@@ -1,0 +1,1 @@
+"""Charts of edits: sweeps, Pareto fronts, selection, placebos, probing."""

@@ -1,0 +1,1 @@
+"""Charts of heads: maps, rankings, controls, masking."""

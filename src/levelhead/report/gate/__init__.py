@@ -1,0 +1,1 @@
+"""A policy, the verdict on a run by it, and the files that CI systems read."""

@@ -1,0 +1,1 @@
+"""An audit: a fixed core suite, and what the time budget adds."""

@@ -1,0 +1,1 @@
+"""Forwards, tokens and time of a plan, before it is run."""
