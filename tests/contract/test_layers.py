@@ -49,7 +49,7 @@ def test_the_package_keeps_its_contracts(package):
         ("surprise/__init__.py", "", "Dependencies point one way"),
         ("core/errors.py", "import torch", "torch stays out"),
         ("data/__init__.py", "import torch", "torch stays out"),
-        ("measure/__init__.py", "import transformers", "transformers enters by models only"),
+        ("measures/__init__.py", "import transformers", "transformers enters by models only"),
         ("engine/events.py", "import rich", "typer and rich stay in cli"),
         ("study/__init__.py", "import altair", "altair stays in report"),
     ],
@@ -68,7 +68,7 @@ def test_a_broken_contract_is_noticed(package, file, line, contract):
     ("file", "line"),
     [
         ("models/__init__.py", "import torch, transformers"),
-        ("measure/__init__.py", "import torch, levelhead.engine.scheduler"),
+        ("measures/__init__.py", "import torch, levelhead.engine.scheduler"),
         ("report/__init__.py", "import altair"),
         ("cli/study/store.py", "import rich"),
     ],
