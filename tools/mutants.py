@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant("locate/effects.py", "np.sqrt(factor.units / factor.df))\n\n    @property",
            "np.sqrt(factor.df / factor.units))\n\n    @property", ERRORS),
     Mutant("locate/effects.py", "stats.t.isf(np.exp(tail), factor.df)", "np.abs(z)", WOLF),
-    Mutant("locate/locate.py", 'effects(ablated, cut.confirm, direction, "confirm")',
+    Mutant("locate/score_heads.py", 'effects(ablated, cut.confirm, direction, "confirm")',
            'effects(ablated, cut.find, direction, "confirm")', HALVES),
     Mutant("locate/attribution/answer_index.py",
            "1 / count[owner].double()", "count[owner].double()", MEANS),

@@ -8,7 +8,7 @@ from rulers import INFERENCE, made, model
 from levelhead.core.run_context import RunContext
 from levelhead.engine.executors.base import Cancelled
 from levelhead.explain.prompting.knowledge import knowledge
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.measures.robustness.multiverse import multiverse
 from levelhead.measures.run import compare, run
 from levelhead.measures.skills import skills

@@ -15,7 +15,7 @@ from levelhead.locate.attribution.gradient import gradient
 from levelhead.locate.attribution.one_graph import one_graph
 from levelhead.locate.attribution.variants import vary
 from levelhead.locate.effects import Effects, effects
-from levelhead.locate.locate import without_each
+from levelhead.locate.score_heads import without_each
 from levelhead.locate.validation.relabel import relabelled
 from levelhead.locate.validation.split import halves
 from levelhead.measures.embedding.seat import Seat

@@ -20,7 +20,7 @@ from levelhead.core.frozen import Frozen
 from levelhead.core.results import Record
 from levelhead.engine.tasks import Unit
 from levelhead.locate.head_map import label
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.locate.validation.greedy import greedy
 from levelhead.locate.validation.split import halves
 from levelhead.measures.cloze.cloze import Cloze

@@ -11,7 +11,7 @@ from levelhead.calibrate.skills import Skill, learned
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurable
 from levelhead.core.run_context import Inference
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.measures.run import run
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.mitigate.projection.edit_points import project

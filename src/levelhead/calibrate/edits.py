@@ -25,7 +25,7 @@ from levelhead.core.frozen import Frozen
 from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference
 from levelhead.engine.tasks import Unit
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.locate.validation.split import halves
 from levelhead.measures.run import run
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity

@@ -23,7 +23,7 @@ from levelhead.core.results import Estimate, Interval, Record
 from levelhead.core.run_context import Inference
 from levelhead.engine.tasks import Unit
 from levelhead.locate.head_map import label
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.locate.validation.greedy import greedy
 from levelhead.locate.validation.split import halves
 from levelhead.mitigate.heads.mask import mask

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from levelhead.locate.head_map import HeadMap, PartScore
-    from levelhead.locate.locate import Exact
+    from levelhead.locate.score_heads import Exact
 
 
 def locate(
@@ -92,7 +92,7 @@ def locate(
     """
     from levelhead.core.files import write_atomic
     from levelhead.locate.distributed import locate_away
-    from levelhead.locate.locate import locate as found_by
+    from levelhead.locate.score_heads import locate as found_by
     from levelhead.measures.registry import parsed
     from levelhead.models.loading.load import cache_folder, load
 

@@ -1,6 +1,6 @@
 """Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap.
 
-The room is callable: `levelhead.locate(lm, measure)` is `locate.locate.locate`. A function
+The room is callable: `levelhead.locate(lm, measure)` is `locate.score_heads.locate`. A function
 of the room's own name could not live in `levelhead` beside it, because importing a submodule binds
 the room to that name.
 """
@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from levelhead.locate.locate import locate as locate
+    from levelhead.locate.score_heads import locate as locate
 else:
 
     class _Room(ModuleType):
         def __call__(self, lm, measure, **options):
-            """Score every head of a model: see `levelhead.locate.locate.locate`."""
-            from levelhead.locate.locate import locate as found_by
+            """Score every head of a model: see `levelhead.locate.score_heads.locate`."""
+            from levelhead.locate.score_heads import locate as found_by
 
             return found_by(lm, measure, **options)
 

@@ -19,7 +19,7 @@ from levelhead.core.run_context import Inference, RunContext
 from levelhead.engine.executors.base import Computed
 from levelhead.engine.tasks import Unit
 from levelhead.locate.head_map import HeadMap
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.measures.registry import parsed
 from levelhead.models.loading.load import load
 

@@ -35,7 +35,7 @@ from levelhead.engine.executors.base import Cancelled, Computed, InProcess  # no
 from levelhead.engine.executors.ray import RayActors, _Actor, _room  # noqa: E402
 from levelhead.engine.tasks import Unit  # noqa: E402
 from levelhead.locate.distributed import locate_away  # noqa: E402
-from levelhead.locate.locate import locate  # noqa: E402
+from levelhead.locate.score_heads import locate  # noqa: E402
 from levelhead.measures.registry import parsed  # noqa: E402
 from levelhead.models.loading.load import load  # noqa: E402
 from levelhead.study.config import read_plan  # noqa: E402

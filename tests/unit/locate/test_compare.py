@@ -9,7 +9,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.locate.compare_maps import NOISY, MapComparison, compare_maps
 from levelhead.locate.effects import Effects
 from levelhead.locate.head_map import UndeterminedSign
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site

@@ -13,7 +13,7 @@ from levelhead.locate import locate as room
 from levelhead.locate.attribution.gradient import gradient
 from levelhead.locate.attribution.integrated_gradients import along_path
 from levelhead.locate.head_map import HeadMap, UndeterminedSign
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.locate.validation.split import halves
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site

@@ -14,7 +14,7 @@ from levelhead.core.calibration import MISSES
 from levelhead.core.errors import LevelheadError, NotMeasurable
 from levelhead.core.run_context import Inference
 from levelhead.locate.head_map import UndeterminedSign, label
-from levelhead.locate.locate import locate
+from levelhead.locate.score_heads import locate
 from levelhead.mitigate.evaluation.change import changed
 from levelhead.mitigate.heads.amplify import _bias, amplify
 from levelhead.mitigate.heads.mask import mask, scale

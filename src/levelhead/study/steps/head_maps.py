@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from levelhead.locate.describe import Description, describe
 from levelhead.locate.effects import effects
 from levelhead.locate.head_map import Ablation, By, HeadMap, Part, SplitBy
-from levelhead.locate.locate import locate, without_each
+from levelhead.locate.score_heads import locate, without_each
 from levelhead.locate.validation.greedy import Greedy, confirmed, greedy
 from levelhead.locate.validation.random_heads import Control, control
 from levelhead.locate.validation.repeated_splits import Repeated, Spread, repeated
