@@ -9,7 +9,7 @@ from scipy import stats
 import levelhead
 from levelhead.core.errors import LevelheadError, UnknownName
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate import locate as room
+from levelhead.locate import score_heads as room
 from levelhead.locate.attribution.gradient import gradient
 from levelhead.locate.attribution.integrated_gradients import along_path
 from levelhead.locate.head_map import HeadMap, UndeterminedSign
