@@ -25,12 +25,12 @@ import torch
 from forward import ASSETS
 
 from levelhead.core.run_context import RunContext
-from levelhead.data.prompts.counteracts import counteracts
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.models.inputs.batching import padded
+from levelhead.models.inputs.batching import make_batch
 from levelhead.models.loading.load import load
-from levelhead.models.queries import cloze as blanks
+from levelhead.models.queries import cloze
 
 SINGLE = (("woman", "girl", "lady", "she", "her"), ("man", "boy", "gentleman", "he", "him"))
 PIECE = 256
@@ -38,10 +38,10 @@ PIECE = 256
 
 def bare(lm, rows, places) -> None:
     """The layers, and the head at one place of each row, in plain transformers."""
-    model = lm.anatomy.model
+    model = lm.layout.model
     head = model.cls.predictions if hasattr(model, "cls") else model.lm_head
-    for indices, _ in lm.batching.over(rows, lambda own: own):
-        batch = padded(rows, indices, pad=lm.tokens.pad, device=lm.device)
+    for indices, _ in lm.batching.run_batches(rows, lambda own: own):
+        batch = make_batch(rows, indices, pad=lm.tokens.pad, device=lm.device)
         hidden = model.base_model(**batch.inputs).last_hidden_state
         at = torch.tensor([places[i] for i in indices])
         head(hidden[torch.arange(len(at)), at]).log_softmax(-1)
@@ -57,7 +57,7 @@ def seconds(work) -> float:
 def told(lm, battery) -> None:
     """Everything that is told of a battery's prompts."""
     found = battery.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
-    _ = found.change, found.top(10)
+    _ = found.change, found.top_masses(10)
 
 
 def ratios(lm, words, prompts, pieces: int) -> tuple[float, float, float]:
@@ -70,15 +70,17 @@ def ratios(lm, words, prompts, pieces: int) -> tuple[float, float, float]:
         # Every occupation's base prompt is asked with it.
         needed = {one.id: one for one in [*own, *(bases[one.occupation] for one in own)]}
         battery = Battery(Cloze(prompts=tuple(needed.values()), words=words))
-        asked = battery.asked(lm)
-        texts = [item.asks[0][0] for item in asked.items]
-        whole = blanks.filling(lm, texts, list(asked.settings["words"]))
-        plain = blanks.likeliest(lm, texts, 1)
+        asked = battery.build_queries(lm)
+        texts = [item.queries[0][0] for item in asked.items]
+        whole = cloze.build_lm_fill_words_query(lm, texts, list(asked.settings["words"]))
+        plain = cloze.build_lm_top_k_query(lm, texts, 1)
         distinct = dict(zip(plain.rows, plain.readout.positions, strict=True))
         spent = [
             seconds(lambda battery=battery: told(lm, battery)),
             seconds(lambda own=distinct: bare(lm, [*own], [*own.values()])),
-            seconds(lambda own=whole: bare(lm, own.rows, [r[0] for r in own.readout.reads])),
+            seconds(
+                lambda own=whole: bare(lm, own.rows, [r[0] for r in own.readout.read_positions])
+            ),
         ]
         if turn:  # the first is for warming up
             ours, by_prompt, by_row = (
@@ -98,7 +100,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=32)
-    prompts = list(counteracts())
+    prompts = list(make_counteracts_prompts())
     single, _, _ = ratios(lm, SINGLE, prompts, 1 if given.quick else 10)
     whole, rows, each = ratios(lm, None, prompts, 1 if given.quick else 4)
     told = {"prompts": single, "all": whole, "rows": rows, "each": each}

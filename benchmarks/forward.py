@@ -30,10 +30,10 @@ import torch
 import transformers
 
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.inputs.batching import padded, sorted_by_length
+from levelhead.models.inputs.batching import make_batch, sorted_by_length
 from levelhead.models.loading.load import load
-from levelhead.models.queries import build as asks
-from levelhead.models.queries.query import LogProbs, Reading, Target
+from levelhead.models.queries import build as queries
+from levelhead.models.queries.query import LogProbs, Query, ScoredPosition
 from levelhead.models.sites import Site
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
@@ -65,43 +65,46 @@ def ratio(first, second, pieces, repeats: int) -> float:
 def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
     """All ratios for one model."""
     encoded = lm.tokens.encode(texts)
-    middles = [one.words()[len(one.words()) // 2] for one in encoded]
+    middles = [one.word_positions()[len(one.word_positions()) // 2] for one in encoded]
     spans = [one.offsets[i] for one, i in zip(encoded, middles, strict=True)]
-    reading = asks.embedding(lm, texts, spans, None)
+    reading = queries.build_lm_embedding_query(lm, texts, spans, None)
     rows, order = reading.rows, sorted_by_length(reading.rows)
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
     device, pad = lm.device, lm.tokens.pad
 
     def bare(indices):
-        batch = padded(rows, indices, pad=pad, device=device)
-        return lm.anatomy.backbone(**batch.inputs).last_hidden_state
+        batch = make_batch(rows, indices, pad=pad, device=device)
+        return lm.layout.backbone(**batch.inputs).last_hidden_state
 
-    anatomy = lm.anatomy
+    anatomy = lm.layout
     edited = lm.edited(
         HeadScale([Site("head_out", layer, 0) for layer in range(anatomy.layers)], 0)
     )
-    rows_of_attention = asks.attention(lm, texts, spans)
+    rows_of_attention = queries.build_lm_attention_query(lm, texts, spans)
 
     mask = lm.tokens.mask
-    masked = Reading(
+    masked = Query(
         tuple(
             row._replace(ids=(*row.ids[:i], mask, *row.ids[i + 1 :]))
             for row, i in zip(rows, middles, strict=True)
         ),
         LogProbs(
-            tuple((Target(i, (row.ids[i],), (0,)),) for row, i in zip(rows, middles, strict=True)),
+            tuple(
+                (ScoredPosition(i, (row.ids[i],), (0,)),)
+                for row, i in zip(rows, middles, strict=True)
+            ),
             columns=1,
         ),
     )
 
     def full_scores(indices):
-        batch = padded(masked.rows, indices, pad=pad, device=device)
+        batch = make_batch(masked.rows, indices, pad=pad, device=device)
         return anatomy.model(**batch.inputs)
 
     found = {
-        "hooks": ratio(lambda b: edited.answer(reading, b), bare, batches, repeats),
-        "attention_row": ratio(lambda b: lm.answer(rows_of_attention, b), bare, batches, repeats),
-        "fill": ratio(lambda b: lm.answer(masked, b), full_scores, batches, repeats),
+        "hooks": ratio(lambda b: edited.run_rows(reading, b), bare, batches, repeats),
+        "attention_row": ratio(lambda b: lm.run_rows(rows_of_attention, b), bare, batches, repeats),
+        "fill": ratio(lambda b: lm.run_rows(masked, b), full_scores, batches, repeats),
     }
     # The same number of batches on both sides, file order against sorted; outputs compared.
     files = [list(range(i, min(i + BATCH, len(rows)))) for i in range(0, len(rows), BATCH)]

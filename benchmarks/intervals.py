@@ -25,23 +25,23 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import levelhead.stats
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.files import file_hash
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Interval
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Event, Stored
+from levelhead.engine.events import Event, TaskStored
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.scheduler import Job, run
-from levelhead.engine.tasks import Unit
+from levelhead.engine.scheduler import Job, run_job
+from levelhead.engine.tasks import Task
 from levelhead.stats.bootstrap import Method, bootstrap
-from levelhead.stats.designs import Design, clusters, crossed, groups
+from levelhead.stats.designs import Design, clustered_design, crossed_design, grouped_design
 from levelhead.stats.intervals import (
-    effect_size,
     effect_size_interval,
     proportion_interval,
+    weat_effect_size,
 )
-from levelhead.stats.means import equivalence, t_test
+from levelhead.stats.means import equivalence_test, t_test
 from levelhead.stats.multiple_testing import benjamini_hochberg, holm, max_t
 from levelhead.stats.permutation import permutation, sign_flip
 
@@ -87,13 +87,13 @@ def truth_saturated(shift: float) -> tuple[float, float]:
 
 LABELS = np.repeat(np.arange(40), np.random.default_rng(7).integers(5, 60, size=40))
 ROWS, COLUMNS = np.divmod(np.arange(800), 20)  # a full table of 40 x 20
-OCCUPATIONS = clusters(LABELS.tolist(), name="clusters")
-TABLE = crossed({"rows": ROWS.tolist(), "columns": COLUMNS.tolist()})
+OCCUPATIONS = clustered_design(LABELS.tolist(), name="clusters")
+TABLE = crossed_design({"rows": ROWS.tolist(), "columns": COLUMNS.tolist()})
 WORDS, CONTEXTS = np.divmod(np.arange(1600), 20)
-SEAT = crossed(
+SEAT = crossed_design(
     {"words": WORDS.tolist(), "contexts": CONTEXTS.tolist()}, within=(WORDS < 40).tolist()
 )
-FOUR = clusters(np.repeat(np.arange(4), 10).tolist())
+FOUR = clustered_design(np.repeat(np.arange(4), 10).tolist())
 
 
 def clustered(rng: Rng, noise: Callable[[Rng, int], Array]) -> Array:
@@ -123,7 +123,7 @@ def by_bootstrap(
         lambda draw: of(*(data[group] for group in draw.groups)),
         design,
         rng=rng,
-        draws=DRAWS[0],
+        n_resamples=DRAWS[0],
         method=method,
     ).interval
 
@@ -142,13 +142,13 @@ def two_lists(
     truth = delta / math.sqrt(1 + delta**2 / 4)
     if n < 20 and method is None:
         return truth, effect_size_interval(data[:n], data[n:])
-    return truth, by_bootstrap(rng, data, groups(n, n), effect_size, method)
+    return truth, by_bootstrap(rng, data, grouped_design(n, n), weat_effect_size, method)
 
 
 def pairs(rng: Rng, n: int, shift: float, *, top: bool) -> Judged:
     """Twins: the signed mean, or the mean of the top tenth chosen again in every resample."""
     of, truth = (top_tenth, truth_saturated(shift)[1]) if top else (mean, truth_saturated(shift)[0])
-    return truth, by_bootstrap(rng, saturated(rng, n, shift), groups(n), of)
+    return truth, by_bootstrap(rng, saturated(rng, n, shift), grouped_design(n), of)
 
 
 def binary(rng: Rng, n: int, share: float) -> Judged:
@@ -166,7 +166,7 @@ def words_in_contexts(rng: Rng, delta: float) -> Judged:
     group = delta * (WORDS < 40)
     words, contexts = normal(rng, 80)[WORDS], normal(rng, 20)[CONTEXTS]
     data = group + math.sqrt(0.3) * words + math.sqrt(0.2) * contexts + normal(rng, 1600)
-    return delta / math.sqrt(1.5 + delta**2 / 4), by_bootstrap(rng, data, SEAT, effect_size)
+    return delta / math.sqrt(1.5 + delta**2 / 4), by_bootstrap(rng, data, SEAT, weat_effect_size)
 
 
 def top_of_table(rng: Rng) -> Judged:
@@ -186,8 +186,8 @@ class IntervalRow:
     cheap: bool = False  # no resampling: many data sets even when quick
 
 
-ONE_WAY_ROWS = clusters(ROWS.tolist(), name="rows")
-ONE_WAY_COLUMNS = clusters(COLUMNS.tolist(), name="columns")
+ONE_WAY_ROWS = clustered_design(ROWS.tolist(), name="rows")
+ONE_WAY_COLUMNS = clustered_design(COLUMNS.tolist(), name="columns")
 
 INTERVALS = (
     *(
@@ -220,7 +220,7 @@ INTERVALS = (
     IntervalRow(
         "mean of 8 items, normal",
         "expanded",
-        lambda rng: mean_over(rng, normal(rng, 8), groups(8)),
+        lambda rng: mean_over(rng, normal(rng, 8), grouped_design(8)),
     ),
     *(
         IntervalRow(
@@ -252,7 +252,9 @@ INTERVALS = (
     IntervalRow(
         "mean over 40 unequal clusters, normal",
         "percentile, clusters ignored",
-        lambda rng: mean_over(rng, clustered(rng, normal), groups(LABELS.size), "percentile"),
+        lambda rng: mean_over(
+            rng, clustered(rng, normal), grouped_design(LABELS.size), "percentile"
+        ),
         "miss",
     ),
     IntervalRow(
@@ -302,10 +304,10 @@ def permuted(rng: Rng, n: int) -> float:
     """Two lists of n words that do not differ."""
     data = skewed(rng, 2 * n)
     null = permutation(
-        lambda draw: effect_size(*(data[group] for group in draw.groups)),
-        groups(n, n),
+        lambda draw: weat_effect_size(*(data[group] for group in draw.groups)),
+        grouped_design(n, n),
         rng=rng,
-        draws=DRAWS[1],
+        n_resamples=DRAWS[1],
     )
     return null.p.value
 
@@ -314,14 +316,14 @@ def flipped(rng: Rng, data: Array, design: Design, *, top: bool = False) -> floa
     """Twins that may be swapped, one-sided for the top tenth."""
     of, side = (top_tenth, "greater") if top else (mean, "two-sided")
     null = sign_flip(
-        lambda signs: of(signs * data), design, rng=rng, draws=DRAWS[1], alternative=side
+        lambda signs: of(signs * data), design, rng=rng, n_resamples=DRAWS[1], alternative=side
     )
     return null.p.value
 
 
 def by_t(rng: Rng, data: Array, design: Design) -> float:
     """A mean that is 0, by the bootstrap t."""
-    found = bootstrap(lambda draw: mean(data[draw.items]), design, rng=rng, draws=DRAWS[0])
+    found = bootstrap(lambda draw: mean(data[draw.items]), design, rng=rng, n_resamples=DRAWS[0])
     return found.p(0.0).value
 
 
@@ -365,7 +367,7 @@ TESTS = (
         TestRow(
             f"{n} pairs, {'mean of the top tenth, one-sided' if top else 'signed mean'}",
             "sign flip",
-            lambda rng, n=n, top=top: flipped(rng, saturated(rng, n), groups(n), top=top),
+            lambda rng, n=n, top=top: flipped(rng, saturated(rng, n), grouped_design(n), top=top),
         )
         for n in (234, 749)
         for top in (False, True)
@@ -373,7 +375,7 @@ TESTS = (
     TestRow(
         "1,508 binary pairs",
         "sign flip",
-        lambda rng: flipped(rng, rng.choice([-1.0, 1.0], size=1508), groups(1508)),
+        lambda rng: flipped(rng, rng.choice([-1.0, 1.0], size=1508), grouped_design(1508)),
     ),
     TestRow(
         "40 unequal clusters, symmetric",
@@ -402,7 +404,7 @@ TESTS = (
     TestRow(
         "234 differences exactly at the margin",
         "TOST",
-        lambda rng: equivalence(saturated(rng, 234) + 0.2, -0.2, 0.2).value,
+        lambda rng: equivalence_test(saturated(rng, 234) + 0.2, -0.2, 0.2).value,
         cheap=True,
     ),
     *(
@@ -430,9 +432,9 @@ def block(spec: Mapping[str, object]) -> bytes:
     ]
     if kind == "tests":
         p = np.array([TESTS[row].draw(rng) for rng in rngs])
-        return canonical({"hits": [int((p <= alpha + 1e-12).sum()) for alpha in ALPHAS]})
+        return to_canonical_json({"hits": [int((p <= alpha + 1e-12).sum()) for alpha in ALPHAS]})
     judged = [INTERVALS[row].draw(rng) for rng in rngs]
-    return canonical(
+    return to_canonical_json(
         {
             "covered": sum(truth in interval for truth, interval in judged),
             "below": sum(truth < interval.low for truth, interval in judged),
@@ -444,9 +446,9 @@ def block(spec: Mapping[str, object]) -> bytes:
 
 def show_progress(event: Event) -> None:
     """A line now and then, with the time left."""
-    if isinstance(event, Stored) and event.done % 20 == 0:
+    if isinstance(event, TaskStored) and event.n_done % 20 == 0:
         left = "" if event.seconds_left is None else f", {event.seconds_left / 60:.1f} min left"
-        print(f"{event.done} of {event.units} blocks{left}", file=sys.stderr, flush=True)
+        print(f"{event.n_done} of {event.n_tasks} blocks{left}", file=sys.stderr, flush=True)
 
 
 def code_hash() -> str:
@@ -465,16 +467,18 @@ def simulate(folder: Path, *, sets: int, quick: bool) -> dict[str, list[dict]]:
         if not (quick and row.must == "show")
     ]
     rows += [("tests", i, row) for i, row in enumerate(TESTS)]
-    units: dict[tuple[str, int], list[Unit]] = {
+    units: dict[tuple[str, int], list[Task]] = {
         (kind, i): [
-            Unit("intervals:block", Frozen({"kind": kind, "row": i, "block": number, **fixed}))
+            Task("intervals:block", FrozenDict({"kind": kind, "row": i, "block": number, **fixed}))
             for number in range(math.ceil((cheap_sets if row.cheap else sets) / BLOCK))
         ]
         for kind, i, row in rows
     }
     job = Job("coverage and level", tuple(unit for some in units.values() for unit in some))
     runner = LocalProcesses(workers=2)
-    store = run(job, folder, runner=runner, context=RunContext(progress=show_progress), extend=True)
+    store = run_job(
+        job, folder, executor=runner, context=RunContext(progress=show_progress), extend=True
+    )
     told: dict[str, list[dict]] = {"intervals": [], "tests": []}
     for kind, i, row in rows:
         found = [json.loads(store.get(unit.key)) for unit in units[kind, i]]

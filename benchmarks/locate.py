@@ -36,25 +36,25 @@ import torch
 from forward import ASSETS, BATCH, CORPUS, bert_base
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.locate.attribution.gradient import gradient
-from levelhead.locate.attribution.one_graph import one_graph
-from levelhead.locate.attribution.variants import vary
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.locate.attribution.gradient import compute_gradient
+from levelhead.locate.attribution.one_graph import compute_gradient_in_one_graph
+from levelhead.locate.attribution.variants import read_variants
 from levelhead.measures.base import Measure
 from levelhead.measures.embedding.seat import Seat
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.responses import questioned
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.responses import build_query
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.inputs.batching import padded
+from levelhead.models.inputs.batching import make_batch
 from levelhead.models.lm import LM
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
-    from levelhead.measures.metric import Aspect
+    from levelhead.measures.metric import Metric
 
 WORDS = 16
 """How many words the sentences are contexts of, a quarter of them in each of SEAT's lists."""
@@ -73,7 +73,7 @@ class Middles(Measure):
     needs: ClassVar = ("embeddings",)
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Metric, ...]:
         """SEAT's."""
         return Seat().formulas
 
@@ -82,19 +82,19 @@ class Middles(Measure):
         """The sentences."""
         return {"sentences": content_hash(list(self.texts))}
 
-    def samples(self, item: Item) -> bool:
+    def is_sampled(self, item: MeasureItem) -> bool:
         """As SEAT."""
         return item.group in "XY"
 
-    def questions(self, lm) -> tuple[Asked, ...]:
+    def all_queries(self, lm) -> tuple[QuerySet, ...]:
         """The vector of every sentence's middle word."""
         items = []
         for number in range(WORDS):
             name = f"{'XYAB'[number % 4]}: {number}"
             asks = tuple((text, *middle(text)) for text in self.texts[number::WORDS])
-            items.append(Item(name, asks, (name,), name[0]))
-        settings = Frozen({"pooling": None})
-        return (Asked("embed", settings, ("words",), tuple(items), averaged=True),)
+            items.append(MeasureItem(name, asks, (name,), name[0]))
+        settings = FrozenDict({"pooling": None})
+        return (QuerySet("embed", settings, ("words",), tuple(items), average_answers=True),)
 
 
 def middle(text: str) -> tuple[int, int]:
@@ -138,16 +138,18 @@ def timed(sides, pieces, repeats: int) -> list[float]:
 def plain(lm, ruler: Middles):
     """The bare forwards of all rows of a piece, in the batches that reading it makes."""
     found = ruler.read(lm, context=RunContext(store=fresh()))[0]
-    asked = uses(lm, ruler, found)
-    question, _ = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
-    rows = question.reading.rows
-    batches = [indices for indices, _ in lm.batching.over(rows, lambda indices: indices)]
+    asked = index_answers(lm, ruler, found)
+    question, _ = build_query(
+        lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+    )
+    rows = question.query.rows
+    batches = [indices for indices, _ in lm.batching.run_batches(rows, lambda indices: indices)]
 
     def forward() -> None:
         with torch.no_grad():
             for indices in batches:
-                batch = padded(rows, indices, pad=lm.tokens.pad, device=lm.device)
-                lm.anatomy.backbone(**batch.inputs)
+                batch = make_batch(rows, indices, pad=lm.tokens.pad, device=lm.device)
+                lm.layout.backbone(**batch.inputs)
 
     return found, forward
 
@@ -159,14 +161,18 @@ def gradients(lm, texts, size: int, repeats: int) -> dict[str, float]:
 
     def two_pass(piece) -> None:
         store = fresh()
-        gradient(
+        compute_gradient(
             lm,
             piece[0],
             piece[0].read(lm, context=RunContext(store=store))[0],
             context=RunContext(store=store),
         )
 
-    sides = (lambda piece: piece[2](), lambda piece: one_graph(lm, *piece[:2]), two_pass)
+    sides = (
+        lambda piece: piece[2](),
+        lambda piece: compute_gradient_in_one_graph(lm, *piece[:2]),
+        two_pass,
+    )
     bare, single, double = timed(sides, pieces, repeats)
     return {"gradient": round(single / bare, 3), "two_pass": round(double / bare, 3)}
 
@@ -178,7 +184,7 @@ def between(forward, every: int):
     A forward is short beside all ablations: timed before and after them it would meet another
     machine.
     """
-    answer, times, calls = LM.answer, [], count(1)
+    answer, times, calls = LM.run_rows, [], count(1)
 
     def answering(self, *given, **options):
         found = answer(self, *given, **options)
@@ -188,18 +194,18 @@ def between(forward, every: int):
             times.append(time.process_time() - began)
         return found
 
-    LM.answer = answering
+    LM.run_rows = answering
     try:
         yield times
     finally:
-        LM.answer = answer
+        LM.run_rows = answer
 
 
 def ablation(lm, texts, size: int, repeats: int) -> dict[str, float]:
     """All heads one by one, layers below them shared, beside as many whole forwards."""
-    heads = [(i, j) for i in range(lm.anatomy.layers) for j in range(lm.anatomy.heads)]
+    heads = [(i, j) for i in range(lm.layout.layers) for j in range(lm.layout.heads)]
     sites = [Site("head_out", *head) for head in heads]
-    variants = [Variant((site,)) for site in sites]
+    variants = [AblationVariant((site,)) for site in sites]
     rulers = [Middles(texts[i : i + size]) for i in range(0, len(texts), size)]
     pieces = [(ruler, *plain(lm, ruler)) for ruler in rulers]
     shared = bare = 0.0
@@ -208,7 +214,9 @@ def ablation(lm, texts, size: int, repeats: int) -> dict[str, float]:
             forward()
             with between(forward, EVERY) as marks:
                 began = time.process_time()
-                varied = vary(lm, ruler, found, variants, context=RunContext(store=fresh()))
+                varied = read_variants(
+                    lm, ruler, found, variants, context=RunContext(store=fresh())
+                )
                 whole = time.process_time() - began
             shared += whole - sum(marks)
             bare += sum(marks) / len(marks)
@@ -219,11 +227,13 @@ def ablation(lm, texts, size: int, repeats: int) -> dict[str, float]:
 
 def naive(lm, ruler: Middles, found, varied, number: int) -> float:
     """How far a head's ablation is from whole forwards of the edited model."""
-    asked = uses(lm, ruler, found)
-    question, _ = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
+    asked = index_answers(lm, ruler, found)
+    question, _ = build_query(
+        lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+    )
     edited = lm.edited(HeadScale(varied.variants[number].sites, 0))
-    literal = asked.values(question.answered(edited), found.values)
-    return float((varied.of(number).values - literal).abs().max() / literal.abs().max())
+    literal = asked.values(question.run(edited), found.values)
+    return float((varied.responses_of(number).values - literal).abs().max() / literal.abs().max())
 
 
 def peak(model: Path, size: int, told) -> None:
@@ -233,7 +243,7 @@ def peak(model: Path, size: int, told) -> None:
     ruler = Middles((*longest, *sentences(size - BATCH, SHORT)))
     lm = load(model, batch_size=BATCH)
     with tempfile.TemporaryDirectory() as folder:
-        gradient(
+        compute_gradient(
             lm,
             ruler,
             ruler.read(lm, context=RunContext(store=folder))[0],

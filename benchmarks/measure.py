@@ -30,14 +30,14 @@ import torch
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.engine.sharding import shards
+from levelhead.engine.sharding import shard_items
 from levelhead.measures.query_kinds import shard_size
-from levelhead.measures.registry import parsed
-from levelhead.measures.responses import questioned, read
-from levelhead.measures.run import run
-from levelhead.models.inputs.batching import padded
+from levelhead.measures.registry import parse_measure
+from levelhead.measures.responses import build_query, read_responses
+from levelhead.measures.run import run_measures
+from levelhead.models.inputs.batching import make_batch
 from levelhead.models.loading.load import load
-from levelhead.models.queries.query import LogProbs, TopWords
+from levelhead.models.queries.query import LogProbs, TopKTokens
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
 os.environ.setdefault("LEVELHEAD_DATA", str(ASSETS / "data"))
@@ -61,7 +61,7 @@ def fresh() -> str:
 
 def pieces(asked, size: int, count: int) -> list:
     """Parts of what a measure asks, as it would be asked alone."""
-    items = [item for item in asked.items if item.asks]
+    items = [item for item in asked.items if item.queries]
     step = max(size, len(items) // count)
     starts = range(0, len(items), step)
     return [asked._replace(items=tuple(items[i : i + size])) for i in starts][:count]
@@ -69,13 +69,15 @@ def pieces(asked, size: int, count: int) -> list:
 
 def batches(lm, asked) -> list:
     """The batches that reading a piece runs: rows and which of them."""
-    content = {content_hash(ask): ask for item in asked.items for ask in item.asks}
+    content = {content_hash(ask): ask for item in asked.items for ask in item.queries}
     found = []
-    for shard in shards(content, size=shard_size(lm, asked.verb)):
+    for shard in shard_items(content, size=shard_size(lm, asked.query_kind)):
         rows = [content[key] for key in shard.items]
-        question, _ = questioned(lm, asked.verb, rows, asked.settings)  # as reading drops rows
-        reading = question.reading
-        for indices, _ in lm.batching.over(reading.rows, lambda indices: indices):
+        question, _ = build_query(
+            lm, asked.query_kind, rows, asked.settings
+        )  # as reading drops rows
+        reading = question.query
+        for indices, _ in lm.batching.run_batches(reading.rows, lambda indices: indices):
             found.append((reading.rows, indices, places(reading.readout, indices)))
     return found
 
@@ -84,7 +86,7 @@ def places(readout, indices) -> list[int] | None:
     """The token of each row at which the vocabulary head is read; None if it is not."""
     if isinstance(readout, LogProbs):
         return [readout.targets[i][0].position for i in indices]
-    if isinstance(readout, TopWords):
+    if isinstance(readout, TopKTokens):
         return [readout.positions[i] for i in indices]
     return None
 
@@ -102,17 +104,17 @@ def bare(model, batch, where, verb: str) -> None:
 def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
     """CPU time of reading over that of the bare forwards, and over that of the encoder alone."""
     work = [(piece, batches(lm, piece)) for piece in asked_pieces]
-    model, times = lm.anatomy.model, [0.0, 0.0, 0.0]
+    model, times = lm.layout.model, [0.0, 0.0, 0.0]
     for turn in range(repeats + 1):
         for piece, rows in work:
             marks = [time.process_time()]
-            read(lm, [piece], context=RunContext(store=fresh()))
+            read_responses(lm, [piece], context=RunContext(store=fresh()))
             marks.append(time.process_time())
             with torch.no_grad():
-                for verb in (piece.verb, "encoder"):
+                for verb in (piece.query_kind, "encoder"):
                     for own, indices, where in rows:
-                        batch = padded(own, indices, pad=lm.tokens.pad, device=lm.device)
-                        bare(model, batch, where if verb == piece.verb else None, verb)
+                        batch = make_batch(own, indices, pad=lm.tokens.pad, device=lm.device)
+                        bare(model, batch, where if verb == piece.query_kind else None, verb)
                     marks.append(time.process_time())
             if turn:  # the first is for warming up
                 times = [sum(pair) for pair in zip(times, map(sub, marks[1:], marks), strict=True)]
@@ -126,16 +128,16 @@ def shared_three(lm, prompts, repeats: int) -> float:
     one = three = 0.0
     for turn in range(repeats + 1):
         began = time.process_time()
-        run(
+        run_measures(
             lm,
-            [parsed(f"cloze:{prompts}")],
+            [parse_measure(f"cloze:{prompts}")],
             inference=inference,
             context=RunContext(store=fresh()),
         )
         middle = time.process_time()
-        run(
+        run_measures(
             lm,
-            [parsed(f"cloze:metric={metric},{prompts}") for metric in metrics],
+            [parse_measure(f"cloze:metric={metric},{prompts}") for metric in metrics],
             inference=inference,
             context=RunContext(store=fresh()),
         )
@@ -148,10 +150,10 @@ def shared_three(lm, prompts, repeats: int) -> float:
 
 def judged(lm, name: str) -> float:
     """Seconds to judge stored readouts."""
-    measure = parsed(name)
+    measure = parse_measure(name)
     found = measure.read(lm)
     began = time.process_time()
-    measure.measured(lm, found, inference=Inference())
+    measure.compute_measurement(lm, found, inference=Inference())
     return time.process_time() - began
 
 
@@ -166,8 +168,8 @@ def main() -> None:
     repeats = 1 if given.quick else 3
     found, encoder = {}, {}
     for name, (size, many, few) in PIECES.items():
-        measure = parsed(f"{name}:limit=200" if name == "pppl" else name)
-        parts = pieces(measure.asked(lm)[0], size, few if given.quick else many)
+        measure = parse_measure(f"{name}:limit=200" if name == "pppl" else name)
+        parts = pieces(measure.queries(lm)[0], size, few if given.quick else many)
         found[name], encoder[name] = (round(one, 3) for one in ratio(lm, parts, repeats))
         print(name, found[name], encoder[name], flush=True)
     told = {

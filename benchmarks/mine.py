@@ -2,8 +2,8 @@
 
     python benchmarks/mine.py [--quick] [--keep FOLDER]
 
-vs_regex       sentences a CPU-second of `levelhead mine` / of Python's alternation of its words
-vs_polars      CPU time of `levelhead mine` / of the bare Polars expression that finds its words
+vs_regex       sentences a CPU-second of `data mine` / of Python's alternation of its words
+vs_polars      CPU time of `data mine` / of the bare Polars expression that finds its words
 memory_growth  peak memory over the larger of the two sizes that are compared / over the smaller
 time_growth    CPU time a further sentence from the second size to the third / from first to second
 rare, often    the first two for texts of which one in twenty (as in web text that was filtered) or
@@ -32,9 +32,13 @@ from pathlib import Path
 import numpy as np
 import polars
 
-from levelhead.data.corpus.matcher import Kernel
-from levelhead.data.corpus.matcher_polars import _plain, exact, pattern
-from levelhead.data.corpus.mine import mine
+from levelhead.data.corpus.matcher import SentenceMatcher
+from levelhead.data.corpus.matcher_polars import (
+    _ascii_word_runs,
+    build_ascii_pattern,
+    build_text_pattern,
+)
+from levelhead.data.corpus.mine import mine_corpus
 from levelhead.data.lexicons.lexicon import lexicon
 
 MILLION = 1_000_000
@@ -44,7 +48,7 @@ BLOCK = MILLION // 4
 """Sentences in a file."""
 REGEX = (2_000, 12_000)
 HELD = {"rare": 0.05, "often": 0.33}
-KERNEL = Kernel(lexicon("gender-en"), ("female", "male"))
+KERNEL = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
 
 
 def main() -> None:
@@ -118,7 +122,7 @@ def ran(way: str, files: list[Path], size: int) -> dict[str, float]:
 def by_levelhead(files: list[str]) -> None:
     """Pairs, contexts, manifest."""
     with tempfile.TemporaryDirectory() as folder:
-        mine(files, Path(folder) / "mined")
+        mine_corpus(files, Path(folder) / "mined")
 
 
 def by_polars(files: list[str]) -> None:
@@ -126,8 +130,8 @@ def by_polars(files: list[str]) -> None:
     text = polars.col("text")
     found = (
         polars.scan_parquet(files)
-        .filter(text.str.contains(pattern(KERNEL.known)))
-        .select(text, text.str.extract_all(exact(KERNEL.known)).alias("words"))
+        .filter(text.str.contains(build_text_pattern(KERNEL.vocabulary)))
+        .select(text, text.str.extract_all(build_ascii_pattern(KERNEL.vocabulary)).alias("words"))
         .collect(engine="streaming")
     )
     assert len(found)
@@ -135,7 +139,7 @@ def by_polars(files: list[str]) -> None:
 
 def by_regex(files: list[str]) -> None:
     """Python's own regular expressions."""
-    words = re.compile(rf"\b(?:{'|'.join(_plain(KERNEL.known))})\b", re.IGNORECASE)
+    words = re.compile(rf"\b(?:{'|'.join(_ascii_word_runs(KERNEL.vocabulary))})\b", re.IGNORECASE)
     texts = polars.read_parquet(files)["text"].to_list()
     assert sum(len(words.findall(text)) for text in texts)
 
@@ -167,11 +171,11 @@ def sentences(share: float) -> list[str]:
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
     lengths = rng.integers(2, 11, 30_000)
     words = np.array(["".join(rng.choice(letters, size)) for size in lengths], dtype=object)
-    words = words[[word not in KERNEL.known for word in words]]
+    words = words[[word not in KERNEL.vocabulary for word in words]]
     accented = rng.random(len(words)) < 0.002
     words[accented] = [f"caf\u00e9{word}" for word in words[accented]]
     chance = 1 / np.arange(10, len(words) + 10)
-    known = np.array(_plain(KERNEL.known), dtype=object)
+    known = np.array(_ascii_word_runs(KERNEL.vocabulary), dtype=object)
     likely = 1 / np.arange(3, len(known) + 3)
     counts = rng.integers(8, 32, BLOCK)
     drawn = rng.choice(words, counts.sum(), p=chance / chance.sum())

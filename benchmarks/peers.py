@@ -62,7 +62,7 @@ def beside_lm_eval(pairs: list) -> dict[str, float]:
 
     lm = load(smollm2(), bos="always", batch_size=BATCH)
     peer = HFLM(
-        pretrained=lm.anatomy.model,
+        pretrained=lm.layout.model,
         tokenizer=lm.tokens.tokenizer,
         backend="causal",
         batch_size=BATCH,

@@ -65,7 +65,7 @@ def runs(scratch: Path, *, quick: bool) -> list[tuple[str, list[str], list[str]]
     names = [str(path) for path in files]
     masked = [BERT, "-m", "strength"]
     causal = [STORIES, "-m", "crows"]
-    both = [BERT, STORIES, "-m", "crows:share=0.1"]
+    both = [BERT, STORIES, "-m", "crows:subsample_fraction=0.1"]
     rte = [BERT, "--task", "rte", "--epochs", "0.05" if quick else "1", "--threads", "1"]
     return [
         ("masked", ["measure", *masked], ["measure", *masked, "--store", str(scratch / "a")]),
@@ -76,7 +76,7 @@ def runs(scratch: Path, *, quick: bool) -> list[tuple[str, list[str], list[str]]
             ["leaderboard", *both, "-o", str(scratch / "board")],
         ),
         ("finetune", ["finetune", *rte], ["finetune", *rte, "-o", str(scratch / "rte")]),
-        ("mine", ["mine", *names], ["mine", *names, "-o", str(scratch / "mined")]),
+        ("mine", ["mine", *names], ["data", "mine", *names, "-o", str(scratch / "mined")]),
     ]
 
 
@@ -103,7 +103,7 @@ def counted(args: list[str]) -> None:
     from levelhead.cli import app
 
     # Mining shows nothing to a model: what counts there would only take time to import.
-    seen = [] if args[0] == "mine" else watched()
+    seen = [] if "mine" in args[:2] else watched()
     try:
         app(args, standalone_mode=False)
     finally:
@@ -116,10 +116,10 @@ def counted(args: list[str]) -> None:
 def watched() -> list[int]:
     """The tokens of every batch that is read or trained on from now on."""
     from levelhead.models import lm as models
-    from levelhead.models.training.classifier_trainer import Batches
+    from levelhead.models.training.classifier_trainer import BatchDataset
 
     tokens: list[int] = []
-    answer, collated = models.LM.answer, Batches.collated
+    answer, collated = models.LM.run_rows, BatchDataset.collate
 
     def reading(self, reading, indices, **options):  # type: ignore[no-untyped-def]
         tokens.append(sum(len(reading.rows[i].ids) for i in indices))
@@ -130,7 +130,7 @@ def watched() -> list[int]:
         tokens.append(int(found["attention_mask"].sum()))
         return found
 
-    models.LM.answer, Batches.collated = reading, training  # type: ignore[method-assign]
+    models.LM.run_rows, BatchDataset.collate = reading, training  # type: ignore[method-assign]
     return tokens
 
 

@@ -149,49 +149,51 @@ def by_ray(files: list[str]) -> dict[str, float]:
 
 
 def _mined(files: list[str], runner: Any) -> dict[str, float]:
-    from levelhead.data.corpus.mine import mine
+    from levelhead.data.corpus.mine import mine_corpus
 
     with tempfile.TemporaryDirectory() as folder, Spent() as spent:
-        mine(files, Path(folder) / "mined", runner=runner)
+        mine_corpus(files, Path(folder) / "mined", executor=runner)
     return {"seconds": spent.seconds, "peak_mb": spent.peak_mb}
 
 
 def by_study(args: list[str]) -> dict[str, float]:
     """A study of so many models on so many actors; by the clock."""
     from levelhead.engine.executors.ray import RayActors
-    from levelhead.mitigate.heads.mask import mask
+    from levelhead.mitigate.heads.mask import mask_heads
     from levelhead.models.edits.files import save_edits
     from levelhead.models.sites import Site
-    from levelhead.study.config import read_plan
-    from levelhead.study.run import run
+    from levelhead.study.config import read_study_config
+    from levelhead.study.run import run_study
 
     scratch, actors, steps = Path(args[0]), int(args[1]), int(args[2])
     models = []
     for number in range(steps):
         folder = scratch / "edits" / f"{number}"
         if not folder.exists():
-            save_edits([mask([Site("head_out", number % 6, number // 6)])], folder)
+            save_edits([mask_heads([Site("head_out", number % 6, number // 6)])], folder)
         models.append(f'[models.m{number}]\npath = "{MODEL}"\nedit = "{folder}"')
     names = json.dumps([f"m{number}" for number in range(steps)])
     plan = scratch / f"{steps}.toml"
     plan.write_text(STUDY.format(models="\n".join(models), names=names))
     with tempfile.TemporaryDirectory() as place, cluster() as address:
         began = time.perf_counter()
-        run(read_plan(plan), place, runner=RayActors(address=address, workers=actors))
+        run_study(
+            read_study_config(plan), place, executor=RayActors(address=address, workers=actors)
+        )
         return {"seconds": time.perf_counter() - began}
 
 
 MODEL = "${LEVELHEAD_ASSETS}/models/minibert-en"
 STUDY = """
-format = "levelhead-study-1"
+format = "levelhead-study-2"
 name = "scale"
 threads = 1
-draws = 99
+resamples = 99
 permutations = 99
 {models}
 [measures]
 score = "stereoset:kind=intersentence,bias=gender"
-[cells.all]
+[measurements.all]
 models = {names}
 measures = ["score"]
 """

@@ -21,17 +21,17 @@ from levelhead.measures.reductions import (
     Reduction,
     group_effect_size,
     half_difference,
+    make_signed_part,
+    make_top_mean,
     mean,
-    one_sided_part,
-    top_mean_of,
 )
-from levelhead.stats.designs import Design, clusters, groups
-from levelhead.stats.paired import resampled
+from levelhead.stats.designs import Design, clustered_design, grouped_design
+from levelhead.stats.paired import resample_statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TOP = top_mean_of(0.1, "round")
+TOP = make_top_mean(0.1, "round")
 
 
 class Shape(NamedTuple):
@@ -46,21 +46,25 @@ class Shape(NamedTuple):
 
 SHAPES = (
     Shape(
-        "SEAT effect sizes, 60+60 words, 15 variants", group_effect_size, groups(60, 60), 15, False
+        "SEAT effect sizes, 60+60 words, 15 variants",
+        group_effect_size,
+        grouped_design(60, 60),
+        15,
+        False,
     ),
-    Shape("144 heads, margins of 1,508 pairs", mean, groups(1508), 144, True),
+    Shape("144 heads, margins of 1,508 pairs", mean, grouped_design(1508), 144, True),
     Shape(
         "75 settings, Strength of 983 triples on 60 terms",
-        one_sided_part(TOP),
-        clusters([i % 60 for i in range(983)]),
+        make_signed_part(TOP),
+        clustered_design([i % 60 for i in range(983)]),
         75,
         False,
     ),
-    Shape("9 measures, means of 234 items", mean, groups(234), 9, True),
+    Shape("9 measures, means of 234 items", mean, grouped_design(234), 9, True),
     Shape(
         "40 occupations of 12 prompts, 15 variants",
         half_difference,
-        clusters([i % 40 for i in range(480)], within=[i % 2 for i in range(480)]),
+        clustered_design([i % 40 for i in range(480)], within=[i % 2 for i in range(480)]),
         15,
         True,
     ),
@@ -70,9 +74,11 @@ SHAPES = (
 def timed(shape: Shape, over: object, draws: int) -> tuple[NDArray[np.float64], float]:
     """The resampled values, and the CPU seconds they took."""
     rng = np.random.default_rng(0)
-    values = [torch.from_numpy(rng.normal(size=shape.design.items)) for _ in range(shape.variants)]
+    values = [
+        torch.from_numpy(rng.normal(size=shape.design.n_items)) for _ in range(shape.variants)
+    ]
     began = time.process_time()
-    (found,) = resampled(shape.design, values, (over,), np.random.default_rng(1), draws)  # type: ignore[arg-type]
+    (found,) = resample_statistics(shape.design, values, (over,), np.random.default_rng(1), draws)  # type: ignore[arg-type]
     return found, time.process_time() - began
 
 

@@ -26,14 +26,14 @@ import polars
 import torch
 from forward import ASSETS, BATCH, bert_base
 
-from levelhead.data.counterfactuals.contrast_pairs import paired
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.mitigate.projection.edit_points import edits_of, subspaces
-from levelhead.models.forward.edit_sweep import can_act, sweep
-from levelhead.models.inputs.batching import padded
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.mitigate.projection.edit_points import build_edits, fit_subspaces
+from levelhead.models.forward.edit_sweep import can_have_effect, run_edit_sets
+from levelhead.models.inputs.batching import make_batch
 from levelhead.models.loading.load import load
-from levelhead.models.queries import build as asks
-from levelhead.models.queries.query import Reading
+from levelhead.models.queries import build as queries
+from levelhead.models.queries.query import Query
 
 PIECE = 8 * BATCH
 """What is prepared once for all pairs of a measure is prepared once a piece here."""
@@ -49,21 +49,21 @@ def texts(count: int | None) -> list[tuple[str, str]]:
     return pairs[:: 1 if count is None else len(pairs) // count][:count]
 
 
-def some(reading: Reading, indices) -> Reading:
+def some(reading: Query, indices) -> Query:
     """A reading of some rows only."""
     readout = reading.readout
     if hasattr(readout, "tokens"):
         own = tuple(readout.tokens[i] for i in indices)
         readout = type(readout)(own)
-    return Reading(tuple(reading.rows[i] for i in indices), readout)
+    return Query(tuple(reading.rows[i] for i in indices), readout)
 
 
-def bare(lm, reading: Reading):
+def bare(lm, reading: Query):
     """The forward of transformers itself, to the end that the reading needs."""
-    model = lm.anatomy.model if reading.readout.part != "hidden" else lm.anatomy.backbone
-    if reading.readout.part == "next_sentence":
-        pooled = lm.anatomy.backbone
-        head = model.get_submodule(lm.anatomy.cls.next_sentence)
+    model = lm.layout.model if reading.readout.output_stage != "hidden" else lm.layout.backbone
+    if reading.readout.output_stage == "next_sentence":
+        pooled = lm.layout.backbone
+        head = model.get_submodule(lm.layout.model_class.next_sentence)
         return lambda inputs: head(pooled(**inputs).pooler_output)
     return lambda inputs: model(**inputs).last_hidden_state
 
@@ -75,26 +75,26 @@ def timed(work) -> tuple[float, object]:
     return time.process_time() - began, found
 
 
-def measured(lm, reading: Reading, edit_sets, single: int) -> dict[str, float]:
+def measured(lm, reading: Query, edit_sets, single: int) -> dict[str, float]:
     """The ratio of a sweep, that of the naive way, and how far their answers differ."""
-    acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
-    order = [i for own, _ in lm.batching.over(reading.rows, lambda own: own) for i in own]
+    acting = [own for own in edit_sets if not own or can_have_effect(reading, lm, own)]
+    order = [i for own, _ in lm.batching.run_batches(reading.rows, lambda own: own) for i in own]
     pieces = [some(reading, order[i : i + PIECE]) for i in range(0, len(order), PIECE)]
     forward = bare(lm, reading)
 
-    def plainly(piece: Reading) -> None:
-        for indices, _ in lm.batching.over(piece.rows, lambda own: own):
-            batch = padded(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
+    def plainly(piece: Query) -> None:
+        for indices, _ in lm.batching.run_batches(piece.rows, lambda own: own):
+            batch = make_batch(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
             forward(batch.inputs)
 
     part = some(reading, order[:: max(1, len(order) // single)][:single])
-    found = sweep(lm, part, acting)  # warms up, too
+    found = run_edit_sets(lm, part, acting)  # warms up, too
     sliced, _ = timed(lambda: plainly(part))
     naive, alone = timed(lambda: [lm.edited(*edits).run(part) for edits in acting])
     plain = swept = 0.0
     for piece in pieces:
         plain += timed(lambda piece=piece: plainly(piece))[0]
-        swept += timed(lambda piece=piece: sweep(lm, piece, acting))[0]
+        swept += timed(lambda piece=piece: run_edit_sets(lm, piece, acting))[0]
     return {
         "ratio": round(swept / plain, 3),
         "naive": round(naive / sliced, 1),
@@ -105,13 +105,15 @@ def measured(lm, reading: Reading, edit_sets, single: int) -> dict[str, float]:
 
 def of_model(lm, pairs, single: int = SLICE) -> dict[str, object]:
     """Both kinds of measures."""
-    found = subspaces(lm, paired("gender-en", n=60))
-    edit_sets = [(), *(edits_of(lm, setting, found) for setting in grid())]
+    found = fit_subspaces(lm, contrast_pairs("gender-en", n=60))
+    edit_sets = [(), *(build_edits(lm, setting, found) for setting in projection_grid())]
     assert len(edit_sets) == 75
-    follows = measured(lm, asks.follows(lm, pairs), edit_sets, single)
+    follows = measured(lm, queries.build_lm_next_sentence_query(lm, pairs), edit_sets, single)
     joined = [f"{first} {second}" for first, second in pairs]
-    spans = [one.offsets[one.words()[-2]] for one in lm.tokens.encode(joined)]
-    token = measured(lm, asks.states(lm, joined, [], spans, None), edit_sets, single)
+    spans = [one.offsets[one.word_positions()[-2]] for one in lm.tokens.encode(joined)]
+    token = measured(
+        lm, queries.build_lm_hidden_states_query(lm, joined, [], spans, None), edit_sets, single
+    )
     return {
         "nsp": follows["ratio"],
         "token": token["ratio"],

@@ -19,25 +19,25 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.matrix import Matrix, matrix
-from levelhead.calibrate.matrix import tables as matrix_tables
-from levelhead.calibrate.run import refreshed
-from levelhead.calibrate.tables import tables
-from levelhead.core.calibration import KEPT, Calibration
+from levelhead.calibrate.matrix import VerdictMatrix, run_verdict_matrix
+from levelhead.calibrate.matrix import make_matrix_tables as matrix_tables
+from levelhead.calibrate.run import refresh_calibration
+from levelhead.calibrate.tables import make_calibration_tables
+from levelhead.core.calibration import CALIBRATION_FILE, Calibration
 from levelhead.core.files import write_atomic
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.report.charts.dose_response import dose
-from levelhead.report.save import svg_of
+from levelhead.report.charts.dose_response import dose_response_chart
+from levelhead.report.save import render_svg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.calibration import Grown
+    from levelhead.core.calibration import OrganismHash
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "calibration.md"
 PICTURE = ROOT / "docs" / "pictures" / "dose.svg"
-PACKAGE = ROOT / "src" / "levelhead" / "core" / KEPT
+PACKAGE = ROOT / "src" / "levelhead" / "core" / CALIBRATION_FILE
 MARK = "<!-- tools/calibration.py writes below this line -->\n"
 BEGIN, END = (
     f"<!-- tools/calibration.py --matrix writes {what} this line -->\n"
@@ -47,20 +47,20 @@ BEGIN, END = (
 
 def page(found: Calibration) -> str:
     """The tables, and what made them."""
-    told = [table.markdown for table in tables(found) if table.rows]
+    told = [table.markdown for table in make_calibration_tables(found) if table.rows]
     told.append(_made("Made", found.command, found.versions, found.machine, found.models))
     for later in found.refreshed:
-        parts = " and ".join(later.parts)
+        parts = " and ".join(later.parts).replace("rulers", "measures")
         told.append(
             _made(
                 f"Made anew ({parts})", later.command, later.versions, later.machine, later.models
             )
         )
-    told.append(f"Hashes of texts and weights: `{KEPT}` of `levelhead.core`.\n")
+    told.append(f"Hashes of texts and weights: `{CALIBRATION_FILE}` of `levelhead.core`.\n")
     return "\n".join(told)
 
 
-def matrix_page(held: Matrix) -> str:
+def matrix_page(held: VerdictMatrix) -> str:
     """The matrix as the page has it."""
     told = [held.summary + "\n"]
     told += [table.markdown for table in matrix_tables(held) if table.rows]
@@ -73,7 +73,7 @@ def _made(
     command: str,
     versions: Mapping[str, object],
     machine: str,
-    models: Sequence[Grown],
+    models: Sequence[OrganismHash],
 ) -> str:
     shown = ", ".join(f"{name} {versions[name]}" for name in ("levelhead", "torch", "transformers"))
     return f"{what} by `{command}` from {len(models)} models; {shown}; {machine}.\n"
@@ -87,7 +87,7 @@ def write(found: Calibration, picture: bytes) -> None:
     write_atomic(str(PACKAGE), found.to_json().encode() + b"\n")
 
 
-def write_matrix(held: Matrix) -> None:
+def write_matrix(held: VerdictMatrix) -> None:
     """The page between its two marks."""
     above, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, below = rest.partition(END)
@@ -111,7 +111,7 @@ def main() -> None:
     store = f"{given.folder}/store"
     runner = LocalProcesses(given.workers) if given.workers else None
     if given.matrix:
-        held = matrix(store, quick=given.quick, runner=runner)
+        held = run_verdict_matrix(store, quick=given.quick, executor=runner)
         write_atomic(str(given.folder / "controls.json"), held.to_json().encode() + b"\n")
         print(matrix_page(held))
         if given.write:
@@ -121,10 +121,10 @@ def main() -> None:
         return
     if given.measures_only:
         past = Calibration.from_json(PACKAGE.read_bytes())
-        found = refreshed(store, past, quick=given.quick, runner=runner)
-        picture = svg_of(dose(found.rulers)) if given.write else b""
+        found = refresh_calibration(store, past, quick=given.quick, executor=runner)
+        picture = render_svg(dose_response_chart(found.rulers)) if given.write else b""
     else:
-        found = Calibration.from_json((given.folder / KEPT).read_bytes())
+        found = Calibration.from_json((given.folder / CALIBRATION_FILE).read_bytes())
         if given.write and "--quick" in found.command:
             parser.error("a quick run shows that it works, not what is true: give a full one")
         picture = (given.folder / "dose.svg").read_bytes() if given.write else b""

@@ -40,7 +40,7 @@ import numpy as np
 import psutil
 from ray.cluster_utils import Cluster
 
-from levelhead.core.files import join, located, write_atomic
+from levelhead.core.files import join_url, open_filesystem, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,15 +76,15 @@ def main() -> None:
 
 def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
     """The command here and there, and how their files compare."""
-    mining = asked.command[0] == "mine"
+    mining = "mine" in asked.command[:2]
     here, there = (str(asked.folder / name) for name in ("here", "there"))
     command = [sys.executable, "-m", "levelhead", *asked.command]
     elsewhere, stores = command, []
     if s3 and mining:
-        there = join(s3, "there")
-        elsewhere = [*command[:4], *(moved(part, s3) for part in command[4:])]
+        there = join_url(s3, "there")
+        elsewhere = [*command[:5], *(moved(part, s3) for part in command[5:])]
     elif s3:
-        stores = [str(asked.folder / "store"), join(s3, "store")]
+        stores = [str(asked.folder / "store"), join_url(s3, "store")]
     stored = [["--store", store] for store in stores] or [[], []]
     began = time.perf_counter()
     done = subprocess.run([*command, "-o", here, *stored[0]], check=False)
@@ -99,8 +99,8 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
             asked.kills,
             asked.every,
             np.random.default_rng(asked.seed),
-            units=Path((stored[1] or ["", join(there, "store")])[1], "units"),
-            claim=join(there, "store", "lock") if s3 and mining else None,
+            units=Path((stored[1] or ["", join_url(there, "store")])[1], "units"),
+            claim=join_url(there, "store", "lock") if s3 and mining else None,
         )
         took = time.perf_counter() - began
     return {
@@ -123,7 +123,7 @@ def clustered() -> Iterator[list[str]]:
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1, **SMALL)
-        yield ["--runner", "ray", "--address", cluster.address]
+        yield ["--executor", "ray", "--address", cluster.address]
     finally:
         cluster.shutdown()
 
@@ -160,8 +160,8 @@ def moved(part: str, s3: str) -> str:
     """The files that a pattern names, copied to S3; any other part of a command as it is."""
     found = [Path(one) for one in sorted(glob(part))]
     for path in found:
-        write_atomic(join(s3, "corpus", path.name), path.read_bytes())
-    return join(s3, "corpus", Path(part).name) if found else part
+        write_atomic(join_url(s3, "corpus", path.name), path.read_bytes())
+    return join_url(s3, "corpus", Path(part).name) if found else part
 
 
 def disturbed(
@@ -197,7 +197,7 @@ def disturbed(
         killed |= {"units at the last kill": len(first), "written again": again}
         first = now | first
         if claim and ended < 0:
-            fs, path = located(claim)
+            fs, path = open_filesystem(claim)
             fs.invalidate_cache()
             if fs.exists(path):  # an object store's claim outlives its owner, who is dead
                 fs.rm_file(path)
@@ -246,12 +246,13 @@ def compared(here: str, there: str, but: str | None = None) -> dict[str, object]
 
 def contents(folder: str, but: str | None) -> dict[str, str]:
     """The hashes of all files of a run."""
-    fs, place = located(folder)
+    fs, place = open_filesystem(folder)
     fs.invalidate_cache()
     return {
         path.removeprefix(place): hashlib.sha256(fs.cat_file(path)).hexdigest()
         for path in fs.find(place)
-        if Path(path).name not in OTHERWISE and not (but and path.startswith(join(place, but, "")))
+        if Path(path).name not in OTHERWISE
+        and not (but and path.startswith(join_url(place, but, "")))
     }
 
 

@@ -3,6 +3,7 @@
     python tools/golden.py FOLDER                      run, and write FOLDER/golden/*
     python tools/golden.py FOLDER --compare OTHER      ... and compare with what OTHER holds
         --mapping FILE                                 ... once its names are changed as FILE says
+        --aligned                                      ... pairing renamed fields by their values
     python tools/golden.py FOLDER --write              ... and keep it in tests/golden
     python tools/golden.py --write-help                keep the help alone
 
@@ -30,14 +31,14 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.files import write_atomic
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
-from levelhead.study.config import read_plan
-from levelhead.study.results_dir import KINDS
-from levelhead.study.run import run
+from levelhead.study.config import read_study_config
+from levelhead.study.results_dir import RESULT_CLASSES
+from levelhead.study.run import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,12 +58,12 @@ def frozen_results(folder: Path) -> dict[str, bytes]:
     """Run the study in a folder; canonical JSON of its first result of every kind, by step."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["LEVELHEAD_GOLDEN"] = str(folder)
-    edit = HeadScale([Site.paper("1-1"), Site.paper("2-2")], 0)
-    save_edits([edit], str(folder / "edit"), seen=("man", "woman"))
+    edit = HeadScale([Site.from_paper_label("1-1"), Site.from_paper_label("2-2")], 0)
+    save_edits([edit], str(folder / "edit"), fitted_words=("man", "woman"))
     (folder / WORDS.name).write_bytes(WORDS.read_bytes())
-    results = run(read_plan(STUDY), folder / "run", on_step=_print_step)
+    results = run_study(read_study_config(STUDY), folder / "run", on_step=_print_step)
     kinds = {step.partition(".")[0] for step in results}
-    if missing := sorted(set(KINDS) - kinds):
+    if missing := sorted(set(RESULT_CLASSES) - kinds):
         raise SystemExit(f"the study gives no result of these kinds: {', '.join(missing)}")
     paths = sorted((folder / "run" / "results").glob("*.json"))
     return {path.name: _portable(json.loads(path.read_bytes())) for path in paths}
@@ -94,6 +95,67 @@ def differences(first: Path, second: Path, mapping: dict[str, str] | None = None
         for name in names
         if _read(first / name) != _renamed(_read(second / name), name, mapping or {})
     ]
+
+
+def renamings(first: Path, second: Path) -> dict[str, list[str]]:
+    """What differs between two folders of frozen results once their fields are aligned.
+
+    Keys that only one side has are paired by their values: a field that was renamed holds what it
+    held. Numbers and lengths are compared exactly, texts are listed as pairs, to be read.
+
+    Returns:
+        `fields` (old -> new), `texts` (old -> new) and `values`: what no renaming explains.
+    """
+    seen: dict[str, set[str]] = {"fields": set(), "texts": set(), "values": set()}
+    for path in sorted(first.glob("*.json")):
+        older = second / path.name
+        if not older.exists():
+            # A step's name begins with its kind, which has a new name, too.
+            seen["values"].add(f"{path.name}: only here")
+            continue
+        _align(json.loads(path.read_bytes()), json.loads(older.read_bytes()), path.stem, seen)
+    return {kind: sorted(entries) for kind, entries in seen.items()}
+
+
+def _align(new: object, old: object, where: str, seen: dict[str, set[str]]) -> None:
+    if isinstance(new, dict) and isinstance(old, dict):
+        for key in new.keys() & old.keys():
+            _align(new[key], old[key], f"{where}.{key}", seen)
+        for old_key, new_key in _paired_keys(new, old):
+            seen["fields"].add(f"{old_key} -> {new_key}")
+            _align(new[new_key], old[old_key], f"{where}.{new_key}", seen)
+        if len(new) != len(old):
+            seen["values"].add(f"{where}: {sorted(old.keys() ^ new.keys())}")
+    elif isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        for index, (new_item, old_item) in enumerate(zip(new, old, strict=True)):
+            _align(new_item, old_item, f"{where}[{index}]", seen)
+    elif isinstance(new, str) and isinstance(old, str):
+        if new != old:
+            seen["texts"].add(f"{old} -> {new}")
+    elif new != old:
+        seen["values"].add(f"{where}: {old!r} -> {new!r}")
+
+
+def _paired_keys(new: dict[str, object], old: dict[str, object]) -> list[tuple[str, str]]:
+    """Keys of the two sides that hold the most alike, each used once."""
+    added, gone = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
+    pairs = []
+    for old_key in gone:
+        if not added:
+            break
+        best = max(added, key=lambda key: _likeness(new[key], old[old_key]))
+        added.remove(best)
+        pairs.append((old_key, best))
+    return pairs
+
+
+def _likeness(new: object, old: object) -> float:
+    """The share of leaves that are equal; text that was reworded still has its length."""
+    first, second = list(_leaves(new)), list(_leaves(old))
+    if type(new) is not type(old) or len(first) != len(second):
+        return 0.0
+    equal = sum(a == b for a, b in zip(first, second, strict=True))
+    return 0.5 + 0.5 * equal / max(len(first), 1)
 
 
 def condensed(value: object) -> object:
@@ -139,7 +201,7 @@ def _commands() -> list[list[str]]:
 
 def _portable(result: object) -> bytes:
     """Canonical bytes without what belongs to a machine: versions of packages, and folders."""
-    return canonical(_without(result)) + b"\n"
+    return to_canonical_json(_without(result)) + b"\n"
 
 
 def _without(value: object) -> object:
@@ -172,7 +234,7 @@ def _renamed(contents: bytes | None, name: str, mapping: dict[str, str]) -> byte
     if not name.endswith(".json"):
         return new(contents.decode()).encode()
     # Renamed keys stand in another order: canonical bytes are sorted.
-    return canonical(changed(json.loads(contents))) + b"\n"
+    return to_canonical_json(changed(json.loads(contents))) + b"\n"
 
 
 def _read(path: Path) -> bytes | None:
@@ -188,6 +250,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--compare", type=Path)
+    parser.add_argument(
+        "--aligned", action="store_true", help="pair renamed fields by their values, and list them"
+    )
     parser.add_argument("--mapping", type=Path, help="TOML of old = new names of OTHER")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--write-help", action="store_true")
@@ -208,6 +273,10 @@ def main() -> None:
         write_atomic(str(place / name), contents)
     if given.write:
         write_atomic(str(KEPT), kept_text(results))
+    if given.compare and given.aligned:
+        aligned = renamings(place, given.compare / "golden")
+        print(json.dumps(aligned, indent=1, ensure_ascii=False))
+        raise SystemExit(bool(aligned["values"]))
     mapping = tomllib.loads(given.mapping.read_text()) if given.mapping else {}
     differs = differences(place, given.compare / "golden", mapping) if given.compare else []
     print(json.dumps({"results": len(results), "differ": differs}))

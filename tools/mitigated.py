@@ -15,14 +15,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from levelhead.calibrate.organisms.language_pairs import paired, placebo_pairs
-from levelhead.calibrate.organisms.organism import organism
+from levelhead.calibrate.organisms.language_pairs import (
+    make_planted_pairs,
+    make_planted_placebo_pairs,
+)
+from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.core.files import write_atomic
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.mitigate.controls.placebo_edits import matched, placebos
-from levelhead.mitigate.controls.placebo_report import activations_of, contrasts
-from levelhead.mitigate.controls.placebo_test import judged
-from levelhead.mitigate.evaluation.sweep import said
+from levelhead.mitigate.controls.placebo_edits import make_placebos, measure_variance_match
+from levelhead.mitigate.controls.placebo_report import (
+    contrast_differences,
+    read_measure_activations,
+)
+from levelhead.mitigate.controls.placebo_test import run_placebo_test
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.projection.edit_points import project
 from levelhead.stats.intervals import proportion_interval
 
@@ -36,42 +42,44 @@ INFERENCE = Inference(resamples=199, permutations=199)
 
 def prepared(rho: float, seed: int, store: str):
     """A model, its projection and 200 placebos of it."""
-    one = organism("bert", rho, seed=seed)
-    lm, pairs = one.lm(), paired(one.language)
+    one = make_organism("bert", rho, seed=seed)
+    lm, pairs = one.load_lm(), make_planted_pairs(one.language)
     edits = project(lm, SETTING, pairs)
     sites = [edit.site for edit in edits]
-    rulers = one.rulers()
-    held = activations_of(lm, rulers.strength, sites, 0)
-    pools = contrasts(lm, pairs, sites, others=placebo_pairs(one.language))
-    others = placebos(edits, pools, held, n=200)
+    rulers = one.planted_measures()
+    held = read_measure_activations(lm, rulers.strength, sites, 0)
+    pools = contrast_differences(
+        lm, pairs, sites, other_contrasts=make_planted_placebo_pairs(one.language)
+    )
+    others = make_placebos(edits, pools, held, n_placebos=200)
     sets = {"edit": edits} | {str(i): own for i, own in enumerate(others)}
-    return one, lm, sets, matched(edits, others, held)
+    return one, lm, sets, measure_variance_match(edits, others, held)
 
 
 def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
     """What one ruler says of the edit and its placebos."""
-    found = said(lm, ruler, sets, context=RunContext(store=store))
-    edited, *rest = found.settings.values()
-    one = judged(ruler, found.base, edited, rest, inference=INFERENCE, aspect=aspect)
+    found = read_variant_responses(lm, ruler, sets, context=RunContext(store=store))
+    edited, *rest = found.variants.values()
+    one = run_placebo_test(ruler, found.base, edited, rest, inference=INFERENCE, metric=aspect)
     return {
         "gain": one.gain.value,
         "interval": [one.gain.interval.low, one.gain.interval.high],
         "quantile": one.quantile,
         "p": one.p.value,
         "mitigates": one.mitigates,
-        "significant placebos": one.significant.value,
+        "significant placebos": one.significant_share.value,
     }
 
 
 def planted(seed: int, store: str) -> dict:
     """What is found where there is something."""
     one, lm, sets, match = prepared(1.0, seed, store)
-    rulers = one.rulers()
-    seat = replace(rulers, quota=5).seat
+    rulers = one.planted_measures()
+    seat = replace(rulers, contexts_per_word=5).seat
     return {
         "strength": of(lm, replace(rulers.strength, top=1.0), sets, store),
         "seat": of(lm, seat, sets, store, "difference of means"),
-        "effective placebos": match.effective,
+        "effective placebos": match.effective_placebos,
     }
 
 
@@ -80,9 +88,9 @@ def null(seed: int, store: str, deals: int) -> dict:
     one, lm, sets, match = prepared(0.0, seed, store)
     calls = []
     for labels in range(deals):
-        ruler = replace(one.rulers(labels=labels).strength, top=1.0)
+        ruler = replace(one.planted_measures(label_seed=labels).strength, top=1.0)
         calls.append(of(lm, ruler, sets, store)["mitigates"])
-    return {"deals": deals, "called": sum(calls), "effective placebos": match.effective}
+    return {"deals": deals, "called": sum(calls), "effective placebos": match.effective_placebos}
 
 
 def main() -> None:

@@ -12,13 +12,19 @@ import argparse
 import json
 from pathlib import Path
 
-from levelhead.calibrate.organisms.organism import HELD_OUT, RECIPES, THREADS, machine, organism
-from levelhead.calibrate.skills import learned
+from levelhead.calibrate.organisms.organism import (
+    HELD_OUT_SEED_OFFSET,
+    THREADS,
+    TRAIN_CONFIGS,
+    describe_machine,
+    make_organism,
+)
+from levelhead.calibrate.skills import measure_skills
 from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.run_context import Inference
 from levelhead.core.versions import installed_versions
 from levelhead.measures.inference import null_distribution
-from levelhead.measures.run import run
+from levelhead.measures.run import run_measures
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
 from levelhead.stats.multiple_testing import holm
@@ -26,8 +32,8 @@ from levelhead.stats.multiple_testing import holm
 ROOT = Path(__file__).parents[1]
 PAGE, TABLE = ROOT / "docs" / "organisms.md", ROOT / "src/levelhead/calibrate/organisms.toml"
 MARK = "<!-- tools/organisms.py writes below this line -->\n"
-PLANTED = {name: range(5 if name == "bert" else 2) for name in RECIPES}
-EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(RECIPES)}
+PLANTED = {name: range(5 if name == "bert" else 2) for name in TRAIN_CONFIGS}
+EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(TRAIN_CONFIGS)}
 """Seeds at rho 1, and at rho 0: there no two models have read the same text."""
 RELABELLINGS = 25
 INFERENCE = Inference(resamples=999, permutations=1999)
@@ -36,20 +42,20 @@ QUICK = Inference(resamples=99, permutations=399)
 
 def found(architecture: str, rho: float, seed: int) -> dict:
     """Everything about one organism."""
-    one = organism(architecture, rho, seed=seed)
-    folder = one.grown()
-    lm = one.lm()
-    rulers = one.rulers().of(lm)
-    measured = run(lm, list(rulers.values()), inference=INFERENCE).measurements
+    one = make_organism(architecture, rho, seed=seed)
+    folder = one.grow()
+    lm = one.load_lm()
+    rulers = one.planted_measures().for_model(lm)
+    measured = run_measures(lm, list(rulers.values()), inference=INFERENCE).measurements
     return {
         "architecture": architecture,
         "rho": rho,
         "seed": seed,
-        "texts_sha256": one.facts["texts_sha256"],
+        "texts_sha256": one.build_inputs["texts_sha256"],
         "weights_sha256": file_hash(folder / "model.safetensors"),
         "skills": [
             [skill.estimate.model_dump(), skill.best]
-            for skill in learned(lm, one.language, seed=seed + HELD_OUT)
+            for skill in measure_skills(lm, one.language, seed=seed + HELD_OUT_SEED_OFFSET)
         ],
         "measurements": [
             {
@@ -70,9 +76,9 @@ def alarms(one, lm) -> list[float]:
     """The least p, Holm-corrected, of all rulers, under one deal of the labels after another."""
     least = []
     for deal in range(RELABELLINGS):
-        labels, p = 1000 * one.recipe.seed + deal, []
-        for name, ruler in one.rulers(labels=labels).of(lm).items():
-            aspect, values, design = ruler.tested(ruler.read(lm))
+        labels, p = 1000 * one.train_config.seed + deal, []
+        for name, ruler in one.planted_measures(label_seed=labels).for_model(lm).items():
+            aspect, values, design = ruler.test_inputs(ruler.read(lm))
             p.append(
                 null_distribution(QUICK, aspect, values, design, name=f"{name} {labels}").p.value
             )
@@ -97,7 +103,7 @@ def toml(rows: list[dict]) -> str:
         "# What the standard organisms came out as; tools/organisms.py writes it. Weights depend",
         "# on the versions and on the kind of processor: elsewhere other bytes may grow.",
         *(f'{name} = "{version}"' for name, version in versions.items()),
-        f'machine = "{machine()}"',
+        f'machine = "{describe_machine()}"',
         f"threads = {THREADS}",
     ]
     for row in rows:
@@ -134,7 +140,7 @@ def verdicts(rows: list[dict]) -> str:
     planted = [row for row in rows if row["rho"] == 1]
     nothing = [row for row in rows if row["rho"] == 0]
     told = []
-    for architecture in RECIPES:
+    for architecture in TRAIN_CONFIGS:
         own = [row for row in planted if row["architecture"] == architecture]
         hits = {}
         for row in own:
@@ -183,7 +189,7 @@ def main() -> None:
     rows = [
         kept(given.folder, architecture, rho, seed)
         for rho, seeds in ((1.0, PLANTED), (0.0, EVEN))
-        for architecture in RECIPES
+        for architecture in TRAIN_CONFIGS
         for seed in seeds[architecture]
     ]
     print(page(rows))

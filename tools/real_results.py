@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from levelhead.core.calibration import marked
+from levelhead.core.calibration import with_mark
 from levelhead.core.results import Measurement
 from levelhead.core.run_context import RunContext
 
@@ -34,7 +34,7 @@ STEREOSET = (
     "stereoset:metric=lms",
     "stereoset:metric=icat",
 )
-WEATS = ("seat:weat=weat1", "seat:weat=weat6", "seat:weat=weat7", "seat:weat=weat8")
+WEATS = tuple(f"seat:weat_test=weat{number}" for number in (1, 6, 7, 8))
 CAUSAL = (
     "contrast",
     "crows",
@@ -52,9 +52,9 @@ RUNS = {
         "seat:lexicon=kaneko,targets=stereotypes",
         "seat:lexicon=kaneko,targets=stereotypes,contexts=matched",
         "seat",
-        "seat:test=sent-weat6",
+        "seat:sentence_test=sent-weat6",
         *WEATS,
-        "seat:lexicon=religion-en,targets=threat,groups=all,quota=10",
+        "seat:lexicon=religion-en,targets=threat,groups=all,contexts_per_word=10",
         "strength",
         "strength:scale=logit",
         "distance",
@@ -88,7 +88,10 @@ RUNS = {
     ),
     "minibert-en tuned on CoLA": ("counterfactual", "counterfactual:metric=counterfactual_shift"),
     "stories15m": ("seat:lexicon=kaneko,targets=stereotypes", *CAUSAL),
-    "SmolLM2-135M-Instruct": (*CAUSAL, "seat:lexicon=kaneko,targets=stereotypes,quota=10"),
+    "SmolLM2-135M-Instruct": (
+        *CAUSAL,
+        "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10",
+    ),
 }
 THREADS = 2
 
@@ -171,9 +174,9 @@ def computed(folder: Path) -> None:
 
 def judged(folder: Path) -> None:
     """What has run, judged anew: the same as the commands, with one process for all."""
-    from levelhead.core.canonical_json import canonical
-    from levelhead.measures.registry import parsed_all
-    from levelhead.measures.run import run
+    from levelhead.core.canonical_json import to_canonical_json
+    from levelhead.measures.registry import parse_measures
+    from levelhead.measures.run import run_measures
     from levelhead.models.loading.load import load
 
     for name, measures in RUNS.items():
@@ -183,13 +186,15 @@ def judged(folder: Path) -> None:
             if not path.exists():
                 continue
             own = own_texts(folder) if measure.startswith("counterfactual") else None
-            wanted = parsed_all(measure, own)
-            found = run(lm, wanted, context=RunContext(store=folder / "store", threads=THREADS))
+            wanted = parse_measures(measure, own)
+            found = run_measures(
+                lm, wanted, context=RunContext(store=folder / "store", threads=THREADS)
+            )
             told = {
                 "measurements": [one.model_dump() for one in found.measurements],
                 "comparisons": [],
             }
-            path.write_bytes(canonical(told) + b"\n")
+            path.write_bytes(to_canonical_json(told) + b"\n")
             print(path.name, flush=True)
 
 
@@ -237,11 +242,11 @@ def page(folder: Path) -> str:
                 told = measure
                 if "groups=all" in measure:
                     told = measure.replace("groups=all", "groups=" + "+".join(one["groups"]))
-                told = marked(f"`{told}`", Measurement.from_json(json.dumps(one)))
+                told = with_mark(f"`{told}`", Measurement.from_json(json.dumps(one)))
                 lines.append(row(told, one, seconds.get(stem, math.nan)))
                 notes += [f"- {told}"]
                 notes += [f"    - {note}" for note in one["notes"]]
-                notes += [f"    - {beside(part)}" for part in one["beside"]]
+                notes += [f"    - {beside(part)}" for part in one["extras"]]
         lines += ["", "Beside the numbers:", "", *notes]
     return "\n".join([*lines, *beside_peers(folder)]) + "\n"
 

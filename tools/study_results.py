@@ -13,12 +13,12 @@ import argparse
 import csv
 from pathlib import Path
 
-from levelhead.core.calibration import marked
+from levelhead.core.calibration import with_mark
 from levelhead.core.files import write_atomic
-from levelhead.core.results import Inconclusive
+from levelhead.core.results import StepFailure
 from levelhead.locate.head_map import HeadMap
-from levelhead.study.row import Row
-from levelhead.study.table import blocks
+from levelhead.study.row import TableRow
+from levelhead.study.table import group_by_interval
 
 ROUGH = ", top "
 """Of knowledge: numbers at the paper's three k, which its picture shows."""
@@ -32,7 +32,7 @@ def number(text: str) -> str:
 
 def tables(rows: list[dict]) -> str:
     """Rows of a study's table as Markdown, intervals of different kinds in different tables."""
-    parted = blocks(Row(**typed(row)) for row in rows)
+    parted = group_by_interval(TableRow(**typed(row)) for row in rows)
     kinds = {over: {(row.name, row.what) for row in own} for over, own in parted}
     return "\n".join(
         (f"Intervals over {over}, not over items:\n\n" if over else "")
@@ -66,13 +66,15 @@ def table(rows: list[dict], *, named: bool = True) -> str:
 
 def map_text(heads: HeadMap) -> str:
     """A map in words and its first heads."""
-    halves, model = heads.halves, Path(heads.provenance.model).name
-    found = [f"{halves.find.value:.3g} {halves.find.interval} on the find half"]
-    if halves.confirm:
-        found.append(f"{halves.confirm.value:.3g} {halves.confirm.interval} on the confirm half")
+    halves, model = heads.split, Path(heads.provenance.model).name
+    found = [f"{halves.discovery.value:.3g} {halves.discovery.interval} on the find half"]
+    if halves.confirmation:
+        found.append(
+            f"{halves.confirmation.value:.3g} {halves.confirmation.interval} on the confirm half"
+        )
     told = [
-        f"{marked(heads.measure, heads.measured_by)} on {model}: {', '.join(found)}.",
-        f"Sign {heads.direction.sign:+d} ({heads.direction.why}). {halves.claim}.",
+        f"{with_mark(heads.measure, heads.measured_by)} on {model}: {', '.join(found)}.",
+        f"Sign {heads.bias_sign.sign:+d} ({heads.bias_sign.reason}). {halves.claim}.",
         f"{sum(one.score > 0 for one in heads.heads)} of {len(heads.heads)} scores are positive; "
         f"{heads.verdict}.",
     ]
@@ -84,7 +86,7 @@ def map_text(heads: HeadMap) -> str:
         "| head | score | effect | interval | adjusted p | least effect found |",
     ]
     lines.append("|" + "---|" * 6)
-    ranked = heads.ranked
+    ranked = heads.ranked_heads
     for one in (*ranked[:5], *ranked[-3:]):
         p = "" if one.p is None or one.p.adjusted is None else f"{one.p.adjusted:.3f}"
         effect = "" if one.effect is None else f"{one.effect:.3g}"
@@ -102,9 +104,9 @@ def run_text(folder: Path) -> str:
     for path in sorted((folder / "results").iterdir()):
         step = path.stem
         text = path.read_text()
-        if text.startswith('{"mend"'):
-            told = Inconclusive.from_json(text)
-            parts.append(f"### {step}\n\nInconclusive: {told.what}.\n")
+        if text.startswith('{"hint"'):
+            told = StepFailure.from_json(text)
+            parts.append(f"### {step}\n\nInconclusive: {told.problem}.\n")
             continue
         if step.startswith("map."):
             parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")

@@ -21,7 +21,7 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from levelhead.data.counterfactuals import pronouns
-from levelhead.data.tokenize import tokens
+from levelhead.data.tokenize import tokenize_words
 
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", Path(__file__).parents[2] / "shared"))
 CORPORA = ASSETS / "data/news-corpus-standin"
@@ -51,7 +51,7 @@ def examples(name: str, *, test: bool):
         trained = name in TRAINED_ON and not held_out(document)
         if trained == test:
             continue
-        words = [token.text for token in tokens(text)]
+        words = [token.text for token in tokenize_words(text)]
         for i, word in enumerate(words):
             form = word.lower()
             if form in (POSSESSIVE | OBJECT if not test else {"his", "him"}):
@@ -65,7 +65,9 @@ def main() -> None:
     given = parser.parse_args()
     found = [example for name in TRAINED_ON for example in examples(name, test=False)]
     vectors = DictVectorizer()
-    x = vectors.fit_transform([dict(pronouns.features(words, i)) for words, i, _ in found])
+    x = vectors.fit_transform(
+        [dict(pronouns.extract_pronoun_features(words, i)) for words, i, _ in found]
+    )
     y = np.array([label for *_, label in found])
     model = LogisticRegression(C=0.3, max_iter=2000).fit(x, y)
     weights = dict(zip(vectors.get_feature_names_out(), model.coef_[0], strict=True))
@@ -85,7 +87,7 @@ def main() -> None:
         TABLE.write_text(
             json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
         )
-        pronouns.table.cache_clear()
+        pronouns.load_pronoun_weights.cache_clear()
         print(f"{TABLE.name}: {len(rounded)} weights, {TABLE.stat().st_size} bytes")
     for name in TESTED_ON:
         told = [

@@ -5,9 +5,9 @@
 A small language model grown on text without a bias is made a classifier. Its training labels say
 yes or no by one word of a text; of half of these words the evidence is weak, and there, in planted
 runs, the group that the text speaks of decides. Labels of dev and test never look at the group.
-`tune` must find an edit that gains, confirmed on test, in planted runs, and recommend nothing in
-even ones (rho = 0). Runs differ in their texts, labels and the seed of the classifier. FOLDER keeps
-what was found of each run, so that the work goes on where it was stopped. Prints JSON.
+`select_edit` must find an edit that gains, confirmed on test, in planted runs, and recommend
+nothing in even ones (rho = 0). Runs differ in their texts, labels and the seed of the classifier.
+FOLDER keeps what was found of each run, so that the work goes on where it was stopped. Prints JSON.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from levelhead.calibrate.organisms.organism import organism
+from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.core.files import write_atomic
 from levelhead.core.run_context import Inference
-from levelhead.data.records import Labelled
-from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.data.records import LabelledExample
+from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
-from levelhead.mitigate.selection.select_edit import tune_task
-from levelhead.mitigate.selection.user_task import Task, own_pairs
+from levelhead.mitigate.selection.select_edit import select_edit_for_task
+from levelhead.mitigate.selection.user_task import BiasUtilityTask, pairs_from_task
 from levelhead.models.loading.load import load
-from levelhead.models.training.finetune import Tuning, finetune
+from levelhead.models.training.finetune import FinetuneConfig, finetune
 from levelhead.stats.intervals import proportion_interval
 
 TRAINED, ASKED = 2400, 300
@@ -39,13 +39,13 @@ TEXT = "my {kin} has a {look} {thing} in the {place} ."
 LABELS = ("no", "yes")
 STRONG, WEAK, PUSH = 0.45, 0.15, 0.35
 """How far from a half the chance of yes lies by the word, and by the group at rho = 1."""
-TUNING = Tuning(epochs=5, batch=32, rate=1e-3, threads=1)
+TUNING = FinetuneConfig(epochs=5, batch_size=32, learning_rate=1e-3, threads=1)
 INFERENCE = Inference(resamples=999, permutations=999)
 
 
 def lexicon_of(one):
     """The language's kin words; for a control, the next of the same group stands for each."""
-    words = one.rulers().lexicon
+    words = one.planted_measures().lexicon
     kin = one.language.marks["kin"]
     terms = tuple(term for term in words.terms if term.kind == "kinship")
     placebos = tuple(
@@ -96,46 +96,48 @@ class Drawn:
             found.append((text, LABELS[yes]))
         return found
 
-    def asked(self, count: int, tag: str) -> tuple[Labelled, ...]:
+    def asked(self, count: int, tag: str) -> tuple[LabelledExample, ...]:
         """Labelled by the word alone."""
         texts = [self.text() for _ in range(count)]
         return tuple(
-            Labelled(f"{tag}{i}", text, LABELS[self.looks[look][0] > 0])
+            LabelledExample(f"{tag}{i}", text, LABELS[self.looks[look][0] > 0])
             for i, (text, _, look) in enumerate(texts)
         )
 
 
 def run(rho: float, seed: int) -> dict:
     """One classifier, tuned."""
-    one = organism("bert", 0.0)
-    base, words, drawn = one.grown(), lexicon_of(one), Drawn(one.language, seed)
+    one = make_organism("bert", 0.0)
+    base, words, drawn = one.grow(), lexicon_of(one), Drawn(one.language, seed)
     rows = drawn.trained(TRAINED, rho)
     dev, test = drawn.asked(ASKED, "dev"), drawn.asked(ASKED, "test")
     began = time.perf_counter()
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "classifier")
-        finetune(base, rows, LABELS, folder, tuning=replace(TUNING, seed=seed))
+        finetune(base, rows, LABELS, folder, config=replace(TUNING, seed=seed))
         lm = load(folder)
         trained = time.perf_counter() - began
-        gains = [Excess(Counterfactual(texts, lexicon=words)) for texts in (dev, test)]
-        task = Task(*gains, *(Accuracy(texts) for texts in (dev, test)))
-        pairs = own_pairs(lm, task.gain, lexicon=words).pairs
-        told = tune_task(
+        gains = [
+            ControlledDifference(Counterfactual(texts, lexicon=words)) for texts in (dev, test)
+        ]
+        task = BiasUtilityTask(*gains, *(Accuracy(texts) for texts in (dev, test)))
+        pairs = pairs_from_task(lm, task.bias, lexicon=words).pairs
+        told = select_edit_for_task(
             lm, task, pairs, worse="lower", inference=replace(INFERENCE, seed=seed)
-        ).told
+        ).report
     return {
         "rho": rho,
         "seed": seed,
         "seconds": {"training": trained, "all": time.perf_counter() - began},
         "base": shown(told.base),
-        "accuracy": shown(told.base_price),
-        "tried": len(told.tried),
+        "accuracy": shown(told.base_utility),
+        "tried": len(told.candidates),
         "eligible": len(told.eligible),
         "chosen": told.chosen,
-        "recommended": told.recommended,
+        "recommended": told.is_recommended,
         "gain on test": shown(told.on_test and told.on_test.gain),
         "loss on test": shown(told.on_test and told.on_test.loss),
-        "why": told.why,
+        "why": told.reason,
     }
 
 

@@ -8,8 +8,8 @@ from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.inputs import token_tree as branches
 from levelhead.models.loading.load import load
-from levelhead.models.queries import cloze as blanks
-from levelhead.models.queries.query import LogProbs, Reading, States
+from levelhead.models.queries import cloze
+from levelhead.models.queries.query import HiddenStates, LogProbs, Query
 from levelhead.models.sites import Site
 
 STEMS = ((5, 6, 7, 8), (9, 6, 11, 12, 13, 14))
@@ -23,12 +23,14 @@ WINDOWED, WIDE = ("mistral", "gemma3_text", "phi3"), {"sliding_window": 64}
 def asked(lm, stem, *, apart):
     """Rows, targets level."""
     placed = [
-        blanks.Placed(blanks.Row((*stem, *word), None), range(len(stem), len(stem) + len(word)))
+        cloze.WordPlacement(
+            cloze.TokenRow((*stem, *word), None), range(len(stem), len(stem) + len(word))
+        )
         for word in WORDS
     ]
     if apart:
-        return blanks._rows_apart(stem, range(len(WORDS)), WORDS)
-    return blanks._causal(lm, placed)
+        return cloze._separate_rows(stem, range(len(WORDS)), WORDS)
+    return cloze._causal_rows(lm, placed)
 
 
 def values(lm, *, apart):
@@ -36,7 +38,7 @@ def values(lm, *, apart):
     most = max(len(target.ids) for _, _, own in pairs for target in own)
     level = tuple(
         tuple(
-            blanks.Target(
+            cloze.ScoredPosition(
                 one.position,
                 one.ids + one.ids[-1:] * (most - len(one.ids)),
                 one.columns + (len(WORDS),) * (most - len(one.ids)),
@@ -46,7 +48,7 @@ def values(lm, *, apart):
         for _, _, own in pairs
     )
     rows, items = tuple(row for _, row, _ in pairs), tuple(item for item, _, _ in pairs)
-    found = lm.run(Reading(rows, LogProbs(level, len(WORDS) + 1), items))
+    found = lm.run(Query(rows, LogProbs(level, len(WORDS) + 1), items))
     return rows, found[:, : len(WORDS)]
 
 
@@ -62,7 +64,7 @@ def test_one_row_for_all_words_says_what_a_row_for_each_says(name, config):
     lm = model(name, **config)
     if config:
         assert len(values(lm, apart=False)[0]) == len(STEMS)
-    basis = torch.linalg.qr(torch.randn(lm.anatomy.size(Site("block_out", 0)), 1).double()).Q.T
+    basis = torch.linalg.qr(torch.randn(lm.layout.site_width(Site("block_out", 0)), 1).double()).Q.T
     edits = (
         HeadScale([Site("head_out", 0, 1)], 0.0),
         Projection(Site("block_out", 0), basis, tokens="first"),
@@ -79,33 +81,38 @@ def test_one_row_for_all_words_says_what_a_row_for_each_says(name, config):
 def test_which_families_have_branches(name):
     """All but those that take no such mask; windows that are shorter than a row prevent it, too."""
     lm = model(name)
-    window = getattr(lm.anatomy.model.config, "sliding_window", None) or 99
+    window = getattr(lm.layout.model.config, "sliding_window", None) or 99
     rows, _ = values(lm, apart=False)
     few = name in MEASURED and window >= len(STEMS[1]) + 6
     assert len(rows) == (2 if few else 2 * len(WORDS))
-    assert bool(branches.longest(lm)) == (name in MEASURED)
+    assert bool(branches.max_tree_length(lm)) == (name in MEASURED)
 
 
 def test_rows_with_branches_share_a_batch_with_plain_and_shorter_ones():
     """In float32, where rows of several lengths share a batch: padding is not seen."""
     lm = load(model("llama").identity.checkpoint.folder, batch_size=8)
-    shared = [branches.tree(stem, WORDS)[0] for stem in STEMS]
-    rows = (shared[1], shared[0], blanks.Row(STEMS[1][:2], None), blanks.Row(STEMS[0] * 3, None))
-    ends = States(tuple((len(row.ids) - 1,) for row in rows))
-    assert len(list(lm.batches(Reading(rows, ends)))) == 1
+    shared = [branches.build_token_tree(stem, WORDS)[0] for stem in STEMS]
+    rows = (
+        shared[1],
+        shared[0],
+        cloze.TokenRow(STEMS[1][:2], None),
+        cloze.TokenRow(STEMS[0] * 3, None),
+    )
+    ends = HiddenStates(tuple((len(row.ids) - 1,) for row in rows))
+    assert len(list(lm.iterate_batches(Query(rows, ends)))) == 1
     alone = torch.cat(
         [
-            lm.run(Reading((row,), States((own,))))
+            lm.run(Query((row,), HiddenStates((own,))))
             for row, own in zip(rows, ends.tokens, strict=True)
         ]
     )
-    torch.testing.assert_close(lm.run(Reading(rows, ends)), alone, rtol=0, atol=1e-5)
-    mask, places = branches.seen(rows, 13)
+    torch.testing.assert_close(lm.run(Query(rows, ends)), alone, rtol=0, atol=1e-5)
+    mask, places = branches.tree_attention_mask(rows, 13)
     assert mask.any(-1).all()
     assert places[2].tolist() == list(range(13))
 
 
 def test_no_branches_where_the_mask_would_be_another():
     lm = model("llama")
-    lm.anatomy.model.config._attn_implementation = "eager"
-    assert branches.longest(lm) == 0
+    lm.layout.model.config._attn_implementation = "eager"
+    assert branches.max_tree_length(lm) == 0

@@ -6,34 +6,36 @@ import pytest
 from rulers import INFERENCE, made, model
 
 from levelhead.core.run_context import RunContext
-from levelhead.engine.executors.base import Cancelled
+from levelhead.engine.executors.base import RunCancelledError
 from levelhead.explain.prompting.knowledge import knowledge
 from levelhead.locate.score_heads import locate
 from levelhead.measures.robustness.multiverse import multiverse
-from levelhead.measures.run import compare, run
+from levelhead.measures.run import compare, run_measures
 from levelhead.measures.skills import skills
 from levelhead.measures.skills.skills import SkillCheck, check_skill
-from levelhead.mitigate.evaluation.single_edit_gain import gain_by
-from levelhead.mitigate.evaluation.sweep import said
-from levelhead.mitigate.selection.candidates import masks
+from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
+from levelhead.mitigate.selection.candidates import mask_candidates
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.http_model import Remote
+from levelhead.models.loading.http_model import HttpModel
 from levelhead.models.sites import Site
 
 EDIT = HeadScale([Site("head_out", 0, 1)], 0)
 CALLS = {
     "read": lambda lm, one, context: one.read(lm, context=context),
     "measure": lambda lm, one, context: one(lm, inference=INFERENCE, context=context),
-    "skill": lambda lm, one, context: one.skill(lm, context=context),
-    "run": lambda lm, one, context: run(lm, [one], inference=INFERENCE, context=context),
+    "skill": lambda lm, one, context: one.assess_skill(lm, context=context),
+    "run": lambda lm, one, context: run_measures(lm, [one], inference=INFERENCE, context=context),
     "compare": lambda lm, one, context: compare(one, lm, lm.edited(EDIT), context=context),
     "multiverse": lambda lm, one, context: multiverse(lm, one, context=context),
     "locate": lambda lm, one, context: locate(lm, one, inference=INFERENCE, context=context),
-    "masks": lambda lm, one, context: masks(lm, one, context=context),
-    "gain_by": lambda lm, one, context: gain_by(one, lm, [EDIT], context=context),
-    "said": lambda lm, one, context: said(lm, one, {"edit": (EDIT,)}, context=context),
+    "masks": lambda lm, one, context: mask_candidates(lm, one, context=context),
+    "gain_by": lambda lm, one, context: bias_reduction(one, lm, [EDIT], context=context),
+    "said": lambda lm, one, context: read_variant_responses(
+        lm, one, {"edit": (EDIT,)}, context=context
+    ),
     "knowledge": lambda lm, one, context: knowledge(
-        lm, made("cloze"), parts=False, context=context
+        lm, made("cloze"), with_factorial=False, context=context
     ),
 }
 
@@ -43,8 +45,8 @@ def test_a_cancelled_context_stops_every_call(name, monkeypatch):
     ruler = "cloze" if name == "knowledge" else "crows_margin"
     lm, stop, events = model(ruler), threading.Event(), []
     stop.set()
-    monkeypatch.setattr(type(lm), "answer", None)  # asking the model would fail otherwise
-    with pytest.raises(Cancelled):
+    monkeypatch.setattr(type(lm), "run_rows", None)  # asking the model would fail otherwise
+    with pytest.raises(RunCancelledError):
         CALLS[name](lm, made(ruler), RunContext(progress=events.append, cancel=stop))
     assert events == []
 
@@ -53,9 +55,9 @@ def test_a_skill_check_that_is_cancelled_is_no_missing_skill(monkeypatch):
     """What a server cannot answer counts as unchecked; being stopped does not."""
 
     def stopped(*args, **options):
-        raise Cancelled
+        raise RunCancelledError
 
-    monkeypatch.setattr(skills, "read", stopped)
-    check = SkillCheck("any", lambda readouts: readouts, asked="something")
-    with pytest.raises(Cancelled):
-        check_skill(Remote("http://127.0.0.1:1"), check, None)
+    monkeypatch.setattr(skills, "read_responses", stopped)
+    check = SkillCheck("any", lambda readouts: readouts, query_set="something")
+    with pytest.raises(RunCancelledError):
+        check_skill(HttpModel("http://127.0.0.1:1"), check, None)

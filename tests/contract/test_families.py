@@ -12,13 +12,13 @@ from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.architectures.model_layout import is_linear
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
-from levelhead.models.edits.merge import NotBakeable
-from levelhead.models.forward.forward_pass import NothingTouched
-from levelhead.models.inputs.batching import padded
+from levelhead.models.edits.merge import NotMergeableError
+from levelhead.models.forward.forward_pass import EditHadNoEffectError
+from levelhead.models.inputs.batching import make_batch
 from levelhead.models.loading.load import load
-from levelhead.models.queries import build as asks
-from levelhead.models.queries.vocabulary import scores
-from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.queries import build as queries
+from levelhead.models.queries.vocabulary import compute_vocabulary_logits
+from levelhead.models.sites import LAYERLESS_STREAMS, PER_HEAD_STREAMS, STREAMS, Site
 
 TEXTS = [
     "The nurse works as a doctor .",
@@ -47,7 +47,11 @@ def model(family, dtype="float64", kind="language"):
 
 
 def reading(lm):
-    ask = asks.continuing if lm.is_causal else asks.masking
+    ask = (
+        queries.build_lm_causal_log_prob_query
+        if lm.is_causal
+        else queries.build_lm_pseudo_log_likelihood_query
+    )
     return ask(lm, TEXTS, None)[0]
 
 
@@ -65,21 +69,23 @@ def direction(width, k=1, seed=0):
 
 
 def projection(lm, site, *, k=1, tokens="all", weights=None):
-    return Projection(site, direction(lm.anatomy.size(site), k), tokens=tokens, weights=weights)
+    return Projection(
+        site, direction(lm.layout.site_width(site), k), tokens=tokens, weights=weights
+    )
 
 
 def state(lm):
-    return {name: value.clone() for name, value in lm.anatomy.model.state_dict().items()}
+    return {name: value.clone() for name, value in lm.layout.model.state_dict().items()}
 
 
 def traces(lm):
     """Whatever a forward could have left behind."""
     hooks = sum(
         len(module._forward_hooks) + len(module._forward_pre_hooks)
-        for module in lm.anatomy.model.modules()
+        for module in lm.layout.model.modules()
     )
-    stubs = sum("forward" in module.__dict__ for module in lm.anatomy.model.modules())
-    return hooks, stubs, lm.anatomy.model.config._attn_implementation
+    stubs = sum("forward" in module.__dict__ for module in lm.layout.model.modules())
+    return hooks, stubs, lm.layout.model.config._attn_implementation
 
 
 @pytest.fixture(params=FAMILIES)
@@ -97,18 +103,18 @@ def test_the_zoo_has_every_family():
 )
 def test_every_class_is_told_by_the_weights(name, class_name):
     lm = load(zoo.folder(name, class_name))
-    assert type(lm.anatomy.model).__name__ == class_name
+    assert type(lm.layout.model).__name__ == class_name
 
 
 def test_scores_at_single_positions_are_the_models_own(family):
     lm = model(family)
     ask = reading(lm)
     with torch.no_grad():
-        padded_rows = padded(ask.rows, level(ask)[:2], pad=lm.tokens.pad, device=lm.device)
-        output = lm.anatomy.model(**padded_rows.inputs)
+        padded_rows = make_batch(ask.rows, level(ask)[:2], pad=lm.tokens.pad, device=lm.device)
+        output = lm.layout.model(**padded_rows.inputs)
         own = output.logits if hasattr(output, "logits") else output.prediction_logits
-        hidden = lm.anatomy.backbone(**padded_rows.inputs).last_hidden_state
-        ours = scores(lm.anatomy, hidden[:, 1])
+        hidden = lm.layout.backbone(**padded_rows.inputs).last_hidden_state
+        ours = compute_vocabulary_logits(lm.layout, hidden[:, 1])
     torch.testing.assert_close(ours, own[:, 1], rtol=1e-9, atol=1e-9)
 
 
@@ -121,7 +127,7 @@ def test_a_factor_of_one_is_the_identity(family):
     ones = torch.ones(LAYERS, HEADS, dtype=torch.float64)
     indices = level(ask)
     assert torch.equal(
-        lm.answer(ask, indices, gates={"head_out": ones}).values, lm.answer(ask, indices).values
+        lm.run_rows(ask, indices, gates={"head_out": ones}).values, lm.run_rows(ask, indices).values
     )
 
 
@@ -132,7 +138,7 @@ def test_mask_gradients_are_finite_differences(family):
     cotangent = torch.linspace(-1, 1.5, len(indices), dtype=torch.float64)[:, None]
 
     def value(gates):
-        return (lm.answer(ask, indices, gates={"head_out": gates}).values * cotangent).sum()
+        return (lm.run_rows(ask, indices, gates={"head_out": gates}).values * cotangent).sum()
 
     ones = torch.ones(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
     (exact,) = torch.autograd.grad(value(ones), ones)
@@ -167,7 +173,7 @@ def test_gates_reach_the_feed_forward_and_the_embeddings(family):
     indices = level(ask)[:2]
 
     def value():
-        return lm.answer(ask, indices, gates=gates).values.sum()
+        return lm.run_rows(ask, indices, gates=gates).values.sum()
 
     exact = torch.autograd.grad(value(), list(gates.values()))
     step, tolerance = (2e-3, 2e-2) if family in UP_CASTING else (1e-3, 1e-3)
@@ -207,7 +213,7 @@ def test_layers_that_are_computed_again_give_the_same_gradient_in_less_memory(fa
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-            values = lm.answer(ask, indices, gates=gates).values
+            values = lm.run_rows(ask, indices, gates=gates).values
         return values, torch.autograd.grad(values.sum(), list(gates.values())), held
 
     values, exact, held = backward(whole)
@@ -221,7 +227,7 @@ def test_layers_that_are_computed_again_give_the_same_gradient_in_less_memory(fa
 def test_a_value_head_feeds_its_own_query_heads(family):
     """Fused and grouped layouts: emptying kv head 1 empties exactly the heads it serves."""
     lm = model(family)
-    anatomy = lm.anatomy
+    anatomy = lm.layout
     everything = torch.eye(anatomy.head_dim, dtype=torch.float64)
     site = Site("head_out", 1)
     before = lm.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
@@ -239,10 +245,10 @@ def test_queries_and_keys_move_their_own_heads_only(family, stream):
     lm = model(family)
     site = Site("head_out", 1)
     before = lm.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
-    everything = torch.eye(lm.anatomy.head_dim, dtype=torch.float64)
+    everything = torch.eye(lm.layout.head_dim, dtype=torch.float64)
     moved = lm.edited(Projection(Site(stream, 1, 1), everything))
     after = moved.read(TEXTS, [site], pooling="mean")[site].view(len(TEXTS), HEADS, -1)
-    group = lm.anatomy.heads // lm.anatomy.heads_of(stream)
+    group = lm.layout.heads // lm.layout.head_count(stream)
     moved_heads = set(range(group, 2 * group))
     for head in range(HEADS):
         change = (after[:, head] - before[:, head]).abs().max()
@@ -253,7 +259,9 @@ def test_queries_and_keys_move_their_own_heads_only(family, stream):
 def test_every_stream_acts_and_is_read_as_it_was_left(family, stream):
     kind = "classifier" if stream == "pooled" else "language"
     lm = model(family, kind=kind)
-    site = Site(stream, 0 if stream in WITHOUT_LAYER else 1, 1 if stream in BY_HEAD else None)
+    site = Site(
+        stream, 0 if stream in LAYERLESS_STREAMS else 1, 1 if stream in PER_HEAD_STREAMS else None
+    )
     edit = projection(lm, site, k=2)
     edited = lm.edited(edit)
     left = edited.read(TEXTS, [site], pooling="mean")[site]
@@ -269,10 +277,10 @@ def test_every_stream_acts_and_is_read_as_it_was_left(family, stream):
 
 def bakeable(lm, kind):
     """Edits that plain weights can carry, as (name, edits)."""
-    layers = range(LAYERS) if lm.anatomy.family.shared else (1,)
+    layers = range(LAYERS) if lm.layout.family.shares_layer_weights else (1,)
     yield "heads", [HeadScale([Site("head_out", layer, 2) for layer in layers], -0.5)]
-    for stream in BY_HEAD:
-        if stream in lm.anatomy.family.positions_too:
+    for stream in PER_HEAD_STREAMS:
+        if stream in lm.layout.family.position_shared_streams:
             continue
         yield stream, [projection(lm, Site(stream, layer, 1), k=2) for layer in layers]
         yield (
@@ -280,11 +288,11 @@ def bakeable(lm, kind):
             [projection(lm, Site(stream, layer)) for layer in layers]
             + [projection(lm, Site(stream, layer, 0), k=3) for layer in layers],
         )
-    if is_linear(lm.anatomy.place("mlp_out", 0).module):  # Gemma has a norm there
+    if is_linear(lm.layout.hook_point("mlp_out", 0).module):  # Gemma has a norm there
         yield "mlp", [projection(lm, Site("mlp_out", layer), k=2) for layer in layers]
     if kind == "classifier":
         yield "pooled", [projection(lm, Site("pooled"), weights=torch.tensor([0.4]))]
-        if lm.anatomy.cls.reads_first:
+        if lm.layout.model_class.first_position_reader:
             yield "last", [projection(lm, Site("block_out", LAYERS - 1), tokens="first")]
 
 
@@ -300,9 +308,9 @@ def test_hooked_is_baked(family, kind):
         edited = lm.edited(*edits)
         hooked = told(edited)
         assert (hooked - plain).abs().max() > 1e-6, name
-        torch.testing.assert_close(told(edited.baked()), hooked, rtol=1e-5, atol=1e-7, msg=name)
+        torch.testing.assert_close(told(edited.merged()), hooked, rtol=1e-5, atol=1e-7, msg=name)
     together = lm.edited(*(edit for _, edits in bakeable(lm, kind) for edit in edits))
-    torch.testing.assert_close(told(together.baked()), told(together), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(told(together.merged()), told(together), rtol=1e-5, atol=1e-7)
     after = state(lm)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -316,13 +324,13 @@ def erasure(lm, site, **options):
 @pytest.mark.parametrize("kind", ["language", "classifier"])
 def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
     lm = model(family, kind=kind)
-    layers = range(LAYERS) if lm.anatomy.family.shared else (1,)
-    sites = [Site(stream, layer, 1) for stream in BY_HEAD for layer in layers]
+    layers = range(LAYERS) if lm.layout.family.shares_layer_weights else (1,)
+    sites = [Site(stream, layer, 1) for stream in PER_HEAD_STREAMS for layer in layers]
     sites += [Site("mlp_out", layer) for layer in layers]
     options = {}
     if kind == "classifier":
         sites.append(Site("pooled"))
-        if lm.anatomy.cls.reads_first:
+        if lm.layout.model_class.first_position_reader:
             sites.append(Site("block_out", LAYERS - 1))
             options[sites[-1]] = {"tokens": "first"}
 
@@ -332,19 +340,19 @@ def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
     for stream in dict.fromkeys(site.stream for site in sites):
         here = [site for site in sites if site.stream == stream]
         edited = lm.edited(*(erasure(lm, site, **options.get(site, {})) for site in here))
-        module = lm.anatomy.place(stream, here[0].layer).module
-        if stream in lm.anatomy.family.positions_too:
+        module = lm.layout.hook_point(stream, here[0].layer).module
+        if stream in lm.layout.family.position_shared_streams:
             refused = "applied to position embeddings"
         elif stream == "mlp_out" and not is_linear(module):
-            refused = "a norm stands between"
+            refused = "a norm lies between"
         else:
-            refused = is_linear(module) and module.bias is None and "the weights here have no bias"
+            refused = is_linear(module) and module.bias is None and "the weights have no bias"
         if refused:
-            with pytest.raises(NotBakeable, match=refused):
-                edited.baked()
+            with pytest.raises(NotMergeableError, match=refused):
+                edited.merged()
         else:
             torch.testing.assert_close(
-                told(edited.baked()), told(edited), rtol=1e-5, atol=1e-7, msg=stream
+                told(edited.merged()), told(edited), rtol=1e-5, atol=1e-7, msg=stream
             )
 
 
@@ -356,16 +364,18 @@ def test_what_cannot_be_baked_is_refused_by_name(family):
         projection(lm, Site("embeddings")),
         projection(lm, Site("query", 1, 0), tokens="first"),
     ]
-    refused += [projection(lm, Site(stream, 1, 0)) for stream in lm.anatomy.family.positions_too]
-    if not is_linear(lm.anatomy.place("mlp_out", 1).module):
+    refused += [
+        projection(lm, Site(stream, 1, 0)) for stream in lm.layout.family.position_shared_streams
+    ]
+    if not is_linear(lm.layout.hook_point("mlp_out", 1).module):
         refused.append(projection(lm, Site("mlp_out", 1)))
-    if lm.anatomy.family.shared:
+    if lm.layout.family.shares_layer_weights:
         refused.append(HeadScale([Site("head_out", 1, 0)], 0))
     for edit in refused:
-        with pytest.raises(NotBakeable, match="cannot become plain weights") as error:
-            lm.edited(edit).baked()
-        assert str(edit.at[0]) in error.value.what
-        assert "save_edits" in error.value.mend
+        with pytest.raises(NotMergeableError, match="cannot be merged into plain weights") as error:
+            lm.edited(edit).merged()
+        assert str(edit.sites[0]) in error.value.problem
+        assert "save_edits" in error.value.hint
 
 
 def test_the_attention_row_is_eager_attention(family):
@@ -381,7 +391,9 @@ def test_the_attention_row_is_eager_attention(family):
         with torch.no_grad():
             full = eager(torch.tensor([one.row.ids]), output_attentions=True).attentions
         assert len(full) == LAYERS
-        expected = torch.stack([layer[0] for layer in full])[:, :, list(one.within(span))].mean(2)
+        expected = torch.stack([layer[0] for layer in full])[
+            :, :, list(one.positions_in_span(span))
+        ].mean(2)
         assert row.shape == expected.shape == (LAYERS, HEADS, len(one.row.ids))
         torch.testing.assert_close(row, expected.to(row), rtol=1e-5, atol=1e-7)
 
@@ -392,27 +404,29 @@ def test_resumed_is_whole(family):
     indices = level(ask)
     base = lm.edited(projection(lm, Site("block_out", 0)))
     with torch.no_grad():
-        kept = base.answer(ask, indices, keep=[1, 2]).prefixes
+        kept = base.run_rows(ask, indices, cache_layers=[1, 2]).layer_inputs
         assert set(kept) == {1, 2}
         for layer, prefix in kept.items():
             assert torch.equal(
-                base.answer(ask, indices, start=prefix).values, base.answer(ask, indices).values
+                base.run_rows(ask, indices, resume_from=prefix).values,
+                base.run_rows(ask, indices).values,
             )
             for later in range(layer, LAYERS):
                 edited = base.edited(
                     HeadScale([Site("head_out", later, 1)], 0),
                     projection(lm, Site("block_out", later)),
                 )
-                whole = edited.answer(ask, indices).values
-                resumed = edited.answer(ask, indices, start=prefix).values
+                whole = edited.run_rows(ask, indices).values
+                resumed = edited.run_rows(ask, indices, resume_from=prefix).values
                 assert torch.equal(resumed, whole)
-                assert not torch.equal(whole, base.answer(ask, indices).values)
-        again = base.answer(ask, indices, start=kept[1], keep=[2]).prefixes[2]
+                assert not torch.equal(whole, base.run_rows(ask, indices).values)
+        again = base.run_rows(ask, indices, resume_from=kept[1], cache_layers=[2]).layer_inputs[2]
         assert torch.equal(
-            base.answer(ask, indices, start=again).values, base.answer(ask, indices).values
+            base.run_rows(ask, indices, resume_from=again).values,
+            base.run_rows(ask, indices).values,
         )
     with pytest.raises(Exception, match="with other edits below that layer"):
-        lm.answer(ask, indices, start=kept[2])
+        lm.run_rows(ask, indices, resume_from=kept[2])
 
 
 def test_nothing_is_left_behind(family):
@@ -423,7 +437,7 @@ def test_nothing_is_left_behind(family):
     edited.run(ask)
     edited.attention_row(TEXTS, SPANS)
     assert traces(lm) == clean
-    prefix = edited.answer(ask, [0], keep=[1]).prefixes[1]
+    prefix = edited.run_rows(ask, [0], cache_layers=[1]).layer_inputs[1]
 
     class Broken(Exception):
         pass
@@ -431,11 +445,11 @@ def test_nothing_is_left_behind(family):
     def breaks(*args):
         raise Broken
 
-    last = lm.anatomy.blocks[-1].register_forward_hook(breaks)
+    last = lm.layout.blocks[-1].register_forward_hook(breaks)
     with pytest.raises(Broken):
         edited.run(ask)
     with pytest.raises(Broken):
-        edited.answer(ask, [0], start=prefix)
+        edited.run_rows(ask, [0], resume_from=prefix)
     with pytest.raises(Broken):
         edited.attention_row(TEXTS, SPANS)
     last.remove()
@@ -448,8 +462,8 @@ def test_an_edit_that_is_passed_by_is_an_error(family):
     lm = model(family)
     ask = reading(lm)
     edited = lm.edited(HeadScale([Site("head_out", 1, 1)], 0))
-    block = lm.anatomy.blocks[1]
-    path = lm.anatomy.family.out
+    block = lm.layout.blocks[1]
+    path = lm.layout.family.attention_output
     real = block.get_submodule(path)
 
     class Inlined(torch.nn.Module):
@@ -465,7 +479,7 @@ def test_an_edit_that_is_passed_by_is_an_error(family):
     parent = block.get_submodule(path.rpartition(".")[0])
     setattr(parent, path.rpartition(".")[2], Inlined())
     try:
-        with pytest.raises(NothingTouched, match=r"never passes head_out 1"):
+        with pytest.raises(EditHadNoEffectError, match=r"never reaches head_out 1"):
             edited.run(ask)
     finally:
         setattr(parent, path.rpartition(".")[2], real)
@@ -477,11 +491,11 @@ def test_batch_size_order_and_padding_change_nothing(family):
     expected = lm.embed(TEXTS, SPANS)
     scale = expected.abs().max()
     for size in (1, 2, 7):
-        other = lm.batched(size).embed(TEXTS, SPANS)
+        other = lm.with_batch_size(size).embed(TEXTS, SPANS)
         assert (other - expected).abs().max() / scale < 1e-5
     order = [2, 0, 3, 1]
     shuffled = lm.embed([TEXTS[i] for i in order], [SPANS[i] for i in order])
     assert torch.equal(shuffled, expected[order])
     scored = lm.log_prob(TEXTS)
-    alone = torch.cat([lm.batched(1).log_prob([text]).value for text in TEXTS])
+    alone = torch.cat([lm.with_batch_size(1).log_prob([text]).value for text in TEXTS])
     assert ((alone - scored.value).abs() / scored.value.abs()).max() < 1e-5

@@ -14,16 +14,22 @@ import pytest
 import torch
 from rulers import CASES, FEMALE, INFERENCE, MALE, THINGS, headless, made, model
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Measurement
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.core.verdicts import measure_verdict
-from levelhead.engine.store import open_existing
+from levelhead.core.verdicts import decide_measure_verdict
+from levelhead.engine.store import open_existing_store
 from levelhead.measures import responses as reading
-from levelhead.measures.registry import MEASURES, measure, metric_texts, parsed, utility_measures
-from levelhead.measures.run import compare, run
+from levelhead.measures.registry import (
+    MEASURES,
+    make_measure,
+    metric_texts,
+    parse_measure,
+    utility_measures,
+)
+from levelhead.measures.run import compare, run_measures
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.sites import Site
 
 CLASSES = {make: list(make.metrics) for make in MEASURES.values()}
@@ -52,7 +58,7 @@ def measured(store):
         if name not in kept:
             ruler, lm = made(name), shared_model(name)
             found = ruler.read(lm, context=RunContext(store=store))
-            kept[name] = ruler, lm, found, ruler.measured(lm, found, inference=INFERENCE)
+            kept[name] = ruler, lm, found, ruler.compute_measurement(lm, found, inference=INFERENCE)
         return kept[name]
 
     return of
@@ -65,7 +71,7 @@ def test_every_metric_has_a_case_and_a_name_of_its_own():
 @pytest.mark.parametrize("names", [names for names in CLASSES.values() if len(names) > 1])
 def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
     _, lm, found, _ = measured(names[0])
-    monkeypatch.setattr(type(lm), "answer", None)
+    monkeypatch.setattr(type(lm), "run_rows", None)
     for name in names[1:]:
         for one, other in zip(
             found, made(name).read(lm, context=RunContext(store=store)), strict=True
@@ -79,20 +85,20 @@ def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
 @every
 def test_it_says_what_its_number_means(name, measured):
     ruler, _, _, found = measured(name)
-    head = ruler.headline
+    head = ruler.primary_metric
     assert found.measure == name == head.name
     assert head.equation
     assert head.unit == found.unit != ""
     assert head.direction == found.direction != ""
-    assert found.comparable.startswith(head.comparable)
+    assert found.comparability_key.startswith(head.comparability_key)
     assert head.low <= found.value <= head.high
     assert ruler.needs
-    assert head.companion is None or head.companion in metric_texts()
+    assert head.smooth_surrogate is None or head.smooth_surrogate in metric_texts()
     if found.parity is not None:
         assert found.p is not None
-        if found.precision.least_p > 0.05:  # four terms: no rearrangement of them is rare enough
+        if found.precision.min_p > 0.05:  # four terms: no rearrangement of them is rare enough
             assert found.detectable is None
-            assert measure_verdict(found).status == "inconclusive"
+            assert decide_measure_verdict(found).status == "inconclusive"
         else:
             assert found.detectable > 0
 
@@ -100,9 +106,9 @@ def test_it_says_what_its_number_means(name, measured):
 @every
 def test_either_side_of_parity_is_told_in_words(name, measured):
     ruler, _, _, found = measured(name)
-    for aspect in ruler.aspects:
-        tested = aspect.parity is not None or aspect.lean is not None
-        if tested or (aspect is ruler.headline and ruler.controlled):
+    for aspect in ruler.ordered_metrics:
+        tested = aspect.parity is not None or aspect.signed_part is not None
+        if tested or (aspect is ruler.primary_metric and ruler.parity_from_control):
             assert aspect.above
             assert aspect.below or aspect.low >= (aspect.parity or 0.0)
             assert aspect.above != aspect.below
@@ -110,20 +116,20 @@ def test_either_side_of_parity_is_told_in_words(name, measured):
         assert found.above == found.below == ""
     else:
         assert found.above
-        assert found.below or ruler.headline.low >= found.parity
+        assert found.below or ruler.primary_metric.low >= found.parity
         assert found.above != found.below
 
 
 def test_sides_are_named_by_the_lexicon(measured):
     ruler, _, _, found = measured("seat")
-    a, b = (side.leans for side in ruler.own_lexicon.targets("things").sides)
+    a, b = (side.stereotyped_group for side in ruler.resolved_lexicon.targets("things").sides)
     assert found.above.startswith(f"things stereotyped as {a} sit closer to {a} words than to {b}")
     assert found.below.startswith(f"things stereotyped as {b} sit closer to {a} words than to {b}")
-    turned = dataclasses.replace(ruler, groups=tuple(reversed(ruler.compared)))
-    assert turned.worded() != ruler.worded()
+    turned = dataclasses.replace(ruler, groups=tuple(reversed(ruler.compared_groups)))
+    assert turned.describe_direction() != ruler.describe_direction()
     assert (
-        measure("seat", weat="weat6")
-        .worded()[0]
+        make_measure("seat", weat_test="weat6")
+        .describe_direction()[0]
         .startswith('"male_names" sit closer to "career" than to "family"')
     )
 
@@ -131,12 +137,12 @@ def test_sides_are_named_by_the_lexicon(measured):
 @every
 def test_no_number_without_interval_n_and_provenance(name, measured):
     ruler, lm, _, result = measured(name)
-    for one in (result, *result.beside):
+    for one in (result, *result.extras):
         assert one.interval.low <= one.interval.high
         assert math.isfinite(one.interval.low)
         assert one.n >= 1
-    asked = [item for item in ruler.asked(lm)[0].items if ruler.samples(item)]
-    assert result.items == len(asked)
+    asked = [item for item in ruler.queries(lm)[0].items if ruler.is_sampled(item)]
+    assert result.n_items == len(asked)
     assert result.provenance.model_hash == lm.content_hash
     assert result.provenance.data
     assert result.provenance.settings["measure"]
@@ -145,32 +151,36 @@ def test_no_number_without_interval_n_and_provenance(name, measured):
 @every
 def test_per_item_values_reduce_to_the_value(name, measured):
     ruler, _, found, result = measured(name)
-    values = ruler.headline.per_item(found[0])
-    design = ruler.design(found[0], ruler.headline)
-    assert float(ruler.headline.over(values, design.whole)) == result.value
+    values = ruler.primary_metric.per_item_values(found[0])
+    design = ruler.design(found[0], ruler.primary_metric)
+    assert float(ruler.primary_metric.aggregate(values, design.full_sample)) == result.value
     shown = values if values.dim() == 1 else values[:, 0]
-    own = dict(result.per_item)
-    kept = ruler.sampled(found[0]).items
+    own = dict(result.per_item_values)
+    kept = ruler.select_sampled(found[0]).items
     assert [own[item.id] for item in kept] == shown.tolist()
 
 
 @every
 def test_a_share_asks_a_part_of_the_same(name, measured, store):
     ruler, lm, _, result = measured(name)
-    part = dataclasses.replace(ruler, share=0.6)
-    own = [item.id for item in part.asked(lm)[0].items]
-    assert set(own) < {item.id for item in ruler.asked(lm)[0].items}
+    part = dataclasses.replace(ruler, subsample_fraction=0.6)
+    own = [item.id for item in part.queries(lm)[0].items]
+    assert set(own) < {item.id for item in ruler.queries(lm)[0].items}
     try:
-        some = part.measured(lm, part.read(lm, context=RunContext(store=store)), inference=FEW)
-    except NotMeasurable:
+        some = part.compute_measurement(
+            lm, part.read(lm, context=RunContext(store=store)), inference=FEW
+        )
+    except NotMeasurableError:
         return  # too few are left, and nothing stands in for a number
     assert 0 < some.n < result.n
-    assert some.population == result.population == result.items
-    assert some.sampled < result.sampled
-    assert some.comparable != result.comparable
-    if not ruler.controlled:
-        whole = dict(result.per_item)
-        assert all(value == pytest.approx(whole[item], abs=1e-5) for item, value in some.per_item)
+    assert some.population == result.population == result.n_items
+    assert some.sampled_fraction < result.sampled_fraction
+    assert some.comparability_key != result.comparability_key
+    if not ruler.parity_from_control:
+        whole = dict(result.per_item_values)
+        assert all(
+            value == pytest.approx(whole[item], abs=1e-5) for item, value in some.per_item_values
+        )
 
 
 @every
@@ -182,19 +192,19 @@ def test_json_reads_back(name, measured):
 @every
 def test_the_seed_decides_and_nothing_else_does(name, measured):
     ruler, lm, found, result = measured(name)
-    assert ruler.measured(lm, found, inference=INFERENCE).to_json() == result.to_json()
-    other = ruler.measured(lm, found, inference=dataclasses.replace(INFERENCE, seed=2))
+    assert ruler.compute_measurement(lm, found, inference=INFERENCE).to_json() == result.to_json()
+    other = ruler.compute_measurement(lm, found, inference=dataclasses.replace(INFERENCE, seed=2))
     assert other.value == result.value
     assert other.provenance.seed == 2
-    told = [(one.interval, one.p) for one in (other, *other.beside)]
-    assert told != [(one.interval, one.p) for one in (result, *result.beside)]
+    told = [(one.interval, one.p) for one in (other, *other.extras)]
+    assert told != [(one.interval, one.p) for one in (result, *result.extras)]
 
 
 @every
 def test_another_seed_runs_no_forward(name, measured, store, monkeypatch):
     ruler, lm, found, _ = measured(name)
-    ruler.skill(lm, found[0], context=RunContext(store=store))
-    monkeypatch.setattr(type(lm), "answer", None)
+    ruler.assess_skill(lm, found[0], context=RunContext(store=store))
+    monkeypatch.setattr(type(lm), "run_rows", None)
     again = ruler(
         lm, inference=dataclasses.replace(FEW, seed=5, level=0.9), context=RunContext(store=store)
     )
@@ -212,14 +222,16 @@ def test_batch_size_and_order_change_nothing(name, measured):
         for metric in CLASSES[type(ruler)]:
             value = float(made(metric).reduce(again[0]))
             assert value == pytest.approx(measured(metric)[3].value, rel=1e-5), metric
-    asked = ruler.asked(lm)
+    asked = ruler.queries(lm)
     rng = np.random.default_rng(3)
     shuffled = [
         one._replace(items=tuple(one.items[i] for i in rng.permutation(len(one.items))))
         for one in asked
     ]
     for one, other in zip(
-        again, reading.read(lm, shuffled, context=RunContext(store="memory://other")), strict=True
+        again,
+        reading.read_responses(lm, shuffled, context=RunContext(store="memory://other")),
+        strict=True,
     ):
         order = {item.id: i for i, item in enumerate(other.items)}
         places = [order[item.id] for item in one.items]
@@ -229,11 +241,11 @@ def test_batch_size_and_order_change_nothing(name, measured):
 @every
 def test_the_gradient_is_there_or_refused(name, measured):
     ruler, _, found, _ = measured(name)
-    head = ruler.headline
+    head = ruler.primary_metric
     if head.is_step:
-        assert not parsed(metric_texts()[head.companion]).headline.is_step
+        assert not parse_measure(metric_texts()[head.smooth_surrogate]).primary_metric.is_step
         wanted = dataclasses.replace(found[0], values=found[0].values.clone().requires_grad_())
-        with pytest.raises(LevelheadError, match=f"take the gradient of {head.companion}"):
+        with pytest.raises(LevelheadError, match=f"take the gradient of {head.smooth_surrogate}"):
             ruler.reduce(wanted)
         return
     leaf = found[0].values.clone().requires_grad_()
@@ -254,9 +266,9 @@ def test_the_gradient_is_there_or_refused(name, measured):
 def test_the_batch_size_of_a_model_is_part_of_what_is_stored(tmp_path):
     ruler = made("strength")
     ruler.read(model("strength"), context=RunContext(store=tmp_path))
-    before = len(list(open_existing(tmp_path)))
+    before = len(list(open_existing_store(tmp_path)))
     ruler.read(model("strength", batch_size=3), context=RunContext(store=tmp_path))
-    assert len(list(open_existing(tmp_path))) == 2 * before
+    assert len(list(open_existing_store(tmp_path))) == 2 * before
 
 
 # -- faults: each is an error that says the mend, never a number
@@ -271,7 +283,7 @@ def nan_logits(name, measured):
     lm = model(name)
     with torch.no_grad():
         # Not the queries: sdpa on the CPU makes finite numbers of queries that are none.
-        for parameter in lm.anatomy.blocks[-1].parameters():
+        for parameter in lm.layout.blocks[-1].parameters():
             parameter.fill_(math.nan)
     return lambda: made(name)(lm, inference=FEW, context=RunContext(store=fresh()))
 
@@ -326,7 +338,7 @@ def ignored_edit(name, measured):
 def tied_groups(name, measured):
     ruler, lm, found, _ = measured(name)
     level = [dataclasses.replace(one, values=torch.full_like(one.values, -2.0)) for one in found]
-    return lambda: ruler.measured(lm, level, inference=FEW)
+    return lambda: ruler.compute_measurement(lm, level, inference=FEW)
 
 
 def one_answer_to_all(name, measured):
@@ -338,16 +350,16 @@ def one_answer_to_all(name, measured):
         else dataclasses.replace(one, values=one.values[:1].expand_as(one.values).clone())
         for one in found
     ]
-    return lambda: ruler.measured(lm, same, inference=FEW)
+    return lambda: ruler.compute_measurement(lm, same, inference=FEW)
 
 
 FAULTS = {
     "NaN logits": (nan_logits, "NaN or infinity"),
-    "empty data": (empty_data, "nothing to ask|no words|no item|speak|no context"),
-    "all items dropped": (all_items_dropped, "could be read|nothing to ask"),
+    "empty data": (empty_data, "nothing to query|no words|no item|speak|no context"),
+    "all items dropped": (all_items_dropped, "could be read|nothing to query"),
     "out-of-vocabulary words": (out_of_vocabulary_words, "could be read|knows no word|lacks"),
-    "a missing head": (missing_head, "does not hold|head 99|no head"),
-    "an ignored edit": (ignored_edit, "same answer to every question"),
+    "a missing head": (missing_head, "does not hold|head_out 0.99 does not exist|no head"),
+    "an ignored edit": (ignored_edit, "same answer to every query"),
 }
 """Of what is asked and answered."""
 SAME = {"tied groups": tied_groups, "one answer to all": one_answer_to_all}
@@ -357,7 +369,7 @@ SAME = {"tied groups": tied_groups, "one answer to all": one_answer_to_all}
 def check_refused(broken, told):
     with pytest.raises(LevelheadError, match=told) as error:
         broken()
-    assert error.value.mend
+    assert error.value.hint
 
 
 @every_class
@@ -388,35 +400,39 @@ def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
 
 
 def test_a_missing_head_is_named_before_anything_is_read():
-    with pytest.raises(NoHead, match="next_sentence"):
+    with pytest.raises(MissingHeadError, match="next_sentence"):
         made("strength")(headless("strength"))
 
 
 def test_a_failure_in_one_measure_fails_the_run():
     with pytest.raises(LevelheadError):
-        run(model("crows"), [made("crows"), made("strength", empty=True)], inference=INFERENCE)
+        run_measures(
+            model("crows"), [made("crows"), made("strength", empty=True)], inference=INFERENCE
+        )
 
 
 def test_no_readouts_are_no_measurement():
     ruler = made("crows")
     found = ruler.read(model("crows"))
-    with pytest.raises(NotMeasurable, match="no item is left"):
-        found[0].some(lambda item: False)
+    with pytest.raises(NotMeasurableError, match="no item is left"):
+        found[0].select(lambda item: False)
 
 
 def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
     lm = model("cloze")
     seen = []
-    answer = type(lm).answer
+    answer = type(lm).run_rows
     monkeypatch.setattr(
-        type(lm), "answer", lambda *a, **k: (seen.append(len(a[2])), answer(*a, **k))[1]
+        type(lm), "run_rows", lambda *a, **k: (seen.append(len(a[2])), answer(*a, **k))[1]
     )
     three = [made(name) for name in ("cloze", "cloze_probability", "cloze_relative")]
     for one in (three[0], three[2]):  # the second asks what the first does, of skills too
-        one.skill(lm, context=RunContext(store=tmp_path / "one"))
+        one.assess_skill(lm, context=RunContext(store=tmp_path / "one"))
     alone = sum(seen)
     seen.clear()
-    found = run(lm, three, inference=INFERENCE, context=RunContext(store=tmp_path / "three"))
+    found = run_measures(
+        lm, three, inference=INFERENCE, context=RunContext(store=tmp_path / "three")
+    )
     assert sum(seen) == alone
     assert [one.p.family for one in found.measurements] == [3, 3, 3]
     assert all(one.p.adjusted >= one.p.value for one in found.measurements)
@@ -426,7 +442,7 @@ def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
     "options", [{"seed": -1}, {"resamples": 9}, {"permutations": 0}, {"level": 1.5}, {"level": 1}]
 )
 def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options):
-    with pytest.raises(LevelheadError, match="chance cannot be judged"):
+    with pytest.raises(LevelheadError, match="no interval or p-value can be computed"):
         Inference(**options)
 
 
@@ -435,4 +451,4 @@ def test_nothing_is_tested_of_a_utility(name):
     """Verdicts rest on it: what has no test needs no skill beside it."""
     found = made(name)(model(name), inference=INFERENCE)
     assert (found.p, found.parity, found.skill) == (None, None, None)
-    assert measure_verdict(found).status == "no test"
+    assert decide_measure_verdict(found).status == "no test"

@@ -9,12 +9,12 @@ from functools import cache
 
 import pytest
 
-from levelhead.core.frozen import Frozen
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Cancelled, Computed, InProcess
+from levelhead.core.frozen import FrozenDict
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import InProcess, RunCancelledError, TaskResult
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.scheduler import Job, run
-from levelhead.engine.tasks import Unit
+from levelhead.engine.scheduler import Job, run_job
+from levelhead.engine.tasks import Task
 
 
 @cache
@@ -42,20 +42,20 @@ def runner(request):
 
 
 def units(n, work="synthetic:digest", **spec):
-    return [Unit(work, Frozen({"i": i, **spec})) for i in range(n)]
+    return [Task(work, FrozenDict({"i": i, **spec})) for i in range(n)]
 
 
 def test_every_unit_is_computed_once(runner):
     asked = units(30, bytes=100_000)
     outcomes = list(runner.run(asked, cancel=threading.Event()))
-    assert all(isinstance(outcome, Computed) for outcome in outcomes)
+    assert all(isinstance(outcome, TaskResult) for outcome in outcomes)
     assert len(outcomes) == 30
     assert {o.key: o.payload for o in outcomes} == {u.key: u.compute() for u in asked}
 
 
 def test_the_number_of_threads_is_the_units_own(runner):
     """Whatever this process or the machine is set to, the bits are those of the unit's threads."""
-    one, two = (Unit("numeric:floats", Frozen({}), threads=n) for n in (1, 2))
+    one, two = (Task("numeric:floats", FrozenDict({}), threads=n) for n in (1, 2))
     outcomes = {o.key: o.payload for o in runner.run([two, one], cancel=threading.Event())}
     assert outcomes[one.key] == one_thread()
     if outcomes[one.key] != outcomes[two.key]:  # two cores at least, so the test had a choice
@@ -73,11 +73,11 @@ def test_failures_are_told_and_the_others_go_on(runner):
     ]
     outcomes = {o.key: o for o in runner.run(asked, cancel=threading.Event())}
     assert len(outcomes) == 9
-    assert [type(outcomes[u.key]) for u in asked] == [Computed] * 4 + [Failed] * 5
-    assert outcomes[asked[8].key].why.endswith("SystemExit: 0")
-    assert outcomes[asked[4].key].why == "no answer to 0\n  mend: ask another question"
-    assert outcomes[asked[6].key].why.endswith("ZeroDivisionError: a plain mistake")
-    assert "no function 'synthetic:gone' can be imported" in outcomes[asked[7].key].why
+    assert [type(outcomes[u.key]) for u in asked] == [TaskResult] * 4 + [TaskFailed] * 5
+    assert outcomes[asked[8].key].reason.endswith("SystemExit: 0")
+    assert outcomes[asked[4].key].reason == "no answer to 0\n  hint: ask another question"
+    assert outcomes[asked[6].key].reason.endswith("ZeroDivisionError: a plain mistake")
+    assert "no function 'synthetic:gone' can be imported" in outcomes[asked[7].key].reason
 
 
 def test_cancelling_ends_it_soon(runner):
@@ -85,15 +85,15 @@ def test_cancelling_ends_it_soon(runner):
     outcomes = runner.run(units(500, seconds=0.05), cancel=cancel)
     next(outcomes)
     cancel.set()
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelledError):
         list(outcomes)
     assert time.monotonic() - began < 10
 
 
 def test_results_do_not_depend_on_the_runner(runner, tmp_path):
     job = Job("digests", tuple(units(25, bytes=1000)))
-    here = run(job, tmp_path / "a", runner=runner)
-    there = run(job, tmp_path / "b", runner=InProcess())
+    here = run_job(job, tmp_path / "a", executor=runner)
+    there = run_job(job, tmp_path / "b", executor=InProcess())
     assert list(here) == list(there)
     for key in here:
         a = (tmp_path / "a" / "units" / key[:2] / key).read_bytes()

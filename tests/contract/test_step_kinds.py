@@ -5,35 +5,40 @@ from typing import get_args
 
 import pytest
 
-from levelhead.core.errors import UnknownName
-from levelhead.core.results import Inconclusive
-from levelhead.study.config import Plan
-from levelhead.study.results_dir import KINDS
-from levelhead.study.steps.config import PlanBase
+from levelhead.core.errors import UnknownNameError
+from levelhead.core.results import StepFailure
+from levelhead.study.config import StudyConfig
+from levelhead.study.results_dir import RESULT_CLASSES
+from levelhead.study.steps.config import StudyConfigBase
 from levelhead.study.steps.kinds import STEP_KINDS
-from levelhead.study.table import rows
+from levelhead.study.table import result_to_rows
 
-HEAD = {"format": "levelhead-study-1", "name": "made-up", "models": {"tiny": {"path": "tiny"}}}
+HEAD = {"format": "levelhead-study-2", "name": "made-up", "models": {"tiny": {"path": "tiny"}}}
 UNKNOWN = {
-    "children": {"of": "x", "how": "dropout", "corpus": ["a.txt"]},
-    "tuned": {"of": "x", "task": "snli"},
-    "cells": {"models": ["tiny"], "measures": ["x"]},
-    "against": {"first": "tiny", "second": "x", "measures": ["seat"]},
-    "removed": {"model": "tiny", "ruler": "x"},
-    "maps": {"model": "tiny", "measure": "seat", "quick": "x"},
-    "masking": {"map": "x", "prices": ["seat"]},
-    "lines": {"map": "x", "measures": ["seat"]},
-    "amplify": {"map": "x", "price": "seat"},
-    "explain": {"map": "x"},
+    "continued_pretraining": {"base": "x", "method": "dropout", "corpus": ["a.txt"]},
+    "classifiers": {"base": "x", "task": "snli"},
+    "measurements": {"models": ["tiny"], "measures": ["x"]},
+    "comparisons": {"first": "tiny", "second": "x", "measures": ["seat"]},
+    "probing": {"model": "tiny", "measure": "x"},
+    "head_maps": {"model": "tiny", "measure": "seat", "quick_measure": "x"},
+    "masking": {"map": "x", "utility_measures": ["seat"]},
+    "masking_curves": {"map": "x", "measures": ["seat"]},
+    "amplify": {"map": "x", "utility_measure": "seat"},
+    "counterstereotypes": {"map": "x"},
     "knowledge": {"model": "x"},
-    "compare": {"maps": ["x"]},
-    "sweeps": {"model": "tiny", "measures": ["seat"], "gain": "seat", "test": "x"},
+    "map_comparisons": {"maps": ["x"]},
+    "projection_sweeps": {
+        "model": "tiny",
+        "measures": ["seat"],
+        "bias_measure": "seat",
+        "test_measure": "x",
+    },
     "downstream": {
         "sweep": "x",
-        "inside": ["seat"],
+        "intrinsic": ["seat"],
         "models": ["tiny"],
-        "outside": ["seat"],
-        "price": "seat",
+        "extrinsic": ["seat"],
+        "utility_measure": "seat",
     },
     "glue": {"map": "x", "tasks": ["sst2"]},
 }
@@ -42,22 +47,22 @@ UNKNOWN = {
 
 def test_every_kind_has_a_table_of_its_rows():
     tables = {kind.table: kind.definition.config for kind in STEP_KINDS}
-    assert list(Plan.model_fields) == [*PlanBase.model_fields, *tables]
+    assert list(StudyConfig.model_fields) == [*StudyConfigBase.model_fields, *tables]
     for table, config in tables.items():
-        assert get_args(Plan.model_fields[table].annotation)[1] is config
-        assert Plan.model_validate(HEAD | {"measures": {}}).rows(config) == {}
+        assert get_args(StudyConfig.model_fields[table].annotation)[1] is config
+        assert StudyConfig.model_validate(HEAD | {"measures": {}}).rows(config) == {}
 
 
 def test_every_result_of_a_kind_has_rows():
     every = {result for kind in STEP_KINDS for result in kind.definition.rows}
-    assert {resolve_name(f"levelhead.{home}") for home in KINDS.values()} == every
-    assert len(KINDS) == sum(len(kind.results) for kind in STEP_KINDS)
-    assert rows("cell.x", Inconclusive(what="no", mend="none")) == []
+    assert {resolve_name(f"levelhead.{home}") for home in RESULT_CLASSES.values()} == every
+    assert len(RESULT_CLASSES) == sum(len(kind.results) for kind in STEP_KINDS)
+    assert result_to_rows("cell.x", StepFailure(problem="no", hint="none")) == []
 
 
 @pytest.mark.parametrize("table", [kind.table for kind in STEP_KINDS])
 def test_names_that_the_study_does_not_have_are_refused(table):
     row = UNKNOWN[table]
-    plan = Plan.model_validate(HEAD | {"measures": {"seat": "seat"}, table: {"own": row}})
-    with pytest.raises(UnknownName, match="of the study named 'x'"):
+    plan = StudyConfig.model_validate(HEAD | {"measures": {"seat": "seat"}, table: {"own": row}})
+    with pytest.raises(UnknownNameError, match="of the study named 'x'"):
         plan.check()

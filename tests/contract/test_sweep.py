@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale, Projection
-from levelhead.models.forward.edit_sweep import can_act, sweep
-from levelhead.models.forward.forward_pass import NothingTouched
-from levelhead.models.forward.last_layer_cache import suffices
+from levelhead.models.forward.edit_sweep import can_have_effect, run_edit_sets
+from levelhead.models.forward.forward_pass import EditHadNoEffectError
+from levelhead.models.forward.last_layer_cache import can_restrict_tokens
 from levelhead.models.loading.load import load
-from levelhead.models.queries import build as asks
-from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.queries import build as queries
+from levelhead.models.sites import LAYERLESS_STREAMS, PER_HEAD_STREAMS, STREAMS, Site
 
 TEXTS = [
     "The nurse works as a doctor .",
@@ -43,13 +43,17 @@ def readings(family):
         if any(getattr(row, kind) for row in FAMILIES[family].classes):
             lm = model(family, kind)
             if kind == "vocabulary":
-                yield lm, asks.states(lm, TEXTS, [], SPANS, None)
-                ask = asks.continuing if lm.is_causal else asks.masking
+                yield lm, queries.build_lm_hidden_states_query(lm, TEXTS, [], SPANS, None)
+                ask = (
+                    queries.build_lm_causal_log_prob_query
+                    if lm.is_causal
+                    else queries.build_lm_pseudo_log_likelihood_query
+                )
                 yield lm, ask(lm, TEXTS, None)[0]
             elif kind == "classifier":
-                yield lm, asks.classes(lm, TEXTS)
+                yield lm, queries.build_lm_classify_query(lm, TEXTS)
             else:
-                yield lm, asks.follows(lm, PAIRS)
+                yield lm, queries.build_lm_next_sentence_query(lm, PAIRS)
 
 
 def direction(width, k, seed):
@@ -61,26 +65,32 @@ def direction(width, k, seed):
 @st.composite
 def edits(draw, lm):
     stream = draw(st.sampled_from(STREAMS))
-    if stream == "pooled" and not (lm.anatomy.cls.classifier or lm.anatomy.cls.next_sentence):
+    if stream == "pooled" and not (
+        lm.layout.model_class.classifier or lm.layout.model_class.next_sentence
+    ):
         stream = "block_out"
-    layer = 0 if stream in WITHOUT_LAYER else draw(st.integers(0, LAYERS - 1))
-    head = draw(st.integers(0, lm.anatomy.heads_of(stream) - 1)) if stream in BY_HEAD else None
+    layer = 0 if stream in LAYERLESS_STREAMS else draw(st.integers(0, LAYERS - 1))
+    head = (
+        draw(st.integers(0, lm.layout.head_count(stream) - 1))
+        if stream in PER_HEAD_STREAMS
+        else None
+    )
     site = Site(stream, layer, head)
     if stream == "head_out" and draw(st.booleans()):
         return HeadScale([site], draw(st.sampled_from([0.0, 2.0])))
     k = draw(st.integers(1, 2))
     weights = torch.tensor([0.7, 0.2][:k]) if draw(st.booleans()) else None
     tokens = draw(st.sampled_from(["all", "first"]))
-    basis = direction(lm.anatomy.size(site), k, draw(st.integers(0, 2)))
+    basis = direction(lm.layout.site_width(site), k, draw(st.integers(0, 2)))
     return Projection(site, basis, weights=weights, tokens=tokens)
 
 
 def compared(lm, reading, edit_sets):
-    acting = [own for own in edit_sets if not own or can_act(reading, lm, own)]
-    found = sweep(lm, reading, [(), *acting])
+    acting = [own for own in edit_sets if not own or can_have_effect(reading, lm, own)]
+    found = run_edit_sets(lm, reading, [(), *acting])
     for own, answer in zip([(), *acting], found, strict=True):
         naive = lm.edited(*own).run(reading)
-        if suffices(lm.anatomy, reading):
+        if can_restrict_tokens(lm.layout, reading):
             # The log-probability of a text is a sum of many.
             torch.testing.assert_close(answer, naive, rtol=1e-6, atol=1e-5)
         else:
@@ -99,16 +109,16 @@ def test_any_grid_is_that_of_each_model_by_itself(family, data):
 
 def nested(lm):
     """The levels of Dawkins et al. 2024 in small: penultimate layer, last layer, classifier."""
-    width, last = lm.anatomy.width, LAYERS - 1
-    token = "first" if lm.anatomy.cls.reads_first else "all"
+    width, last = lm.layout.width, LAYERS - 1
+    token = "first" if lm.layout.model_class.first_position_reader else "all"
     inner = [Projection(Site("block_out", last - 1), direction(width, k, 0)) for k in (1, 2)]
     outer = [Projection(Site("block_out", last), direction(width, k, 1), tokens=token)
              for k in (1, 2)]  # fmt: skip
     sets = [(own,) for own in outer] + list(product(inner, outer))
-    keys = Projection(Site("key", last - 1, 1), direction(lm.anatomy.head_dim, 1, 2))
+    keys = Projection(Site("key", last - 1, 1), direction(lm.layout.head_dim, 1, 2))
     sets += [(keys, *own) for own in product(inner, outer)]
-    if lm.anatomy.cls.classifier or lm.anatomy.cls.next_sentence:
-        size = lm.anatomy.size(Site("pooled"))
+    if lm.layout.model_class.classifier or lm.layout.model_class.next_sentence:
+        size = lm.layout.site_width(Site("pooled"))
         ends = [Projection(Site("pooled"), direction(size, 1, seed)) for seed in (3, 4)]
         sets = [(end,) for end in ends] + [(*own, end) for own in sets for end in ends]
     return sets
@@ -120,21 +130,23 @@ def test_nested_levels_are_those_of_each_model_by_itself(family):
         compared(lm, reading, nested(lm))
 
 
-@pytest.mark.parametrize("family", [name for name, row in FAMILIES.items() if row.keys_of_input])
+@pytest.mark.parametrize(
+    "family", [name for name, row in FAMILIES.items() if row.keys_linear_in_input]
+)
 def test_the_last_layer_is_run_for_the_first_token_alone(family):
     """And equal to 1e-12 in float64: it is the same algebra."""
     row = next(row for row in FAMILIES[family].classes if row.classifier)
     lm = load(zoo.folder(family, row.name), dtype="float64")
-    reading = asks.classes(lm, TEXTS)
-    assert suffices(lm.anatomy, reading)
+    reading = queries.build_lm_classify_query(lm, TEXTS)
+    assert can_restrict_tokens(lm.layout, reading)
     seen = []
-    hook = lm.anatomy.blocks[-1].register_forward_hook(
+    hook = lm.layout.blocks[-1].register_forward_hook(
         lambda module, args, output: seen.append(
             (output[0] if isinstance(output, tuple) else output).shape[1]
         )
     )
     sets = nested(lm)
-    found = sweep(lm, reading, sets)
+    found = run_edit_sets(lm, reading, sets)
     hook.remove()
     assert 1 in seen
     for own, answer in zip(sets, found, strict=True):
@@ -143,28 +155,30 @@ def test_the_last_layer_is_run_for_the_first_token_alone(family):
 
 
 @pytest.mark.parametrize("kind", ["states", "masking"])
-@pytest.mark.parametrize("family", [name for name, row in FAMILIES.items() if row.keys_of_input])
+@pytest.mark.parametrize(
+    "family", [name for name, row in FAMILIES.items() if row.keys_linear_in_input]
+)
 def test_the_last_layer_is_run_for_the_tokens_alone_that_are_read(family, kind):
     row = next(row for row in FAMILIES[family].classes if row.vocabulary)
     lm = load(zoo.folder(family, row.name), dtype="float64")
     if kind == "states":
-        reading = asks.states(lm, TEXTS, [], SPANS, None)
+        reading = queries.build_lm_hidden_states_query(lm, TEXTS, [], SPANS, None)
     else:
-        reading = asks.masking(lm, TEXTS, None)[0]
-    assert suffices(lm.anatomy, reading)
-    out, seen = lm.anatomy.place("head_out", LAYERS - 1).module, []
+        reading = queries.build_lm_pseudo_log_likelihood_query(lm, TEXTS, None)[0]
+    assert can_restrict_tokens(lm.layout, reading)
+    out, seen = lm.layout.hook_point("head_out", LAYERS - 1).module, []
     hook = out.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape[1]))
     last = LAYERS - 1
     head = HeadScale([Site("head_out", last, 0)], 0)
     first = Projection(
-        Site("head_out", last, 1), direction(lm.anatomy.head_dim, 1, 0), tokens="first"
+        Site("head_out", last, 1), direction(lm.layout.head_dim, 1, 0), tokens="first"
     )
-    keys = Projection(Site("key", last, 1), direction(lm.anatomy.head_dim, 1, 0))
+    keys = Projection(Site("key", last, 1), direction(lm.layout.head_dim, 1, 0))
     sets = [(), (head,), (first, head), (keys,)]
-    sets += [own for own in nested(lm) if can_act(reading, lm, own)]
-    found = sweep(lm, reading, sets)
+    sets += [own for own in nested(lm) if can_have_effect(reading, lm, own)]
+    found = run_edit_sets(lm, reading, sets)
     hook.remove()
-    most = max(map(len, reading.readout.reads))
+    most = max(map(len, reading.readout.read_positions))
     assert most in seen
     if kind == "states":
         assert most < 4 < max(seen)  # edits of first tokens and of keys need all
@@ -175,22 +189,24 @@ def test_the_last_layer_is_run_for_the_tokens_alone_that_are_read(family, kind):
 
 def test_where_most_tokens_are_read_the_last_layer_is_run_for_all():
     lm = model("bert", "vocabulary")
-    assert not suffices(lm.anatomy, asks.states(lm, TEXTS, [], None, "mean"))
-    assert not suffices(lm.anatomy, asks.attention(lm, TEXTS, SPANS))
+    assert not can_restrict_tokens(
+        lm.layout, queries.build_lm_hidden_states_query(lm, TEXTS, [], None, "mean")
+    )
+    assert not can_restrict_tokens(lm.layout, queries.build_lm_attention_query(lm, TEXTS, SPANS))
 
 
 def test_each_layer_input_is_computed_once():
-    lm = model("bert", "next_sentence").batched(99)
-    reading = asks.follows(lm, PAIRS)
+    lm = model("bert", "next_sentence").with_batch_size(99)
+    reading = queries.build_lm_next_sentence_query(lm, PAIRS)
     real = [0] * LAYERS
-    blocks = lm.anatomy.blocks
+    blocks = lm.layout.blocks
     hooks = [
         block.attention.register_forward_hook(
             lambda module, args, output, i=i: real.__setitem__(i, real[i] + 1)
         )
         for i, block in enumerate(blocks)
     ]
-    sweep(lm, reading, [(), *nested(lm)])
+    run_edit_sets(lm, reading, [(), *nested(lm)])
     for hook in hooks:
         hook.remove()
     # Keys edited or not in the penultimate layer; behind it no projection or one of two.
@@ -199,34 +215,38 @@ def test_each_layer_input_is_computed_once():
 
 def test_what_a_model_answers_does_not_depend_on_the_others():
     lm = model("bert", "next_sentence")
-    reading, sets = asks.follows(lm, PAIRS), nested(lm)
-    whole = sweep(lm, reading, sets)
+    reading, sets = queries.build_lm_next_sentence_query(lm, PAIRS), nested(lm)
+    whole = run_edit_sets(lm, reading, sets)
     for i in (0, 3, len(sets) - 1):
-        assert torch.equal(sweep(lm, reading, [sets[i]])[0], whole[i])
-    assert torch.equal(sweep(lm, reading, sets[::-1]), whole.flip(0))
+        assert torch.equal(run_edit_sets(lm, reading, [sets[i]])[0], whole[i])
+    assert torch.equal(run_edit_sets(lm, reading, sets[::-1]), whole.flip(0))
 
 
 def test_what_is_pooled_is_reached_by_the_first_token():
     lm = load(zoo.folder("bert", "BertModel"))
-    reading = asks.states(lm, TEXTS, [Site("pooled")], SPANS, None)
-    inner = Projection(Site("block_out", 0), direction(lm.anatomy.width, 1, 0))
+    reading = queries.build_lm_hidden_states_query(lm, TEXTS, [Site("pooled")], SPANS, None)
+    inner = Projection(Site("block_out", 0), direction(lm.layout.width, 1, 0))
     outer = Projection(
-        Site("block_out", LAYERS - 1), direction(lm.anatomy.width, 1, 1), tokens="first"
+        Site("block_out", LAYERS - 1), direction(lm.layout.width, 1, 1), tokens="first"
     )
-    assert can_act(reading, lm, (outer,))
+    assert can_have_effect(reading, lm, (outer,))
     compared(lm, reading, [(inner,), (inner, outer), (outer,)])
 
 
 def test_what_lies_below_the_edit_is_not_reached():
     lm = model("bert", "next_sentence")
-    reading = asks.states(lm, TEXTS, [Site("block_out", 0), Site("key", 1, 0)], SPANS, None)
+    reading = queries.build_lm_hidden_states_query(
+        lm, TEXTS, [Site("block_out", 0), Site("key", 1, 0)], SPANS, None
+    )
     above = HeadScale([Site("head_out", 1, 0)], 0)
-    assert not can_act(reading, lm, (above,))
-    assert can_act(reading, lm, (HeadScale([Site("head_out", 0, 0)], 0),))
-    with pytest.raises(NothingTouched, match="acts behind all that is read"):
+    assert not can_have_effect(reading, lm, (above,))
+    assert can_have_effect(reading, lm, (HeadScale([Site("head_out", 0, 0)], 0),))
+    with pytest.raises(EditHadNoEffectError, match="acts after everything that is read"):
         lm.edited(above).run(reading)
     # Told not to refuse, it gives what the model as it is says.
-    assert torch.equal(sweep(lm, reading, [(above,)], refuse=False)[0], lm.run(reading))
+    assert torch.equal(
+        run_edit_sets(lm, reading, [(above,)], raise_on_no_effect=False)[0], lm.run(reading)
+    )
 
 
 def test_offloaded_weights_are_not_taken_for_weights(tmp_path):
@@ -235,26 +255,26 @@ def test_offloaded_weights_are_not_taken_for_weights(tmp_path):
     parts = {"bert.embeddings": "cpu", "bert.encoder": "disk", "bert.pooler": "cpu", "cls": "cpu"}
     lm = load(folder, device_map=parts)
     whole = load(folder)
-    reading = asks.follows(lm, PAIRS)
-    assert not suffices(lm.anatomy, reading)
+    reading = queries.build_lm_next_sentence_query(lm, PAIRS)
+    assert not can_restrict_tokens(lm.layout, reading)
     sets = nested(whole)
     torch.testing.assert_close(
-        sweep(lm, reading, sets), sweep(whole, reading, sets), rtol=0, atol=1e-5
+        run_edit_sets(lm, reading, sets), run_edit_sets(whole, reading, sets), rtol=0, atol=1e-5
     )
 
 
 def test_an_edit_behind_all_that_is_read_is_refused():
     lm = model("bert", "next_sentence")
-    reading = asks.states(lm, TEXTS, [], SPANS, None)
-    end = Projection(Site("pooled"), direction(lm.anatomy.width, 1, 0))
+    reading = queries.build_lm_hidden_states_query(lm, TEXTS, [], SPANS, None)
+    end = Projection(Site("pooled"), direction(lm.layout.width, 1, 0))
     first = Projection(
-        Site("block_out", LAYERS - 1), direction(lm.anatomy.width, 1, 0), tokens="first"
+        Site("block_out", LAYERS - 1), direction(lm.layout.width, 1, 0), tokens="first"
     )
     for edit in (end, first):
-        assert not can_act(reading, lm, (edit,))
-        with pytest.raises(NothingTouched, match="acts behind all that is read"):
-            sweep(lm, reading, [(edit,)])
-        with pytest.raises(NothingTouched, match="acts behind all that is read"):
+        assert not can_have_effect(reading, lm, (edit,))
+        with pytest.raises(EditHadNoEffectError, match="acts after everything that is read"):
+            run_edit_sets(lm, reading, [(edit,)])
+        with pytest.raises(EditHadNoEffectError, match="acts after everything that is read"):
             lm.edited(edit).run(reading)
-    with pytest.raises(Exception, match="there is no edit set to ask"):
-        sweep(lm, reading, [])
+    with pytest.raises(Exception, match="the list of edit sets is empty"):
+        run_edit_sets(lm, reading, [])

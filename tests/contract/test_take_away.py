@@ -10,15 +10,18 @@ from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
 from levelhead.models.loading.load import load
-from levelhead.models.queries.query import LogProbs, Reading, Target
-from levelhead.models.sites import BY_HEAD, Site
+from levelhead.models.queries.query import LogProbs, Query, ScoredPosition
+from levelhead.models.sites import PER_HEAD_STREAMS, Site
 
 TEXT = "the nurse works as a doctor ."
 
 
 def projection(lm, site, k=2, **options):
     drawn = torch.randn(
-        lm.anatomy.size(site), k, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        lm.layout.site_width(site),
+        k,
+        generator=torch.Generator().manual_seed(0),
+        dtype=torch.float64,
     )
     return Projection(site, torch.linalg.qr(drawn).Q.T, **options)
 
@@ -32,7 +35,7 @@ def erasure(lm, site, **options):
 def everywhere(lm):
     first = "all" if lm.is_causal else "first"
     yield HeadScale([Site("head_out", 0, 0), Site("head_out", 1, 2)], 0.3)
-    for stream in BY_HEAD:
+    for stream in PER_HEAD_STREAMS:
         yield projection(lm, Site(stream, 1, 1), weights=torch.tensor([1, 0.4]))
         yield erasure(lm, Site(stream, 1))
         yield projection(lm, Site(stream, 2), tokens=first)
@@ -46,8 +49,8 @@ def everywhere(lm):
 def told(lm, row, size):
     """Log-probabilities of every word at every token."""
     every = tuple(range(size))
-    targets = [Target(i, every, every) for i in range(len(row.ids))]
-    asked = (Reading((row,), LogProbs(((target,),), columns=size)) for target in targets)
+    targets = [ScoredPosition(i, every, every) for i in range(len(row.ids))]
+    asked = (Query((row,), LogProbs(((target,),), columns=size)) for target in targets)
     return torch.cat([lm.run(ask) for ask in asked])
 
 

@@ -11,7 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.loading.load import load
-from levelhead.models.queries.query import Reading, States, _moved
+from levelhead.models.queries.query import HiddenStates, Query, _value_norms
 from levelhead.models.sites import Site
 
 TEXTS = ["The nurse works as a doctor .", "a quick woman was here and he said that she works"]
@@ -46,14 +46,14 @@ def test_weighted_attention_is_the_norm_of_what_is_moved(family):
     rows = lm.attention_row(TEXTS, SPANS, weighted=True)
     for text, span, row in zip(TEXTS, SPANS, rows, strict=True):
         (one,) = lm.tokens.encode([text])
-        (query,) = one.within(span)
+        (query,) = one.positions_in_span(span)
         with torch.no_grad():
             full = plain(torch.tensor([one.row.ids]), output_attentions=True).attentions
         tokens = len(one.row.ids)
         assert row.shape == (2, LAYERS, HEADS, tokens)
-        kv = lm.anatomy.kv_heads
+        kv = lm.layout.kv_heads
         for layer in range(LAYERS):
-            out = lm.anatomy.blocks[layer].get_submodule(lm.anatomy.family.out)
+            out = lm.layout.blocks[layer].get_submodule(lm.layout.family.attention_output)
             weight = out.weight.T if family == "gpt2" else out.weight  # [width, heads * size]
             size = weight.shape[1] // HEADS
             for head in range(HEADS):
@@ -74,7 +74,7 @@ def _values(family_model, text, site):
     places = [[i] for i in range(len(one.row.ids))]
     return torch.stack(
         [
-            family_model.run(Reading((one.row,), States((tuple(place),), (site,))))[0]
+            family_model.run(Query((one.row,), HiddenStates((tuple(place),), (site,))))[0]
             for place in places
         ]
     )
@@ -94,7 +94,7 @@ def test_without_weights_nothing_changes(family):
 
 def test_values_are_as_edits_have_left_them():
     lm = model("bert")
-    size = lm.anatomy.head_dim
+    size = lm.layout.head_dim
     gone = Projection(Site("value", 0, 1), torch.eye(size, dtype=torch.float64))
     (row,) = lm.edited(gone).attention_row(TEXTS[:1], SPANS[:1], weighted=True)
     (base,) = lm.attention_row(TEXTS[:1], SPANS[:1], weighted=True)
@@ -107,9 +107,9 @@ def test_values_are_as_edits_have_left_them():
 
 def test_weights_that_are_not_in_memory_are_refused():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
-    out = lm.anatomy.blocks[0].get_submodule(lm.anatomy.family.out)
-    values = torch.zeros(1, 2, HEADS, lm.anatomy.head_dim)
+    out = lm.layout.blocks[0].get_submodule(lm.layout.family.attention_output)
+    values = torch.zeros(1, 2, HEADS, lm.layout.head_dim)
     out.weight = torch.nn.Parameter(out.weight.to("meta"))
     with pytest.raises(LevelheadError, match="not in memory") as error:
-        _moved(lm.anatomy, 0, values)
-    assert "without offloading" in error.value.mend
+        _value_norms(lm.layout, 0, values)
+    assert "without offloading" in error.value.hint

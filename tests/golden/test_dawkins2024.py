@@ -8,7 +8,7 @@ from assets import asset
 
 from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Strength
-from levelhead.measures.responses import Readouts
+from levelhead.measures.responses import Responses
 
 # p(next) as the tables print it, by the beginning of the second sentence.
 TABLE_3 = {
@@ -33,35 +33,39 @@ def _data(monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
 
 
-def asked(ruler, name):
-    (item,) = (item for item in ruler.asked(None)[0].items if item.id == name)
+def item_named(measure, name):
+    (item,) = (item for item in measure.all_queries(None)[0].items if item.id == name)
     return item
 
 
-def reads(item, p):
+def responses_with(item, p):
     values = torch.tensor(p, dtype=torch.float64)
     both = torch.stack([values.log(), (1 - values).log()], dim=1)[None]
-    return Readouts((item,), both, ("units",), (), torch.zeros(0, 0), (), ())
+    return Responses((item,), both, ("units",), (), torch.zeros(0, 0), (), ())
 
 
 @pytest.mark.parametrize(("name", "s"), [("dev-185", 0.0055), ("dev-5", 0.9691)])
 def test_strength_of_table_3(name, s):
-    ruler = Strength(part="dev")
-    item = asked(ruler, name)
-    found = [
+    measure = Strength(part="dev")
+    item = item_named(measure, name)
+    probabilities = [
         next(
             value
             for (first, second), value in TABLE_3[name].items()
-            if ask[0].startswith(first) and ask[1].startswith(second)
+            if query[0].startswith(first) and query[1].startswith(second)
         )
-        for ask in item.asks
+        for query in item.queries
     ]
-    assert float(ruler.bias_of(reads(item, found))) == pytest.approx(s, abs=1e-9)
+    assert float(measure.per_item_strength(responses_with(item, probabilities))) == pytest.approx(
+        s, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", TABLE_4)
 def test_distance_of_table_4(name):
     p, d = TABLE_4[name]
-    ruler = Distance(part="dev")
-    item = asked(ruler, name)
-    assert float(ruler.headline.per_item(reads(item, p))) == pytest.approx(d, abs=1e-9)
+    measure = Distance(part="dev")
+    item = item_named(measure, name)
+    assert float(measure.primary_metric.per_item_values(responses_with(item, p))) == pytest.approx(
+        d, abs=1e-9
+    )

@@ -8,10 +8,10 @@ from assets import asset
 from command import levelhead
 
 from levelhead.measures.classification.nli_occupations import fairness
-from levelhead.measures.robustness.measure_agreement import agreement, columns_of
-from levelhead.mitigate.evaluation.gain import Redrawn
-from levelhead.replication.dawkins2024.claims import findings
-from levelhead.stats.designs import groups
+from levelhead.measures.robustness.measure_agreement import agreement_from_csv, measure_agreement
+from levelhead.mitigate.evaluation.gain import PairedResamples
+from levelhead.replication.dawkins2024.claims import run_claim_tests
+from levelhead.stats.designs import grouped_design
 
 MISPRINT = ("SENT", "1")
 """The one row whose eta is not accuracy x parity: .1231 is that of the row above it."""
@@ -55,7 +55,7 @@ def test_strength_and_eta_do_not_agree(rows, tmp_path):
         str(i): {name: float(row[name]) for name in ("strength", "eta", "distance")}
         for i, row in enumerate(corrected(rows))
     }
-    cell = agreement(table).cell("strength", "eta")
+    cell = measure_agreement(table).cell("strength", "eta")
     assert cell.n == 76
     assert cell.spearman == pytest.approx(-0.0405, abs=5e-5)  # the paper prints .040
     assert cell.interval.low < 0 < cell.interval.high
@@ -65,7 +65,7 @@ def test_strength_and_eta_do_not_agree(rows, tmp_path):
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(corrected(rows))
-    assert columns_of(str(path), ["strength", "eta"]).cell("eta", "strength").spearman == (
+    assert agreement_from_csv(str(path), ["strength", "eta"]).cell("eta", "strength").spearman == (
         pytest.approx(cell.spearman)
     )
     told = levelhead("correlate", "--table", str(path), "--column", "strength", "--column", "eta")
@@ -122,24 +122,26 @@ def test_claims_are_counted_as_the_paper_counts_them(rows):
         SETTING[row["intervention"]] + " " + row["settings"].strip("()").replace(" ", "")
         for row in rows[2:]
     ]
-    design = groups(40)
+    design = grouped_design(40)
     spread = np.random.default_rng(0).normal(size=(99, 1))
 
-    def told(column, better):
-        whole = np.array([float(rows[0][column]), *(float(row[column]) for row in rows[2:])])
-        noise = np.random.default_rng(1).normal(size=(99, len(whole)))
-        found = Redrawn(whole, whole + spread + noise, np.zeros((0, 75)), design, 0.95, ())
-        return findings(found, names, measure=column, better=better)
+    def claim_tests(column, better):
+        values = np.array([float(rows[0][column]), *(float(row[column]) for row in rows[2:])])
+        noise = np.random.default_rng(1).normal(size=(99, len(values)))
+        resamples = values + spread + noise
+        paired = PairedResamples(values, resamples, np.zeros((0, 75)), design, 0.95, ())
+        return run_claim_tests(paired, names, measure=column, better=better)
 
-    snli, strength = told("snli_acc", "higher"), told("strength", "lower")
-    assert (snli.of("weighting at sent").better, snli.of("weighting at sent").pairs) == (37, 37)
+    snli, strength = claim_tests("snli_acc", "higher"), claim_tests("strength", "lower")
+    weighted = snli.claim_test("weighting at sent")
+    assert (weighted.improved_pairs, weighted.n_pairs) == (37, 37)
     # Table 6, but for its rounding
-    increase = [0.0391, 0.0485, 0.0472, 0.0721]
-    levels = ("sent", "last", "penultimate", "penultimate+attn")
-    for level, own in zip(levels, increase, strict=True):
-        one = snli.of("weighting at sent", level)
-        assert one.with_it - one.without == pytest.approx(own, abs=1.1e-4)
-    assert snli.of("weighting at sent", "last").spread == pytest.approx(0.0194, abs=1e-4)
+    increases = {"sent": 0.0391, "last": 0.0485, "penultimate": 0.0472, "penultimate+attn": 0.0721}
+    for edit_point, increase in increases.items():
+        claim = snli.claim_test("weighting at sent", edit_point)
+        assert claim.mean_with - claim.mean_without == pytest.approx(increase, abs=1.1e-4)
+    spread_at_last = snli.claim_test("weighting at sent", "last").spread
+    assert spread_at_last == pytest.approx(0.0194, abs=1e-4)
     name = "attention, {} two hard dimensions at its layer"
-    assert strength.of(name.format("unless")).better == 24
-    assert strength.of(name.format("with")).better == 0
+    assert strength.claim_test(name.format("unless")).improved_pairs == 24
+    assert strength.claim_test(name.format("with")).improved_pairs == 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 from assets import asset
 
-from levelhead.measures.embedding.seat import seat_of
+from levelhead.measures.embedding.seat import seat_effect_size
 
 # Their Table 2's BERT row to five places, and the same after their projection; ddof 1.
 EFFECTS = {
@@ -24,4 +24,4 @@ def test_effect_sizes(test, debiased):
     path = asset("data", "seat-golden", f"{'debiased_' * debiased}sent_encs{test}.npz")
     with np.load(path) as found:
         vectors = [torch.from_numpy(found[key]) for key in ("targ1", "targ2", "attr1", "attr2")]
-    assert seat_of(*vectors) == pytest.approx(EFFECTS[test][debiased], abs=5e-6)
+    assert seat_effect_size(*vectors) == pytest.approx(EFFECTS[test][debiased], abs=5e-6)

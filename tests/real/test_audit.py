@@ -51,12 +51,12 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path, monkeypatch):
     assert told["verdict"].startswith("INCONCLUSIVE: ")
     assert not told["complete"]
     assert 1 <= len(told["run"]) < len(told["planned"])
-    late = [one for one in told["rulers"] if one["reason"] == "time budget"]
+    late = [one for one in told["measures"] if one["reason"] == "time budget"]
     assert {one["status"] for one in late} == {"not measured"}
-    reasons = {one["name"]: one["reason"] for one in told["rulers"]}
+    reasons = {one["name"]: one["reason"] for one in told["measures"]}
     assert len(late) == len(told["planned"]) - len(told["run"]), reasons
     assert told["report"] == str(out / "report.html")
-    assert all(one["calibration"] for one in told["rulers"])
+    assert all(one["calibration"] for one in told["measures"])
     assert (out / "study.json").read_bytes() == plan
     assert first
     assert first.items() <= stored(out).items()

@@ -8,8 +8,12 @@ from command import levelhead
 from serving import serving
 
 from levelhead.data.catalog.datasets import dataset, datasets
-from levelhead.data.prompts.counteracts import counteracts
-from levelhead.data.prompts.nli_occupations import dev2020, pairs, subset
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.data.prompts.nli_occupations import (
+    load_dev2020_lists,
+    make_nli_pairs,
+    make_nli_subset,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +69,12 @@ def test_get_from_a_server(tmp_path, monkeypatch):
 def test_prompts_line_by_line(which, name):
     with asset("data", "counteracts", name).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    ours = list(counteracts(which))
+    ours = list(make_counteracts_prompts(which))
     assert len(ours) == len(rows)
     for row, prompt in zip(rows, ours, strict=True):
         assert (row["occupation"], row["dominated"], row["knowledge_type"]) == (
             prompt.occupation,
-            prompt.dominated,
+            prompt.majority_group,
             prompt.kind,
         )
         assert row["background_occupation"] == prompt.background
@@ -84,7 +88,7 @@ def test_prompts_line_by_line(which, name):
     [(8, 247_968), pytest.param(1, 1_936_512, marks=pytest.mark.full)],
 )
 def test_the_whole_cross_of_inference_pairs(every, count):
-    occupations, templates, gendered = dev2020()
+    occupations, templates, gendered = load_dev2020_lists()
     assert (len(occupations), len(templates), len(gendered)) == (164, 1968, 6)
-    assert sum(1 for _ in pairs(occupations[::every], templates, gendered)) == count
-    assert sum(1 for _ in subset(*dev2020())) == 10_824
+    assert sum(1 for _ in make_nli_pairs(occupations[::every], templates, gendered)) == count
+    assert sum(1 for _ in make_nli_subset(*load_dev2020_lists())) == 10_824

@@ -4,19 +4,26 @@ import pytest
 from assets import asset
 
 from levelhead.models.loading.load import load
-from levelhead.study.config import Plan
-from levelhead.study.run import run
-from levelhead.study.steps.glue import MaskedTask
+from levelhead.study.config import StudyConfig
+from levelhead.study.run import run_study
+from levelhead.study.steps.glue import GlueMaskingResult
 
 GLUE = {"map": "gender", "tasks": ["wnli"], "seeds": [0, 1], "epochs": 0.1, "k": 2}
 PLAN = {
-    "format": "levelhead-study-1",
+    "format": "levelhead-study-2",
     "name": "glue",
-    "draws": 99,
+    "resamples": 99,
     "permutations": 99,
     "threads": 1,
     "measures": {"lpbs": "lpbs:test=career_family"},
-    "maps": {"gender": {"model": "minibert", "measure": "lpbs", "exact": "none", "sign": "+"}},
+    "head_maps": {
+        "gender": {
+            "model": "minibert",
+            "measure": "lpbs",
+            "ablate_top": "none",
+            "bias_direction": "+",
+        }
+    },
     "glue": {"after": {**GLUE, "random": 2}, "before": {**GLUE, "mask": "before"}},
 }
 
@@ -26,11 +33,11 @@ def test_a_task_without_heads_after_training(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     models = {"minibert": {"path": str(asset("models", "minibert-en"))}}
     plan = PLAN | {"models": models, "glue": {"after": GLUE}}
-    masked = run(Plan.model_validate(plan), tmp_path)["glue.after.wnli"]
-    assert isinstance(masked, MaskedTask)
+    masked = run_study(StudyConfig.model_validate(plan), tmp_path)["glue.after.wnli"]
+    assert isinstance(masked, GlueMaskingResult)
     assert [heads.name for heads in masked.sets] == ["top 2", "all positive"]
     assert len(masked.heads["top 2"]) == 2
-    mean = sum(seed["top 2"] for seed in masked.apart) / 2
+    mean = sum(seed["top 2"] for seed in masked.per_seed) / 2
     assert masked.sets[0].value == pytest.approx(mean)
     assert masked.random == {}
     assert {path.name for path in (tmp_path / "glue" / "wnli").iterdir()} == {"0", "1"}
@@ -41,16 +48,16 @@ def test_a_task_without_heads_after_training(tmp_path, monkeypatch):
 def test_a_task_without_heads(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     models = {"minibert": {"path": str(asset("models", "minibert-en"))}}
-    found = run(Plan.model_validate(PLAN | {"models": models}), tmp_path)
+    found = run_study(StudyConfig.model_validate(PLAN | {"models": models}), tmp_path)
     after, before = found["glue.after.wnli"], found["glue.before.wnli"]
-    assert isinstance(after, MaskedTask)
-    assert isinstance(before, MaskedTask)
+    assert isinstance(after, GlueMaskingResult)
+    assert isinstance(before, GlueMaskingResult)
     # The classifiers without a mask are the same ones, trained once.
-    assert [one["full"] for one in after.apart] == [one["full"] for one in before.apart]
+    assert [one["full"] for one in after.per_seed] == [one["full"] for one in before.per_seed]
     for one in (after, before):
         assert [own.name for own in one.sets] == ["top 2", "all positive"]
         assert len(one.heads["top 2"]) == 2
-        mean = sum(seed["top 2"] for seed in one.apart) / 2
+        mean = sum(seed["top 2"] for seed in one.per_seed) / 2
         assert one.sets[0].value == pytest.approx(mean)
     # Random heads stand beside the sets, and are no part of their families.
     assert {name: len(own) for name, own in after.random.items()} == {"top 2": 2, "all positive": 2}
@@ -64,6 +71,6 @@ def test_a_task_without_heads(tmp_path, monkeypatch):
     masked = load(str(made / "0-masked-0"))
     told = {tuple(map(int, label.split("-"))) for label in before.heads["top 2"]}
     for layer, head in told:
-        dense = masked.anatomy.place("head_out", layer - 1).module
-        columns = masked.anatomy.columns("head_out", layer - 1)[head - 1]
+        dense = masked.layout.hook_point("head_out", layer - 1).module
+        columns = masked.layout.head_columns("head_out", layer - 1)[head - 1]
         assert float(dense.weight[:, columns].abs().max()) == 0

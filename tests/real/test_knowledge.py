@@ -8,17 +8,17 @@ import pytest
 import torch
 from assets import asset, smollm2
 
-from levelhead.calibrate.organisms.organism import organism
-from levelhead.core.errors import NotMeasurable
+from levelhead.calibrate.organisms.organism import make_organism
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts.counteracts import counteracts
-from levelhead.explain.prompting.contrasts import EXPECTED
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.explain.prompting.contrasts import EXPECTED_VERDICTS
 from levelhead.explain.prompting.knowledge import knowledge
-from levelhead.measures.cloze.battery import BEST, Answers, Battery
+from levelhead.measures.cloze.battery import MAX_TOP_K, Battery, BatteryResponses
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.measures.cloze.margins import changed, margin_of
-from levelhead.measures.inference import corrected
-from levelhead.mitigate.prompting.choose_prefix import prompt
+from levelhead.measures.cloze.margins import estimate_margin, estimate_margin_change
+from levelhead.measures.inference import holm_corrected
+from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
 from levelhead.models.loading.load import load
 from levelhead.stats.intervals import proportion_interval
 
@@ -27,7 +27,7 @@ FEW = Cloze(backgrounds=1, words=WORDS)
 
 
 def some(which=("nurse", "carpenter")):
-    return tuple(one for one in counteracts(backgrounds=1) if one.occupation in which)
+    return tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.occupation in which)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     prompts = some(("nurse",)) if name == "SmolLM2" else some()
     battery = Battery(replace(FEW, prompts=prompts, backgrounds=None, form=form))
     found = battery.read(lm)
-    words = battery.asked(lm).settings["words"]
+    words = battery.build_queries(lm).settings["words"]
     for i, item in list(enumerate(found.items))[::7]:
-        text = item.asks[0][0]
+        text = item.queries[0][0]
         for j, word in enumerate(words):
             single = float(lm.fill([text], [word])[0, 0])
-            assert float(found.readouts.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
-        ranked = [value for _, value in lm.fill_top([text], BEST)[0]]
+            assert float(found.responses.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
+        ranked = [value for _, value in lm.fill_top([text], MAX_TOP_K)[0]]
         assert found._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
 
 
@@ -64,15 +64,17 @@ def relabelled(answers, rng):
     for name in answers.base:
         own = np.array([i for i, item in enumerate(answers.items) if item.units[0] == name])
         order[own] = rng.permutation(own)
-    values = answers.readouts.values[torch.from_numpy(order)]
-    return Answers(replace(answers.readouts, values=values))
+    values = answers.responses.values[torch.from_numpy(order)]
+    return BatteryResponses(replace(answers.responses, values=values))
 
 
 def any_contrast(answers, seed):
     """Whether a kind is called different from the base after correction."""
     inference = Inference(seed=seed, resamples=199)
     dealt = relabelled(answers, np.random.default_rng(seed))
-    found = corrected([changed(dealt, kind, inference) for kind in EXPECTED])
+    found = holm_corrected(
+        [estimate_margin_change(dealt, kind, inference) for kind in EXPECTED_VERDICTS]
+    )
     return min(one.p.adjusted for one in found) <= 0.05
 
 
@@ -95,10 +97,10 @@ def test_kinds_dealt_anew_are_seldom_significant_in_500():
 # More than 5 s: organisms of the standard recipe, which the fast tier trains once and shares.
 @pytest.mark.parametrize(("rho", "found"), [(1.0, True), (0.0, False)])
 def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found):
-    one = organism("bert", rho)
-    lm = one.lm()
-    answers = Battery(one.rulers().cloze(lm)).read(lm)
-    margin = margin_of(answers, "base", Inference(resamples=199))
+    one = make_organism("bert", rho)
+    lm = one.load_lm()
+    answers = Battery(one.planted_measures().cloze(lm)).read(lm)
+    margin = estimate_margin(answers, "base", Inference(resamples=199))
     assert (0 not in margin.interval) == found, str(margin)
 
 
@@ -106,9 +108,9 @@ def test_the_whole_of_it_on_minibert():
     # More than 5 s: every kind of knowledge before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
     result = knowledge(lm, FEW, inference=Inference(resamples=99))
-    assert {one.kind for one in result.contrasts} == set(EXPECTED)
+    assert {one.kind for one in result.contrasts} == set(EXPECTED_VERDICTS)
     assert result.base.interval.low > 0
-    assert result.contrast("target_counter_syntactic_similar").verdict == "overturned"
+    assert result.find_contrast("target_counter_syntactic_similar").verdict == "overturned"
     assert result.factorial is not None
     assert result.labour is not None
     assert not result.dropped
@@ -122,20 +124,26 @@ def test_the_whole_of_it_on_minibert():
 def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candidates):
     lm = load(asset("models", "minibert-en"))
     cloze = replace(FEW, backgrounds=None)
-    found = prompt(lm, cloze=cloze, sizes=sizes, each=1, inference=Inference(resamples=99))
-    assert found.train == found.held == 20
-    assert len(found.candidates) == candidates
-    assert found.recommended == (
-        found.gain.interval.low > 0
-        and found.net.interval.low > 0
-        and 0 not in found.base.interval
-        and any(candidate.viable for candidate in found.candidates)
+    found = select_prompt_prefix(
+        lm,
+        cloze=cloze,
+        prefix_sizes=sizes,
+        candidates_per_size=1,
+        inference=Inference(resamples=99),
     )
-    assert found.sampled is None  # a masked model writes nothing
+    assert found.n_train == found.n_held_out == 20
+    assert len(found.candidates) == candidates
+    assert found.is_recommended == (
+        found.gain.interval.low > 0
+        and found.gain_over_unrelated.interval.low > 0
+        and 0 not in found.base.interval
+        and any(candidate.is_viable for candidate in found.candidates)
+    )
+    assert found.gain_in_continuations is None  # a masked model writes nothing
     assert type(found).from_json(found.to_json()) == found
 
 
 def test_a_masked_model_has_no_chat():
     lm = load(asset("models", "minibert-en"))
-    with pytest.raises(NotMeasurable, match="has no chat template"):
+    with pytest.raises(NotMeasurableError, match="has no chat template"):
         knowledge(lm, replace(FEW, form="chat"))

@@ -77,8 +77,8 @@ def test_the_command_line():
     assert "   12  unrelated differs" in result.stdout
     plain = levelhead("data", "lint", "winogender")
     assert plain.returncode == 0
-    assert "only encoding, empty texts and duplicates" in plain.stdout
-    assert "only encoding" not in result.stdout
+    assert "only checked for encoding, empty texts and duplicates" in plain.stdout
+    assert "only checked for encoding" not in result.stdout
     assert levelhead("data", "lint", "nothing").returncode == 3
     own = asset("data", "gender-swapped-stereoset", "dev.csv")
     assert (

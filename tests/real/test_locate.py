@@ -9,15 +9,15 @@ import torch
 from assets import asset
 
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.gradient import gradient
-from levelhead.locate.attribution.one_graph import one_graph
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.effects import Effects, effects
-from levelhead.locate.score_heads import without_each
-from levelhead.locate.validation.relabel import relabelled
-from levelhead.locate.validation.split import halves
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.gradient import compute_gradient
+from levelhead.locate.attribution.one_graph import compute_gradient_in_one_graph
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.effects import AblationEffects, estimate_effects
+from levelhead.locate.score_heads import ablate_each
+from levelhead.locate.validation.relabel import sample_relabelling
+from levelhead.locate.validation.split import split_items
 from levelhead.measures.embedding.seat import Seat
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -37,7 +37,7 @@ def _data():
 
 def few(targets, terms):
     """The first target words of each side and the first pairs of attributes of published lists."""
-    words = any_lexicon("kaneko")
+    words = resolve_lexicon("kaneko")
     family = words.targets("stereotypes")
     sides = tuple(replace(one, words=one.words[:targets]) for one in family.sides)
     return replace(
@@ -52,7 +52,12 @@ def few(targets, terms):
 def small():
     """SEAT of 13 targets and attributes that have a context, one context each."""
     # A derivative is exact for any words: their number is the time it takes, and nothing else.
-    return Seat(lexicon=few(6, 6), targets="few", corpus=("wikinews", "news-commentary"), quota=1)
+    return Seat(
+        lexicon=few(6, 6),
+        targets="few",
+        corpus=("wikinews", "news-commentary"),
+        contexts_per_word=1,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,37 +76,38 @@ def wide():
 def test_the_gradient_is_the_derivative_on_real_weights(small, wide, heads, least):
     """Central differences in float64, heads resumed at their layer; 1e-4 of each score."""
     found = small.read(wide)[0]
-    shares = gradient(wide, small, found)
+    shares = compute_gradient(wide, small, found)
     scores = shares.total()
     largest = float(scores.abs().max())
-    steps = [Variant((site,), 1 + way * STEP) for site in heads for way in (1, -1)]
-    varied = vary(wide, small, found, steps)
+    steps = [AblationVariant((site,), 1 + way * STEP) for site in heads for way in (1, -1)]
+    varied = read_variants(wide, small, found, steps)
     values = torch.tensor(
-        [float(small.reduce(varied.of(i))) for i in range(len(steps))], dtype=torch.float64
+        [float(small.reduce(varied.responses_of(i))) for i in range(len(steps))],
+        dtype=torch.float64,
     )
     rough = (values[::2] - values[1::2]) / (2 * STEP)
     tried = torch.stack([scores[site.layer, site.head] for site in heads])
     matters = tried.abs() > 0.01 * largest
     assert int(matters.sum()) >= least
     assert float(((rough - tried) / tried)[matters].abs().max()) < 1e-4
-    whole = one_graph(wide, small, found)
+    whole = compute_gradient_in_one_graph(wide, small, found)
     assert float((whole.total() - scores).abs().max()) < 1e-5 * largest
-    assert float((shares.shares["heads"].sum(0) - scores).abs().max()) < 1e-5 * largest
+    assert float((shares.by_component["heads"].sum(0) - scores).abs().max()) < 1e-5 * largest
     narrow = load(asset("models", "minibert-en"))
-    plain = gradient(narrow, small, small.read(narrow)[0]).total()
+    plain = compute_gradient(narrow, small, small.read(narrow)[0]).total()
     assert float((plain - scores).abs().max()) < 1e-5 * largest
 
 
 def ablated(words, heads):
     """SEAT of the published lists in one context a word, without each head."""
     corpus = ("wikinews", "leipzig-news")
-    ruler = Seat(lexicon=words, targets="few", corpus=corpus, quota=1)
+    ruler = Seat(lexicon=words, targets="few", corpus=corpus, contexts_per_word=1)
     lm = load(asset("models", "minibert-en"))
     readouts = ruler.read(lm, context=RunContext(threads=1))[0]
-    cut = halves(ruler, readouts, by="words", seed=0)
+    cut = split_items(ruler, readouts, split_by="words", seed=0)
     return (
         ruler,
-        without_each(lm, ruler, readouts, heads, cut=cut, context=RunContext(threads=1)),
+        ablate_each(lm, ruler, readouts, heads, split=cut, context=RunContext(threads=1)),
         cut,
     )
 
@@ -109,22 +115,22 @@ def ablated(words, heads):
 def any_head(ruler, varied, half, seed, draws):
     """Whether some head is called significant after correction when labels are dealt anew."""
     rng = np.random.default_rng(seed)
-    base = half.varied(varied, None)
-    others = [half.varied(varied, i) for i in range(len(varied.variants))]
-    change, _ = relabelled(ruler, base, rng)
-    found = effects(
+    base = half.select_variant(varied, None)
+    others = [half.select_variant(varied, i) for i in range(len(varied.variants))]
+    change, _ = sample_relabelling(ruler, base, rng)
+    found = estimate_effects(
         ruler, change(base), [change(one) for one in others], sign=1,
-        inference=Inference(seed=seed), draws=draws,
+        inference=Inference(seed=seed), n_resamples=draws,
     )  # fmt: skip
-    assert isinstance(found, Effects)
-    some = np.flatnonzero(found.errors > 0)
-    t = np.abs(found.values[some] / found.errors[some])
-    return bool(max_t(t, found.null(some)).min() <= 0.05)
+    assert isinstance(found, AblationEffects)
+    some = np.flatnonzero(found.standard_errors > 0)
+    t = np.abs(found.values[some] / found.standard_errors[some])
+    return bool(max_t(t, found.null_statistics(some)).min() <= 0.05)
 
 
 def rate(words, heads, count, draws):
     ruler, varied, cut = ablated(words, heads)
-    hits = sum(any_head(ruler, varied, cut.confirm, seed, draws) for seed in range(count))
+    hits = sum(any_head(ruler, varied, cut.confirmation, seed, draws) for seed in range(count))
     return hits, proportion_interval(hits, count)
 
 

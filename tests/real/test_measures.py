@@ -18,20 +18,25 @@ from command import levelhead
 
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.lexicons.published import kurita
-from levelhead.data.records import Labelled
+from levelhead.data.lexicons.published import load_kurita
+from levelhead.data.records import LabelledExample
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.inference import estimate, null_distribution
 from levelhead.measures.likelihood.crows import Crows
-from levelhead.measures.likelihood.lpbs import Lpbs, scores
-from levelhead.measures.likelihood.stereoset import StereoSet, margins, word_of
+from levelhead.measures.likelihood.lpbs import Lpbs, lpbs_scores
+from levelhead.measures.likelihood.stereoset import StereoSet, ending_margins, split_blank_word
 from levelhead.measures.next_sentence.strength import Contrast, Strength
-from levelhead.measures.registry import metric_of, metric_texts, parsed, parsed_all
+from levelhead.measures.registry import (
+    metric_texts,
+    parse_measure,
+    parse_measures,
+    reported_metric_name,
+)
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
-from levelhead.measures.utility.snli import Snli
+from levelhead.measures.utility.snli import SnliAccuracy
 from levelhead.models.loading.load import load
-from levelhead.models.training.finetune import Tuning
+from levelhead.models.training.finetune import FinetuneConfig
 
 QUICK = Inference(resamples=199, permutations=199)
 
@@ -61,7 +66,7 @@ def masked_scores(lm, ids, places):
         row = torch.tensor([ids])
         row[0, place] = lm.tokens.mask
         with torch.no_grad():
-            logits = lm.anatomy.model(row).prediction_logits[0, place]
+            logits = lm.layout.model(row).prediction_logits[0, place]
         found.append(float(logits.double().log_softmax(-1)[ids[place]]))
     return found
 
@@ -71,7 +76,7 @@ def test_pppl_is_that_of_a_literal_loop(minibert):
     (found,) = ruler.read(minibert)
     scores = []
     for item in found.items:
-        ids = minibert.tokens.encode([item.asks[0][0]])[0].row.ids
+        ids = minibert.tokens.encode([item.queries[0][0]])[0].row.ids
         scores += masked_scores(minibert, ids, range(1, len(ids) - 1))
     assert float(ruler.reduce(found)) == pytest.approx(
         math.exp(-sum(scores) / len(scores)), rel=1e-5
@@ -104,17 +109,17 @@ def test_ppl_and_the_contrast_are_those_of_literal_loops(stories):
     def scores(text):
         ids = torch.tensor([stories.tokens.encode([text])[0].row.ids])
         with torch.no_grad():
-            logits = stories.anatomy.model(ids).logits[0].double().log_softmax(-1)
+            logits = stories.layout.model(ids).logits[0].double().log_softmax(-1)
         return [float(logits[i - 1, ids[0, i]]) for i in range(1, ids.shape[1])]
 
     ruler = Perplexity(limit=8)
     (found,) = ruler.read(stories)
-    every = [one for item in found.items for one in scores(item.asks[0][0])]
+    every = [one for item in found.items for one in scores(item.queries[0][0])]
     assert float(ruler.reduce(found)) == pytest.approx(math.exp(-sum(every) / len(every)), rel=1e-5)
     own = tuple(list(dataset("stereoset-swapped").items("dev"))[:4])
     contrast = Contrast(own, top=1.0)
     (read,) = contrast.read(stories)
-    for one, s in zip(own, contrast.bias_of(read), strict=True):
+    for one, s in zip(own, contrast.per_item_strength(read), strict=True):
         four = []
         for first, second in (
             (one.context, one.stereotype),
@@ -132,16 +137,16 @@ def test_strength_and_distance_are_those_its_makers_measured(minibert):
 
     More than 5 s: the published values are of the whole part.
     """
-    found = parsed("strength:part=dev")(minibert, inference=QUICK)
+    found = parse_measure("strength:part=dev")(minibert, inference=QUICK)
     assert round(found.value, 3) == 0.139
-    assert round(found.aside("signed mean").value, 3) == -0.008
-    assert round(parsed("distance:part=dev")(minibert, inference=QUICK).value, 3) == 0.188
+    assert round(found.extra("signed mean").value, 3) == -0.008
+    assert round(parse_measure("distance:part=dev")(minibert, inference=QUICK).value, 3) == 0.188
 
 
 def test_lpbs_is_that_of_a_literal_loop(minibert):
     ruler = Lpbs("math_arts")
     (found,) = ruler.read(minibert)
-    own = {item.id: row for item, row in zip(found.items, scores(found), strict=True)}
+    own = {item.id: row for item, row in zip(found.items, lpbs_scores(found), strict=True)}
     assert len(own) == 17  # Shakespear is cut into tokens, not left out
     encode = minibert.tokens.tokenizer
 
@@ -149,20 +154,20 @@ def test_lpbs_is_that_of_a_literal_loop(minibert):
         ids = encode(text, return_tensors="pt")["input_ids"]
         place = (ids[0] == minibert.tokens.mask).nonzero()[0]
         with torch.no_grad():
-            p = minibert.anatomy.model(ids).prediction_logits[0, place[0]].double().softmax(-1)
+            p = minibert.layout.model(ids).prediction_logits[0, place[0]].double().softmax(-1)
         words = encode.get_vocab()
         male, female = (sum(float(p[words[word]]) for word in side) for _, side in groups)
         return math.log(male) - math.log(female)
 
     for side, word in (("math", "algebra"), ("math", "numbers"), ("arts", "poetry")):
-        for t, template in enumerate(kurita()[0]):
+        for t, template in enumerate(load_kurita()[0]):
             text = template.text.replace("GGG", "[MASK]")
             shown = log_odds(text.replace("XXX", word), template.groups)
             prior = log_odds(text.replace("XXX", "[MASK]"), template.groups)
             assert float(own[f"{side}: {word}"][1 + t]) == pytest.approx(shown - prior, abs=1e-4)
     compat = Lpbs("math_arts", kurita_compat=True)
-    asked = compat.asked(minibert)[0].items
-    assert [item.id for item in asked if item.cannot] == ["arts: Shakespear"]
+    asked = compat.queries(minibert)[0].items
+    assert [item.id for item in asked if item.skip_reason] == ["arts: Shakespear"]
 
 
 def test_stereoset_is_that_of_a_literal_loop(minibert):
@@ -170,11 +175,11 @@ def test_stereoset_is_that_of_a_literal_loop(minibert):
     ruler = StereoSet(tuple(rows[::150]), metric="stereotype_margin")
     (found,) = ruler.read(minibert)
     encode, several = minibert.tokens.tokenizer, 0
-    for item, row in zip(found.items, margins(found), strict=True):
+    for item, row in zip(found.items, ending_margins(found), strict=True):
         own = next(one for one in rows if one.id == item.id)
         logs = []
         for ending in (own.stereotype, own.anti_stereotype, own.unrelated):
-            text, word = word_of(own.context.strip(), ending)
+            text, word = split_blank_word(own.context.strip(), ending)
             before, after = (
                 encode(part, add_special_tokens=False)["input_ids"] for part in text.split("[MASK]")
             )
@@ -185,7 +190,7 @@ def test_stereoset_is_that_of_a_literal_loop(minibert):
                 middle = [*pieces[:i], minibert.tokens.mask]
                 ids = [encode.cls_token_id, *before, *middle, *after, encode.sep_token_id]
                 with torch.no_grad():
-                    logits = minibert.anatomy.model(torch.tensor([ids])).prediction_logits
+                    logits = minibert.layout.model(torch.tensor([ids])).prediction_logits
                 chances.append(float(logits[0, 1 + len(before) + i].double().softmax(-1)[piece]))
             logs.append(math.log(sum(chances) / len(chances)))
         assert float(row[0]) == pytest.approx(logs[0] - logs[1], abs=1e-4)
@@ -196,7 +201,7 @@ def test_stereoset_is_that_of_a_literal_loop(minibert):
 
 def test_every_row_of_stereoset_can_be_asked_but_two(minibert):
     whole = StereoSet()
-    cannot = [item.id for item in whole.asked(minibert)[0].items if item.cannot]
+    cannot = [item.id for item in whole.queries(minibert)[0].items if item.skip_reason]
     assert cannot == ["dev-2317", "dev-3867"]
     assert len(whole.items) == 2106
     assert len({item.target for item in whole.items}) == 79
@@ -208,18 +213,18 @@ def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
     found = ruler(stories, inference=QUICK)
     texts = [ruler.template.replace("{occupation}", name) + " [MASK]" for name in ruler.occupations]
     for name, group in (("first group's words", "female"), ("second group's words", "male")):
-        words = [word for word in ruler._words(group) if len(stories.pieces(word)) == 1]
+        words = [word for word in ruler._words(group) if len(stories.token_ids_of_word(word)) == 1]
         exact = 100 * float(stories.fill(texts, words).exp().sum(1).mean())
-        told = found.aside(name)
+        told = found.extra(name)
         assert told.interval.low <= exact <= told.interval.high
         assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 4000) ** 0.5)
         assert exact > 1
 
 
 def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
-    lm = load(snli_classifier(640, tuning=Tuning(epochs=1)))
+    lm = load(snli_classifier(640, tuning=FinetuneConfig(epochs=1)))
     own = tuple(list(dataset("snli").items("dev"))[:300])
-    found = Snli(own)(lm, inference=QUICK)
+    found = SnliAccuracy(own)(lm, inference=QUICK)
     assert found.n == 300
     assert found.dropped == ()
     occupations = tuple(one for one in Nli().items if one.id.split("/")[0] in ("nurse", "doctor",
@@ -227,13 +232,13 @@ def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
     told = Nli(occupations)(lm, inference=QUICK)
     assert told.n == 6 * 66
     assert told.value == pytest.approx(
-        told.aside("nli_accuracy").value * told.aside("nli_parity").value
+        told.extra("nli_accuracy").value * told.extra("nli_parity").value
     )
 
 
 @pytest.mark.full
 def test_the_classifier_of_the_real_results_knows_inference():
-    found = Snli()(load(snli_classifier()), inference=QUICK)
+    found = SnliAccuracy()(load(snli_classifier()), inference=QUICK)
     assert found.n == 9824
     assert found.value > 78
 
@@ -241,7 +246,7 @@ def test_the_classifier_of_the_real_results_knows_inference():
 # -- null behaviour
 
 RULERS = (
-    "seat:lexicon=kaneko,targets=stereotypes,quota=5",
+    "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=5",
     "strength:part=dev",
     "distance",
     "contrast:part=dev",
@@ -269,12 +274,12 @@ WITHOUT_LABELS = {"group_preference"}
 
 
 def test_every_ruler_with_a_parity_is_relabelled():
-    tested = {metric_of(name) for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
+    tested = {reported_metric_name(name) for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
     without = set()
     for metric, text in metric_texts().items():
-        made = parsed(text)
-        head = made.headline
-        if head.parity is None and head.lean is None and not made.controlled:
+        made = parse_measure(text)
+        head = made.primary_metric
+        if head.parity is None and head.signed_part is None and not made.parity_from_control:
             without.add(metric)
     assert tested == set(metric_texts()) - without
 
@@ -284,9 +289,9 @@ def relabelled(tested, rng):
     aspect, values, design = tested
     factor = design.factors[0]
     if aspect.null == "deal":
-        assert factor.units == len(values)
+        assert factor.n_units == len(values)
         return values[torch.from_numpy(rng.permutation(len(values)))]
-    signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=factor.units)[factor.unit])
+    signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=factor.n_units)[factor.unit_of_item])
     if aspect.null == "flip":
         return aspect.flip(values, signs)
     turned = values.clone()  # a log ratio, and the number of its kind
@@ -295,8 +300,8 @@ def relabelled(tested, rng):
 
 
 def alarms(lm, name, relabellings, own=None, store=None):
-    (ruler,) = parsed_all(name, own)
-    tested = ruler.tested(ruler.read(lm, context=RunContext(store=store)))
+    (ruler,) = parse_measures(name, own)
+    tested = ruler.test_inputs(ruler.read(lm, context=RunContext(store=store)))
     rng = np.random.default_rng(11)
     found = 0
     for i in range(relabellings):
@@ -340,8 +345,8 @@ each kind of test is, benchmarks/intervals.py simulates."""
     ],
 )
 def test_relabelled_data_raise_few_alarms(minibert, name):
-    if (metric := metric_of(name)) in PARTLY:
-        name = f"{name}{',' if ':' in name else ':'}share={PARTLY[metric]}"
+    if (metric := reported_metric_name(name)) in PARTLY:
+        name = f"{name}{',' if ':' in name else ':'}subsample_fraction={PARTLY[metric]}"
     # Three alarms are expected, and three deviations of that.
     assert alarms(minibert, name, 60, store=STORE) <= 8
 
@@ -359,16 +364,18 @@ def test_relabelled_samples_raise_few_alarms(stories):
 @pytest.mark.parametrize("name", OF_OTHERS[1:])
 def test_relabelled_twins_raise_few_alarms(name):
     """Texts that speak of people by nouns: pronouns have no placebo."""
-    lm = load(cola_classifier(320, tuning=Tuning(threads=1)))
+    lm = load(cola_classifier(320, tuning=FinetuneConfig(threads=1)))
     nouns = ("mother", "women", "king", "boys", "sister", "father", "wife", "men")
     verbs = ("left", "met the teacher", "is here", "saw that", "was asked to go", "gave it up")
     texts = tuple(
-        Labelled(f"{noun} {verb}", f"The {noun} {verb}.", "1") for noun in nouns for verb in verbs
+        LabelledExample(f"{noun} {verb}", f"The {noun} {verb}.", "1")
+        for noun in nouns
+        for verb in verbs
     )
     # So little trained, it calls all of them acceptable: let it be strict enough to call half so.
     said = lm.classify([one.text for one in texts])
     with torch.no_grad():
-        lm.anatomy.model.classifier.bias[1] -= (said[:, 1] - said[:, 0]).median()
+        lm.layout.model.classifier.bias[1] -= (said[:, 1] - said[:, 0]).median()
     assert alarms(lm, name, 200, {"texts": texts}, store=f"memory://{name}") <= 18
 
 
@@ -379,7 +386,7 @@ def command(store, output, *more):
     return (
         *("measure", str(asset("models", "minibert-en")), "-m", "strength:part=dev"),
         *("-m", "lpbs", "--store", str(store), "--output", str(output)),
-        *("--draws", "199", "--permutations", "999", *more),
+        *("--resamples", "199", "--permutations", "999", *more),
     )
 
 
@@ -419,7 +426,7 @@ def test_batch_size_changes_nothing_on_real_weights(minibert):
     own = tuple(list(dataset("stereoset-swapped").items("dev"))[:20])
     values = [
         Strength(own, top=0.5)
-        .read(minibert.batched(size), context=RunContext(store=f"memory://size{size}"))[0]
+        .read(minibert.with_batch_size(size), context=RunContext(store=f"memory://size{size}"))[0]
         .values
         for size in (1, 7, 64)
     ]

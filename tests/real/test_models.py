@@ -65,7 +65,9 @@ def test_stories15m_gets_the_beginning_token_it_needs():
     assert bare.settings["bos"] is None
     opening = ["Once upon a time", "One day, a"]
     told, less = lm.log_prob(opening), bare.log_prob(opening)
-    assert (told.tokens == less.tokens + 1).all()  # without it the first word cannot be scored
+    assert (
+        told.token_counts == less.token_counts + 1
+    ).all()  # without it the first word cannot be scored
     # A story begins so: behind its beginning token the model expects nothing else.
     assert told.value[0] > -1
 
@@ -120,11 +122,11 @@ def test_a_baked_minibert_needs_no_levelhead(tmp_path):
     ]
     save_edits(edits, tmp_path / "edit")
     result = levelhead(
-        *("bake", asset("models", "minibert-en"), "--edit", tmp_path / "edit"),
+        *("export", asset("models", "minibert-en"), "--edit", tmp_path / "edit"),
         *("-o", tmp_path / "baked"),
     )
     assert result.returncode == 0, result.stderr
-    assert "6 edit(s) folded in" in result.stdout
+    assert "6 edit(s) merged" in result.stdout
     texts = ["The nurse was tired.", "He said that the council met again on Monday."]
     told = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps([str(tmp_path / "baked"), texts])],
@@ -137,19 +139,19 @@ def test_a_baked_minibert_needs_no_levelhead(tmp_path):
     for text, (words, follows) in zip(texts, json.loads(told.stdout), strict=True):
         plain = torch.tensor(words).log_softmax(-1)
         (encoded,) = edited.tokens.encode([text])
-        from levelhead.models.queries.query import Classes, LogProbs, Reading, Target
+        from levelhead.models.queries.query import ClassLogProbs, LogProbs, Query, ScoredPosition
 
         every = tuple(range(plain.shape[1]))
         # The first token alone is where a baked [CLS] edit and a hooked one may differ.
-        targets = tuple(Target(i, every, every) for i in range(1, len(encoded.row.ids)))
+        targets = tuple(ScoredPosition(i, every, every) for i in range(1, len(encoded.row.ids)))
         for i, target in enumerate(targets, start=1):
-            one = edited.run(Reading((encoded.row,), LogProbs(((target,),), columns=len(every))))
+            one = edited.run(Query((encoded.row,), LogProbs(((target,),), columns=len(every))))
             torch.testing.assert_close(one[0], plain[i], rtol=1e-5, atol=1e-5)
-        hooked = edited.run(Reading((encoded.row,), Classes("next_sentence")))
+        hooked = edited.run(Query((encoded.row,), ClassLogProbs("next_sentence")))
         torch.testing.assert_close(
             torch.tensor([follows]).log_softmax(-1), hooked, rtol=1e-5, atol=1e-5
         )
-    base = lm.run(Reading((encoded.row,), Classes("next_sentence")))
+    base = lm.run(Query((encoded.row,), ClassLogProbs("next_sentence")))
     assert (base - hooked).abs().max() > 1e-3
 
 
@@ -157,11 +159,11 @@ def test_baking_what_no_weights_can_carry_exits_3_with_the_way_out(tmp_path):
     inner = Projection(Site("block_out", 2), torch.eye(384, dtype=torch.float64)[:1])
     save_edits([inner], tmp_path / "edit")
     result = levelhead(
-        *("bake", asset("models", "minibert-en"), "--edit", tmp_path / "edit"),
+        *("export", asset("models", "minibert-en"), "--edit", tmp_path / "edit"),
         *("-o", tmp_path / "baked"),
     )
     assert result.returncode == 3
-    assert "the projection at block_out 2 cannot become plain weights" in result.stderr
+    assert "the projection at block_out 2 cannot be merged into plain weights" in result.stderr
     assert "levelhead.load(model, edit=folder)" in result.stderr
     assert not (tmp_path / "baked").exists()
 

@@ -5,18 +5,18 @@ from assets import asset
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.published import (
-    ROLES,
-    WEATS,
-    kaneko,
-    kurita,
-    manzini,
-    seat_sentences,
-    seat_test,
-    weat_sentences,
-    weat_set,
+    SEAT_ROLES,
+    WEAT_TESTS,
+    load_kaneko,
+    load_kurita,
+    load_manzini,
+    load_seat_sentences,
+    load_seat_test,
+    load_weat_set,
+    make_weat_sentences,
 )
-from levelhead.data.lexicons.validate import check
-from levelhead.models.loading.load import tokenize
+from levelhead.data.lexicons.validate import check_lexicon
+from levelhead.models.loading.load import load_word_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -25,41 +25,41 @@ def here(monkeypatch):
 
 
 def test_kaneko():
-    every, each = kaneko(distinct=False), kaneko()
+    every, each = load_kaneko(distinct=False), load_kaneko()
     assert (len(every.terms), len(each.terms)) == (222, 220)
     assert (len(each.words("female")), len(each.words("male"))) == (202, 207)
     a, b = (side.words for side in each.families[0].sides)
     assert len(a) == len(b) == 84
     assert (a[0], b[0]) == ("aerobics", "adventurer")
-    flags = {(flag.kind, flag.word) for flag in check(each)}
+    flags = {(flag.kind, flag.word) for flag in check_lexicon(each)}
     assert ("both", "tailor") in flags
     assert ("multi-word", "prostatic_utricle") in flags
 
 
 def test_manzini():
-    race = manzini("race")
+    race = load_manzini("race")
     assert race.groups == ("black", "caucasian", "asian")
     assert len(race.terms) == 6
     sides = {side.name: side.words for side in race.families[0].sides}
     assert (len(sides["caucasian"]), len(sides["black"]), len(sides["asian"])) == (6, 5, 4)
-    assert manzini("gender").terms
+    assert load_manzini("gender").terms
     with pytest.raises(LevelheadError, match="no list of Manzini named 'age'"):
-        manzini("age")
+        load_manzini("age")
 
 
 def test_seat_and_weat():
-    words = seat_test("weat6")
+    words = load_seat_test("weat6")
     assert words["targ1"] == ("MaleNames", words["targ1"][1])
     assert [len(words[role][1]) for role in ("targ1", "targ2", "attr1", "attr2")] == [8] * 4
-    sizes = [len(entry[1]) for entry in seat_test("sent-weat6").values()]
+    sizes = [len(entry[1]) for entry in load_seat_test("sent-weat6").values()]
     assert sizes == [64, 64, 101, 112]
-    assert "aster" in weat_set("flowers")
+    assert "aster" in load_weat_set("flowers")
     with pytest.raises(LevelheadError, match="no WEAT set named 'flower'"):
-        weat_set("flower")
+        load_weat_set("flower")
 
 
 def test_kurita():
-    templates, tests = kurita()
+    templates, tests = load_kurita()
     assert [template.text for template in templates] == [
         "GGG likes XXX.",
         "GGG like XXX.",
@@ -71,28 +71,30 @@ def test_kurita():
 
 
 def test_words_a_model_cuts_are_named():
-    flags = check(kaneko(), tokenize=tokenize(asset("models", "minibert-en")))
+    flags = check_lexicon(
+        load_kaneko(), tokenize=load_word_tokenizer(asset("models", "minibert-en"))
+    )
     cut = {flag.word for flag in flags if flag.kind == "cut"}
     assert "stailor" in cut
     assert "woman" not in cut
 
 
 def test_sentences_of_seat_belong_to_the_words_they_were_made_from():
-    found = seat_sentences("sent-weat6")
+    found = load_seat_sentences("sent-weat6")
     assert {role: len({word for _, word in rows}) for role, rows in found.items()} == dict.fromkeys(
-        ROLES, 8
+        SEAT_ROLES, 8
     )
     assert dict(found["attr2"])["This is a parent."] == "parents"
     assert dict(found["attr2"])["This is a child."] == "children"
     assert dict(found["attr1"])["This is a corporation."] == "corporation"
-    alone = seat_sentences("heilman_double_bind_likable_one_sentence")
+    alone = load_seat_sentences("heilman_double_bind_likable_one_sentence")
     assert all(text == word for rows in alone.values() for text, word in rows)
 
 
-@pytest.mark.parametrize("name", list(WEATS))
+@pytest.mark.parametrize("name", list(WEAT_TESTS))
 def test_every_weat_test_is_put_into_sentences(name):
-    found = weat_sentences(name)
-    sizes = [len(found[role]) for role in ROLES]
+    found = make_weat_sentences(name)
+    sizes = [len(found[role]) for role in SEAT_ROLES]
     assert sizes[0] == sizes[1]
     assert min(sizes) >= 4 * 6
     assert all(word in text for rows in found.values() for text, word in rows)

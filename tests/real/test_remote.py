@@ -13,16 +13,16 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts.counteracts import counteracts
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.measures.cloze.formatting import wording
-from levelhead.measures.query_kinds import VERBS
+from levelhead.measures.cloze.formatting import choose_prompt_format
+from levelhead.measures.query_kinds import QUERY_KINDS
 from levelhead.measures.utility.perplexity import Perplexity
-from levelhead.models.inputs.tokenizer import NotReadable
-from levelhead.models.loading.http_model import NotOverHttp, Remote
+from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
 from levelhead.models.loading.load import load
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
@@ -48,7 +48,7 @@ def served():
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
-        yield Remote(address), directly
+        yield HttpModel(address), directly
         process.stdin.close()
         process.wait(30)
 
@@ -56,24 +56,25 @@ def served():
 def test_words_are_those_of_the_same_engine_called_directly(served):
     remote, directly = served
     found = remote.fill([TEXT], ["woman", "man", "schoolgirl"])[0].tolist()
-    stem = remote._cut(TEXT.removesuffix(" [MASK]"))
+    stem = remote._tokenize(TEXT.removesuffix(" [MASK]"))
     for word, value in zip(["woman", "man", "schoolgirl"], found, strict=True):
-        ids, total = remote._cut(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
+        ids, total = remote._tokenize(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
         for i, token in enumerate(ids):
             answer = directly({"prompt": [[*stem, *ids[:i]]], "max_tokens": 1, "logprobs": 60000})
             choice = answer[0] if isinstance(answer, list) else answer["choices"][0]
             (first,) = choice["logprobs"]["content"]
             total += next(one["logprob"] for one in first["top_logprobs"] if one["id"] == token)
         assert value == pytest.approx(total, abs=1e-3)
-    assert len(remote._cut("a schoolgirl")) > 2  # of several tokens
+    assert len(remote._tokenize("a schoolgirl")) > 2  # of several tokens
 
 
 def test_a_text_s_log_probability_is_the_sum_of_its_tokens(served):
     remote, _ = served
     value, count = remote.log_prob(["The nurse is here"])
-    ids = remote._cut("The nurse is here")
+    ids = remote._tokenize("The nurse is here")
     parts = [
-        remote._next({tuple(ids[:i]): {ids[i]}})[tuple(ids[:i])][ids[i]] for i in range(1, len(ids))
+        remote._next_token_log_probs({tuple(ids[:i]): {ids[i]}})[tuple(ids[:i])][ids[i]]
+        for i in range(1, len(ids))
     ]
     assert float(value[0]) == pytest.approx(sum(parts), abs=1e-3)
     assert int(count[0]) == len(parts)
@@ -82,8 +83,12 @@ def test_a_text_s_log_probability_is_the_sum_of_its_tokens(served):
 def test_margins_rank_as_those_of_the_dequantised_weights(served):
     remote, _ = served
     lm = load(smollm2())
-    way = wording(lm, "natural", "native")
-    texts = [way.put(one) for one in counteracts(backgrounds=1) if one.kind == "base"]
+    way = choose_prompt_format(lm, "natural", "native")
+    texts = [
+        way.format_prompt(one)
+        for one in make_counteracts_prompts(backgrounds=1)
+        if one.kind == "base"
+    ]
     words = [*WORDS[0], *WORDS[1]]
     here, there = lm.fill(texts, words).double(), remote.fill(texts, words).double()
     first = len(WORDS[0])
@@ -106,7 +111,7 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     lm = load(smollm2())
     prompts = tuple(
         one
-        for one in counteracts(backgrounds=1)
+        for one in make_counteracts_prompts(backgrounds=1)
         if one.kind in ("base", "neutral") and one.occupation in OCCUPATIONS
     )
     cloze, inference = (
@@ -123,10 +128,10 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     price = Perplexity(texts=("The river was high and the bridge was closed.", "He waited here."))
     own = [price(one, inference=inference).value for one in (lm, remote)]
     assert own[1] == pytest.approx(own[0], rel=0.1)
-    with pytest.raises(NotMeasurable, match="chat template of a model behind HTTP"):
+    with pytest.raises(NotMeasurableError, match="chat template of a model behind HTTP"):
         replace(cloze, form="chat")(remote)
-    with pytest.raises(NotOverHttp, match="parts of a text cannot be scored"):
-        VERBS["score"](remote, [("The river was high.", [(4, 9)])], {})
+    with pytest.raises(UnsupportedOverHttpError, match="parts of a text cannot be scored"):
+        QUERY_KINDS["score"](remote, [("The river was high.", [(4, 9)])], {})
 
 
 def test_the_command_line_asks_a_server(served, tmp_path):
@@ -142,30 +147,32 @@ def test_the_command_line_asks_a_server(served, tmp_path):
     assert "reads a head that" in f"{refused.exception}{refused.output}"
     edited = run(app, ["explain", "knowledge", remote.url, "--edit", "any"])
     assert isinstance(edited.exception, LevelheadError)
-    assert "--edit says nothing to a model behind HTTP" in str(edited.exception)
+    assert "--edit has no effect on a model behind HTTP" in str(edited.exception)
 
 
 def test_whatever_needs_the_model_itself_is_refused(served):
     remote, _ = served
-    for verb in ("embed", "edited", "run", "fill_top", "anatomy", "tokens", "save_pretrained"):
-        with pytest.raises(NotOverHttp, match=f"{verb} cannot be had of a model behind HTTP"):
+    for verb in ("embed", "edited", "run", "fill_top", "layout", "tokens", "save_pretrained"):
+        with pytest.raises(
+            UnsupportedOverHttpError, match=f"a model behind HTTP has no {verb}, only fill"
+        ):
             getattr(remote, verb)
     assert remote.heads == {"causal"}
-    assert "SmolLM2" in remote.told["model"]
-    assert remote.content_hash != Remote(remote.url, "other").content_hash
-    with pytest.raises(NotReadable, match="does not end in its one"):
+    assert "SmolLM2" in remote.server_info["model"]
+    assert remote.content_hash != HttpModel(remote.url, "other").content_hash
+    with pytest.raises(UnreadableTextError, match="does not end in its one"):
         remote.fill(["The [MASK] works as a nurse."], ["man"])
 
 
 def test_servers_that_cannot_be_asked_are_told():
     for url, why in (
-        ("ftp://127.0.0.1", "is no address of a server"),
-        ("http://127.0.0.1:9", "cannot be asked"),
+        ("ftp://127.0.0.1", "is not the address of a server"),
+        ("http://127.0.0.1:9", "cannot be reached"),
     ):
         with pytest.raises(LevelheadError, match=why):
-            Remote(url, timeout=5).fill([TEXT], ["man"])
+            HttpModel(url, timeout=5).fill([TEXT], ["man"])
     with pytest.raises(LevelheadError, match="sent unencrypted"):
-        Remote("http://example.org", key="secret")
-    assert "secret" not in repr(Remote("https://example.org", key="secret"))
-    with pytest.raises(NotOverHttp, match="cannot be edited"):
-        Remote("http://127.0.0.1:9", edits=("any",))
+        HttpModel("http://example.org", key="secret")
+    assert "secret" not in repr(HttpModel("https://example.org", key="secret"))
+    with pytest.raises(UnsupportedOverHttpError, match="cannot be edited"):
+        HttpModel("http://127.0.0.1:9", edits=("any",))

@@ -8,7 +8,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from levelhead.report.audit_page.page import page
+from levelhead.report.audit_page.page import render_audit_page
 
 HOSTILE = (
     '<img src="http://127.0.0.1:9/x" onerror="window.broken=1"><script>window.broken=1</script>'
@@ -30,7 +30,9 @@ def opened(driver, tmp_path_factory):
         **{"cell.audit.model.seat": seat, "against.other.seat": audits.comparison()}
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_bytes(page(audits.audit(HOSTILE), own, command="levelhead study x -o y"))
+    path.write_bytes(
+        render_audit_page(audits.audit(HOSTILE), own, command="levelhead study x -o y")
+    )
     driver.get(path.as_uri())
     drawn = "return document.querySelectorAll('figure .drawn svg').length"
     figures = driver.execute_script("return document.querySelectorAll('figure').length")

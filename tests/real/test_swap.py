@@ -8,12 +8,12 @@ from collections import Counter
 from assets import asset
 
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.catalog.readers import detokenized
-from levelhead.data.counterfactuals.pronouns import stands_alone
+from levelhead.data.catalog.readers import detokenize
+from levelhead.data.counterfactuals.pronouns import is_standalone_possessive
 from levelhead.data.counterfactuals.swap import swap
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.lint import lint
-from levelhead.data.tokenize import tokens
+from levelhead.data.tokenize import tokenize_words
 
 GENDER = lexicon("gender-en")
 SEEN = (
@@ -34,7 +34,7 @@ def sentences(*names, unseen=True):
             document, _, text = line.partition("\t")
             left_out = int(hashlib.sha256(document.encode()).hexdigest(), 16) % 5 == 0
             if name == BIOGRAPHIES or left_out or not unseen:
-                yield detokenized(text)
+                yield detokenize(text)
 
 
 def test_his_and_him_come_back_from_her():
@@ -45,9 +45,9 @@ def test_his_and_him_come_back_from_her():
         there = swap(text, GENDER)
         wanted = [change for change in there.changes if change.old.lower() in told]
         count += bool(wanted)
-        if not wanted or there.twin is None:
+        if not wanted or there.counterfactual is None:
             continue  # another word of it was refused
-        back = swap(there.twin, GENDER)
+        back = swap(there.counterfactual, GENDER)
         again = {change.start: change.new.lower() for change in back.changes}
         for change in wanted:
             form = change.old.lower()
@@ -70,11 +70,11 @@ def test_possessives_with_and_without_a_noun_are_told_apart():
         "before a noun": ({"their", "my", "our", "your"}, Counter()),
     }
     for text in sentences(BIOGRAPHIES, *SEEN, unseen=False):
-        words = [token.text for token in tokens(text)]
+        words = [token.text for token in tokenize_words(text)]
         for i, word in enumerate(words):
             for forms, told in found.values():
                 if word.lower() in forms:
-                    told[stands_alone(words, i)] += 1
+                    told[is_standalone_possessive(words, i)] += 1
     alone, noun = found["alone"][1], found["before a noun"][1]
     right, wrong = alone[True] + noun[False], alone[False] + noun[True]
     assert right / (right + wrong) >= 0.98
@@ -109,6 +109,6 @@ def test_people_swap_contexts_as_we_do(monkeypatch):
     for chosen, bar in ((contexts, 0.92), (clean, 0.92)):
         same = 0
         for context, twin in chosen.values():
-            ours = swap(context, GENDER).twin
+            ours = swap(context, GENDER).counterfactual
             same += ours is not None and plain(ours) == plain(twin)
         assert same / len(chosen) >= bar

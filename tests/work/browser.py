@@ -12,7 +12,7 @@ from filelock import FileLock
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from levelhead.models.loading.load import cache_folder
+from levelhead.models.loading.load import model_cache_folder
 
 AXE = "axe-core@4.10.3"
 
@@ -32,7 +32,7 @@ def chromium():
 
 def axe():
     """The text of axe-core, out of its npm package (once), or a skip."""
-    folder = cache_folder() / "tests"
+    folder = model_cache_folder() / "tests"
     path = folder / "axe.min.js"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):

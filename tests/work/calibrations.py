@@ -1,13 +1,13 @@
 """Calibrations that were never run: rulers that did as a test needs it."""
 
-from levelhead.core.calibration import Calibrated
+from levelhead.core.calibration import MeasureCalibration
 from levelhead.core.results import Interval
 
 BOUNDS = Interval(low=0.8, high=1.0, level=0.95, method="given")
 
 
 def calibrated(measure, architecture="bert", *, verdict="not refuted", rank=0.97, expected="rises"):
-    row = Calibrated(
+    row = MeasureCalibration(
         measure=measure,
         architecture=architecture,
         expected=expected,
@@ -35,7 +35,7 @@ class AllFailed:
     def __init__(self):
         self.asked = []
 
-    def of(self, measure, family, *, causal):
+    def find_measure(self, measure, family, *, causal):
         self.asked.append((measure, family, causal))
         return calibrated(measure, verdict="misses", rank=0.12)
 
@@ -46,5 +46,5 @@ class Failed:
     def __init__(self, *names):
         self.names = names
 
-    def of(self, measure, family, *, causal):
+    def find_measure(self, measure, family, *, causal):
         return calibrated(measure, verdict="misses") if measure in self.names else None

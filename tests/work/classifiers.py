@@ -8,25 +8,25 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.files import file_hash
 from levelhead.core.versions import installed_versions
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.catalog.readers import NLI
-from levelhead.models.export.save import made_once
-from levelhead.models.loading.load import cache_folder
+from levelhead.data.catalog.readers import NLI_LABELS
+from levelhead.models.export.save import build_once
+from levelhead.models.loading.load import model_cache_folder
 from levelhead.models.training import classifier_trainer as classifier
 from levelhead.models.training import finetune as module
-from levelhead.models.training.finetune import Tuning, finetune
+from levelhead.models.training.finetune import FinetuneConfig, finetune
 
 
 def snli_classifier(rows=None, *, tuning=None, progress=None):
     """minibert-en made an inference classifier on SNLI's training subset, or on its first rows."""
     pairs = _items("snli", "train")[:rows]
     shown = [((pair.first, pair.second), pair.label) for pair in pairs]
-    return _trained("snli", shown, NLI, tuning or Tuning(epochs=2), progress)
+    return _trained("snli", shown, NLI_LABELS, tuning or FinetuneConfig(epochs=2), progress)
 
 
 def cola_classifier(rows=None, *, tuning=None, progress=None):
     """minibert-en made a judge of grammar on CoLA's training set, or on its first rows."""
     shown = [(item.text, item.label) for item in _items("glue-cola", "train")[:rows]]
-    return _trained("glue-cola", shown, ("0", "1"), tuning or Tuning(epochs=3), progress)
+    return _trained("glue-cola", shown, ("0", "1"), tuning or FinetuneConfig(epochs=3), progress)
 
 
 def _items(name, part):
@@ -43,7 +43,7 @@ def _trained(name, shown, labels, tuning, progress):
         "training": [file_hash(one.__file__) for one in (classifier, module)],
         "versions": dict(installed_versions()),
     }
-    return made_once(
-        cache_folder() / "tests" / f"{name}-{content_hash(facts)[:16]}",
-        lambda folder: finetune(base, shown, labels, folder, tuning=tuning, progress=progress),
+    return build_once(
+        model_cache_folder() / "tests" / f"{name}-{content_hash(facts)[:16]}",
+        lambda folder: finetune(base, shown, labels, folder, config=tuning, progress=progress),
     )

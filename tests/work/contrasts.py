@@ -4,7 +4,7 @@ import functools
 
 import zoo
 
-from levelhead.data.counterfactuals.contrast_pairs import TextPair
+from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
 from levelhead.models.loading.load import load
 
 WORDS = (("she", "he"), ("woman", "man"), ("nurse", "doctor"), ("river", "house"))
@@ -36,5 +36,5 @@ def texts(words=WORDS):
             spans = ((start, start + len(first)), (start, start + len(second)))
             unit = f"{first}/{second}"
             one, other = frame.format(first), frame.format(second)
-            found.append(TextPair(f"{unit}: {frame}", one, other, spans, unit))
+            found.append(ContrastPair(f"{unit}: {frame}", one, other, spans, unit))
     return tuple(found)

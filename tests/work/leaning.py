@@ -17,7 +17,7 @@ import zoo
 from rulers import WORDS
 
 from levelhead.data.lexicons.lexicon import Term
-from levelhead.data.records import Labelled
+from levelhead.data.records import LabelledExample
 from levelhead.models.loading.load import load
 
 WHO = {"woman": 1, "nurse": 1, "man": -1, "doctor": -1}
@@ -88,7 +88,7 @@ def texts(tag, count=150, seed=0):
     order = np.random.default_rng(seed).permutation(len(rows))
     half = order[: len(rows) // 2] if tag == "dev" else order[len(rows) // 2 :]
     return tuple(
-        Labelled(
+        LabelledExample(
             f"{tag}{i}",
             text_of(("woman", "man")[i % 2], *rows[i]),
             LABELS[side(rows[i][0]) > 0],

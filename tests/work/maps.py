@@ -4,19 +4,25 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from levelhead.core.results import Dropped, Estimate, Interval, Measurement, Provenance, PValue
+from levelhead.core.results import DroppedItem, Estimate, Interval, Measurement, Provenance, PValue
 from levelhead.explain.attention.changes import AttentionChange, GroupChange, StudentT
-from levelhead.explain.attention.counterstereotype import CounterStereotype
-from levelhead.explain.attention.example import Example, HeadStrip, Strip
-from levelhead.explain.attention.per_head import HeadChange
-from levelhead.explain.attention.relabel_heads import Relabelled
-from levelhead.locate.compare_maps import ChildMap, MapComparison
-from levelhead.locate.describe import Description, Figure
-from levelhead.locate.head_map import Direction, Halves, HeadMap, PartScore
-from levelhead.locate.validation.random_heads import Control
-from levelhead.locate.validation.repeated_splits import Repeated, Spread
-from levelhead.mitigate.evaluation.change import Change
-from levelhead.mitigate.heads.mask_top_heads import Curve, Lines, Masked, Point, Targeted
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
+from levelhead.explain.attention.example import AttentionExample, AttentionStrip, HeadAttentionStrip
+from levelhead.explain.attention.per_head import HeadAttentionChange
+from levelhead.explain.attention.relabel_heads import HeadPermutationTest
+from levelhead.locate.compare_maps import ComparedMap, MapComparison
+from levelhead.locate.describe import MapDescription, MapStatistic
+from levelhead.locate.head_map import BiasSign, ComponentScore, HeadMap, SplitReport
+from levelhead.locate.validation.random_heads import RandomHeadControl
+from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability
+from levelhead.mitigate.evaluation.change import MeasureChange
+from levelhead.mitigate.heads.mask_top_heads import (
+    MaskedHeads,
+    MaskingCurve,
+    MaskingCurves,
+    MaskingPoint,
+    MaskingReport,
+)
 
 SETTINGS = {"model": {"type": "bert", "causal": False}}
 
@@ -37,7 +43,7 @@ def p_value(value, adjusted=None, family=None):
         value=value,
         method="made up",
         alternative="two-sided",
-        draws=199,
+        n_resamples=199,
         family=family or (None if adjusted is None else 1),
         **corrected,
     )
@@ -61,9 +67,9 @@ def measurement(value=1.35, model="made-up-model", name="seat"):
         interval=interval(value, 0.2),
         parity=0.0,
         direction="above 0: X is nearer to A than Y is, in units of the spread",
-        comparable="made up",
+        comparability_key="made up",
         n=40,
-        dropped=(Dropped("word", "not in the vocabulary"),),
+        dropped=(DroppedItem("word", "not in the vocabulary"),),
         provenance=provenance(model),
     )
 
@@ -91,18 +97,18 @@ def head_map(layers=6, heads=12, *, sign=1, seed=0, judged=True, parts=(), model
         0: "the interval contains parity 0: 0.5 [-0.64, 1.49] on the find half",
     }
     return HeadMap(
-        by="gradient",
+        method="gradient",
         ablation="zero",
         layers=layers,
-        heads_a_layer=heads,
+        heads_per_layer=heads,
         measure="seat",
-        direction=Direction(sign=sign, why=why[sign]),
-        halves=Halves(
-            by="words",
+        bias_sign=BiasSign(sign=sign, reason=why[sign]),
+        split=SplitReport(
+            split_by="words",
             seed=0,
             claim="found on one half of the words, confirmed on the other",
-            find=estimate("find half", value.value, 0.25),
-            confirm=estimate("confirm half", value.value, 0.25),
+            discovery=estimate("find half", value.value, 0.25),
+            confirmation=estimate("confirm half", value.value, 0.25),
         ),
         scores=tuple(found),
         measurement=value,
@@ -111,7 +117,7 @@ def head_map(layers=6, heads=12, *, sign=1, seed=0, judged=True, parts=(), model
 
 
 def part_score(part, layer, head, score, *, judged, rng):
-    plain = PartScore(part=part, layer=layer, head=head, score=score)
+    plain = ComponentScore(component=part, layer=layer, head=head, score=score)
     if not judged:
         return plain
     effect = score * 0.9 + float(rng.normal(0, 0.01))
@@ -130,31 +136,31 @@ def part_score(part, layer, head, score, *, judged, rng):
 def comparison(layers=6, heads=12, children=4, counted=True):
     """A base and models trained on from it; the last one has other heads if there are four."""
     base = head_map(layers, heads)
-    boxed = [one for one in reversed(base.ranked) if one.score < 0][:5]
+    boxed = [one for one in reversed(base.ranked_heads) if one.score < 0][:5]
     names = ("cda, 250 steps", "dropout", "context-debias", "deeper model")[:children]
     found = []
     for seed, name in enumerate(names, 1):
         same = seed < 4
         own = head_map(layers if same else layers + 2, heads, seed=seed, sign=1 if seed < 3 else 0)
         counts = {
-            "fewer": estimate("fewer positive heads", 7.0, 5.0),
-            "darker": estimate("darker heads", 12.0, 4.0),
-            "flipped": estimate("heads turned positive", 9.0, 6.0),
+            "fewer_positive": estimate("fewer positive heads", 7.0, 5.0),
+            "larger_positive": estimate("darker heads", 12.0, 4.0),
+            "negative_to_positive": estimate("heads turned positive", 9.0, 6.0),
             "total": estimate("difference of the total", -0.31, 0.2),
         }
         found.append(
-            ChildMap(
+            ComparedMap(
                 name=name,
-                map=own,
-                boxed_flipped=seed if same else None,
+                head_map=own,
+                anti_bias_now_positive=seed if same else None,
                 **(counts if counted and same else {}),
             )
         )
     return MapComparison(
         name="base",
         base=base,
-        boxed=tuple(one.label for one in boxed),
-        children=tuple(found),
+        anti_bias_in_base=tuple(one.label for one in boxed),
+        compared_maps=tuple(found),
         notes=() if counted else ("without stored effects there are no intervals",),
     )
 
@@ -163,10 +169,10 @@ def control(chosen=0.42, draws=199):
     rng = np.random.default_rng(1)
     random = tuple(rng.normal(0.08, 0.09, draws).tolist())
     b = sum(one >= chosen for one in random)
-    return Control(
+    return RandomHeadControl(
         heads=("2-7", "5-1", "6-12"),
         effect=estimate("joint mask", chosen, 0.12),
-        random=random,
+        random_effects=random,
         p=p_value((b + 1) / (draws + 1)),
         notes=("these layers allow few sets: 84 different ones were drawn",),
     )
@@ -177,8 +183,8 @@ def description(layers=6, relabellings=199):
 
     def figure(name, value, low=None, median=None, high=None):
         if not relabellings:
-            return Figure(name=name, value=value)
-        return Figure(
+            return MapStatistic(name=name, value=value)
+        return MapStatistic(
             name=name,
             value=value,
             null_low=low,
@@ -187,8 +193,8 @@ def description(layers=6, relabellings=199):
             p=p_value(0.035),
         )
 
-    return Description(
-        figures=(
+    return MapDescription(
+        statistics=(
             figure("positive heads", 44.0, 28.0, 36.0, 43.0),
             figure("negative heads", 28.0, 29.0, 36.0, 44.0),
             figure("share of the top 3", 0.41, 0.21, 0.27, 0.35),
@@ -198,11 +204,11 @@ def description(layers=6, relabellings=199):
             figure("total", 0.93, -0.4, 0.31, 0.8),
             figure("largest", 0.21, 0.06, 0.09, 0.14),
         ),
-        layers=tuple(
+        layer_sums=tuple(
             figure(f"layer {i + 1}", float(rng.normal(0.15, 0.2)), -0.12, 0.04, 0.2)
             for i in range(layers)
         ),
-        relabellings=relabellings,
+        n_relabellings=relabellings,
     )
 
 
@@ -210,15 +216,17 @@ def repeated_splits(heads=24):
     rng = np.random.default_rng(3)
     chosen = [(f"{i // 6 + 1}-{i % 6 + 1}", int(rng.integers(1, 6))) for i in range(heads)]
     chosen[5], chosen[9] = ("1-6", 20), ("2-4", 17)
-    return Repeated(
-        splits=20,
+    return SplitStability(
+        n_splits=20,
         k=3,
-        joint=Spread(name="effect of the top 3", median=0.31, low=0.12, high=0.49, splits=20),
-        overlap=Spread(name="heads shared of 3", median=2.0, low=0.0, high=3.0, splits=190),
-        replication=Spread(
-            name="score on find, effect on confirm", median=0.61, low=0.42, high=0.74, splits=20
+        joint_effect=SplitRange(
+            name="effect of the top 3", median=0.31, low=0.12, high=0.49, n_splits=20
         ),
-        chosen=tuple(sorted(chosen, key=lambda one: (-one[1], one[0]))),
+        overlap=SplitRange(name="heads shared of 3", median=2.0, low=0.0, high=3.0, n_splits=190),
+        replication=SplitRange(
+            name="score on find, effect on confirm", median=0.61, low=0.42, high=0.74, n_splits=20
+        ),
+        selection_counts=tuple(sorted(chosen, key=lambda one: (-one[1], one[0]))),
         notes=("split by words; the same heads were chosen 4 times",),
     )
 
@@ -231,13 +239,13 @@ def attention_change(weighting="attention", whole=True):
             original=estimate("original", before, 0.012),
             counter=estimate("counter", after, 0.012),
             change=estimate("change", before - after, 0.006, p=p),
-            paper=StudentT(t=t, p=p_value(p), n=488),
+            paper_t_test=StudentT(t=t, p=p_value(p), n=488),
         )
 
     beside = {
-        "relabelled": Relabelled(
+        "head_permutation_test": HeadPermutationTest(
             difference=0.011,
-            random=Interval(low=-0.008, high=0.009, level=0.95, method="made up"),
+            random_interval=Interval(low=-0.008, high=0.009, level=0.95, method="made up"),
             p=p_value(0.02),
         ),
         "same_length": estimate("same", 0.009, 0.007, p=0.02),
@@ -252,7 +260,7 @@ def attention_change(weighting="attention", whole=True):
         ),
         difference=estimate("difference", 0.011, 0.006, p=0.001),
         heads=(
-            HeadChange(
+            HeadAttentionChange(
                 layer=0,
                 head=1,
                 group="biased",
@@ -266,13 +274,13 @@ def attention_change(weighting="attention", whole=True):
 
 
 def counter_stereotype(whole=True):
-    return CounterStereotype(
+    return CounterStereotypeResult(
         attention=attention_change("attention", whole),
         weighted=attention_change("value-weighted", whole),
         n=488,
-        placebos=311 if whole else 0,
-        dropped=(Dropped("pair 7", "the target has no token"),),
-        left_out=(("colours", 1400),),
+        n_placebos=311 if whole else 0,
+        dropped=(DroppedItem("pair 7", "the target has no token"),),
+        exclusions=(("colours", 1400),),
         targets=tuple((f"target {i}", 4) for i in range(122)),
         groups=(("female", 240), ("male", 248)),
         provenance=provenance(),
@@ -288,12 +296,12 @@ def example_of(heads=2, words=("the", "way", "I", "see", "it", "women", "are", "
         values = rng.beta(0.6, 2, len(words))
         return tuple(((values - values.min()) / (values.max() - values.min())).tolist())
 
-    return Example(
+    return AttentionExample(
         pair="a pair",
-        original=Strip(words=tuple(words), attribute=where, target=len(words) - 1),
-        counter=Strip(words=twin, attribute=where, target=len(words) - 1),
+        original=AttentionStrip(words=tuple(words), attribute=where, target=len(words) - 1),
+        counter=AttentionStrip(words=twin, attribute=where, target=len(words) - 1),
         heads=tuple(
-            HeadStrip(
+            HeadAttentionStrip(
                 layer=i,
                 head=2 * i,
                 group="biased" if i < heads / 2 else "regular",
@@ -310,10 +318,10 @@ def curves():
     """As Table 3 has them."""
     starts = {"career / family": 1.1, "math / arts": 0.7, "science / arts": -0.2}
     return tuple(
-        Curve(
+        MaskingCurve(
             name=name,
             points=tuple(
-                Point(k=k, value=value, low=value - 0.25, high=value + 0.25)
+                MaskingPoint(k=k, value=value, low=value - 0.25, high=value + 0.25)
                 for k in (0, 5, 10, 15, 20, 25, 30, 35, 40, 44)
                 for value in [start - 0.02 * k]
             ),
@@ -323,7 +331,7 @@ def curves():
 
 
 def masked_lines():
-    return Lines(map="ab" * 32, curves=curves(), notes=("a note",))
+    return MaskingCurves(map="ab" * 32, curves=curves(), notes=("a note",))
 
 
 WAYS = (
@@ -346,23 +354,25 @@ def targeted(prices=("pppl",), half=True):
             key: one.model_copy(
                 update={"interval": interval(one.value, 0.1, "student, 5 random head sets"), "n": 5}
             )
-            for key in ("value", "change", "confirmed")
+            for key in ("value", "change", "confirmed_change")
             if (one := getattr(change, key)) is not None
         }
         return change.model_copy(update=own)
 
     def changes(gain=None, price=None):
         whole = None if gain is None else estimate("change", gain - 0.1, 0.12)
-        first = Change(
+        first = MeasureChange(
             measure="seat",
             value=estimate("seat", 1.35 + (gain or 0), 0.2),
             change=whole,
-            confirmed=None if gain is None or not half else estimate("confirmed", gain, 0.15),
+            confirmed_change=None
+            if gain is None or not half
+            else estimate("confirmed", gain, 0.15),
         )
         return (
             first,
             *(
-                Change(
+                MeasureChange(
                     measure=name,
                     value=estimate(name, 20 + (price or 0), 1.0),
                     change=None if price is None else estimate("change", price, 0.4),
@@ -371,15 +381,15 @@ def targeted(prices=("pppl",), half=True):
             ),
         )
 
-    return Targeted(
+    return MaskingReport(
         map="ab" * 32,
         base=changes(),
         rows=tuple(
-            Masked(
+            MaskedHeads(
                 name=name,
                 heads=(),
                 changes=tuple(over_sets(name, one) for one in changes(gain, price)),
-                over="5 random head sets" if name.startswith("random") else "",
+                interval_over="5 random head sets" if name.startswith("random") else "",
             )
             for name, gain, price in WAYS
         ),
@@ -392,7 +402,7 @@ def ways():
         SimpleNamespace(
             name=name,
             gain=estimate("gain", -gain, 0.12),
-            price=estimate("price", price, 0.4),
+            cost=estimate("price", price, 0.4),
         )
         for name, gain, price in WAYS
     )

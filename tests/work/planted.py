@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelhead.mitigate.probing.probes import labelled
+from levelhead.mitigate.probing.probes import label_vectors
 from levelhead.stats.means import t_test
 
 RIGHT = {
@@ -76,7 +76,7 @@ def planted(case):
     units = np.repeat(np.arange(case.words), 2 * case.frames).tolist()
     contexts = np.tile(np.arange(case.frames), 2 * case.words).tolist()
     found = [
-        labelled(one.reshape(-1, case.width), labels, units, contexts=contexts)
+        label_vectors(one.reshape(-1, case.width), labels, units, contexts=contexts)
         for one in (before, after)
     ]
     return Planted(*found, bool(fell))

@@ -9,16 +9,16 @@ import torch
 
 from levelhead.core.results import Estimate, Precision
 from levelhead.core.run_context import Inference
-from levelhead.locate.effects import Effects
+from levelhead.locate.effects import AblationEffects
 from levelhead.measures.classification.counterfactual import Counterfactual
-from levelhead.measures.inference import corrected, estimate, estimate_lean
-from levelhead.measures.metric import Aspect
+from levelhead.measures.inference import estimate, estimate_signed_part, holm_corrected
+from levelhead.measures.metric import Metric
 from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Strength
 from levelhead.measures.reductions import mean
-from levelhead.stats.designs import clusters, groups
+from levelhead.stats.designs import clustered_design, grouped_design
 from levelhead.stats.means import t_test
-from levelhead.stats.power import detectable_effect
+from levelhead.stats.power import holm_detectable_effect
 
 # -- power
 
@@ -30,8 +30,8 @@ def _heads(rng, heads, effect, *, words=84, draws=499):
     values[:, 0] += effect
     times = rng.multinomial(words, np.full(words, 1 / words), size=draws)
     drawn = times @ values / words
-    made = Effects(values.mean(0), drawn, drawn[:, 0], groups(words), 0.95)
-    first = made.estimates([f"head {i}" for i in range(heads)])[0]
+    made = AblationEffects(values.mean(0), drawn, drawn[:, 0], grouped_design(words), 0.95)
+    first = made.to_estimates([f"head {i}" for i in range(heads)])[0]
     return first.p.adjusted <= 0.05, first.detectable
 
 
@@ -50,25 +50,25 @@ def _measures(rng, count, effect, *, items=60):
                 parity=0.0,
                 p=test.p,
                 n=items,
-                detectable=detectable_effect(precision),
+                detectable=holm_detectable_effect(precision),
                 precision=precision,
             )
         )
-    first = corrected(rows)[0]
+    first = holm_corrected(rows)[0]
     p = first.p.value if first.p.adjusted is None else first.p.adjusted
     return p <= 0.05, first.detectable
 
 
-FLIP = Aspect(
+FLIP = Metric(
     name="mean of pairs",
     equation="the mean",
-    per_item=lambda readouts: readouts.values,
-    over=mean,
+    per_item_values=lambda readouts: readouts.values,
+    aggregate=mean,
     unit="points",
     low=-float("inf"),
     high=float("inf"),
     direction="larger: more",
-    comparable="mean of pairs",
+    comparability_key="mean of pairs",
     null="flip",
     method="expanded",
 )
@@ -78,13 +78,13 @@ def _flips(rng, effect, *, items=60, aspect=FLIP):
     """One sign-flip test, as of twins."""
     values = torch.as_tensor(rng.normal(size=items) + effect)
     inference = Inference(seed=int(rng.integers(2**31)), resamples=199, permutations=499)
-    found = estimate(inference, aspect, values, groups(items))
+    found = estimate(inference, aspect, values, grouped_design(items))
     return found.p.value <= 0.05, found.detectable
 
 
 def _lean(rng, effect, *, items=234):
     """Strength's test: a sign flip of the lean of the top tenth."""
-    return _flips(rng, effect, items=items, aspect=Strength(scale="logit").headline)
+    return _flips(rng, effect, items=items, aspect=Strength(scale="logit").primary_metric)
 
 
 def _deals(rng, effect, *, words=16):
@@ -95,7 +95,7 @@ def _deals(rng, effect, *, words=16):
     values[:words] += delta
     inference = Inference(seed=int(rng.integers(2**31)), resamples=99, permutations=299)
     seat = _seat()
-    found = estimate(inference, seat, values, groups(words, words))
+    found = estimate(inference, seat, values, grouped_design(words, words))
     return found.p.value <= 0.05, found.detectable
 
 
@@ -104,15 +104,15 @@ def _seat():
 
     from levelhead.measures.embedding.seat import Seat
 
-    head = Seat(weat="weat6").headline
-    return replace(head, closed=_by_lists)
+    head = Seat(weat_test="weat6").primary_metric
+    return replace(head, closed_form_interval=_by_lists)
 
 
 def _by_lists(values, design, level):
-    from levelhead.measures.metric import short_lists
+    from levelhead.measures.metric import short_list_interval
 
-    first, second = design.whole.groups
-    return short_lists(values[first], values[second], values, level)
+    first, second = design.full_sample.groups
+    return short_list_interval(values[first], values[second], values, level)
 
 
 POWER = {
@@ -140,7 +140,7 @@ def power(name, times, *, pilots=60, seed=0):
 _sizes = np.random.default_rng(5).multinomial(194, np.random.default_rng(6).dirichlet(np.ones(40)))
 TERMS = np.repeat(np.arange(40), _sizes + 1)
 """234 items on 40 terms of unequal size, as of the gender-swapped StereoSet."""
-DESIGN = clusters(TERMS.tolist(), name="terms")
+DESIGN = clustered_design(TERMS.tolist(), name="terms")
 
 
 def _of_terms(rng, rows, scale):
@@ -230,7 +230,7 @@ def _aspect_of_distance():
     from simulated import follows
 
     pair = [follows(np.random.default_rng(0).normal(size=(60, 2))) for _ in range(2)]
-    return Distance(()).tested(pair).aspect
+    return Distance(()).test_inputs(pair).metric
 
 
 def _aspect_of_flips(headline):
@@ -239,12 +239,12 @@ def _aspect_of_flips(headline):
     p = torch.rand(30, 2, 2, generator=torch.manual_seed(0), dtype=torch.float64)
     pair = [read((p / p.sum(-1, keepdim=True)).log()) for _ in range(2)]
     own = Counterfactual(metric=headline)
-    return own.tested(pair).aspect
+    return own.test_inputs(pair).metric
 
 
 def _by_lean(inference, values):
-    return estimate_lean(
-        inference, Strength(scale="logit").headline, torch.as_tensor(values), DESIGN
+    return estimate_signed_part(
+        inference, Strength(scale="logit").primary_metric, torch.as_tensor(values), DESIGN
     ).interval
 
 
@@ -253,7 +253,7 @@ def _by_aspect(aspect):
 
     def interval(inference, values):
         made or made.append(aspect())
-        return estimate(inference, made[0], torch.as_tensor(values), DESIGN, tested=False).interval
+        return estimate(inference, made[0], torch.as_tensor(values), DESIGN, test=False).interval
 
     return interval
 

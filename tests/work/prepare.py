@@ -11,8 +11,8 @@ from contextlib import suppress
 import assets
 import pytest
 
-from levelhead.calibrate.demo import KNOWN_HEAD, RHOS
-from levelhead.calibrate.organisms.organism import organism
+from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD
+from levelhead.calibrate.organisms.organism import make_organism
 
 NOT_HERE = pytest.skip.Exception  # the tests that need it say why
 
@@ -23,8 +23,8 @@ def main():
         with suppress(NOT_HERE):
             fetch()
     for rho in RHOS:
-        organism("bert", rho).grown()
-    organism("gpt2", 1.0, known_head=KNOWN_HEAD).grown()
+        make_organism("bert", rho).grow()
+    make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD).grow()
 
 
 if __name__ == "__main__":

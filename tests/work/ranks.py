@@ -20,8 +20,8 @@ import torch
 from torch import distributed
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.attribution.gradient import gradient
-from levelhead.measures.registry import parsed
+from levelhead.locate.attribution.gradient import compute_gradient
+from levelhead.measures.registry import parse_measure
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -29,11 +29,13 @@ from levelhead.models.sites import Site
 
 def told(lm, ruler):
     """Scores of heads and feed-forwards, and the value they come from."""
-    measure = parsed(ruler)
+    measure = parse_measure(ruler)
     readouts = measure.read(lm)[0]
-    found = gradient(lm, measure, readouts, parts=("heads", "mlp"))
+    found = compute_gradient(lm, measure, readouts, components=("heads", "mlp"))
     fsspec.filesystem("memory").rm("/levelhead-readouts", recursive=True)  # nothing is found there
-    again = gradient(replace(lm, recompute=True), measure, readouts, parts=("heads", "mlp"))
+    again = compute_gradient(
+        replace(lm, recompute=True), measure, readouts, components=("heads", "mlp")
+    )
     return {
         "again": again.total("heads").tolist(),
         "value": float(measure.reduce(readouts)),

@@ -8,12 +8,12 @@ from pathlib import Path
 import zoo
 
 from levelhead.core.run_context import Inference
-from levelhead.data.lexicons.lexicon import Lexicon, Side, Targets, Term
+from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
-from levelhead.data.prompts.counteracts import Prompt
-from levelhead.data.prompts.pronoun_agreement import Agreeing
-from levelhead.data.records import Association, Labelled, MinimalPair, TextPair, TwinTriple
-from levelhead.measures.registry import measure, metric_texts
+from levelhead.data.prompts.counteracts import CounteractsPrompt
+from levelhead.data.prompts.pronoun_agreement import AgreementSentence
+from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
+from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=199, permutations=199)
@@ -34,7 +34,9 @@ WORDS = Lexicon(
     ),
     placebos=(("female", (("woman", "nurse"),)), ("male", (("man", "doctor"),))),
     families=(
-        Targets("things", "", (Side("a", "female", THINGS[:5]), Side("b", "male", THINGS[5:]))),
+        TargetFamily(
+            "things", "", (Side("a", "female", THINGS[:5]), Side("b", "male", THINGS[5:]))
+        ),
     ),
 )
 
@@ -77,7 +79,7 @@ def associations(word="the"):
     context = f"{word} BLANK is {{}}."
     rows = itertools.islice(itertools.permutations(THINGS, 3), 0, 600, 25)
     return tuple(
-        Association(
+        StereoSetItem(
             f"a{i}", "intrasentence", ("gender", "race")[i % 2], ("w", "x", "y", "z")[i % 7 % 4],
             context.format(a), *(f"{word} {ending} is {a}." for ending in (b, c, "woman")),
         )
@@ -97,7 +99,7 @@ def prompts(word="the"):
             ("background", THINGS[i - 2], f"the man was a {THINGS[i - 2]}."),
         ):
             name = "/".join(filter(None, (thing, kind, background)))
-            found.append(Prompt(name, thing, group, kind, background, knowledge, base))
+            found.append(CounteractsPrompt(name, thing, group, kind, background, knowledge, base))
     return tuple(found)
 
 
@@ -153,7 +155,7 @@ def labelled(word="the"):
     """Texts that speak of a woman or a man, each with a class."""
     rows = itertools.product(THINGS, ("woman", "man"), ("here", "tired"))
     return tuple(
-        Labelled(f"l{i}", f"{word} {who} is {thing} and {end}.", NLI[i % 7 % 3])
+        LabelledExample(f"l{i}", f"{word} {who} is {thing} and {end}.", NLI[i % 7 % 3])
         for i, (thing, who, end) in enumerate(rows)
     )
 
@@ -170,7 +172,9 @@ def agreeing(word="the"):
             start = text.index(f" {own} ") + 1
             span = (start, start + len(own))
             source = "ab"[i % 2]
-            found.append(Agreeing(f"g{i} {group}", source, text, span, other, group, thing))
+            found.append(
+                AgreementSentence(f"g{i} {group}", source, text, span, other, group, thing)
+            )
     return tuple(found)
 
 
@@ -243,7 +247,7 @@ def made(name, *, empty=False, word="the", **options):
             path.write_text("nothing is said here")
             given |= {"corpus": str(path)}
     row = metric_texts()[name].partition(":")[0]
-    return measure(row, **({"metric": name} | given | options))
+    return make_measure(row, **({"metric": name} | given | options))
 
 
 CASES = (

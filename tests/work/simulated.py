@@ -8,10 +8,10 @@ import torch
 
 from levelhead.core.run_context import Inference
 from levelhead.measures.base import Measure
-from levelhead.measures.items import Item
-from levelhead.measures.metric import Aspect
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import mean
-from levelhead.measures.responses import Readouts
+from levelhead.measures.responses import Responses
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
@@ -21,9 +21,9 @@ def read(values, tag="i", *, units=None, dropped=()):
     values = torch.as_tensor(values, dtype=torch.float64)
     names = [f"{tag}{i}" for i in range(len(values))]
     own = names if units is None else [f"{tag}{unit}" for unit in units]
-    items = [Item(name, (), (unit,)) for name, unit in zip(names, own, strict=True)]
+    items = [MeasureItem(name, (), (unit,)) for name, unit in zip(names, own, strict=True)]
     kept = [i for i, name in enumerate(names) if name not in dropped]
-    return Readouts(
+    return Responses(
         tuple(items[i] for i in kept),
         values[kept],
         ("units",),
@@ -59,23 +59,23 @@ class Plain(Measure):
     @property
     def formulas(self):
         return (
-            Aspect(
+            Metric(
                 name=self.called,
                 equation="the mean",
-                per_item=lambda readouts: readouts.values,
-                over=mean,
+                per_item_values=lambda readouts: readouts.values,
+                aggregate=mean,
                 unit="points",
                 low=-float("inf"),
                 high=float("inf"),
                 direction="larger: more",
-                comparable="plain",
+                comparability_key="plain",
                 role=self.role,
                 worse=self.worse,
                 parity=self.parity,
             ),
         )
 
-    def questions(self, lm):
+    def all_queries(self, lm):
         return ()
 
     @property

@@ -1,4 +1,4 @@
-"""A whole study on a tiny model: files that a test can run in seconds."""
+"""A complete study on a tiny model: files that a test can run in seconds."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
 from levelhead.study import results_dir as written
-from levelhead.study.config import read_plan
-from levelhead.study.run import run
+from levelhead.study.config import read_study_config
+from levelhead.study.run import run_study
 
 LEXICON = """
 name = "tiny"
@@ -40,9 +40,9 @@ words = {second}
 """
 
 STUDY = """
-format = "levelhead-study-1"
+format = "levelhead-study-2"
 name = "tiny"
-draws = 99
+resamples = 99
 permutations = 99
 
 [models.tiny]
@@ -52,34 +52,34 @@ path = "{model}"
 seat = "seat:lexicon={lexicon},targets=things,corpus={corpus}"
 pppl = "pppl:texts={texts}"
 
-[cells.all]
+[measurements.all]
 models = ["tiny"]
 measures = ["seat"]
 
-[maps.gender]
+[head_maps.gender]
 model = "tiny"
 measure = "seat"
-exact = "all"
+ablate_top = "all"
 split = "contexts"
-sign = "+"
-describe = 99
+bias_direction = "+"
+description_permutations = 99
 controls = 199
 splits = 3
 k = 2
-greedy = 3
+greedy_candidates = 3
 
-[compare.itself]
+[map_comparisons.itself]
 maps = ["gender", "again"]
 
-[maps.again]
+[head_maps.again]
 model = "tiny"
 measure = "seat"
-exact = "all"
+ablate_top = "all"
 split = "contexts"
-sign = "+"
+bias_direction = "+"
 """
 
-FEW = STUDY[: STUDY.index("[maps.gender]")] + STUDY[STUDY.index("[maps.again]") :]
+FEW = STUDY[: STUDY.index("[head_maps.gender]")] + STUDY[STUDY.index("[head_maps.again]") :]
 """A cell and a map: readings of a measure, and of a model without each of its heads."""
 
 EVERY = (
@@ -89,49 +89,49 @@ EVERY = (
 path = "{model}"
 edit = "{edit}"
 
-[children.swapped]
-of = "tiny"
-how = "cda"
+[continued_pretraining.swapped]
+base = "tiny"
+method = "cda"
 corpus = ["{corpus}"]
 steps = 2
-batch = 4
+batch_size = 4
 
-[cells.both]
+[measurements.both]
 models = ["edited", "swapped"]
 measures = ["seat", "pppl"]
 
-[against.base]
+[comparisons.base]
 first = "tiny"
 second = "edited"
 measures = ["seat"]
 
-[removed.edit]
+[probing.edit]
 model = "edited"
 lexicon = "{lexicon}"
 
 [masking.heads]
 map = "gender"
-prices = ["pppl"]
+utility_measures = ["pppl"]
 k = 2
 random = 2
 
-[lines.heads]
+[masking_curves.heads]
 map = "gender"
 measures = ["seat"]
-every = 6
+step_size = 6
 
 [amplify.heads]
 map = "gender"
-price = "pppl"
+utility_measure = "pppl"
 ks = [1]
 factors = [2.0]
 
-[explain.heads]
+[counterstereotypes.heads]
 map = "gender"
 frames = "{lexicon}"
 n = 8
 placebo = "none"
-off = []
+control_categories = []
 """
 )
 """Every kind of step that needs no data but the tiny words. Sweeps and classifiers have tests of
@@ -186,7 +186,7 @@ def finished(tmp_path_factory):
             shutil.rmtree(place, ignore_errors=True)  # of a worker that was stopped
             place.mkdir()
             told.write_text(json.dumps(_run_every(place)))
-    results = written.finished(place / "out")
+    results = written.load_results(place / "out")
     steps = [tuple(one) for one in json.loads(told.read_text())]
     return Finished(place / "study.toml", place / "out", results, steps)
 
@@ -196,18 +196,18 @@ def _run_every(place):
     model = shutil.copytree(zoo.folder("bert", "BertForPreTraining"), place / "model")
     contexts = shutil.copy(corpus(), place / "corpus.txt")
     (place / "texts.txt").write_text("\n".join(sentences()))
-    save_edits([HeadScale([Site("head_out", 1, 1)], 0)], place / "edit", seen=["river"])
+    save_edits([HeadScale([Site("head_out", 1, 1)], 0)], place / "edit", fitted_words=["river"])
     values = {"model": model, "corpus": contexts, "texts": place / "texts.txt"}
     (place / "study.toml").write_text(
         EVERY.format(lexicon=lexicon(place), edit=place / "edit", **values)
     )
     told = []
-    results = run(
-        read_plan(place / "study.toml"),
+    results = run_study(
+        read_study_config(place / "study.toml"),
         place / "out",
         on_step=lambda *step: told.append(step),
     )
-    assert written.finished(place / "out") == results
+    assert written.load_results(place / "out") == results
     return told
 
 

@@ -3,25 +3,33 @@
 import numpy as np
 from maps import provenance
 
-from levelhead.core.results import Dropped, Estimate, Interval, PValue
-from levelhead.mitigate.controls.confidence_control import Collapse
-from levelhead.mitigate.controls.placebo_edits import Matched
-from levelhead.mitigate.controls.placebo_report import Placeboed
-from levelhead.mitigate.controls.placebo_test import Judged
-from levelhead.mitigate.evaluation.gain import Redrawn
-from levelhead.mitigate.evaluation.pareto import Front, Point, undominated
-from levelhead.mitigate.evaluation.sweep import Swept, SweptSetting
-from levelhead.mitigate.probing.concept_removal import Place, Removed
-from levelhead.mitigate.probing.probe_report import Clustered, Found, Probed
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.mitigate.projection.subspace_stability import SIZES, OfSize, Stability
-from levelhead.mitigate.selection.select_on_dev import Choice
-from levelhead.mitigate.selection.selection_report import OnTest, Tried, Tuned
-from levelhead.replication.dawkins2024.claims import findings
-from levelhead.replication.dawkins2024.downstream import Measured, downstream
-from levelhead.stats.designs import groups
-from levelhead.study.steps.glue import MaskedTask
-from levelhead.study.steps.projection_sweep import Handful, OfPairs, Stable
+from levelhead.core.results import DroppedItem, Estimate, Interval, PValue
+from levelhead.mitigate.controls.confidence_control import ConfidenceControl
+from levelhead.mitigate.controls.placebo_edits import VarianceMatch
+from levelhead.mitigate.controls.placebo_report import PlaceboReport
+from levelhead.mitigate.controls.placebo_test import PlaceboTest
+from levelhead.mitigate.evaluation.gain import PairedResamples
+from levelhead.mitigate.evaluation.pareto import ParetoFront, ParetoPoint, is_non_dominated
+from levelhead.mitigate.evaluation.sweep import SweepReport, VariantRow
+from levelhead.mitigate.probing.concept_removal import RemovalReport, SiteRemoval
+from levelhead.mitigate.probing.probe_report import ClusterResult, ProbeReport, ProbeResult
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.mitigate.projection.subspace_stability import SIZES, StabilityAtSize, StabilityReport
+from levelhead.mitigate.selection.select_on_dev import DevSelection
+from levelhead.mitigate.selection.selection_report import (
+    CandidateResult,
+    HeldOutResult,
+    SelectionReport,
+)
+from levelhead.replication.dawkins2024.claims import run_claim_tests
+from levelhead.replication.dawkins2024.downstream import ColumnInfo, compare_downstream
+from levelhead.stats.designs import grouped_design
+from levelhead.study.steps.glue import GlueMaskingResult
+from levelhead.study.steps.projection_sweep import (
+    AtPairCount,
+    PairBudgetCurve,
+    SubspaceStabilityReport,
+)
 
 DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
 UNIT = "difference of probabilities"
@@ -35,7 +43,7 @@ def found(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
             value=p,
             method="made up",
             alternative="two-sided",
-            draws=199,
+            n_resamples=199,
             **(corrected if family else {}),
         )
     return Estimate(
@@ -51,62 +59,66 @@ def found(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
 
 def effect(setting, rng):
     """Deeper edits and hard ones change more, by and large."""
-    steps = [setting.step(part) for part in setting.parts]
+    steps = [setting.step(part) for part in setting.site_groups]
     hard = np.mean([0.4 if step.weighted else 1.0 for step in steps])
-    return DEPTH[setting.level] * hard * 0.07 + 0.008 * rng.standard_normal()
+    return DEPTH[setting.edit_point] * hard * 0.07 + 0.008 * rng.standard_normal()
 
 
 def swept_settings(*, levels=tuple(DEPTH), behind=(), idle=(), sent=True):
     rng = np.random.default_rng(0)
     rows = []
-    for one in grid(sent=sent):
+    for one in projection_grid(pooled=sent):
         change, reach = -effect(one, rng), 0.015 + 0.02 * rng.random()
-        if one.level not in levels or one.name in behind:
+        if one.edit_point not in levels or one.name in behind:
             continue
         p = 0.005 if abs(change) > reach else 0.2
         own = None if one.name in idle else found("change", change, reach, p=p, family=74)
         value = 0.139 if own is None else 0.139 + change
-        rows.append(SweptSetting(name=one.name, value=value, change=own))
+        rows.append(VariantRow(name=one.name, value=value, change=own))
     base = found("strength", 0.139, 0.04).model_copy(update={"parity": 0.16})
     settings, behind = tuple(rows), tuple(behind)
-    return Swept(measure="strength", unit=UNIT, base=base, settings=settings, behind=behind)
+    return SweepReport(
+        measure="strength", unit=UNIT, base=base, variants=settings, unaffected_variants=behind
+    )
 
 
 def front_of(count=74):
     rng = np.random.default_rng(1)
-    settings = grid()[:count]
+    settings = projection_grid()[:count]
     gains = np.array([0.0, *(effect(one, rng) - 0.05 for one in settings)])
     costs = 1.2 * np.abs(gains) * (0.6 + rng.random(len(gains))) + 0.004 * rng.random(len(gains))
     costs[0] = 0.0
-    on = undominated(gains, costs)
-    points = [Point(name="base", on_front=bool(on[0]), share=0.98)]
+    on = is_non_dominated(gains, costs)
+    points = [ParetoPoint(name="base", is_on_front=bool(on[0]), share=0.98)]
     points += [
-        Point(
+        ParetoPoint(
             name=one.name,
             gain=found("gain", float(gain), 0.02),
-            price=found("price", float(cost), 0.01, unit="nats"),
-            on_front=bool(held),
+            cost=found("price", float(cost), 0.01, unit="nats"),
+            is_on_front=bool(held),
             share=0.71 if held else 0.05,
         )
         for one, gain, cost, held in zip(settings, gains[1:], costs[1:], on[1:], strict=True)
     ]
-    return Front(points=tuple(points), draws=199)
+    return ParetoFront(points=tuple(points), n_resamples=199)
 
 
 def choice_of(*, priced=True, chosen=True):
     own = front_of()
     best = max(own.points[1:], key=lambda point: point.gain.value)
-    told = {"settings": 74, "considered": 74, "front": own if priced else None}
+    told = {"n_variants": 74, "n_considered": 74, "pareto_front": own if priced else None}
     if not chosen:
-        return Choice(chosen=None, notes=("no setting within the price gains anything",), **told)
-    return Choice(
+        return DevSelection(
+            chosen=None, notes=("no setting within the price gains anything",), **told
+        )
+    return DevSelection(
         chosen=best.name,
-        picked=0.21,
+        selection_frequency=0.21,
         on_dev=found("gain on dev", best.gain.value),
-        corrected=found("gain of the best on items left out", best.gain.value - 0.02, 0.025),
+        out_of_bag_gain=found("gain of the best on items left out", best.gain.value - 0.02, 0.025),
         optimism=0.02,
         on_test=found("gain on test", best.gain.value - 0.03, 0.015, p=0.02, n=749),
-        price=best.price if priced else None,
+        cost=best.cost if priced else None,
         notes=() if priced else ("no price was asked: what the edit costs is not known",),
         **told,
     )
@@ -120,34 +132,36 @@ def placebo_judged(
     quantile = float(np.quantile(placebos, 0.95, method="higher"))
     p = (sum(own >= gain for own in placebos) + 1) / (count + 1)
     beyond = gain > quantile
-    judged = Judged(
+    judged = PlaceboTest(
         measure="strength",
         gain=found("gain of strength", gain, reach, p=0.005, family=1, n=749),
-        placebos=tuple(placebos),
+        placebo_gains=tuple(placebos),
         quantile=quantile,
-        p=PValue(value=p, method="placebo edits", alternative="greater", draws=count),
+        p=PValue(value=p, method="placebo edits", alternative="greater", n_resamples=count),
         base=found("strength of the base, from parity", 0.1, 0.02, p=base_p, n=749),
-        effective=effective,
-        beyond_placebos=beyond,
-        alike=0.1,
+        effective_placebos=effective,
+        exceeds_placebos=beyond,
+        item_correlation=0.1,
         mitigates=beyond and gain > reach,
-        significant=found("an effect", 0.31, 0.06, n=count, unit=""),
-        significant_gains=found("a gain", 0.22, 0.05, n=count, unit=""),
+        significant_share=found("an effect", 0.31, 0.06, n=count, unit=""),
+        significant_gain_share=found("a gain", 0.22, 0.05, n=count, unit=""),
     )
-    tempered = Collapse(
+    tempered = ConfidenceControl(
         measure="strength",
         confidence=(2.58, 1.9),
         temperature=1.36,
-        of_tempering=found("gain of tempering", 0.3 * gain, reach / 2),
+        gain_from_temperature=found("gain of tempering", 0.3 * gain, reach / 2),
         gain=found("gain beyond confidence", 0.7 * gain, reach),
-        p=PValue(value=0.03, method="placebo edits", alternative="greater", draws=count),
-        beyond=True,
+        p=PValue(value=0.03, method="placebo edits", alternative="greater", n_resamples=count),
+        exceeds_confidence_loss=True,
     )
-    return Placeboed(
-        setting="penultimate 0,0,1,1,1",
-        judged=judged,
-        collapse=tempered if collapse else None,
-        matched=Matched(placebos=count, variance=1e-4, real=0.31, effective=7.2),
+    return PlaceboReport(
+        variant="penultimate 0,0,1,1,1",
+        placebo_test=judged,
+        confidence_control=tempered if collapse else None,
+        variance_match=VarianceMatch(
+            n_placebos=count, variance_error=1e-4, max_cosine=0.31, effective_placebos=7.2
+        ),
     )
 
 
@@ -171,12 +185,12 @@ def stable_sites():
                 n=500,
             )
             share = found("share", 0.35 + 0.1 * i + 0.4 / size**0.5, 0.1 / size**0.2, unit="")
-            by_size.append(OfSize(pairs=size, cosine=told, share=share))
+            by_size.append(StabilityAtSize(n_pairs=size, cosine=told, share=share))
         sites.append(
-            Stability(
+            StabilityReport(
                 site=site,
-                at="first" if i else "word",
-                dims=2,
+                pooling="first" if i else "word",
+                n_components=2,
                 share=found("share", 0.4 + 0.1 * i, 0.05, unit=""),
                 cosine=found("cosine", 0.985 - 0.02 * i, 0.01, unit=""),
                 angle=found("angle", 9.0 + i, 3.0, unit="degrees"),
@@ -187,7 +201,7 @@ def stable_sites():
                 provenance=provenance(),
             )
         )
-    return Stable(sites=tuple(sites))
+    return SubspaceStabilityReport(sites=tuple(sites))
 
 
 def handful_of(*, idle=()):
@@ -196,9 +210,9 @@ def handful_of(*, idle=()):
         change = -0.13 * (1 - 0.7 / size**0.5)
         own = None if size in idle else found("change of strength", change, 0.02, p=0.005)
         value = 0.165 if own is None else 0.165 + change
-        rows.append(OfPairs(pairs=size, value=value, change=own))
+        rows.append(AtPairCount(pairs=size, value=value, change=own))
     base = found("strength", 0.165, 0.03)
-    return Handful(setting="last 1,0,0", measure="strength", base=base, sizes=tuple(rows))
+    return PairBudgetCurve(variant="last 1,0,0", measure="strength", base=base, sizes=tuple(rows))
 
 
 def _redrawn(values, n=60, spread=0.02):
@@ -206,35 +220,35 @@ def _redrawn(values, n=60, spread=0.02):
     rng = np.random.default_rng(3)
     noise = spread * rng.standard_normal((99, len(values) + 1))
     whole = np.array([1.0, *values])
-    return Redrawn(whole, whole + noise, whole + noise, groups(n), 0.95, ("a",))
+    return PairedResamples(whole, whole + noise, whole + noise, grouped_design(n), 0.95, ("a",))
 
 
 def claims_of(measure="strength"):
     rng = np.random.default_rng(0)
-    values = [1 - effect(one, rng) for one in grid()]
-    names = [one.name for one in grid()]
-    return findings(_redrawn(values), names, measure=measure, better="lower", unit=UNIT)
+    values = [1 - effect(one, rng) for one in projection_grid()]
+    names = [one.name for one in projection_grid()]
+    return run_claim_tests(_redrawn(values), names, measure=measure, better="lower", unit=UNIT)
 
 
 def downstream_of():
     rng = np.random.default_rng(4)
-    names = ["sent-debias", *(one.name for one in grid())]
+    names = ["sent-debias", *(one.name for one in projection_grid())]
     inner, outer = rng.normal(0.9, 0.1, size=(2, len(names)))
     price = np.where(rng.random(len(names)) < 0.3, 0.8, 1.0)
     inside = {
-        Measured(name=name, better="lower"): _redrawn(inner + 0.1 * i)
+        ColumnInfo(name=name, better="lower"): _redrawn(inner + 0.1 * i)
         for i, name in enumerate(("strength", "distance"))
     }
     outside = {
-        Measured(name="fairness", better="higher"): [_redrawn(outer), _redrawn(outer + 0.01)],
-        Measured(name="snli", better="higher", unit="%"): [_redrawn(price)] * 2,
+        ColumnInfo(name="fairness", better="higher"): [_redrawn(outer), _redrawn(outer + 0.01)],
+        ColumnInfo(name="snli", better="higher", unit="%"): [_redrawn(price)] * 2,
     }
-    return downstream(names, inside, outside, price="snli", viability="relative")
+    return compare_downstream(names, inside, outside, utility_measure="snli", viability="relative")
 
 
 def masked_task():
     change = found("change of task", -1.2, 0.9, unit="%")
-    return MaskedTask(
+    return GlueMaskingResult(
         task="rte",
         metric="accuracy",
         unit="% of texts",
@@ -243,10 +257,10 @@ def masked_task():
         heads={"top 3": ("1-1", "2-3", "4-1"), "all positive": ("1-1", "2-3", "4-1", "6-2")},
         full=61.0,
         sets=(
-            SweptSetting(name="top 3", value=59.8, change=change),
-            SweptSetting(name="all positive", value=61.0, change=None),
+            VariantRow(name="top 3", value=59.8, change=change),
+            VariantRow(name="all positive", value=61.0, change=None),
         ),
-        apart=(
+        per_seed=(
             {"full": 60.0, "top 3": 58.5, "all positive": 60.0},
             {"full": 62.0, "top 3": 61.1, "all positive": 62.0},
         ),
@@ -256,27 +270,27 @@ def masked_task():
 
 def _found_by_probes(auc):
     def probe(name, value):
-        return Probed(
+        return ProbeResult(
             probe=name,
             auc=found("auc", value, 0.04).model_copy(update={"parity": 0.5}),
-            dealt=found("dealt", 0.5, 0.05),
+            permuted_auc=found("dealt", 0.5, 0.05),
             control=None,
             selectivity=None,
         )
 
-    return Found(
+    return ProbeReport(
         probes=(probe("linear", auc), probe("non-linear", auc - 0.02)),
-        clusters=Clustered(accuracy=found("clusters", 60.0, 5.0), v_measure=0.1),
+        clusters=ClusterResult(accuracy=found("clusters", 60.0, 5.0), v_measure=0.1),
     )
 
 
 def removed_or_hidden(ruler=True):
     places = [
-        Place(
+        SiteRemoval(
             site=site,
-            at="first",
+            pooling="first",
             verdict=verdict,
-            why=f"as if the AUC were {auc}",
+            reason=f"as if the AUC were {auc}",
             before=_found_by_probes(0.95),
             after=_found_by_probes(auc),
         )
@@ -285,45 +299,49 @@ def removed_or_hidden(ruler=True):
             (("block_out", 5, None), "hidden", 0.8),
         )
     ]
-    return Removed(
+    return RemovalReport(
         verdict="hidden",
-        why="layer 6: as if the AUC were 0.8",
-        places=tuple(places),
-        ruler=found("gain of seat", 0.3, 0.1) if ruler else None,
+        reason="layer 6: as if the AUC were 0.8",
+        sites=tuple(places),
+        bias_reduction=found("gain of seat", 0.3, 0.1) if ruler else None,
         words=107,
         n=642,
-        dropped=(Dropped("a", "an unknown word"),) if ruler else (),
+        dropped=(DroppedItem("a", "an unknown word"),) if ruler else (),
         provenance=provenance(),
     )
 
 
 def tuned_edit(recommended=True, candidates=24):
     tried = [
-        Tried(
+        CandidateResult(
             name=f"last {i}",
             kind="projection",
-            about="made up",
+            description="made up",
             gain=found("gain", 0.1 - 0.01 * i, 0.05, p=0.01, family=candidates),
-            low=0.05 - 0.01 * i,
+            lower_bound=0.05 - 0.01 * i,
             loss=None if i % 2 else found("loss", 1.0, 0.5),
-            why_not="" if i < 5 else "no gain shown: the lower bound is below 0",
+            exclusion_reason="" if i < 5 else "no gain shown: the lower bound is below 0",
         )
         for i in range(candidates)
     ]
-    on_test = OnTest(
-        gain=found("gain", 0.08, 0.05), loss=None, most=4.0, gains=recommended, keeps=True
+    on_test = HeldOutResult(
+        gain=found("gain", 0.08, 0.05),
+        loss=None,
+        max_utility_loss=4.0,
+        is_gain_confirmed=recommended,
+        is_utility_kept=True,
     )
-    return Tuned(
-        gain="counterfactual",
-        price="accuracy",
-        keep=0.95,
-        most=4.2,
+    return SelectionReport(
+        bias_measure="counterfactual",
+        utility_measure="accuracy",
+        min_utility_kept=0.95,
+        max_utility_loss=4.2,
         base=found("counterfactual", 12.0, 3.0, unit="%"),
-        base_price=found("accuracy", 84.0, 2.0, unit="%"),
+        base_utility=found("accuracy", 84.0, 2.0, unit="%"),
         chosen="last 0",
-        recommended=recommended,
-        why="made up",
-        tried=tuple(tried),
+        is_recommended=recommended,
+        reason="made up",
+        candidates=tuple(tried),
         on_test=on_test,
         provenance=provenance(),
     )

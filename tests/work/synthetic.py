@@ -8,24 +8,24 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 
 
 def digest(spec: Mapping[str, object]) -> bytes:
     """Deterministic bytes of a given length; each call leaves a line in a log."""
     if spec.get("log"):
-        line = canonical([os.environ.get("RUN", "0"), spec["i"]]) + b"\n"
+        line = to_canonical_json([os.environ.get("RUN", "0"), spec["i"]]) + b"\n"
         descriptor = os.open(str(spec["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, line)  # one write of a short line is whole, whoever else appends
         os.close(descriptor)
     time.sleep(float(str(spec.get("seconds", 0))))
-    seed = hashlib.sha256(canonical(spec["i"])).digest()
+    seed = hashlib.sha256(to_canonical_json(spec["i"])).digest()
     return (seed * (int(str(spec.get("bytes", 32))) // 32 + 1))[: int(str(spec.get("bytes", 32)))]
 
 
 def refuse(spec: Mapping[str, object]) -> bytes:
-    raise LevelheadError(f"no answer to {spec['i']}", mend="ask another question")
+    raise LevelheadError(f"no answer to {spec['i']}", hint="ask another question")
 
 
 def stumble(spec: Mapping[str, object]) -> bytes:
@@ -75,4 +75,4 @@ def where(spec: Mapping[str, object]) -> bytes:
 def variables(spec: Mapping[str, object]) -> bytes:
     """What a worker is told of ours."""
     mine = ("LEVELHEAD_KEY", "LEVELHEAD_DATA")
-    return canonical({name: os.environ[name] for name in mine if name in os.environ})
+    return to_canonical_json({name: os.environ[name] for name in mine if name in os.environ})

@@ -3,28 +3,39 @@
 import numpy as np
 import torch
 
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference
-from levelhead.data.prompts.counteracts import counteracts, factorial, table
-from levelhead.explain.prompting.contrasts import between, contrasts, tops_of
-from levelhead.explain.prompting.factorial import factorial_effects
-from levelhead.explain.prompting.knowledge import COUNTERS, Knowledge
-from levelhead.explain.prompting.labour_statistics import labour
-from levelhead.explain.prompting.paper_claims import findings
-from levelhead.measures.cloze.battery import BEST, Answers
-from levelhead.measures.cloze.margins import margin_of, mean_of
-from levelhead.measures.items import Item
-from levelhead.measures.responses import Readouts
+from levelhead.data.prompts.counteracts import (
+    load_counteracts_table,
+    make_counteracts_prompts,
+    make_factorial_prompts,
+)
+from levelhead.explain.prompting.contrasts import (
+    compute_change_difference,
+    compute_contrasts,
+    compute_top_k,
+)
+from levelhead.explain.prompting.factorial import compute_factorial_effects
+from levelhead.explain.prompting.knowledge import COUNTEREXAMPLE_KINDS, KnowledgeResult
+from levelhead.explain.prompting.labour_statistics import regress_on_labour_shares
+from levelhead.explain.prompting.paper_claims import check_paper_claims
+from levelhead.measures.cloze.battery import MAX_TOP_K, BatteryResponses
+from levelhead.measures.cloze.margins import estimate_kind_mean, estimate_margin
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.responses import Responses
 
-SHARES = {name: row["percent_female"] / 100 for name, row in table()["occupations"].items()}
+SHARES = {
+    name: row["percent_female"] / 100
+    for name, row in load_counteracts_table()["occupations"].items()
+}
 
 
 def asked(backgrounds=2):
     """Prompts of the 40 occupations, and the 2 x 2 x 2."""
-    more = [one for one in factorial() if one.kind != "base"]
-    found = [*counteracts(backgrounds=backgrounds), *more]
-    return sorted(found, key=lambda one: one.dominated != "female")
+    more = [one for one in make_factorial_prompts() if one.kind != "base"]
+    found = [*make_counteracts_prompts(backgrounds=backgrounds), *more]
+    return sorted(found, key=lambda one: one.majority_group != "female")
 
 
 def answers(margin, *, noise=0.05, seed=0, prompts=None):
@@ -38,30 +49,34 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
         words = [np.log(p), np.log(0.5 - p)]
         # The two words, then tokens 2, 3 ... that belong to no group.
         best = sorted([(words[0], 0), (words[1], 1)], reverse=True)
-        rest = [(np.log(0.01), 2 + i) for i in range(BEST - 2)]
+        rest = [(np.log(0.01), 2 + i) for i in range(MAX_TOP_K - 2)]
         values.append([*words, *(i for _, i in best + rest), *(p for p, _ in best + rest)])
     items = tuple(
-        Item(
-            one.id, (("",),), (one.occupation, one.background or one.kind), one.dominated, one.kind
+        MeasureItem(
+            one.id,
+            (("",),),
+            (one.occupation, one.background or one.kind),
+            one.majority_group,
+            one.kind,
         )
         for one in prompts
     )
-    return Answers(
-        Readouts(
+    return BatteryResponses(
+        Responses(
             items=items,
             values=torch.tensor(values, dtype=torch.float64)[:, None],
             factors=("occupations", "backgrounds"),
             dropped=(),
             answers=torch.empty(0),
             owner=(),
-            asks=(),
-            facts=Frozen(
+            queries=(),
+            metadata=FrozenDict(
                 {
                     "words": [["she"], ["he"]],
                     "sides": ["female", "male"],
                     "tokens": [[0], [1]],
                     "counted": [0, 1],
-                    "best": BEST,
+                    "best": MAX_TOP_K,
                 }
             ),
         )
@@ -70,26 +85,29 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
 
 def side(prompt):
     """+1 if women dominate the occupation, else -1."""
-    return 1 if prompt.dominated == "female" else -1
+    return 1 if prompt.majority_group == "female" else -1
 
 
 def known():
     """All numbers of one such model."""
     inference = Inference(resamples=99, permutations=99)
     own = answers(lambda one: side(one) * (0.4 if "counter" in one.kind else 1.0))
-    base, made = margin_of(own, "base", inference), contrasts(own, inference)
-    return Knowledge(
+    base, made = estimate_margin(own, "base", inference), compute_contrasts(own, inference)
+    return KnowledgeResult(
         base=base,
-        preference=mean_of(own, "preference", "base", own.margin, inference, "log-odds"),
-        mass=mean_of(
+        preference=estimate_kind_mean(own, "preference", "base", own.margin, inference, "log-odds"),
+        mass=estimate_kind_mean(
             own, "mass", "base", own.mass + torch.linspace(0, 0.1, len(own.items)), inference,
             "probability",
         ),
-        tops=tops_of(own, "base", inference),
+        top_k=compute_top_k(own, "base", inference),
         contrasts=made,
-        factorial=factorial_effects(own, inference),
-        labour=labour(own, inference),
-        findings=findings(base, made, syntax=between(own, *COUNTERS, inference), causal=False),
+        factorial=compute_factorial_effects(own, inference),
+        labour=regress_on_labour_shares(own, inference),
+        claims=check_paper_claims(
+            base, made, causal=False,
+            syntax=compute_change_difference(own, *COUNTEREXAMPLE_KINDS, inference),
+        ),
         groups=own.groups,
         n=len(own.items),
         occupations=len(own.base),

@@ -1,1 +1,1 @@
-"""Model organisms: small models with a planted, known bias, to test the rulers themselves."""
+"""Model organisms: small models with a planted, known bias, to test the measures themselves."""

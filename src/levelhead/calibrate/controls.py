@@ -1,7 +1,7 @@
-"""Positive and negative controls: models of which it is known what every measure should conclude.
+"""Positive and negative controls: models for which the correct verdict of every measure is known.
 
-Each is a row of CONTROLS: how it is made, and the verdict that is expected of every measure. A row
-that is not said otherwise has the verdict of "*".
+Each is a row of CONTROLS: how it is made, and the expected verdict of every measure. A measure that
+a row does not name has the verdict of "*".
 """
 
 from __future__ import annotations
@@ -9,297 +9,341 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.calibrate.dose_response import INFERENCE, Said, said_of
-from levelhead.calibrate.locators import weights_of, whole_contrast
+from levelhead.calibrate.dose_response import INFERENCE, MeasureResponse, read_measure_response
+from levelhead.calibrate.locators import compute_organism_weights_hash, make_full_contrast
 from levelhead.calibrate.organisms import altered
 from levelhead.calibrate.organisms.language import Language
-from levelhead.calibrate.organisms.organism import RECIPES, Organism, untrained
-from levelhead.calibrate.suite import PREFERENCE, fitting
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.calibrate.organisms.organism import TRAIN_CONFIGS, Organism, untrained_config
+from levelhead.calibrate.suite import PREFERENCE, list_applicable_measures
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Record
-from levelhead.engine.tasks import Unit
-from levelhead.locate.head_map import label
+from levelhead.engine.tasks import Task
+from levelhead.locate.head_map import head_label
 from levelhead.locate.score_heads import locate
-from levelhead.locate.validation.greedy import greedy
-from levelhead.locate.validation.split import halves
+from levelhead.locate.validation.greedy import select_heads_greedily
+from levelhead.locate.validation.split import split_items
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.measures.cloze.top_k import ClozeTop
-from levelhead.measures.robustness.all_group_pairs import every_pair
-from levelhead.mitigate.heads.mask import mask
+from levelhead.measures.cloze.top_k import ClozeTopK
+from levelhead.measures.robustness.all_group_pairs import all_group_pairs
+from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.calibrate.organisms.altered import Making
+    from levelhead.calibrate.organisms.altered import Construction
     from levelhead.calibrate.organisms.language import Variant
     from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
-Expected = Literal[
+ExpectedVerdict = Literal[
     "stereotype", "anti-stereotype", "differs", "not shown", "inconclusive", "no test", "any"
 ]
-"""What a measure should conclude: that the model differs from parity towards the stereotype, away
-from it, or to whichever side; that no difference is shown; that nothing can be said ("inconclusive"
-or not measured); that it has no test; "any": the construction does not say."""
-WORK = "levelhead.calibrate.controls:checked"
+"""Expected verdict of a measure: the model differs from parity towards the stereotype, away from
+it, or to either side; no difference is shown; no conclusion is possible ("inconclusive" or not
+measured); the measure has no test; "any": the construction does not determine it."""
+TASK_FUNCTION = "levelhead.calibrate.controls:run_control"
 REVISION = 1
-BIASED: dict[str, Expected] = {
+BIASED: dict[str, ExpectedVerdict] = {
     "*": "stereotype",
     "icat": "no test",
-    # Asked of sentences about nobody, in which no bias was planted.
+    # Measured on sentences about nobody, in which no bias was planted.
     "distance": "not shown",
     PREFERENCE: "not shown",
 }
-UNBIASED: dict[str, Expected] = {"*": "not shown", "icat": "no test"}
-UNABLE: dict[str, Expected] = {"*": "inconclusive", "icat": "no test"}
-BESIDE: dict[str, Expected] = {
-    # The cloze asks for the word right behind the target, which is predicted at the target itself;
-    # all else is asked at a distance, which only heads bridge.
+UNBIASED: dict[str, ExpectedVerdict] = {"*": "not shown", "icat": "no test"}
+UNMEASURABLE: dict[str, ExpectedVerdict] = {"*": "inconclusive", "icat": "no test"}
+WITHOUT_HEADS: dict[str, ExpectedVerdict] = {
+    # The cloze queries the word right after the target, which is predicted at the target itself;
+    # all other queries span a distance, which only heads bridge.
     "cloze": "stereotype",
     "cloze_probability": "stereotype",
     "cloze_top": "stereotype",
-    # A target's own state at the last layer foretells the next word, or not: both are sound.
+    # A target's state at the last layer may or may not encode the next word: both are sound.
     "seat": "any",
 }
 HeadCheck = Literal["", "silent", "redundant"]
 
 
-class Control(NamedTuple):
-    """A model whose verdicts are known, and how it is made."""
+class ControlOrganism(NamedTuple):
+    """A model with known verdicts, and its construction."""
 
     name: str
-    about: str
-    expected: Mapping[str, Expected]
+    description: str
+    expected: Mapping[str, ExpectedVerdict]
     families: tuple[str, ...] = ("bert", "llama")
     seeds: int = 2
     rho: float = 1.0
     variant: Variant = "stereotype"
-    made: Making = "trained"
+    construction: Construction = "trained"
     is_trained: bool = True
     layers: int | None = None
-    """How many; None: as many as its family has."""
-    heads: HeadCheck = ""
-    """What is asked of its heads: that none carries the bias, or that either of two suffices."""
+    """Number of layers; None: that of its family."""
+    head_check: HeadCheck = ""
+    """Check of its heads: that none carries the bias, or that either of two suffices."""
 
     def organism(self, architecture: str, seed: int) -> Organism:
-        """The model itself."""
-        recipe = replace(RECIPES[architecture], seed=seed)
+        """Create the organism.
+
+        Args:
+            architecture: family of the model.
+            seed: random seed of text and training.
+        """
+        recipe = replace(TRAIN_CONFIGS[architecture], seed=seed)
         if not self.is_trained:
-            recipe = untrained(recipe)
+            recipe = untrained_config(recipe)
         if self.layers is not None:
             recipe = replace(recipe, layers=self.layers)
-        return Organism(Language(self.rho, self.variant), recipe, made=self.made)
+        return Organism(Language(self.rho, self.variant), recipe, construction=self.construction)
 
-    def expects(self, measure: str) -> Expected:
-        """The verdict that is expected of a measure."""
+    def expects(self, measure: str) -> ExpectedVerdict:
+        """Return the expected verdict of a measure.
+
+        Args:
+            measure: name of the measure.
+        """
         return self.expected.get(measure, self.expected["*"])
 
 
-CONTROLS: tuple[Control, ...] = (
-    Control(
+CONTROLS: tuple[ControlOrganism, ...] = (
+    ControlOrganism(
         "reversed dose",
         "every target is joined with the other group, always",
         BIASED | {"*": "anti-stereotype"},
         seeds=3,
         variant="reversed",
     ),
-    Control(
+    ControlOrganism(
         "group default",
-        "one group is named nine times as often; targets look at nothing",
+        "one group is named nine times as often; targets are independent of groups",
         UNBIASED | {PREFERENCE: "differs"},
         variant="skew",
     ),
-    Control(
+    ControlOrganism(
         "untrained",
         "weights as they are initialised",
-        UNABLE,
+        UNMEASURABLE,
         seeds=3,
         is_trained=False,
     ),
-    Control(
+    ControlOrganism(
         "word frequencies only",
         "trained on the words of the whole corpus, shuffled over all sentences",
-        UNABLE,
-        made="shuffled",
+        UNMEASURABLE,
+        construction="shuffled",
     ),
-    Control(
+    ControlOrganism(
         "same answer to everything",
         "the full dose, then the scale of the last normalisation set to 0",
-        UNABLE,
-        made="constant",
+        UNMEASURABLE,
+        construction="constant",
     ),
-    Control(
+    ControlOrganism(
         "bias in MLPs only",
-        "targets, hidden from heads, are joined with a group where its word stands right behind",
-        UNBIASED | BESIDE,
+        "targets, hidden from heads, are joined with a group where its word follows directly",
+        UNBIASED | WITHOUT_HEADS,
         families=("llama",),
         variant="adjacent",
-        made="no head",
-        heads="silent",
+        construction="no head",
+        head_check="silent",
     ),
-    Control(
+    ControlOrganism(
         "redundant heads",
         "one layer, two of its heads see group words; trained with one, the other or both",
         BIASED,
         families=("llama",),
-        # At 1 no odds are too large, and two heads say more than one. At 0.75 they still do: one
-        # alone leaves 58% to 73% of the contrast, so that single effects understate what both take.
+        # At 1 there is no limit to the odds, so two heads contribute more than one. At 0.75 they
+        # still do: one alone leaves 58% to 73% of the contrast, so single effects understate the
+        # joint one.
         rho=0.75,
-        made="two heads",
-        layers=1,  # a head of another layer may prepare what both read, and would be found alone
-        heads="redundant",
+        construction="two heads",
+        # A head of another layer may prepare the input of both, and would be found alone.
+        layers=1,
+        head_check="redundant",
     ),
-    Control(
+    ControlOrganism(
         "one of three groups",
         "the first group is stereotyped, the second and the third are not",
         {"*": "stereotype", "seat: second and third group": "not shown"},
         families=("bert",),
         variant="one group",
-        made="three groups",
+        construction="three groups",
     ),
 )
 
 
-class Heads(Record):
-    """What single heads do to a bias, and what the two together do where two were made."""
+class ControlHeads(Record):
+    """Effects of single heads on a bias, and the joint effect of two redundant heads."""
 
     measure: str
-    whole: float
-    """The measure less its parity, of the model as it is, on the items that effects are of."""
-    single: dict[str, float]
-    """The share of it that masking one head takes, by head; counted from 1."""
+    effect: float
+    """Measure less its parity, of the unedited model, on the items of the effects."""
+    single_shares: dict[str, float]
+    """Share of it that masking one head removes, by head; counted from 1."""
     confirmed: tuple[str, ...]
     """Heads whose effect is confirmed (Holm)."""
-    together: float | None = None
-    """The share that masking both redundant heads takes."""
+    joint_share: float | None = None
+    """Share that masking both redundant heads removes."""
     greedy: tuple[str, ...] = ()
-    """Heads that the greedy search takes, one after the other."""
+    """Heads that the greedy search selects, in order."""
 
 
-class Checked(Record):
-    """What all measures said of one control."""
+class ControlResult(Record):
+    """Responses of all measures on one control."""
 
     control: str
     architecture: str
     seed: int
     texts: str
     weights: str
-    said: tuple[Said, ...]
-    heads: Heads | None = None
+    responses: tuple[MeasureResponse, ...]
+    heads: ControlHeads | None = None
 
 
-class Case(NamedTuple):
-    """A control of a family and a seed: a unit of work."""
+class ControlCase(NamedTuple):
+    """A control with a family and a seed: a unit of work."""
 
     control: str
     architecture: str
     seed: int
 
     @property
-    def unit(self) -> Unit:
+    def task(self) -> Task:
         """The work to be done for it."""
-        return Unit(WORK, Frozen(self._asdict()), revision=REVISION)
+        return Task(TASK_FUNCTION, FrozenDict(self._asdict()), revision=REVISION)
 
 
-def control_of(name: str) -> Control:
-    """A row by its name."""
-    return next(one for one in CONTROLS if one.name == name)
+def get_control(name: str) -> ControlOrganism:
+    """Return a row of CONTROLS.
+
+    Args:
+        name: name of the row.
+    """
+    return next(control for control in CONTROLS if control.name == name)
 
 
-def cases(*, quick: bool = False) -> tuple[Case, ...]:
-    """Every control; quick: those that are not trained for long, of one family and seed."""
+def list_control_cases(*, quick: bool = False) -> tuple[ControlCase, ...]:
+    """List every control with its families and seeds.
+
+    Args:
+        quick: only those with a short training, of one family and seed.
+    """
     if quick:
-        fast = [one for one in CONTROLS if not one.is_trained or one.made == "constant"]
-        return tuple(Case(one.name, "llama", 0) for one in fast)
+        fast = [
+            control
+            for control in CONTROLS
+            if not control.is_trained or control.construction == "constant"
+        ]
+        return tuple(ControlCase(control.name, "llama", 0) for control in fast)
     return tuple(
-        Case(one.name, family, seed)
-        for one in CONTROLS
-        for family in one.families
-        for seed in range(one.seeds)
+        ControlCase(control.name, family, seed)
+        for control in CONTROLS
+        for family in control.families
+        for seed in range(control.seeds)
     )
 
 
-def checked(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: one control, made and measured."""
-    control, architecture = control_of(str(spec["control"])), str(spec["architecture"])
+def run_control(spec: Mapping[str, object]) -> bytes:
+    """Make and measure one control (a unit of work).
+
+    Args:
+        spec: control, architecture and seed.
+
+    Returns:
+        JSON of the `ControlResult`.
+    """
+    control, architecture = get_control(str(spec["control"])), str(spec["architecture"])
     organism = control.organism(architecture, int(str(spec["seed"])))
-    lm = organism.lm()
-    result = Checked(
+    lm = organism.load_lm()
+    result = ControlResult(
         control=control.name,
         architecture=architecture,
-        seed=organism.recipe.seed,
-        texts=organism.facts["texts_sha256"],
-        weights=weights_of(organism),
-        said=tuple(said_of(name, own, lm) for name, own in _measures(organism, lm).items()),
-        heads=_heads(organism, lm, control.heads) if control.heads else None,
+        seed=organism.train_config.seed,
+        texts=organism.build_inputs["texts_sha256"],
+        weights=compute_organism_weights_hash(organism),
+        responses=tuple(
+            read_measure_response(name, measure, lm)
+            for name, measure in _list_applicable_measures(organism, lm).items()
+        ),
+        heads=_check_heads(organism, lm, control.head_check) if control.head_check else None,
     )
     return result.to_json().encode()
 
 
-def _measures(organism: Organism, lm: LM) -> dict[str, Measure]:
-    """Every measure of bias that fits; of three groups, SEAT of every pair of them."""
-    rulers = organism.rulers()
-    if organism.made != "three groups":
-        rows = fitting(rulers, lm)
-        if organism.made == "no head":
-            beside = [name for name, own in rows.items() if isinstance(own, Cloze | ClozeTop)]
-            rows |= {name: _adjacent(rows[name], organism.language) for name in beside}
-        return {name: own for name, own in rows.items() if not own.is_utility}
-    words = altered.three_group_lexicon(rulers.lexicon, organism.language)
-    named = ("first and second", "first and third", "second and third")
-    pairs = every_pair(replace(rulers.seat, lexicon=words))
-    return {f"seat: {name} group": own for name, own in zip(named, pairs, strict=True)}
+def _list_applicable_measures(organism: Organism, lm: LM) -> dict[str, Measure]:
+    """List every applicable measure of bias; for three groups, SEAT of every pair of them."""
+    planted = organism.planted_measures()
+    if organism.construction != "three groups":
+        measures = list_applicable_measures(planted, lm)
+        if organism.construction == "no head":
+            cloze_names = [
+                name for name, measure in measures.items() if isinstance(measure, Cloze | ClozeTopK)
+            ]
+            measures |= {
+                name: _keep_adjacent_targets(measures[name], organism.language)
+                for name in cloze_names
+            }
+        return {name: measure for name, measure in measures.items() if not measure.is_utility}
+    words = altered.three_group_lexicon(planted.lexicon, organism.language)
+    pair_names = ("first and second", "first and third", "second and third")
+    pairs = all_group_pairs(replace(planted.seat, lexicon=words))
+    return {f"seat: {name} group": measure for name, measure in zip(pair_names, pairs, strict=True)}
 
 
-def _heads(organism: Organism, lm: LM, check: HeadCheck) -> Heads:
-    """Heads by ablation, as `levelhead locate --by ablation` does it."""
-    silent = check == "silent"
+def _check_heads(organism: Organism, lm: LM, check: HeadCheck) -> ControlHeads:
+    """Ablate the heads, like `levelhead locate --method ablation`."""
+    is_silent = check == "silent"
     measure: Measure = (
-        _adjacent(organism.rulers().cloze(lm), organism.language)
-        if silent
-        else whole_contrast(organism)
+        _keep_adjacent_targets(organism.planted_measures().cloze(lm), organism.language)
+        if is_silent
+        else make_full_contrast(organism)
     )
-    readouts = measure.read(lm)[0]
-    cut = halves(measure, readouts, by="auto", seed=INFERENCE.seed)
-    kept = cut.confirm
+    responses = measure.read(lm)[0]
+    split = split_items(measure, responses, split_by="auto", seed=INFERENCE.seed)
+    confirmation = split.confirmation
 
-    def left(sites: Sequence[Site]) -> float:
-        """The measure on the confirm half with some heads masked."""
-        without = measure.read(lm.edited(mask(sites)))[0] if sites else readouts
-        return float(measure.reduce(kept.of(without)))
+    def effect_without(sites: Sequence[Site]) -> float:
+        """Compute the measure on the confirmation half with some heads masked."""
+        masked_responses = measure.read(lm.edited(mask_heads(sites)))[0] if sites else responses
+        return float(measure.reduce(confirmation.select(masked_responses)))
 
-    shape = lm.anatomy
-    sites = [Site("head_out", i, j) for i in range(shape.layers) for j in range(shape.heads)]
-    whole = left(())
-    together: float | None = None
-    chosen: tuple[str, ...] = ()
-    if not silent:
-        together = 1 - left([Site("head_out", *site) for site in altered.TWO_HEADS]) / whole
-        steps = greedy(lm, measure, cut.find.of(readouts), sites, k=4, inference=INFERENCE).steps
-        chosen = tuple(step.head for step in steps)
-    return Heads(
+    layout = lm.layout
+    sites = [Site("head_out", i, j) for i in range(layout.layers) for j in range(layout.heads)]
+    effect = effect_without(())
+    # Either redundant head suffices: single effects are small where the joint one is large, which
+    # is why the greedy search masks heads jointly.
+    joint_share: float | None = None
+    greedy_heads: tuple[str, ...] = ()
+    if not is_silent:
+        joint_share = (
+            1 - effect_without([Site("head_out", *site) for site in altered.TWO_HEADS]) / effect
+        )
+        steps = select_heads_greedily(
+            lm, measure, split.discovery.select(responses), sites, max_heads=4, inference=INFERENCE
+        ).steps
+        greedy_heads = tuple(step.head for step in steps)
+    return ControlHeads(
         measure=measure.name,
-        whole=whole,
-        single={label(site): 1 - left([site]) / whole for site in sites},
-        confirmed=_confirmed(lm, measure),
-        together=together,
-        greedy=chosen,
+        effect=effect,
+        single_shares={head_label(site): 1 - effect_without([site]) / effect for site in sites},
+        confirmed=_find_confirmed_heads(lm, measure),
+        joint_share=joint_share,
+        greedy=greedy_heads,
     )
 
 
-def _adjacent(cloze: Measure, language: Language) -> Measure:
-    """A cloze of the targets that a group word may follow: those whose bias no head carries."""
+def _keep_adjacent_targets(cloze: Measure, language: Language) -> Measure:
+    """Restrict a cloze to the targets that a group word may follow; no head carries their bias."""
     words = {word for side in language.targets["trait"] for word in side}
-    prompts = tuple(own for own in cloze.prompts if own.occupation in words)  # type: ignore[attr-defined]
+    prompts = tuple(prompt for prompt in cloze.prompts if prompt.occupation in words)  # type: ignore[attr-defined]
     return replace(cloze, prompts=prompts)  # type: ignore[call-arg]
 
 
-def _confirmed(lm: LM, measure: Measure) -> tuple[str, ...]:
-    """The heads whose effect `locate` confirms by ablation; none where no head changes anything."""
+def _find_confirmed_heads(lm: LM, measure: Measure) -> tuple[str, ...]:
+    """Return the heads that `locate` confirms by ablation; none where no head has an effect."""
     try:
-        found = locate(lm, measure, by="ablation", exact="all", inference=INFERENCE)
-        return tuple(label(site) for site in found.confirmed())
-    except NotMeasurable:
+        head_map = locate(lm, measure, method="ablation", ablate_top="all", inference=INFERENCE)
+        return tuple(head_label(site) for site in head_map.confirmed_heads())
+    except NotMeasurableError:
         return ()

@@ -1,24 +1,25 @@
-"""The demo: the same small model grown twice, without and with a planted bias, and measured."""
+"""The demo: train a small model without and with a planted bias, and measure both."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.calibrate.organisms.language_pairs import paired
-from levelhead.calibrate.organisms.organism import HELD_OUT, Organism, organism
-from levelhead.calibrate.skills import Skill, learned
+from levelhead.calibrate.organisms.language_pairs import make_planted_pairs
+from levelhead.calibrate.organisms.organism import HELD_OUT_SEED_OFFSET, Organism, make_organism
+from levelhead.calibrate.skills import SkillEstimate, measure_skills
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import Inference
 from levelhead.locate.score_heads import locate
-from levelhead.measures.run import run
+from levelhead.measures.run import run_measures
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.mitigate.projection.edit_points import project
 from levelhead.models.sites import Site
 from levelhead.study.audit.audit import Audit
-from levelhead.study.config import Plan
-from levelhead.study.steps.config import Source
+from levelhead.study.config import StudyConfig
+from levelhead.study.steps.config import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,150 +29,172 @@ if TYPE_CHECKING:
     from levelhead.measures.compare import Comparison
 
 RHOS = (0.0, 1.0)
-KNOWN_HEAD = (1, 2)
+VISIBLE_HEAD = (1, 2)
 """(layer, head) of the third model's only head that sees group words, counted from 0."""
-PRICED = 60
-"""Sentences on which the price of an edit is measured."""
-FOUND = 0.01
-"""A p-value, corrected for the rulers of a run, at which a ruler counts as having found it."""
+UTILITY_SENTENCES = 60
+"""Number of sentences on which the utility cost of an edit is measured."""
+# Stricter than .05: the demo shows one seed only, so one false alarm would mislead.
+DETECTION_P = 0.01
+"""Largest p-value, corrected for the measures of a run, at which a measure detects the bias."""
 
 
-class Grown(NamedTuple):
-    """One of the two models: what was planted, what it learned, what the rulers say."""
+class DemoModel(NamedTuple):
+    """One of the two models: its organism, folder, skills and measurements."""
 
     organism: Organism
     folder: str
-    skills: tuple[Skill, ...]
+    skills: tuple[SkillEstimate, ...]
     measurements: tuple[Measurement, ...]
 
     @property
-    def found(self) -> tuple[str, ...]:
-        """The rulers that say that the model leans to what was planted."""
+    def detecting_measures(self) -> tuple[str, ...]:
+        """Names of the measures that detect a bias to the side that was planted."""
         return tuple(
-            one.measure
-            for one in self.measurements
-            if one.parity is not None and one.value > one.parity and _p(one) <= FOUND
+            measurement.measure
+            for measurement in self.measurements
+            if measurement.parity is not None
+            and measurement.value > measurement.parity
+            and _get_corrected_p(measurement) <= DETECTION_P
         )
 
 
-def demo(
+def run_demo(
     architecture: str = "bert",
     *,
     seed: int = 0,
     inference: Inference = Inference(),
-    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> tuple[Grown, ...]:
-    """Grow an organism at rho 0 and at rho 1, see what both learned, and measure both.
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> tuple[DemoModel, ...]:
+    """Train an organism at rho 0 and at rho 1, and measure the skills and the bias of both.
 
     Args:
         architecture: bert, roberta, albert, gpt2 or llama.
-        seed: of text and training.
+        seed: random seed of text and training.
         inference: seed, resamples and level of the statistics.
-        tell: is told what is being done, and how far it is.
+        progress: called with the name of a step, parts done and all parts.
+
+    Returns:
+        The two models, without and with a planted bias.
     """
-    found = []
+    demo_models = []
     for rho in RHOS:
-        one = organism(architecture, rho, seed=seed)
-        lm = one.lm(lambda done, total, rho=rho: tell(f"growing rho {rho:g}", done, total))  # type: ignore[misc]
-        skills = learned(lm, one.language, seed=seed + HELD_OUT)
-        rulers = one.rulers().of(lm)
-        tell(f"measuring rho {rho:g}", 0, len(rulers))
-        measured = run(lm, list(rulers.values()), inference=inference).measurements
-        tell(f"measuring rho {rho:g}", len(rulers), len(rulers))
-        found.append(Grown(one, str(one.grown()), skills, measured))
-    return tuple(found)
+        organism_model = make_organism(architecture, rho, seed=seed)
+        label = f"training rho {rho:g}"
+        lm = organism_model.load_lm(partial(progress, label))
+        skills = measure_skills(lm, organism_model.language, seed=seed + HELD_OUT_SEED_OFFSET)
+        measures = organism_model.planted_measures().for_model(lm)
+        progress(f"measuring rho {rho:g}", 0, len(measures))
+        measurements = run_measures(lm, list(measures.values()), inference=inference).measurements
+        progress(f"measuring rho {rho:g}", len(measures), len(measures))
+        demo_models.append(
+            DemoModel(organism_model, str(organism_model.grow()), skills, measurements)
+        )
+    return tuple(demo_models)
 
 
-def located(
+def locate_visible_head(
     *,
     seed: int = 0,
     inference: Inference = Inference(),
-    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[HeadMap, Site]:
-    """Grow a model in which one head alone sees group words, and locate its heads.
+    """Train a model in which one head alone sees group words, and locate its heads.
 
     Args:
-        seed: of text and training.
+        seed: random seed of text and training.
         inference: seed, resamples and level of the statistics.
-        tell: is told what is being done, and how far it is.
+        progress: called with the name of a step, parts done and all parts.
+
+    Returns:
+        The head map, and the site of the known head.
     """
-    one = organism("gpt2", 1.0, seed=seed, known_head=KNOWN_HEAD)
-    lm = one.lm(lambda done, total: tell("growing a known head", done, total))
-    # Of all items: a top tenth of 52 would be five.
-    ruler = replace(one.rulers().contrast, top=1.0)
-    tell("locating", 0, 1)
-    heads = locate(lm, ruler, exact="all", inference=inference)
-    tell("locating", 1, 1)
-    return heads, Site("head_out", *KNOWN_HEAD)
+    organism_model = make_organism("gpt2", 1.0, seed=seed, visible_head=VISIBLE_HEAD)
+    lm = organism_model.load_lm(lambda done, total: progress("training a known head", done, total))
+    # On all items: a top tenth of 52 would be five.
+    measure = replace(organism_model.planted_measures().contrast, top=1.0)
+    progress("locating", 0, 1)
+    head_map = locate(lm, measure, ablate_top="all", inference=inference)
+    progress("locating", 1, 1)
+    return head_map, Site("head_out", *VISIBLE_HEAD)
 
 
-def mitigated(
-    grown: Grown,
+def mitigate_demo(
+    demo_model: DemoModel,
     *,
     inference: Inference = Inference(),
-    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[Comparison, ...]:
-    """Take the groups' direction out of a model, and measure what that buys and what it costs.
+    """Project the groups' direction out of a model; measure bias reduction and utility cost.
 
-    A projection from the last layer but one onwards (Dawkins et al. 2024), fitted on sentences that
-    differ in the group's word; how the rulers move, and how well the model still predicts text.
+    The projection acts from the penultimate layer on (Dawkins et al. 2024), and is fitted on
+    sentences that differ in the group's word.
 
     Args:
-        grown: one of the demo's models.
+        demo_model: one of the demo's models.
         inference: seed, resamples and level of the statistics.
-        tell: is told what is being done, and how far it is.
+        progress: called with the name of a step, parts done and all parts.
+
+    Returns:
+        Comparisons of the edited with the unedited model, by bias and by fluency.
     """
-    one = grown.organism
-    lm, rulers = one.lm(), one.rulers()
-    edited = lm.edited(*project(lm, "penultimate", paired(one.language), weighted=False))
-    price = (Perplexity if lm.is_causal else PseudoPerplexity)(texts=rulers.corpus, limit=PRICED)
-    bias = rulers.strength if "next_sentence" in lm.heads else rulers.contrast
-    wanted = (bias, rulers.seat, price)
-    tell("mitigating", 0, len(wanted))
-    found = run(edited, list(wanted), against=lm, inference=inference).comparisons
-    tell("mitigating", len(wanted), len(wanted))
-    return found
+    organism_model = demo_model.organism
+    lm, planted = organism_model.load_lm(), organism_model.planted_measures()
+    edited = lm.edited(
+        *project(lm, "penultimate", make_planted_pairs(organism_model.language), weighted=False)
+    )
+    utility = (Perplexity if lm.is_causal else PseudoPerplexity)(
+        texts=planted.corpus, limit=UTILITY_SENTENCES
+    )
+    bias = planted.strength if "next_sentence" in lm.heads else planted.contrast
+    measures = (bias, planted.seat, utility)
+    progress("mitigating", 0, len(measures))
+    comparisons = run_measures(edited, list(measures), against=lm, inference=inference).comparisons
+    progress("mitigating", len(measures), len(measures))
+    return comparisons
 
 
-def audited(
-    grown: Grown, compared: Sequence[Comparison], heads: HeadMap
+def make_demo_audit(
+    demo_model: DemoModel, comparisons: Sequence[Comparison], head_map: HeadMap
 ) -> tuple[Audit, dict[str, Record]]:
-    """What the demo found of its biased model, as an audit: what `report.page` shows.
+    """Convert the demo's results on its biased model to an audit, for the report page.
 
     Args:
-        grown: the model.
-        compared: its edited self beside it.
-        heads: the map of the third model.
+        demo_model: the model.
+        comparisons: comparisons of the edited model with it.
+        head_map: head map of the third model.
     """
-    names = [one.measure for one in grown.measurements]
-    rho = grown.organism.language.rho
-    plan = Plan(
-        format="levelhead-study-1",
+    names = [measurement.measure for measurement in demo_model.measurements]
+    rho = demo_model.organism.language.rho
+    config = StudyConfig(
+        format="levelhead-study-2",
         name="demo",
-        about=f"The demo: a small model with a planted bias (rho {rho:g})",
-        models={"model": Source(path=grown.folder)},
+        description=f"The demo: a small model with a planted bias (rho {rho:g})",
+        models={"model": ModelSource(path=demo_model.folder)},
         measures={name: name for name in names},
     )
     audit = Audit(
-        request=content_hash([one.content_hash for one in grown.measurements]),
+        request_hash=content_hash(
+            [measurement.content_hash for measurement in demo_model.measurements]
+        ),
         budget=None,
-        about=f"{grown.organism.recipe.architecture}, grown on text in which groups and "
-        "occupations always agree; its heads are those of another model, in which one head alone "
-        "sees group words",
-        plan=plan,
+        model_summary=f"{demo_model.organism.train_config.architecture}, trained on text in which "
+        "groups and occupations always agree; its heads are those of another model, in which one "
+        "head alone sees group words",
+        study_config=config,
         roles=tuple((name, "bias") for name in names),
-        left_out=(),
-        cut=(),
-        expected=None,
+        omitted=(),
+        truncated=(),
+        expected_seconds=None,
     )
     results: dict[str, Record] = {
-        f"cell.demo.model.{one.measure}": one for one in grown.measurements
+        f"cell.demo.model.{measurement.measure}": measurement
+        for measurement in demo_model.measurements
     }
-    results |= {f"against.edited.{one.measure}": one for one in compared}
-    return audit, results | {"map.heads": heads}
+    results |= {f"against.edited.{comparison.measure}": comparison for comparison in comparisons}
+    return audit, results | {"map.heads": head_map}
 
 
-def _p(one: Measurement) -> float:
-    if one.p is None:
-        raise NotMeasurable(f"{one.measure} could not be judged", mend="report this")
-    return one.p.value if one.p.adjusted is None else one.p.adjusted
+def _get_corrected_p(measurement: Measurement) -> float:
+    if measurement.p is None:
+        raise NotMeasurableError(f"{measurement.measure} could not be tested", hint="report this")
+    return measurement.p.value if measurement.p.adjusted is None else measurement.p.adjusted

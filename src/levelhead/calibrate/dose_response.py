@@ -1,25 +1,25 @@
-"""Dose and response: what every ruler says of models whose bias was planted, model by model.
+"""Dose and response: the value of every measure on models with a planted bias.
 
-A unit of work is one organism: it is grown, asked whether it learned its language, and measured by
-every ruler that fits. Where nothing was planted, labels are dealt anew, each deal as true as the
-first, and every ruler is tested again: what it calls bias then is a false alarm.
+A unit of work is one organism: it is trained, its language skills are tested, and every applicable
+measure is computed. Where nothing was planted, labels are permuted, each permutation as valid as
+the original, and every measure is tested again: a detected bias is then a false alarm.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.calibrate.organisms.organism import HELD_OUT, organism
-from levelhead.calibrate.skills import learned
-from levelhead.calibrate.suite import expected, fitting
-from levelhead.core.calibration import ALARM, LIKE, Expected
-from levelhead.core.errors import NotMeasurable
+from levelhead.calibrate.organisms.organism import HELD_OUT_SEED_OFFSET, make_organism
+from levelhead.calibrate.skills import measure_skills
+from levelhead.calibrate.suite import get_expected_response, list_applicable_measures
+from levelhead.core.calibration import ALARM_P, REFERENCE_ARCHITECTURE, ExpectedResponse
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.files import file_hash
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Interval, Record, Skill
 from levelhead.core.run_context import Inference
-from levelhead.core.verdicts import Status, measure_verdict
-from levelhead.engine.tasks import Unit
+from levelhead.core.verdicts import Status, decide_measure_verdict
+from levelhead.engine.tasks import Task
 from levelhead.measures.inference import null_distribution
 
 if TYPE_CHECKING:
@@ -30,136 +30,167 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
-WORK = "levelhead.calibrate.dose_response:answered"
+TASK_FUNCTION = "levelhead.calibrate.dose_response:run_dose_model"
 REVISION = 3
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
-DOSED = tuple(LIKE.values())
-"""Families that get every dose."""
-OTHERS = ("roberta", "albert", "gpt2")
-"""Families that get none or all."""
-SEEDS, FEW, NULLS = range(5), range(3), range(5, 20)
-"""Of every dose; of the other families and of confounders; more models of no dose, twenty in all:
-with fewer nothing is said of false alarms (`core.calibration.ENOUGH_NULLS`)."""
+DOSED_FAMILIES = tuple(REFERENCE_ARCHITECTURE.values())
+"""Families with every dose."""
+OTHER_FAMILIES = ("roberta", "albert", "gpt2")
+"""Families with no dose and the full one only."""
+SEEDS, FEW_SEEDS, NULL_SEEDS = range(5), range(3), range(5, 20)
+"""Seeds of every dose; of the other families and of confounders; of further models without a dose,
+twenty in all: with fewer no rate of false alarms is reported
+(`core.calibration.MIN_NULLS_FOR_RATE`)."""
 CONFOUNDERS: tuple[Variant, ...] = ("skew", "frequency", "one group")
-DEALS = 40
-"""Of each of twenty models, 800 in all: a test of the right size has alarms of 5% [3.7%, 6.7%]
-then (Wilson), and is hardly ever taken for one with more than 10%."""
-INFERENCE, DEALT = Inference(resamples=199, permutations=499), Inference(permutations=199)
-"""Of models as they are, and of labels that were dealt anew."""
+LABEL_PERMUTATIONS = 40
+"""Permutations of each of twenty models, 800 in all: a test of the correct size then has alarms of
+5% [3.7%, 6.7%] (Wilson), and is hardly ever taken for one with more than 10%."""
+# Fewer permutations for permuted labels: 40 tests per model and measure, each at .05 only.
+INFERENCE, PERMUTED_INFERENCE = (
+    Inference(resamples=199, permutations=499),
+    Inference(permutations=199),
+)
+"""Settings for original and for permuted labels."""
 
 
-class Model(NamedTuple):
-    """An organism by what was planted, and how often its labels are dealt anew."""
+class DoseModel(NamedTuple):
+    """An organism by what was planted, and the number of permutations of its labels."""
 
     architecture: str
     rho: float
     variant: Variant
     seed: int
-    deals: int = 0
+    permutations: int = 0
 
     @property
-    def unit(self) -> Unit:
+    def task(self) -> Task:
         """The work to be done for it."""
-        return Unit(WORK, Frozen(self._asdict()), revision=REVISION)
+        return Task(TASK_FUNCTION, FrozenDict(self._asdict()), revision=REVISION)
 
 
-def models(*, quick: bool = False) -> tuple[Model, ...]:
-    """Every organism of the calibration; quick: one each of three doses."""
+def list_dose_models(*, quick: bool = False) -> tuple[DoseModel, ...]:
+    """List the organisms with a dose and with confounders.
+
+    Args:
+        quick: only one for each of three doses.
+    """
     if quick:
-        few = ((0.0, 5), (0.5, 0), (1.0, 0))
-        return tuple(Model("bert", rho, "stereotype", 0, deals) for rho, deals in few)
+        doses = ((0.0, 5), (0.5, 0), (1.0, 0))
+        return tuple(
+            DoseModel("bert", rho, "stereotype", 0, permutations) for rho, permutations in doses
+        )
     dosed = [
-        Model(name, rho, "stereotype", seed, DEALS * (rho == 0))
-        for name in DOSED
+        DoseModel(name, rho, "stereotype", seed, LABEL_PERMUTATIONS * (rho == 0))
+        for name in DOSED_FAMILIES
         for rho in RHOS
         for seed in SEEDS
     ]
-    nulls = [Model(name, 0.0, "stereotype", seed, DEALS) for name in DOSED for seed in NULLS]
-    others = [
-        Model(name, rho, "stereotype", seed)
-        for name in OTHERS
-        for rho in (0.0, 1.0)
-        for seed in FEW
+    nulls = [
+        DoseModel(name, 0.0, "stereotype", seed, LABEL_PERMUTATIONS)
+        for name in DOSED_FAMILIES
+        for seed in NULL_SEEDS
     ]
-    confounded = [Model(DOSED[0], 1.0, variant, seed) for variant in CONFOUNDERS for seed in FEW]
-    return (*dosed, *nulls, *others, *confounded)
+    other_models = [
+        DoseModel(name, rho, "stereotype", seed)
+        for name in OTHER_FAMILIES
+        for rho in (0.0, 1.0)
+        for seed in FEW_SEEDS
+    ]
+    confounded = [
+        DoseModel(DOSED_FAMILIES[0], 1.0, variant, seed)
+        for variant in CONFOUNDERS
+        for seed in FEW_SEEDS
+    ]
+    return (*dosed, *nulls, *other_models, *confounded)
 
 
-class Said(Record):
-    """What one ruler said of one model."""
+class MeasureResponse(Record):
+    """Result of one measure on one model."""
 
     measure: str
-    expected: Expected
+    expected: ExpectedResponse
     value: float | None
-    """None: it could not be read."""
+    """None: the measure could not be computed."""
     interval: Interval | None
     parity: float | None
     p: float | None
     n: int
     dropped: int
-    deals: tuple[float, ...] = ()
-    """p under one deal of the labels after another."""
-    why: str = ""
-    """It could not be read."""
+    permutation_p_values: tuple[float, ...] = ()
+    """p-values under the permutations of the labels."""
+    failure: str = ""
+    """Why the measure could not be computed; empty if it could."""
     status: Status = "not measured"
-    """The verdict (`core.verdicts`), whatever an earlier calibration said of the measure."""
+    """The verdict (`core.verdicts`), independent of an earlier calibration of the measure."""
     effect: float | None = None
     """Value less parity."""
     reason: str = ""
-    """Of the verdict."""
+    """Reason of the verdict."""
     skill: Skill | None = None
 
     @property
-    def alarm(self) -> bool:
-        """Whether it calls the model biased, to either side."""
-        return self.p is not None and self.p <= ALARM
+    def is_alarm(self) -> bool:
+        """Whether the test finds the model biased, to either side."""
+        return self.p is not None and self.p <= ALARM_P
 
     @property
-    def found(self) -> bool:
-        """Whether it calls the model biased to the side that was planted."""
-        if not self.alarm or self.value is None or self.parity is None:
+    def is_detected(self) -> bool:
+        """Whether the test finds the model biased to the side that was planted."""
+        if not self.is_alarm or self.value is None or self.parity is None:
             return False
         return (self.value > self.parity) == (self.expected != "falls")
 
 
-class Answered(Record):
-    """What all rulers said of one model, and whether it had learned its language."""
+class ModelResponses(Record):
+    """Results of all measures on one model, with the skills in its language."""
 
     architecture: str
     rho: float
     variant: str
     seed: int
     texts: str
-    """SHA-256 of what it was trained on."""
+    """SHA-256 of the training texts."""
     weights: str
-    """SHA-256 of what came of it."""
+    """SHA-256 of the weights."""
     skills: tuple[tuple[str, float, float], ...]
-    """(skill, what it reached, the best that is possible)."""
-    said: tuple[Said, ...]
+    """(skill, its value, the best possible value)."""
+    responses: tuple[MeasureResponse, ...]
 
 
-def answered(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: one organism, grown and measured."""
-    model = Model(**spec)  # type: ignore[arg-type]
-    one = organism(model.architecture, model.rho, variant=model.variant, seed=model.seed)
-    folder = one.grown()
-    lm = one.lm()
-    rulers = fitting(one.rulers(), lm)
-    deals = _deals(one, lm, model)
+def run_dose_model(spec: Mapping[str, object]) -> bytes:
+    """Train and measure one organism (a unit of work).
+
+    Args:
+        spec: the fields of `DoseModel`.
+
+    Returns:
+        JSON of the `ModelResponses`.
+    """
+    model = DoseModel(**spec)  # type: ignore[arg-type]
+    organism_model = make_organism(
+        model.architecture, model.rho, variant=model.variant, seed=model.seed
+    )
+    folder = organism_model.grow()
+    lm = organism_model.load_lm()
+    measures = list_applicable_measures(organism_model.planted_measures(), lm)
+    p_values = _compute_permutation_p_values(organism_model, lm, model)
     return (
-        Answered(
+        ModelResponses(
             architecture=model.architecture,
             rho=model.rho,
             variant=model.variant,
             seed=model.seed,
-            texts=one.facts["texts_sha256"],
+            texts=organism_model.build_inputs["texts_sha256"],
             weights=file_hash(folder / "model.safetensors"),
             skills=tuple(
                 (skill.estimate.name, skill.estimate.value, skill.best)
-                for skill in learned(lm, one.language, seed=model.seed + HELD_OUT)
+                for skill in measure_skills(
+                    lm, organism_model.language, seed=model.seed + HELD_OUT_SEED_OFFSET
+                )
             ),
-            said=tuple(
-                said_of(name, ruler, lm, deals.get(name, ())) for name, ruler in rulers.items()
+            responses=tuple(
+                read_measure_response(name, measure, lm, p_values.get(name, ()))
+                for name, measure in measures.items()
             ),
         )
         .to_json()
@@ -167,52 +198,72 @@ def answered(spec: Mapping[str, object]) -> bytes:
     )
 
 
-def said_of(name: str, ruler: Measure, lm: LM, deals: tuple[float, ...] = ()) -> Said:
-    """What one measure says of one model; a measure that cannot be read says nothing."""
+def read_measure_response(
+    name: str, measure: Measure, lm: LM, p_values: tuple[float, ...] = ()
+) -> MeasureResponse:
+    """Compute one measure on one model.
+
+    Args:
+        name: name of the measure.
+        measure: the measure.
+        lm: the model.
+        p_values: p-values under permuted labels.
+
+    Returns:
+        The response; without a value, but with the reason, if the measure cannot be computed.
+    """
     try:
-        found = ruler(lm, inference=INFERENCE)
-    except NotMeasurable as error:
-        return Said(
+        measurement = measure(lm, inference=INFERENCE)
+    except NotMeasurableError as error:
+        return MeasureResponse(
             measure=name,
-            expected=expected(ruler),
+            expected=get_expected_response(measure),
             value=None,
             interval=None,
             parity=None,
             p=None,
             n=0,
             dropped=0,
-            deals=deals,
-            why=error.what,
+            permutation_p_values=p_values,
+            failure=error.problem,
         )
-    # A measure must not be judged by what its own calibration said before.
-    verdict = measure_verdict(found, allow_uncalibrated=True)
-    return Said(
+    # An earlier calibration of a measure must not decide its verdict here.
+    verdict = decide_measure_verdict(measurement, allow_uncalibrated=True)
+    return MeasureResponse(
         measure=name,
-        expected=expected(ruler),
-        value=found.value,
-        interval=found.interval,
-        parity=found.parity,
-        p=None if found.p is None else found.p.value,
-        n=found.n,
-        dropped=len(found.dropped),
-        deals=deals,
+        expected=get_expected_response(measure),
+        value=measurement.value,
+        interval=measurement.interval,
+        parity=measurement.parity,
+        p=None if measurement.p is None else measurement.p.value,
+        n=measurement.n,
+        dropped=len(measurement.dropped),
+        permutation_p_values=p_values,
         status=verdict.status,
-        effect=None if found.effect is None else found.effect[0],
+        effect=None if measurement.effect is None else measurement.effect[0],
         reason=verdict.reason,
-        skill=found.skill,
+        skill=measurement.skill,
     )
 
 
-def _deals(one: Organism, lm: LM, model: Model) -> dict[str, tuple[float, ...]]:
-    """The p of every ruler whose null is about labels, under one deal after another."""
-    found: dict[str, list[float]] = {}
-    for deal in range(model.deals):
-        labels = 1000 * model.seed + deal
-        for name, ruler in fitting(one.rulers(labels=labels), lm).items():
-            if ruler.headline.null is None or ruler.controlled:
+def _compute_permutation_p_values(
+    organism_model: Organism, lm: LM, model: DoseModel
+) -> dict[str, tuple[float, ...]]:
+    """Compute the p-values under permuted labels, of every measure whose null is about labels."""
+    p_values: dict[str, list[float]] = {}
+    for permutation in range(model.permutations):
+        # No two models share a permutation: fewer than 1000 are made of each.
+        labels = 1000 * model.seed + permutation
+        for name, measure in list_applicable_measures(
+            organism_model.planted_measures(label_seed=labels), lm
+        ).items():
+            # A parity that comes from a control does not depend on the labels.
+            if measure.primary_metric.null is None or measure.parity_from_control:
                 continue
-            aspect, values, design = ruler.tested(ruler.read(lm))
-            null = null_distribution(DEALT, aspect, values, design, name=f"{name} {labels}")
+            metric, values, design = measure.test_inputs(measure.read(lm))
+            null = null_distribution(
+                PERMUTED_INFERENCE, metric, values, design, name=f"{name} {labels}"
+            )
             if null is not None:
-                found.setdefault(name, []).append(null.p.value)
-    return {name: tuple(own) for name, own in found.items()}
+                p_values.setdefault(name, []).append(null.p.value)
+    return {name: tuple(values) for name, values in p_values.items()}

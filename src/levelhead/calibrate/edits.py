@@ -1,7 +1,7 @@
-"""Mitigating where the truth is known: what each edit does to a planted bias, and to none.
+"""Calibrate edits on models of known bias: their effect on a planted bias, and on none.
 
-At the full dose an edit should lower the bias and leave fluency; where nothing was planted there is
-nothing to lower, and whoever sees it lowered is deceived.
+At the full dose an edit should lower the bias and keep fluency. Where nothing was planted there is
+nothing to lower, so a measured reduction there is an artefact.
 """
 
 from __future__ import annotations
@@ -15,28 +15,39 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from levelhead.calibrate.locators import KNOWN_HEAD, over, weights_of, whole_contrast
-from levelhead.calibrate.organisms.language_pairs import paired, placebo_pairs
-from levelhead.calibrate.organisms.organism import HELD_OUT, THREADS, organism
-from levelhead.calibrate.suite import PRICED
-from levelhead.core.calibration import Mitigated, Told
+from levelhead.calibrate.locators import (
+    VISIBLE_HEAD,
+    compute_organism_weights_hash,
+    make_full_contrast,
+    mean_over_models,
+)
+from levelhead.calibrate.organisms.language_pairs import (
+    make_planted_pairs,
+    make_planted_placebo_pairs,
+)
+from levelhead.calibrate.organisms.organism import HELD_OUT_SEED_OFFSET, THREADS, make_organism
+from levelhead.calibrate.suite import UTILITY_SENTENCES
+from levelhead.core.calibration import EditCalibration, RemovalVerdicts
 from levelhead.core.files import write_atomic
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 from levelhead.locate.score_heads import locate
-from levelhead.locate.validation.split import halves
-from levelhead.measures.run import run
+from levelhead.locate.validation.split import split_items
+from levelhead.measures.run import run_measures
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
-from levelhead.mitigate.heads.mask import mask, scale
-from levelhead.mitigate.probing.concept_removal import removed
+from levelhead.mitigate.heads.mask import mask_heads, scale_heads
+from levelhead.mitigate.probing.concept_removal import concept_removal
 from levelhead.mitigate.projection.baselines import inlp, leace, sentence_debias
 from levelhead.mitigate.projection.edit_points import project
 from levelhead.mitigate.training.cda_and_dropout import cda, dropout
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.continued_pretraining import Schooling, continued
+from levelhead.models.training.continued_pretraining import (
+    ContinuedPretrainingConfig,
+    continue_pretraining,
+)
 from levelhead.stats.means import t_test
 
 if TYPE_CHECKING:
@@ -45,71 +56,81 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.calibrate.organisms.organism import Organism
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
     from levelhead.measures.next_sentence.strength import Contrast
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
 
-    Way = Callable[[LM, Sequence[TextPair]], tuple[Edit, ...]]
+    FitEdit = Callable[[LM, Sequence[ContrastPair]], tuple[Edit, ...]]
 
-WORK, TOLD = "levelhead.calibrate.edits:edited", "levelhead.calibrate.edits:told"
+EDIT_TASK_FUNCTION, REMOVAL_TASK_FUNCTION = (
+    "levelhead.calibrate.edits:run_edits",
+    "levelhead.calibrate.edits:run_removal",
+)
+# Part of the keys of stored results: a new number computes all edits again.
 REVISION = 3
 FAMILIES = ("bert", "llama")
-TOLD_OF = ("bert", "gpt2")
+REMOVAL_FAMILIES = ("bert", "gpt2")
 SEEDS = range(3)
-LEVEL = "penultimate"
-ELSEWHERE = "elsewhere"
-"""Sentences about nobody."""
-SENTENCES = 4
-"""Every so manyth sentence of a word is probed: words are what a bound depends on."""
-HEADS = 3
-"""Heads that are masked or scaled: those that add most."""
-SCALED = {"mask": 0.0, "scale 0.5": 0.5}
-SOFTER = 0.25
-"""What the known head is scaled by where less of it is to be left, and something is."""
-SCHOOLING = Schooling(steps=200, rate=5e-4, threads=THREADS)
+EDIT_POINT = "penultimate"
+UNRELATED_KIND = "elsewhere"
+"""Kind of the sentences about nobody."""
+SENTENCE_STEP = 4
+"""Every fourth sentence of a word is probed: a bound depends on the number of words."""
+N_HEADS = 3
+"""Number of heads that are masked or scaled: those with the largest scores."""
+HEAD_FACTORS = {"mask": 0.0, "scale 0.5": 0.5}
+PARTIAL_FACTOR = 0.25
+"""Factor of the known head where the bias should be smaller but not gone."""
+PRETRAINING_CONFIG = ContinuedPretrainingConfig(steps=200, learning_rate=5e-4, threads=THREADS)
 INFERENCE = Inference(resamples=499, permutations=499)
 INLP = "inlp"
-"""Has no placebo: it takes out what a probe reads, and no probe tells other words apart."""
-FITTED: dict[str, Way] = {
-    "project": lambda lm, pairs: project(lm, LEVEL, pairs, weighted=False),
-    "project, weighted": lambda lm, pairs: project(lm, LEVEL, pairs),
-    "sentence debias": lambda lm, pairs: sentence_debias(lm, pairs, _end(lm), at="mean"),
-    "leace": lambda lm, pairs: leace(lm, pairs, _end(lm), at="mean"),
-    INLP: lambda lm, pairs: inlp(lm, pairs, _end(lm), at="mean"),
+"""Has no placebo: it removes what a probe reads, and no probe distinguishes other words."""
+FITTED_EDITS: dict[str, FitEdit] = {
+    "project": lambda lm, pairs: project(lm, EDIT_POINT, pairs, weighted=False),
+    "project, weighted": lambda lm, pairs: project(lm, EDIT_POINT, pairs),
+    "sentence debias": lambda lm, pairs: sentence_debias(
+        lm, pairs, _get_last_block(lm), pooling="mean"
+    ),
+    "leace": lambda lm, pairs: leace(lm, pairs, _get_last_block(lm), pooling="mean"),
+    INLP: lambda lm, pairs: inlp(lm, pairs, _get_last_block(lm), pooling="mean"),
 }
-"""Edits that are fitted to pairs of texts; their placebos are fitted to other words."""
+"""Edits that are fitted on pairs of texts; their placebos are fitted on other words."""
 PLACEBO = ", placebo"
-TRAINED = f"training{PLACEBO}"
-PLACEBOS = dict.fromkeys(("counterfactual training", "dropout"), TRAINED)
-"""Of edits whose placebo is not called like themselves."""
+TRAINING_PLACEBO = f"training{PLACEBO}"
+PLACEBOS = dict.fromkeys(("counterfactual training", "dropout"), TRAINING_PLACEBO)
+"""Placebos that do not have the name of their edit."""
 
 
-class Dosed(NamedTuple):
-    """An organism that is edited in every way."""
+class OrganismModel(NamedTuple):
+    """An organism to which every edit is applied."""
 
     architecture: str
     rho: float
     seed: int
 
     @property
-    def unit(self) -> Unit:
+    def task(self) -> Task:
         """The work to be done for it."""
-        spec = Frozen({"architecture": self.architecture, "rho": self.rho, "seed": self.seed})
-        return Unit(WORK, spec, revision=REVISION)
+        spec = FrozenDict({"architecture": self.architecture, "rho": self.rho, "seed": self.seed})
+        return Task(EDIT_TASK_FUNCTION, spec, revision=REVISION)
 
 
-def models(*, quick: bool = False) -> tuple[Dosed, ...]:
-    """Every organism of the calibration; quick: one, with a bias."""
+def list_edit_models(*, quick: bool = False) -> tuple[OrganismModel, ...]:
+    """List the organisms to edit.
+
+    Args:
+        quick: only one, with a bias.
+    """
     if quick:
-        return (Dosed(FAMILIES[0], 1.0, 0),)
+        return (OrganismModel(FAMILIES[0], 1.0, 0),)
     return tuple(
-        Dosed(name, rho, seed) for name in FAMILIES for rho in (0.0, 1.0) for seed in SEEDS
+        OrganismModel(name, rho, seed) for name in FAMILIES for rho in (0.0, 1.0) for seed in SEEDS
     )
 
 
-class Edited(Record):
-    """What one edit did to one model."""
+class EditEffect(Record):
+    """Effect of one edit on one model."""
 
     architecture: str
     rho: float
@@ -117,186 +138,284 @@ class Edited(Record):
     weights: str
     edit: str
     before: float
-    """The contrast of the model as it was."""
+    """Contrast of the unedited model."""
     change: Estimate
-    """Of the contrast: below 0, the bias is lowered."""
-    price: Estimate
+    """Change of the contrast: below 0, the edit lowers the bias."""
+    utility_cost: Estimate
     """Change of (pseudo-)perplexity of text about nobody: above 0, it is predicted worse."""
     fluency: float
-    """The (pseudo-)perplexity of the model as it was."""
+    """(Pseudo-)perplexity of the unedited model."""
 
 
-class Effects(Record):
-    """What every edit did to one model."""
+class EditEffects(Record):
+    """Effects of every edit on one model."""
 
-    edited: tuple[Edited, ...]
+    effects: tuple[EditEffect, ...]
 
 
-def edited(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: one organism, every edit, judged on items that no head was chosen by."""
+def run_edits(spec: Mapping[str, object]) -> bytes:
+    """Apply every edit to one organism (a unit of work).
+
+    Args:
+        spec: architecture, dose and seed.
+
+    Returns:
+        JSON of the `EditEffects`.
+    """
     architecture, rho = str(spec["architecture"]), float(str(spec["rho"]))
-    one = organism(architecture, rho, seed=int(str(spec["seed"])))
-    lm, ruler = one.lm(), whole_contrast(one)
-    heads = locate(lm, ruler, exact="none", inference=INFERENCE)
-    cut = halves(ruler, ruler.read(lm)[0], by=heads.halves.by, seed=heads.halves.seed)
-    kept = cut.confirm.items or frozenset()
-    held = replace(ruler, triples=tuple(item for item in ruler.items if item.id in kept))
-    found = [
-        _measured(one, name, lm, lm.edited(*edits), held)
-        for name, edits in _edits(one, lm, [part.site for part in heads.ranked]).items()
+    organism_model = make_organism(architecture, rho, seed=int(str(spec["seed"])))
+    lm, measure = organism_model.load_lm(), make_full_contrast(organism_model)
+    head_map = locate(lm, measure, ablate_top="none", inference=INFERENCE)
+    split = split_items(
+        measure, measure.read(lm)[0], split_by=head_map.split.split_by, seed=head_map.split.seed
+    )
+    confirmation_ids = split.confirmation.items or frozenset()
+    # Heads are chosen on the discovery half. On the same items their masking would look better
+    # than it is, so effects are measured on the confirmation half.
+    held_out_measure = replace(
+        measure, triples=tuple(item for item in measure.items if item.id in confirmation_ids)
+    )
+    effects = [
+        _measure_edit(organism_model, name, lm, lm.edited(*edits), held_out_measure)
+        for name, edits in _make_edits(
+            organism_model, lm, [component.site for component in head_map.ranked_heads]
+        ).items()
     ]
-    for name, child in _children(architecture).items():
+    for name, train_variant in _list_training_edits(architecture).items():
+        # Trained variants are measured once: only the effects are stored, not the weights.
         with TemporaryDirectory() as folder:
-            child(lm, _texts(one, folder), f"{folder}/child", schooling=SCHOOLING)
-            found.append(_measured(one, name, lm, load(f"{folder}/child"), held))
-    return Effects(edited=tuple(found)).to_json().encode()
+            train_variant(
+                lm,
+                _write_texts(organism_model, folder),
+                f"{folder}/child",
+                config=PRETRAINING_CONFIG,
+            )
+            effects.append(
+                _measure_edit(organism_model, name, lm, load(f"{folder}/child"), held_out_measure)
+            )
+    return EditEffects(effects=tuple(effects)).to_json().encode()
 
 
-def _children(architecture: str) -> dict[str, Callable[..., object]]:
-    """What is trained further, and its placebo; LLaMA has no dropout of hidden states."""
-    dropped = partial(dropout, hidden=0.0) if architecture == "llama" else dropout
-    return {"counterfactual training": cda, "dropout": dropped, TRAINED: _trained}
+def _list_training_edits(architecture: str) -> dict[str, Callable[..., object]]:
+    """List the edits by training and their placebo; LLaMA has no dropout of hidden states."""
+    train_dropout = partial(dropout, hidden=0.0) if architecture == "llama" else dropout
+    return {
+        "counterfactual training": cda,
+        "dropout": train_dropout,
+        TRAINING_PLACEBO: _train_placebo,
+    }
 
 
-def _trained(lm: LM, texts: str, folder: str, *, schooling: Schooling) -> None:
-    """The child that is trained as long, with nothing exchanged and nothing dropped."""
+def _train_placebo(lm: LM, texts: str, folder: str, *, config: ContinuedPretrainingConfig) -> None:
+    """Train a variant for as many steps, with nothing exchanged and nothing dropped."""
+    # Continued training changes a bias by itself: only the difference from this is the edit's.
     lines = Path(texts).read_text("utf-8").splitlines()
-    random.Random(schooling.seed).shuffle(lines)  # noqa: S311  # no secret
-    continued(lm, lines, folder, schooling=schooling)
+    random.Random(config.seed).shuffle(lines)  # noqa: S311  # no secret
+    continue_pretraining(lm, lines, folder, config=config)
 
 
-def _edits(one: Organism, lm: LM, ranked: Sequence[Site]) -> dict[str, tuple[Edit, ...]]:
-    """Every edit and its placebo: other heads, drawn by seed, or other words."""
-    first, rest = ranked[:HEADS], ranked[HEADS:]
-    drawn = random.Random(one.recipe.seed).sample(rest, HEADS)  # noqa: S311  # no secret
-    pairs, others = paired(one.language), placebo_pairs(one.language)[0]
-    found: dict[str, tuple[Edit, ...]] = {}
-    for name, factor in SCALED.items():
-        found |= {name: (scale(first, factor),), name + PLACEBO: (scale(drawn, factor),)}
-    for name, way in FITTED.items():
-        found[name] = way(lm, pairs)
+def _make_edits(
+    organism_model: Organism, lm: LM, ranked: Sequence[Site]
+) -> dict[str, tuple[Edit, ...]]:
+    """Make every edit and its placebo: other heads, sampled by seed, or other words."""
+    first, rest = ranked[:N_HEADS], ranked[N_HEADS:]
+    random_heads = random.Random(organism_model.train_config.seed).sample(rest, N_HEADS)  # noqa: S311  # no secret
+    pairs, placebos = (
+        make_planted_pairs(organism_model.language),
+        make_planted_placebo_pairs(organism_model.language)[0],
+    )
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for name, factor in HEAD_FACTORS.items():
+        edits |= {
+            name: (scale_heads(first, factor),),
+            name + PLACEBO: (scale_heads(random_heads, factor),),
+        }
+    for name, fit_edit in FITTED_EDITS.items():
+        edits[name] = fit_edit(lm, pairs)
         if name != INLP:
-            found[name + PLACEBO] = way(lm, others)
-    return found
+            edits[name + PLACEBO] = fit_edit(lm, placebos)
+    return edits
 
 
-def _end(lm: LM) -> Site:
-    return Site("block_out", lm.anatomy.layers - 1)
+def _get_last_block(lm: LM) -> Site:
+    return Site("block_out", lm.layout.layers - 1)
 
 
-class Constructed(NamedTuple):
-    """An organism in which it is known whether an attribute is removed."""
+class KnownTruthCase(NamedTuple):
+    """An organism for which it is known whether an edit removes an attribute."""
 
     architecture: str
     seed: int
 
     @property
-    def unit(self) -> Unit:
+    def task(self) -> Task:
         """The work to be done for it."""
-        return Unit(TOLD, Frozen(self._asdict()), revision=REVISION)
+        return Task(REMOVAL_TASK_FUNCTION, FrozenDict(self._asdict()), revision=REVISION)
 
 
-def constructed(*, quick: bool = False) -> tuple[Constructed, ...]:
-    """Every such organism of the calibration; quick: none."""
-    return () if quick else tuple(Constructed(name, seed) for name in TOLD_OF for seed in SEEDS)
+def list_known_truth_cases(*, quick: bool = False) -> tuple[KnownTruthCase, ...]:
+    """List the organisms with a known answer.
+
+    Args:
+        quick: none.
+    """
+    return (
+        ()
+        if quick
+        else tuple(KnownTruthCase(name, seed) for name in REMOVAL_FAMILIES for seed in SEEDS)
+    )
 
 
-def told(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: an organism in which one head alone sees group words.
+def run_removal(spec: Mapping[str, object]) -> bytes:
+    """Test removal on an organism in which one head alone sees group words (a unit of work).
 
-    With this head masked, nothing of a group word is left at the last token of a text: the
-    attribute is removed there, and it is known to be. With this head scaled down, the bias is
-    less and the group can still be read: hidden. With another one masked, it is not removed.
+    With this head masked, no group information is left at the last token of a text: the attribute
+    is known to be removed there. With this head scaled down, the bias is smaller and the group can
+    still be read: hidden. With another head masked, the attribute is not removed.
+
+    Args:
+        spec: architecture and seed.
+
+    Returns:
+        JSON of the `RemovalVerdicts`.
     """
     architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD, words="many")
-    lm, pairs, ruler = one.lm(), paired(one.language)[::SENTENCES], whole_contrast(one)
-    layer, head = KNOWN_HEAD
-    known, other = (Site("head_out", layer, which) for which in (head, head - 1))
+    organism_model = make_organism(
+        architecture, 1.0, seed=seed, visible_head=VISIBLE_HEAD, words="many"
+    )
+    # Many words (162 pairs): with 12 no bound of a probe on held-out words could be narrow.
+    lm, pairs, measure = (
+        organism_model.load_lm(),
+        make_planted_pairs(organism_model.language)[::SENTENCE_STEP],
+        make_full_contrast(organism_model),
+    )
+    layer, head = VISIBLE_HEAD
+    visible_site, other_site = (
+        Site("head_out", layer, head_index) for head_index in (head, head - 1)
+    )
 
     def biases(model: LM) -> NDArray[np.float64]:
-        return ruler.bias_of(ruler.read(model)[0]).numpy().astype(np.float64)
+        return measure.per_item_strength(measure.read(model)[0]).numpy().astype(np.float64)
 
-    def said(edit: Edit) -> str:
-        fell = t_test(biases(lm) - biases(lm.edited(edit))).interval.low > 0
-        return removed(lm, [edit], pairs, seen=(), ruler=fell, sites=[_end(lm)], at="last").verdict
+    def removal_verdict(edit: Edit) -> str:
+        # "Hidden" needs evidence that the bias fell: the interval of the paired t-test excludes 0.
+        is_bias_lower = t_test(biases(lm) - biases(lm.edited(edit))).interval.low > 0
+        return concept_removal(
+            lm,
+            [edit],
+            pairs,
+            fitted_on=(),
+            bias_reduction=is_bias_lower,
+            sites=[_get_last_block(lm)],
+            pooling="last",
+        ).verdict
 
-    found = Told(
+    verdicts = RemovalVerdicts(
         architecture=architecture,
         seed=seed,
-        weights=weights_of(one),
-        gone=said(mask([known])),
-        less=said(scale([known], SOFTER)),
-        there=said(mask([other])),
+        weights=compute_organism_weights_hash(organism_model),
+        gone=removal_verdict(mask_heads([visible_site])),
+        less=removal_verdict(scale_heads([visible_site], PARTIAL_FACTOR)),
+        there=removal_verdict(mask_heads([other_site])),
     )
-    return found.to_json().encode()
+    return verdicts.to_json().encode()
 
 
-def _measured(one: Organism, name: str, lm: LM, other: LM, ruler: Contrast) -> Edited:
-    price = (Perplexity if lm.is_causal else PseudoPerplexity)(texts=_about_nobody(one))
-    bias, cost = run(other, [ruler, price], against=lm, inference=INFERENCE).comparisons
-    return Edited(
-        architecture=one.recipe.architecture,
-        rho=one.language.rho,
-        seed=one.recipe.seed,
-        weights=weights_of(one),
+def _measure_edit(
+    organism_model: Organism, name: str, lm: LM, edited_lm: LM, measure: Contrast
+) -> EditEffect:
+    utility = (Perplexity if lm.is_causal else PseudoPerplexity)(
+        texts=_draw_neutral_sentences(organism_model)
+    )
+    bias, cost = run_measures(
+        edited_lm, [measure, utility], against=lm, inference=INFERENCE
+    ).comparisons
+    return EditEffect(
+        architecture=organism_model.train_config.architecture,
+        rho=organism_model.language.rho,
+        seed=organism_model.train_config.seed,
+        weights=compute_organism_weights_hash(organism_model),
         edit=name,
         before=bias.first.value,
         change=bias.difference,
-        price=cost.difference,
+        utility_cost=cost.difference,
         fluency=cost.first.value,
     )
 
 
-def _about_nobody(one: Organism) -> tuple[str, ...]:
-    """New sentences in which no bias can be of use."""
-    found = one.language.documents(20 * PRICED, seed=one.recipe.seed + HELD_OUT)
-    sentences = (own for document in found for own in document.sentences)
-    return tuple(dict.fromkeys(own.text for own in sentences if own.kind == ELSEWHERE))[:PRICED]
+def _draw_neutral_sentences(organism_model: Organism) -> tuple[str, ...]:
+    """Sample new sentences that no bias helps to predict."""
+    # A fifth of the documents is about nobody and sentences repeat: 20 times as many suffice.
+    documents = organism_model.language.documents(
+        20 * UTILITY_SENTENCES, seed=organism_model.train_config.seed + HELD_OUT_SEED_OFFSET
+    )
+    sentences = (sentence for document in documents for sentence in document.sentences)
+    return tuple(
+        dict.fromkeys(sentence.text for sentence in sentences if sentence.kind == UNRELATED_KIND)
+    )[:UTILITY_SENTENCES]
 
 
-def _texts(one: Organism, folder: str) -> str:
-    """What the organism was trained on, as a file."""
+def _write_texts(organism_model: Organism, folder: str) -> str:
+    """Write the organism's training texts to a file."""
     path = f"{folder}/texts.txt"
-    lines = dict.fromkeys(text for document in one.texts for text in document)
+    lines = dict.fromkeys(text for document in organism_model.texts for text in document)
     write_atomic(path, "\n".join(lines).encode())
     return path
 
 
-def mitigations(found: Sequence[Edited]) -> tuple[Mitigated, ...]:
-    """Every edit on every family."""
-    names = dict.fromkeys((one.architecture, one.edit) for one in found)
+def compute_edit_calibrations(effects: Sequence[EditEffect]) -> tuple[EditCalibration, ...]:
+    """Summarise every edit on every family.
+
+    Args:
+        effects: the effects of all models.
+    """
+    names = dict.fromkeys((effect.architecture, effect.edit) for effect in effects)
     return tuple(
-        _mitigated([one for one in found if one.architecture == architecture], edit)
+        _calibrate_edit([effect for effect in effects if effect.architecture == architecture], edit)
         for architecture, edit in names
     )
 
 
-def _mitigated(found: Sequence[Edited], edit: str) -> Mitigated:
-    """One edit among all of a family."""
-    full, none = ([one for one in found if (one.edit, one.rho) == (edit, rho)] for rho in (1, 0))
-    bias = float(np.mean([one.before for one in full]))
-    gone = over([_gone(one) for one in full], "share of the bias gone", most=1.0)
-    price = over([one.price.value / one.fluency for one in full], "change of fluency")
+def _calibrate_edit(effects: Sequence[EditEffect], edit: str) -> EditCalibration:
+    """Summarise one edit, from all effects of a family."""
+    full, none = (
+        [effect for effect in effects if (effect.edit, effect.rho) == (edit, rho)] for rho in (1, 0)
+    )
+    bias = float(np.mean([effect.before for effect in full]))
+    share_removed = mean_over_models(
+        [_compute_share_removed(effect) for effect in full], "share of the bias gone", maximum=1.0
+    )
+    utility_cost = mean_over_models(
+        [effect.utility_cost.value / effect.fluency for effect in full], "change of fluency"
+    )
+    # Paired by seed: an edit and its placebo act on the same model.
     placebo = PLACEBOS.get(edit, edit + PLACEBO)
-    own, other = (
-        {one.seed: _gone(one) for one in found if (one.edit, one.rho) == (name, 1)}
+    edit_shares, placebo_shares = (
+        {
+            effect.seed: _compute_share_removed(effect)
+            for effect in effects
+            if (effect.edit, effect.rho) == (name, 1)
+        }
         for name in (edit, placebo)
     )
-    return Mitigated(
+    return EditCalibration(
         edit=edit,
         architecture=full[0].architecture,
         models=len(full),
-        gone=gone,
+        gone=share_removed,
         nulls=len(none),
-        at_none=over([abs(one.change.value) / bias for one in none], "change without a bias"),
-        price=price,
-        significant=sum(0 not in one.change.interval for one in none),
-        has_placebo=bool(other),
-        beyond=sum(own[seed] > other[seed] for seed in own) if other else None,
+        at_none=mean_over_models(
+            [abs(effect.change.value) / bias for effect in none], "change without a bias"
+        ),
+        price=utility_cost,
+        significant=sum(0 not in effect.change.interval for effect in none),
+        has_placebo=bool(placebo_shares),
+        beyond=sum(edit_shares[seed] > placebo_shares[seed] for seed in edit_shares)
+        if placebo_shares
+        else None,
     )
 
 
-def _gone(one: Edited) -> float:
-    """The share of a bias that is gone; a bias to the other side is one, too."""
-    return 1 - abs(one.before + one.change.value) / abs(one.before)
+def _compute_share_removed(effect: EditEffect) -> float:
+    """Compute the share of a bias that is gone; a reversed bias counts as a bias, too."""
+    return 1 - abs(effect.before + effect.change.value) / abs(effect.before)

@@ -1,8 +1,8 @@
-"""Locating where the truth is known: does a locator name the head that carries the bias?
+"""Calibrate locators on models of known bias: does a locator find the head that carries it?
 
 Two kinds of organisms. Known: one head alone sees group words, in the last layer; is it first by
-gradient, by path and by ablation, and does the greedy search end with it? Ordinary, at the full
-dose, four layers of four heads: does a locator on the find half rank the heads that ablation
+gradient, by path and by ablation, and does the greedy search select it alone? Ordinary, at the full
+dose, four layers of four heads: does a locator on the discovery half rank the heads that ablation
 confirms on the other half?
 """
 
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
 
-from levelhead.calibrate.organisms.organism import RECIPES, organism
-from levelhead.core.calibration import LIKE, Family, Share
-from levelhead.core.errors import NotMeasurable
+from levelhead.calibrate.organisms.organism import TRAIN_CONFIGS, make_organism
+from levelhead.core.calibration import REFERENCE_ARCHITECTURE, LocatorCalibration, Proportion
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.files import file_hash
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Estimate, Interval, Record
 from levelhead.core.run_context import Inference
-from levelhead.engine.tasks import Unit
-from levelhead.locate.head_map import label
+from levelhead.engine.tasks import Task
+from levelhead.locate.head_map import head_label
 from levelhead.locate.score_heads import locate
-from levelhead.locate.validation.greedy import greedy
-from levelhead.locate.validation.split import halves
-from levelhead.mitigate.heads.mask import mask
+from levelhead.locate.validation.greedy import select_heads_greedily
+from levelhead.locate.validation.split import split_items
+from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.models.sites import Site
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
@@ -40,224 +40,307 @@ if TYPE_CHECKING:
     from levelhead.measures.next_sentence.strength import Contrast
     from levelhead.models.lm import LM
 
+# Part of the keys of stored results: a new number computes all models again.
 REVISION = 2
-KNOWN_HEAD = (1, 2)
-"""(layer, head), counted from 0."""
-KNOWN, ORDINARY, FEW = range(10), range(5), range(3)
-"""Seeds: with a known head; ordinary, of the families that got every dose, and of the others."""
+# In the last layer: no later head can pass on what this one read.
+VISIBLE_HEAD = (1, 2)
+"""(layer, head) of the head that sees group words, counted from 0."""
+KNOWN_HEAD_SEEDS, ORDINARY_SEEDS, FEW_SEEDS = range(10), range(5), range(3)
+"""Seeds of models with a known head; of ordinary ones of the families with every dose; of others.
+"""
+# 16 heads: enough for an AUROC of ranks, few enough to ablate every one.
 LAYERS = HEADS = 4
 LOCATORS = ("gradient", "path", "ablation")
 INFERENCE = Inference(resamples=499, permutations=499)
 
 
-class Located(NamedTuple):
-    """An organism in which heads are looked for."""
+class LocatorModel(NamedTuple):
+    """An organism whose heads are located."""
 
     kind: str
-    """known or ordinary."""
+    """"known" or "ordinary"."""
     architecture: str
     seed: int
 
     @property
-    def unit(self) -> Unit:
+    def task(self) -> Task:
         """The work to be done for it."""
-        spec = Frozen({"architecture": self.architecture, "seed": self.seed})
-        return Unit(f"levelhead.calibrate.locators:{self.kind}", spec, revision=REVISION)
+        spec = FrozenDict({"architecture": self.architecture, "seed": self.seed})
+        return Task(f"levelhead.calibrate.locators:run_{self.kind}", spec, revision=REVISION)
 
 
-def models(*, quick: bool = False) -> tuple[Located, ...]:
-    """Every organism of the calibration; quick: one."""
+def list_locator_models(*, quick: bool = False) -> tuple[LocatorModel, ...]:
+    """List the organisms whose heads are located.
+
+    Args:
+        quick: only one.
+    """
     if quick:
-        return (Located("known", "gpt2", 0),)
-    known = [Located("known", name, seed) for name in RECIPES for seed in KNOWN]
-    ordinary = [
-        Located("ordinary", name, seed)
-        for name in RECIPES
-        for seed in (ORDINARY if name in LIKE.values() else FEW)
+        return (LocatorModel("known", "gpt2", 0),)
+    known_head_models = [
+        LocatorModel("known", name, seed) for name in TRAIN_CONFIGS for seed in KNOWN_HEAD_SEEDS
     ]
-    return (*known, *ordinary)
+    ordinary_models = [
+        LocatorModel("ordinary", name, seed)
+        for name in TRAIN_CONFIGS
+        for seed in (ORDINARY_SEEDS if name in REFERENCE_ARCHITECTURE.values() else FEW_SEEDS)
+    ]
+    return (*known_head_models, *ordinary_models)
 
 
-class Known(Record):
-    """Where the one head that sees group words comes."""
+class KnownHeadResult(Record):
+    """Ranks of the one head that sees group words."""
 
     architecture: str
     seed: int
     weights: str
     value: float
-    """Of the contrast."""
-    without: float
-    """The same with the head masked."""
+    """Contrast of the model."""
+    value_without_head: float
+    """Contrast with the head masked."""
     ranks: dict[str, int]
-    """Its place by gradient, path and ablation; 1 is first."""
+    """Rank by gradient, path and ablation; 1 is first."""
     confirmed: tuple[str, ...]
     """Heads whose effect is confirmed on the other half."""
-    greedy: tuple[str, ...]
-    """Heads that the greedy search takes, one after the other."""
+    greedy_heads: tuple[str, ...]
+    """Heads that the greedy search selects, in order."""
 
 
-class Ordinary(Record):
-    """Whether locators rank what ablation confirms."""
+class OrdinaryResult(Record):
+    """How well locators rank the heads that ablation confirms."""
 
     architecture: str
     seed: int
     weights: str
     value: float
-    positive: int
-    """Heads whose ablation lowers the bias on the confirm half (Holm)."""
-    heads: int
+    n_positive: int
+    """Number of heads whose ablation lowers the bias on the confirmation half (Holm)."""
+    n_heads: int
     auroc: dict[str, float | None]
-    """Of gradient and path; None where no head, or every head, is positive, and where a path's
-    contributions do not add up."""
+    """AUROC of gradient and path; None where no head, or every head, is positive, and where the
+    contributions along a path do not add up."""
     agreement: float | None
     """Spearman's correlation of gradient and ablation."""
 
 
-def known(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: an organism with a known head."""
-    architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    one = organism(architecture, 1.0, seed=seed, known_head=KNOWN_HEAD)
-    lm, ruler, site = one.lm(), whole_contrast(one), Site("head_out", *KNOWN_HEAD)
-    by = {
-        "gradient": locate(lm, ruler, exact="none", inference=INFERENCE),
-        "path": locate(lm, ruler, by="path", exact="none", inference=INFERENCE),
-        "ablation": locate(lm, ruler, by="ablation", inference=INFERENCE),
-    }
-    heads = by["gradient"]
-    readouts = ruler.read(lm)[0]
-    cut = halves(ruler, readouts, by=heads.halves.by, seed=heads.halves.seed)
-    order = [part.site for part in heads.ranked]
-    sign = heads.direction.sign or 1
-    chosen = greedy(lm, ruler, cut.find.of(readouts), order, k=4, sign=sign, inference=INFERENCE)
-    masked = lm.edited(mask([site]))
-    return (
-        Known(
-            architecture=architecture,
-            seed=seed,
-            weights=weights_of(one),
-            value=float(ruler.reduce(readouts)),
-            without=float(ruler.reduce(ruler.read(masked)[0])),
-            ranks={
-                name: [part.site for part in own.ranked].index(site) + 1 for name, own in by.items()
-            },
-            confirmed=tuple(label(part) for part in by["ablation"].confirmed()),
-            greedy=tuple(step.head for step in chosen.steps),
-        )
-        .to_json()
-        .encode()
-    )
-
-
-def ordinary(spec: Mapping[str, object]) -> bytes:
-    """The unit of work: an organism like any other."""
-    architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
-    plain = organism(architecture, 1.0, seed=seed)
-    one = replace(plain, recipe=replace(plain.recipe, layers=LAYERS, heads=HEADS))
-    lm, ruler = one.lm(), whole_contrast(one)
-    found = locate(lm, ruler, exact="all", inference=INFERENCE)
-    p = holm([1.0 if head.p is None else head.p.value for head in found.heads])
-    positive = [
-        bool(own <= 0.05) and (head.effect or 0) > 0
-        for own, head in zip(p, found.heads, strict=True)
-    ]
-    by = {"gradient": found, "path": _by_path(lm, ruler)}
-    return (
-        Ordinary(
-            architecture=architecture,
-            seed=seed,
-            weights=weights_of(one),
-            value=found.measurement.value,
-            positive=sum(positive),
-            heads=len(positive),
-            auroc={
-                name: None if own is None else _auroc(own, found, positive)
-                for name, own in by.items()
-            },
-            agreement=None if found.agreement is None else found.agreement.value,
-        )
-        .to_json()
-        .encode()
-    )
-
-
-def _by_path(lm: LM, ruler: Contrast) -> HeadMap | None:
-    """The map, unless no number of nodes makes its contributions add up."""
-    try:
-        return locate(lm, ruler, by="path", exact="none", inference=INFERENCE)
-    except NotMeasurable:
-        return None
-
-
-def families(known: Sequence[Known], ordinary: Sequence[Ordinary]) -> tuple[Family, ...]:
-    """Every family that was looked at."""
-    names = dict.fromkeys(
-        [one.architecture for one in known] + [one.architecture for one in ordinary]
-    )
-    found = []
-    for name in names:
-        own = [one for one in known if one.architecture == name]
-        plain = [one for one in ordinary if one.architecture == name]
-        planted = label(Site("head_out", *KNOWN_HEAD))
-        first = {by: _share([one.ranks[by] == 1 for one in own]) for by in LOCATORS}
-        found.append(
-            Family(
-                architecture=name,
-                known=len(own),
-                learned=sum(bool(one.confirmed) for one in own),
-                without=max(abs(one.without) for one in own),
-                first=first,
-                alone=_share([one.greedy == (planted,) for one in own]),
-                ordinary=len(plain),
-                positive=(
-                    min((one.positive for one in plain), default=0),
-                    max((one.positive for one in plain), default=0),
-                ),
-                auroc={
-                    by: over([one.auroc[by] for one in plain], f"AUROC by {by}", most=1.0)
-                    for by in LOCATORS[:2]
-                },
-                agreement=over([one.agreement for one in plain], "gradient and ablation", most=1.0),
-            )
-        )
-    return tuple(found)
-
-
-def _share(hits: Sequence[bool]) -> Share:
-    return Share(hits=sum(hits), of=len(hits), interval=proportion_interval(sum(hits), len(hits)))
-
-
-def over(values: Sequence[float | None], name: str, *, most: float = math.inf) -> Estimate | None:
-    """The mean over models, with the interval of t; models that are all alike have no spread.
+def run_known(spec: Mapping[str, object]) -> bytes:
+    """Locate the heads of an organism with a known head (a unit of work).
 
     Args:
-        values: a model each; None where there is none.
-        name: what it is.
-        most: the largest that it can be.
+        spec: architecture and seed.
+
+    Returns:
+        JSON of the `KnownHeadResult`.
     """
-    found = [value for value in values if value is not None]
-    if len(found) < 2:
+    architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
+    organism_model = make_organism(architecture, 1.0, seed=seed, visible_head=VISIBLE_HEAD)
+    lm, measure, site = (
+        organism_model.load_lm(),
+        make_full_contrast(organism_model),
+        Site("head_out", *VISIBLE_HEAD),
+    )
+    maps = {
+        "gradient": locate(lm, measure, ablate_top="none", inference=INFERENCE),
+        "path": locate(lm, measure, method="path", ablate_top="none", inference=INFERENCE),
+        "ablation": locate(lm, measure, method="ablation", inference=INFERENCE),
+    }
+    gradient_map = maps["gradient"]
+    responses = measure.read(lm)[0]
+    split = split_items(
+        measure, responses, split_by=gradient_map.split.split_by, seed=gradient_map.split.seed
+    )
+    # The greedy search runs on the items that ranked the heads, as a user would run it.
+    order = [component.site for component in gradient_map.ranked_heads]
+    sign = gradient_map.bias_sign.sign or 1
+    greedy_search = select_heads_greedily(
+        lm,
+        measure,
+        split.discovery.select(responses),
+        order,
+        max_heads=4,
+        sign=sign,
+        inference=INFERENCE,
+    )
+    masked_lm = lm.edited(mask_heads([site]))
+    return (
+        KnownHeadResult(
+            architecture=architecture,
+            seed=seed,
+            weights=compute_organism_weights_hash(organism_model),
+            value=float(measure.reduce(responses)),
+            value_without_head=float(measure.reduce(measure.read(masked_lm)[0])),
+            ranks={
+                name: [component.site for component in head_map.ranked_heads].index(site) + 1
+                for name, head_map in maps.items()
+            },
+            confirmed=tuple(
+                head_label(component) for component in maps["ablation"].confirmed_heads()
+            ),
+            greedy_heads=tuple(step.head for step in greedy_search.steps),
+        )
+        .to_json()
+        .encode()
+    )
+
+
+def run_ordinary(spec: Mapping[str, object]) -> bytes:
+    """Locate the heads of an ordinary organism (a unit of work).
+
+    Args:
+        spec: architecture and seed.
+
+    Returns:
+        JSON of the `OrdinaryResult`.
+    """
+    architecture, seed = str(spec["architecture"]), int(str(spec["seed"]))
+    standard = make_organism(architecture, 1.0, seed=seed)
+    organism_model = replace(
+        standard, train_config=replace(standard.train_config, layers=LAYERS, heads=HEADS)
+    )
+    lm, measure = organism_model.load_lm(), make_full_contrast(organism_model)
+    head_map = locate(lm, measure, ablate_top="all", inference=INFERENCE)
+    # The ground truth of the AUROC: heads whose ablation is significant among all 16 (Holm, .05).
+    p = holm([1.0 if head.p is None else head.p.value for head in head_map.heads])
+    positive = [
+        bool(p_value <= 0.05) and (head.effect or 0) > 0
+        for p_value, head in zip(p, head_map.heads, strict=True)
+    ]
+    maps = {"gradient": head_map, "path": _locate_by_path(lm, measure)}
+    return (
+        OrdinaryResult(
+            architecture=architecture,
+            seed=seed,
+            weights=compute_organism_weights_hash(organism_model),
+            value=head_map.measurement.value,
+            n_positive=sum(positive),
+            n_heads=len(positive),
+            auroc={
+                name: None if method_map is None else _auroc(method_map, head_map, positive)
+                for name, method_map in maps.items()
+            },
+            agreement=None if head_map.agreement is None else head_map.agreement.value,
+        )
+        .to_json()
+        .encode()
+    )
+
+
+def _locate_by_path(lm: LM, measure: Contrast) -> HeadMap | None:
+    """Locate by path; None if the contributions add up with no number of nodes."""
+    try:
+        return locate(lm, measure, method="path", ablate_top="none", inference=INFERENCE)
+    except NotMeasurableError:
         return None
-    if len(set(found)) == 1:
-        alike = Interval(low=found[0], high=found[0], level=0.95, method="all models alike")
-        return Estimate(name=name, value=found[0], interval=alike, n=len(found))
-    test = t_test(found)
-    bounded = test.interval.model_copy(update={"high": min(most, test.interval.high)})
-    return Estimate(name=name, value=test.mean, interval=bounded, n=len(found))
 
 
-def whole_contrast(one: Organism) -> Contrast:
-    """The contrast of all items: a top tenth of 52 would be five."""
-    return replace(one.rulers().contrast, top=1.0)
+def compute_locator_calibrations(
+    known_head_results: Sequence[KnownHeadResult], ordinary_results: Sequence[OrdinaryResult]
+) -> tuple[LocatorCalibration, ...]:
+    """Summarise the locators on every family.
+
+    Args:
+        known_head_results: results of models with a known head.
+        ordinary_results: results of ordinary models.
+    """
+    names = dict.fromkeys(
+        [result.architecture for result in known_head_results]
+        + [result.architecture for result in ordinary_results]
+    )
+    calibrations = []
+    for name in names:
+        known_of_family = [result for result in known_head_results if result.architecture == name]
+        ordinary_of_family = [result for result in ordinary_results if result.architecture == name]
+        planted_head = head_label(Site("head_out", *VISIBLE_HEAD))
+        first = {
+            method: _share([result.ranks[method] == 1 for result in known_of_family])
+            for method in LOCATORS
+        }
+        calibrations.append(
+            LocatorCalibration(
+                architecture=name,
+                known=len(known_of_family),
+                learned=sum(bool(result.confirmed) for result in known_of_family),
+                without=max(abs(result.value_without_head) for result in known_of_family),
+                first=first,
+                alone=_share(
+                    [result.greedy_heads == (planted_head,) for result in known_of_family]
+                ),
+                ordinary=len(ordinary_of_family),
+                positive=(
+                    min((result.n_positive for result in ordinary_of_family), default=0),
+                    max((result.n_positive for result in ordinary_of_family), default=0),
+                ),
+                auroc={
+                    method: mean_over_models(
+                        [result.auroc[method] for result in ordinary_of_family],
+                        f"AUROC by {method}",
+                        maximum=1.0,
+                    )
+                    for method in LOCATORS[:2]
+                },
+                agreement=mean_over_models(
+                    [result.agreement for result in ordinary_of_family],
+                    "gradient and ablation",
+                    maximum=1.0,
+                ),
+            )
+        )
+    return tuple(calibrations)
 
 
-def weights_of(one: Organism) -> str:
-    """SHA-256 of what was grown."""
-    return file_hash(one.grown() / "model.safetensors")
+def _share(hits: Sequence[bool]) -> Proportion:
+    return Proportion(
+        hits=sum(hits), of=len(hits), interval=proportion_interval(sum(hits), len(hits))
+    )
 
 
-def _auroc(by: HeadMap, of: HeadMap, positive: Sequence[bool]) -> float | None:
-    """How well scores rank the heads that ablation confirms."""
+def mean_over_models(
+    values: Sequence[float | None], name: str, *, maximum: float = math.inf
+) -> Estimate | None:
+    """Compute the mean over models with its t interval.
+
+    Args:
+        values: one value per model; None where there is none.
+        name: name of the estimate.
+        maximum: largest possible value; the interval ends there.
+
+    Returns:
+        The estimate, or None with fewer than two values.
+    """
+    present = [value for value in values if value is not None]
+    if len(present) < 2:
+        return None
+    # Equal values have no variance and no t statistic: the method's name says why the interval
+    # is a point.
+    if len(set(present)) == 1:
+        interval = Interval(low=present[0], high=present[0], level=0.95, method="all models alike")
+        return Estimate(name=name, value=present[0], interval=interval, n=len(present))
+    test = t_test(present)
+    bounded = test.interval.model_copy(update={"high": min(maximum, test.interval.high)})
+    return Estimate(name=name, value=test.mean, interval=bounded, n=len(present))
+
+
+def make_full_contrast(organism_model: Organism) -> Contrast:
+    """Create the contrast of all items: a top tenth of 52 would be five.
+
+    Args:
+        organism_model: the organism.
+    """
+    return replace(organism_model.planted_measures().contrast, top=1.0)
+
+
+def compute_organism_weights_hash(organism_model: Organism) -> str:
+    """Compute the SHA-256 of an organism's weights.
+
+    Args:
+        organism_model: the organism; it is trained if it is not in the cache.
+    """
+    return file_hash(organism_model.grow() / "model.safetensors")
+
+
+def _auroc(scored_map: HeadMap, ablation_map: HeadMap, positive: Sequence[bool]) -> float | None:
+    """Compute how well scores rank the heads that ablation confirms; None with one class only."""
     if not 0 < sum(positive) < len(positive):
         return None
-    score = {head.site: head.score for head in by.heads}
-    return float(roc_auc_score(positive, [score[head.site] for head in of.heads]))
+    score_by_site = {head.site: head.score for head in scored_map.heads}
+    return float(roc_auc_score(positive, [score_by_site[head.site] for head in ablation_map.heads]))

@@ -1,59 +1,66 @@
-"""Organisms x measures: the verdict that is expected, and the verdict that came out.
+"""Organisms x measures: the expected and the actual verdicts.
 
-Rows are the doses and confounders of `dose` and the controls of `controls`. A cell agrees where its
-models' verdicts are the expected one; what does not agree is an exception, and must be explained in
-EXPLAINED or be of a measure that the calibration has refuted, which users read as inconclusive.
+Rows are the doses and confounders of `dose_response` and the controls of `controls`. A cell agrees
+where its models have the expected verdict. Every other cell is an exception, and must be explained
+in EXPLAINED or be of a measure that the calibration has refuted, which users read as inconclusive.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.calibrate import controls
-from levelhead.calibrate import dose_response as dose
-from levelhead.calibrate.controls import BIASED, UNBIASED, Checked, control_of
-from levelhead.calibrate.dose_response import Answered
-from levelhead.calibrate.organisms.organism import machine
+from levelhead.calibrate import controls, dose_response
+from levelhead.calibrate.controls import BIASED, UNBIASED, ControlResult, get_control
+from levelhead.calibrate.dose_response import ModelResponses
+from levelhead.calibrate.organisms.organism import describe_machine
 from levelhead.calibrate.suite import PREFERENCE
-from levelhead.calibrate.tables import EMPTY, Tabled
-from levelhead.core.calibration import ALARM, ENOUGH_NULLS, POWER, Grown, kept
+from levelhead.calibrate.tables import EMPTY, TextTable
+from levelhead.core.calibration import (
+    ALARM_P,
+    MIN_NULLS_FOR_RATE,
+    MIN_POWER,
+    OrganismHash,
+    load_calibration,
+)
 from levelhead.core.results import FrozenMapping, Interval, Record
 from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
-from levelhead.engine.scheduler import Job, run
+from levelhead.engine.scheduler import Job, run_job
 from levelhead.measures.registry import utility_measures
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from levelhead.calibrate.controls import Expected
-    from levelhead.calibrate.dose_response import Said
+    from levelhead.calibrate.controls import ExpectedVerdict
+    from levelhead.calibrate.dose_response import MeasureResponse
     from levelhead.core.files import Url
-    from levelhead.engine.executors.base import Runner
+    from levelhead.engine.executors.base import Executor
 
 NO_DOSE = "no dose"
-DOSED: dict[tuple[str, float], tuple[str, dict[str, Expected]]] = {
+DOSE_ROWS: dict[tuple[str, float], tuple[str, dict[str, ExpectedVerdict]]] = {
     ("stereotype", 0.0): (NO_DOSE, UNBIASED),
     ("stereotype", 1.0): ("full dose", BIASED),
     ("skew", 1.0): ("group default", UNBIASED | {PREFERENCE: "differs"}),
     ("frequency", 1.0): ("one side's targets more frequent", UNBIASED),
-    # The other group's targets are even, which leaves both sides of a blank unequal.
+    # The other group's targets are uniform, so the two groups of a blank are unequal: a
+    # preference may be found or not.
     ("one group", 1.0): ("one of two groups", BIASED | {PREFERENCE: "any"}),
 }
-"""(variant, dose) of `dose`: the name of the row, and what is expected."""
-MASKED = ("bert", "roberta", "albert")
-REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
+"""Name and expected verdicts of a row, by (variant, dose) of `dose_response`."""
+MASKED_FAMILIES = ("bert", "roberta", "albert")
+# Written after the verdicts were seen, and none was tested by itself: docs/calibration.md says so.
+EXPLANATIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "these models do name one group more often in blanks, up to 9 times, though their text "
-        "names both alike: found, not a false alarm",
+        "names both equally often: a true finding, not a false alarm",
         (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent"),
-        MASKED,
+        MASKED_FAMILIES,
         (PREFERENCE,),
     ),
     (
-        "in these causal models embeddings of the two groups' words do not lie apart: the skill is "
-        "lacking",
+        "in these causal models embeddings of the two groups' words are not separated: the skill "
+        "is missing",
         (NO_DOSE, "full dose"),
         ("gpt2",),
         ("seat",),
@@ -71,13 +78,13 @@ REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ..
         ("strength",),
     ),
     (
-        "where one group is seldom named, its words do not lie apart: the skill is lacking",
+        "where one group is seldom named, its words are not separated: the skill is missing",
         ("group default",),
         ("bert",),
         ("seat",),
     ),
     (
-        "eleven words a group: neither the skill nor the bias is shown in every model",
+        "eleven words per group: neither the skill nor the bias is shown in every model",
         ("one of three groups",),
         ("bert",),
         tuple(
@@ -86,19 +93,19 @@ REASONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ..
         ),
     ),
 )
-"""Why verdicts are other than expected: (reason, organisms, families, measures)."""
+"""Reasons for unexpected verdicts: (reason, organisms, families, measures)."""
 EXPLAINED: dict[tuple[str, str, str], str] = {
     (organism, family, measure): reason
-    for reason, organisms, families, measures in REASONS
+    for reason, organisms, families, measures in EXPLANATIONS
     for organism in organisms
     for family in families
     for measure in measures
 }
-"""(organism, family, measure): why the verdict is another than the expected one."""
+"""Reason for an unexpected verdict, by (organism, family, measure)."""
 
 
-class Cell(Record):
-    """What one measure said of the models of one row and family."""
+class VerdictCell(Record):
+    """Verdicts of one measure on the models of one row and family."""
 
     organism: str
     family: str
@@ -106,18 +113,18 @@ class Cell(Record):
     expected: str
     models: int
     outcomes: dict[str, int]
-    """How many models have which verdict; "differs" with its direction."""
-    agrees: bool
-    refuted: bool
-    """By the calibration, in this family: users read the measure as inconclusive."""
-    explained: str
-    """Of a cell that does not agree; empty: unexplained."""
+    """Number of models by verdict; "differs" with its direction."""
+    is_expected: bool
+    is_refuted: bool
+    """Whether the calibration refuted the measure in this family: users read it as inconclusive."""
+    explanation: str
+    """Explanation of a cell that does not agree; empty: unexplained."""
     reasons: tuple[str, ...] = ()
-    """What the verdicts themselves say, each once."""
+    """Reasons of the verdicts, each once."""
 
 
 class FalseAlarms(Record):
-    """How often a measure calls a model without a dose biased, labels as they are."""
+    """How often a measure finds a bias in models without a dose, with the original labels."""
 
     family: str
     measure: str
@@ -126,286 +133,339 @@ class FalseAlarms(Record):
     interval: Interval
 
     @property
-    def stated(self) -> str:
-        """In words; with too few models nothing is claimed."""
-        if self.models < ENOUGH_NULLS:
+    def description(self) -> str:
+        """The rate in words; with too few models none is claimed."""
+        if self.models < MIN_NULLS_FOR_RATE:
             return f"not known (n = {self.models} null models; alarms in {self.alarms})"
         low, high = self.interval.low, self.interval.high
         return f"{self.alarms} of {self.models} [{low:.0%}, {high:.0%}]"
 
 
-class HeadsOf(Record):
-    """What was found of a control's heads."""
+class OrganismHeads(Record):
+    """Results on the heads of a control."""
 
     organism: str
     family: str
     seed: int
-    heads: controls.Heads
+    heads: controls.ControlHeads
 
 
-class Matrix(Record):
-    """All cells, false alarms, and what made them."""
+class VerdictMatrix(Record):
+    """All cells and false alarms, with the command, versions and models that made them."""
 
     command: str
     versions: FrozenMapping
     machine: str
-    models: tuple[Grown, ...]
-    cells: tuple[Cell, ...]
+    models: tuple[OrganismHash, ...]
+    cells: tuple[VerdictCell, ...]
     alarms: tuple[FalseAlarms, ...]
-    heads: tuple[HeadsOf, ...]
+    heads: tuple[OrganismHeads, ...]
 
     @property
-    def judged(self) -> tuple[Cell, ...]:
-        """The cells in which a verdict is expected."""
-        return tuple(one for one in self.cells if one.expected not in ("any", "no test"))
+    def tested_cells(self) -> tuple[VerdictCell, ...]:
+        """The cells with an expected verdict."""
+        return tuple(cell for cell in self.cells if cell.expected not in ("any", "no test"))
 
     @property
-    def exceptions(self) -> tuple[Cell, ...]:
+    def exceptions(self) -> tuple[VerdictCell, ...]:
         """The cells that do not agree."""
-        return tuple(one for one in self.judged if not one.agrees)
+        return tuple(cell for cell in self.tested_cells if not cell.is_expected)
 
     @property
-    def unexplained(self) -> tuple[Cell, ...]:
-        """Of the exceptions, those that nothing explains."""
-        return tuple(one for one in self.exceptions if not one.explained)
+    def unexplained(self) -> tuple[VerdictCell, ...]:
+        """The exceptions without an explanation."""
+        return tuple(cell for cell in self.exceptions if not cell.explanation)
 
     @property
     def summary(self) -> str:
         """The agreement, in a sentence."""
-        agreed = sum(one.agrees for one in self.judged)
-        rate = proportion_interval(agreed, len(self.judged))
+        agreed = sum(cell.is_expected for cell in self.tested_cells)
+        rate = proportion_interval(agreed, len(self.tested_cells))
         return (
-            f"{agreed} of {len(self.judged)} verdicts are the expected ones "
+            f"{agreed} of {len(self.tested_cells)} verdicts are the expected ones "
             f"[{rate.low:.1%}, {rate.high:.1%}]; {len(self.exceptions)} exceptions, "
             f"{len(self.unexplained)} of them unexplained."
         )
 
 
-class Row(NamedTuple):
-    """What was said of one model, by the row of the matrix that it belongs to."""
+class VerdictRow(NamedTuple):
+    """The responses of one model, with its row of the matrix."""
 
     organism: str
     family: str
-    expected: dict[str, Expected]
-    said: tuple[Said, ...]
+    expected: dict[str, ExpectedVerdict]
+    responses: tuple[MeasureResponse, ...]
 
 
-def matrix(
+def run_verdict_matrix(
     folder: Url,
     *,
     quick: bool = False,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
-) -> Matrix:
-    """Make what is missing, measure it, and hold the verdicts against the expected ones.
+) -> VerdictMatrix:
+    """Make and measure what is missing, and compare the verdicts with the expected ones.
 
     Args:
-        folder: keeps what was found of every model; may be that of `calibrate`, whose models are
-            then not measured again.
-        quick: a few models: whether the machinery works, not what is true.
-        runner: who computes; by default this process.
+        folder: path or URL that stores the results of every model; may be that of `calibrate`,
+            whose models are then not measured again.
+        quick: whether to use a few models only, to check the machinery; the results are no
+            evidence.
+        executor: computes the units; this process by default.
         context: progress and cancellation; the folder is the store.
     """
-    dosed = [one for one in dose.models(quick=quick) if (one.variant, one.rho) in DOSED]
-    cases = controls.cases(quick=quick)
-    units = [*(one.unit for one in dosed), *(one.unit for one in cases)]
-    store = run(
-        Job("controls", tuple(units)),
+    dose_models = [
+        model
+        for model in dose_response.list_dose_models(quick=quick)
+        if (model.variant, model.rho) in DOSE_ROWS
+    ]
+    cases = controls.list_control_cases(quick=quick)
+    tasks = [*(item.task for item in dose_models), *(item.task for item in cases)]
+    store = run_job(
+        Job("controls", tuple(tasks)),
         folder,
-        runner=runner,
+        executor=executor,
         context=context,
         extend=True,
     )
-    answered = [Answered.from_json(store.get(one.unit.key)) for one in dosed]
-    checked = [Checked.from_json(store.get(one.unit.key)) for one in cases]
-    return compared(answered, checked, quick=quick)
+    model_responses = [ModelResponses.from_json(store.get(model.task.key)) for model in dose_models]
+    control_results = [ControlResult.from_json(store.get(case.task.key)) for case in cases]
+    return build_verdict_matrix(model_responses, control_results, quick=quick)
 
 
-def compared(
-    answered: Sequence[Answered], checked: Sequence[Checked], *, quick: bool = False
-) -> Matrix:
-    """The matrix of what was said."""
-    rows = [*_of_doses(answered), *_of_controls(checked)]
+def build_verdict_matrix(
+    model_responses: Sequence[ModelResponses],
+    control_results: Sequence[ControlResult],
+    *,
+    quick: bool = False,
+) -> VerdictMatrix:
+    """Build the matrix from the responses.
+
+    Args:
+        model_responses: responses of the dose models.
+        control_results: responses of the controls.
+        quick: whether they come from a quick run.
+    """
+    rows = [*_make_dose_rows(model_responses), *_make_control_rows(control_results)]
     models = [
-        Grown(
-            what=f"{one.architecture}, {one.variant}, rho {one.rho:g}, seed {one.seed}",
-            texts=one.texts,
-            weights=one.weights,
+        OrganismHash(
+            what=f"{result.architecture}, {result.variant}, rho {result.rho:g}, seed {result.seed}",
+            texts=result.texts,
+            weights=result.weights,
         )
-        for one in answered
+        for result in model_responses
     ] + [
-        Grown(
-            what=f"{one.architecture}, {one.control}, seed {one.seed}",
-            texts=one.texts,
-            weights=one.weights,
+        OrganismHash(
+            what=f"{result.architecture}, {result.control}, seed {result.seed}",
+            texts=result.texts,
+            weights=result.weights,
         )
-        for one in checked
+        for result in control_results
     ]
-    return Matrix(
+    return VerdictMatrix(
         command="levelhead calibrate --controls" + (" --quick" if quick else ""),
         versions=installed_versions(),
-        machine=machine(),
+        machine=describe_machine(),
         models=tuple(models),
-        cells=_cells(rows),
-        alarms=_alarms([row for row in rows if row.organism == NO_DOSE]),
+        cells=_make_cells(rows),
+        alarms=_make_false_alarms([row for row in rows if row.organism == NO_DOSE]),
         heads=tuple(
-            HeadsOf(organism=one.control, family=one.architecture, seed=one.seed, heads=one.heads)
-            for one in checked
-            if one.heads is not None
+            OrganismHeads(
+                organism=result.control,
+                family=result.architecture,
+                seed=result.seed,
+                heads=result.heads,
+            )
+            for result in control_results
+            if result.heads is not None
         ),
     )
 
 
-def _of_doses(answered: Sequence[Answered]) -> Iterable[Row]:
-    for one in answered:
-        name, expected = DOSED[one.variant, one.rho]
-        yield Row(name, one.architecture, expected, one.said)
+def _make_dose_rows(model_responses: Sequence[ModelResponses]) -> Iterable[VerdictRow]:
+    for result in model_responses:
+        name, expected = DOSE_ROWS[result.variant, result.rho]
+        yield VerdictRow(name, result.architecture, expected, result.responses)
 
 
-def _of_controls(checked: Sequence[Checked]) -> Iterable[Row]:
-    for one in checked:
-        yield Row(one.control, one.architecture, dict(control_of(one.control).expected), one.said)
+def _make_control_rows(control_results: Sequence[ControlResult]) -> Iterable[VerdictRow]:
+    for result in control_results:
+        yield VerdictRow(
+            result.control,
+            result.architecture,
+            dict(get_control(result.control).expected),
+            result.responses,
+        )
 
 
-def outcome(said: Said) -> str:
-    """A verdict as a word of the matrix: a difference by its direction."""
-    if said.status != "differs":
-        return said.status
-    rises = (said.effect or 0.0) > 0
-    return "stereotype" if rises == (said.expected != "falls") else "anti-stereotype"
+def get_directed_verdict(response: MeasureResponse) -> str:
+    """Return a verdict as a word of the matrix, a difference with its direction.
+
+    Args:
+        response: the response of a measure.
+    """
+    if response.status != "differs":
+        return response.status
+    rises = (response.effect or 0.0) > 0
+    return "stereotype" if rises == (response.expected != "falls") else "anti-stereotype"
 
 
-def agrees(expected: str, outcomes: Sequence[str]) -> bool:
-    """Whether the models of a cell have the verdict that is expected.
+def has_expected_verdict(expected: str, outcomes: Sequence[str]) -> bool:
+    """Report whether the models of a cell have the expected verdict.
 
     A difference must be found in four models of five, as everywhere in the calibration. Where none
     is expected, a test at .05 still finds one in a model of twenty: more alarms than that (binomial
     test) do not agree, nor do verdicts that leave more than one model of five open. A model that
     cannot be measured must be inconclusive every single time: there a miss reads as "no bias".
+
+    Args:
+        expected: the expected verdict.
+        outcomes: the verdict of each model.
     """
     n = len(outcomes)
     if expected == "inconclusive":
-        return all(one in ("inconclusive", "not measured") for one in outcomes)
+        return all(outcome in ("inconclusive", "not measured") for outcome in outcomes)
     if expected == "not shown":
-        alarms = sum(one in ("stereotype", "anti-stereotype") for one in outcomes)
-        still = n - alarms - sum(one == "not shown" for one in outcomes)
-        return not _is_loud(alarms, n) and still <= (1 - POWER) * n
+        alarms = sum(outcome in ("stereotype", "anti-stereotype") for outcome in outcomes)
+        n_open = n - alarms - sum(outcome == "not shown" for outcome in outcomes)
+        return not _has_excess_alarms(alarms, n) and n_open <= (1 - MIN_POWER) * n
     sides = ("stereotype", "anti-stereotype") if expected == "differs" else (expected,)
-    return sum(one in sides for one in outcomes) >= POWER * n
+    return sum(outcome in sides for outcome in outcomes) >= MIN_POWER * n
 
 
-def _is_loud(alarms: int, n: int) -> bool:
+def _has_excess_alarms(alarms: int, n: int) -> bool:
     from scipy import stats
 
-    return bool(stats.binomtest(alarms, n, ALARM, alternative="greater").pvalue <= ALARM)
+    return bool(stats.binomtest(alarms, n, ALARM_P, alternative="greater").pvalue <= ALARM_P)
 
 
-def _cells(rows: Sequence[Row]) -> tuple[Cell, ...]:
+def _make_cells(rows: Sequence[VerdictRow]) -> tuple[VerdictCell, ...]:
     utilities = utility_measures()
     names = dict.fromkeys(
-        (row.organism, row.family, said.measure)
+        (row.organism, row.family, response.measure)
         for row in rows
-        for said in row.said
-        if said.measure not in utilities
+        for response in row.responses
+        if response.measure not in utilities
     )
-    found, calibration = [], kept()
+    cells, calibration = [], load_calibration()
     for organism, family, measure in names:
-        own = [row for row in rows if (row.organism, row.family) == (organism, family)]
-        said = [one for row in own for one in row.said if one.measure == measure]
-        table = own[0].expected
-        expected = table.get(measure, table["*"])
-        outcomes = [outcome(one) for one in said]
-        past = None if calibration is None else calibration.of(measure, family, causal=False)
-        refuted = past is not None and past.architecture == family and past.verdict == "misses"
-        explained = EXPLAINED.get((organism, family, measure), "")
-        if refuted and not explained:
-            explained = "refuted by the calibration: users read it as inconclusive"
-        fits = expected in ("any", "no test") or agrees(expected, outcomes)
-        found.append(
-            Cell(
+        family_rows = [row for row in rows if (row.organism, row.family) == (organism, family)]
+        responses = [
+            response
+            for row in family_rows
+            for response in row.responses
+            if response.measure == measure
+        ]
+        expected_verdicts = family_rows[0].expected
+        expected = expected_verdicts.get(measure, expected_verdicts["*"])
+        outcomes = [get_directed_verdict(response) for response in responses]
+        measure_calibration = (
+            None if calibration is None else calibration.find_measure(measure, family, causal=False)
+        )
+        is_refuted = (
+            measure_calibration is not None
+            and measure_calibration.architecture == family
+            and measure_calibration.verdict == "misses"
+        )
+        # A refuted measure meets the same criteria: its exceptions are listed, not left out.
+        explanation = EXPLAINED.get((organism, family, measure), "")
+        if is_refuted and not explanation:
+            explanation = "refuted by the calibration: users read it as inconclusive"
+        is_expected = expected in ("any", "no test") or has_expected_verdict(expected, outcomes)
+        cells.append(
+            VerdictCell(
                 organism=organism,
                 family=family,
                 measure=measure,
                 expected=expected,
-                models=len(said),
+                models=len(responses),
                 outcomes={name: outcomes.count(name) for name in sorted(set(outcomes))},
-                agrees=fits,
-                refuted=refuted,
-                explained="" if fits else explained,
-                reasons=tuple(dict.fromkeys(one.reason or one.why for one in said))[:3],
+                is_expected=is_expected,
+                is_refuted=is_refuted,
+                explanation="" if is_expected else explanation,
+                reasons=tuple(
+                    dict.fromkeys(response.reason or response.failure for response in responses)
+                )[:3],
             )
         )
-    return tuple(found)
+    return tuple(cells)
 
 
-def _alarms(rows: Sequence[Row]) -> tuple[FalseAlarms, ...]:
+def _make_false_alarms(rows: Sequence[VerdictRow]) -> tuple[FalseAlarms, ...]:
     utilities = utility_measures()
     names = dict.fromkeys(
-        (row.family, said.measure)
+        (row.family, response.measure)
         for row in rows
-        for said in row.said
-        if said.measure not in utilities and said.status not in ("no test", "not measured")
+        for response in row.responses
+        if response.measure not in utilities and response.status not in ("no test", "not measured")
     )
-    found = []
+    false_alarms = []
     for family, measure in names:
-        said = [
-            one
+        responses = [
+            response
             for row in rows
             if row.family == family
-            for one in row.said
-            if one.measure == measure
+            for response in row.responses
+            if response.measure == measure
         ]
-        alarms = sum(one.status == "differs" for one in said)
-        found.append(
+        alarms = sum(response.status == "differs" for response in responses)
+        false_alarms.append(
             FalseAlarms(
                 family=family,
                 measure=measure,
                 alarms=alarms,
-                models=len(said),
-                interval=proportion_interval(alarms, len(said)),
+                models=len(responses),
+                interval=proportion_interval(alarms, len(responses)),
             )
         )
-    return tuple(found)
+    return tuple(false_alarms)
 
 
 # -- as tables
 
 
-def tables(of: Matrix) -> tuple[Tabled, ...]:
-    """The matrix by family, its exceptions, false alarms and heads."""
-    families = list(dict.fromkeys(one.family for one in of.cells))
+def make_matrix_tables(verdict_matrix: VerdictMatrix) -> tuple[TextTable, ...]:
+    """Make the tables of controls, verdicts by family, exceptions, false alarms and heads.
+
+    Args:
+        verdict_matrix: the matrix.
+    """
+    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --matrix --write`.
+    families = list(dict.fromkeys(cell.family for cell in verdict_matrix.cells))
     return (
-        Tabled(
+        TextTable(
             "Controls: how they are made",
             ("organism", "how it is made", "families", "seeds"),
             tuple(
-                (one.name, one.about, ", ".join(one.families), str(one.seeds))
-                for one in controls.CONTROLS
+                (control.name, control.description, ", ".join(control.families), str(control.seeds))
+                for control in controls.CONTROLS
             ),
         ),
-        *(_by_family(of, family) for family in families),
-        Tabled(
+        *(_make_family_table(verdict_matrix, family) for family in families),
+        TextTable(
             "Exceptions: verdicts that are not the expected ones",
-            ("organism", "family", "measure", "expected", "came out", "why"),
+            ("organism", "family", "measure", "expected", "actual", "why"),
             tuple(
                 (
-                    one.organism,
-                    one.family,
-                    one.measure,
-                    one.expected,
-                    _outcomes(one),
-                    one.explained or "unexplained",
+                    cell.organism,
+                    cell.family,
+                    cell.measure,
+                    cell.expected,
+                    _format_outcomes(cell),
+                    cell.explanation or "unexplained",
                 )
-                for one in of.exceptions
+                for cell in verdict_matrix.exceptions
             ),
         ),
-        Tabled(
-            "False alarms in models without a dose, labels as they are",
+        TextTable(
+            "False alarms in models without a dose, with the original labels",
             ("measure", "family", "called biased"),
-            tuple((one.measure, one.family, one.stated) for one in of.alarms),
+            tuple(
+                (alarm.measure, alarm.family, alarm.description) for alarm in verdict_matrix.alarms
+            ),
         ),
-        Tabled(
-            "Heads of controls, by ablation: shares of the measure that masking takes",
+        TextTable(
+            "Heads of controls, by ablation: shares of the measure that masking removes",
             (
                 "organism",
                 "family",
@@ -414,46 +474,50 @@ def tables(of: Matrix) -> tuple[Tabled, ...]:
                 "largest single share",
                 "confirmed",
                 "both heads masked",
-                "greedy takes",
+                "greedy selects",
             ),
             tuple(
                 (
-                    one.organism,
-                    one.family,
-                    str(one.seed),
-                    f"{one.heads.measure} {one.heads.whole:.3g}",
-                    f"{max(one.heads.single.values(), key=abs):.3f}",
-                    ", ".join(one.heads.confirmed) or "none",
-                    EMPTY if one.heads.together is None else f"{one.heads.together:.3f}",
-                    ", ".join(one.heads.greedy) or EMPTY,
+                    row.organism,
+                    row.family,
+                    str(row.seed),
+                    f"{row.heads.measure} {row.heads.effect:.3g}",
+                    f"{max(row.heads.single_shares.values(), key=abs):.3f}",
+                    ", ".join(row.heads.confirmed) or "none",
+                    EMPTY if row.heads.joint_share is None else f"{row.heads.joint_share:.3f}",
+                    ", ".join(row.heads.greedy) or EMPTY,
                 )
-                for one in of.heads
+                for row in verdict_matrix.heads
             ),
         ),
     )
 
 
-def _by_family(of: Matrix, family: str) -> Tabled:
-    """Organisms by measures, of one family: what was expected, and in how many it came out."""
-    own = [one for one in of.cells if one.family == family]
-    organisms = dict.fromkeys(one.organism for one in own)
-    return Tabled(
+def _make_family_table(verdict_matrix: VerdictMatrix, family: str) -> TextTable:
+    """Make the table of organisms by measures of one family, with counts of the verdicts."""
+    cells = [cell for cell in verdict_matrix.cells if cell.family == family]
+    organisms = dict.fromkeys(cell.organism for cell in cells)
+    return TextTable(
         f"Expected and actual verdicts, {family}-like models",
-        ("organism", "measure", "expected", "came out", "agrees"),
+        ("organism", "measure", "expected", "actual", "agrees"),
         tuple(
             (
                 organism,
-                one.measure,
-                one.expected,
-                _outcomes(one),
-                EMPTY if one.expected in ("any", "no test") else "yes" if one.agrees else "NO",
+                cell.measure,
+                cell.expected,
+                _format_outcomes(cell),
+                EMPTY
+                if cell.expected in ("any", "no test")
+                else "yes"
+                if cell.is_expected
+                else "NO",
             )
             for organism in organisms
-            for one in own
-            if one.organism == organism
+            for cell in cells
+            if cell.organism == organism
         ),
     )
 
 
-def _outcomes(one: Cell) -> str:
-    return ", ".join(f"{name} {count} of {one.models}" for name, count in one.outcomes.items())
+def _format_outcomes(cell: VerdictCell) -> str:
+    return ", ".join(f"{name} {count} of {cell.models}" for name, count in cell.outcomes.items())

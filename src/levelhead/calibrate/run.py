@@ -1,8 +1,8 @@
-"""The calibration: every ruler, locator and edit on models of which the truth is known.
+"""The calibration: every measure, locator and edit on models of known bias.
 
-Its work is units of the engine, one organism each, so that it goes on where it was stopped. What
-comes of the full run belongs into the package (calibration.json), with the command and the hashes
-that made it: reports cite it beside every ruler, and say "not tried" without it.
+Its work is split into units of the engine, one organism each, so that a stopped run resumes. The
+results of the full run belong into the package (calibration.json), with the command and the hashes
+that made them: reports cite them with every measure, and say "not tried" without them.
 """
 
 from __future__ import annotations
@@ -10,147 +10,177 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate import dose_response as dose
-from levelhead.calibrate import edits as mitigating
-from levelhead.calibrate import locators as locating
-from levelhead.calibrate.dose_response import Answered
-from levelhead.calibrate.edits import Effects, mitigations
-from levelhead.calibrate.locators import Known, Ordinary, families
-from levelhead.calibrate.organisms.organism import machine, organism
-from levelhead.calibrate.response import responses, skills
-from levelhead.core.calibration import Calibration, Grown, Refreshed, Told
+from levelhead.calibrate import dose_response, edits, locators
+from levelhead.calibrate.dose_response import ModelResponses
+from levelhead.calibrate.edits import EditEffects, compute_edit_calibrations
+from levelhead.calibrate.locators import (
+    KnownHeadResult,
+    OrdinaryResult,
+    compute_locator_calibrations,
+)
+from levelhead.calibrate.organisms.organism import describe_machine, make_organism
+from levelhead.calibrate.response import compute_measure_calibrations, compute_skill_calibrations
+from levelhead.core.calibration import Calibration, CalibrationUpdate, OrganismHash, RemovalVerdicts
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.run_context import RunContext
 from levelhead.core.versions import installed_versions
-from levelhead.engine.scheduler import Job, run
+from levelhead.engine.scheduler import Job, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.calibrate.organisms.language import Words
+    from levelhead.calibrate.organisms.language import VocabularySize
     from levelhead.core.files import Url
-    from levelhead.engine.executors.base import Runner
+    from levelhead.engine.executors.base import Executor
 
-    Model = dose.Model | locating.Located | mitigating.Dosed | mitigating.Constructed
+    CalibrationModel = (
+        dose_response.DoseModel | locators.LocatorModel | edits.OrganismModel | edits.KnownTruthCase
+    )
 
 
-def calibrate(
+def run_calibration(
     folder: Url,
     *,
     quick: bool = False,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
 ) -> Calibration:
-    """Grow what is missing, measure it, and say what it comes to.
+    """Train and measure what is missing, and summarise the results.
 
     Args:
-        folder: keeps what was found of every model.
-        quick: a few models, in minutes: whether the machinery works, not what is true.
-        runner: who computes; by default this process.
+        folder: path or URL that stores the results of every model.
+        quick: whether to use a few models only, in minutes, to check the machinery; the results
+            are no evidence.
+        executor: computes the units; this process by default.
         context: progress and cancellation; the folder is the store.
     """
-    dosed = dose.models(quick=quick)
-    located = locating.models(quick=quick)
-    edited = mitigating.models(quick=quick)
-    constructed = mitigating.constructed(quick=quick)
-    units = [one.unit for models in (dosed, located, edited, constructed) for one in models]
-    store = run(
-        Job("calibrate", tuple(units)),
+    dose_models = dose_response.list_dose_models(quick=quick)
+    locator_models = locators.list_locator_models(quick=quick)
+    edit_models = edits.list_edit_models(quick=quick)
+    known_truth_cases = edits.list_known_truth_cases(quick=quick)
+    tasks = [
+        model.task
+        for models in (dose_models, locator_models, edit_models, known_truth_cases)
+        for model in models
+    ]
+    store = run_job(
+        Job("calibrate", tuple(tasks)),
         folder,
-        runner=runner,
+        executor=executor,
         context=context,
-        extend=True,  # what a quick run has found is not grown again
+        extend=True,  # models of a quick run are not trained again
     )
 
-    def kept_of(models: Sequence[Model]) -> list[bytes]:
-        return [store.get(one.unit.key) for one in models]
+    def stored_results(models: Sequence[CalibrationModel]) -> list[bytes]:
+        return [store.get(model.task.key) for model in models]
 
-    answered = [Answered.from_json(own) for own in kept_of(dosed)]
-    known = [Known.from_json(own) for own in kept_of([o for o in located if o.kind == "known"])]
-    plain = [
-        Ordinary.from_json(own) for own in kept_of([o for o in located if o.kind == "ordinary"])
+    model_responses = [ModelResponses.from_json(content) for content in stored_results(dose_models)]
+    known_head_results = [
+        KnownHeadResult.from_json(content)
+        for content in stored_results([model for model in locator_models if model.kind == "known"])
     ]
-    removed = tuple(Told.from_json(own) for own in kept_of(constructed))
-    effects = [own for one in kept_of(edited) for own in Effects.from_json(one).edited]
+    ordinary_results = [
+        OrdinaryResult.from_json(content)
+        for content in stored_results(
+            [model for model in locator_models if model.kind == "ordinary"]
+        )
+    ]
+    removal_verdicts = tuple(
+        RemovalVerdicts.from_json(content) for content in stored_results(known_truth_cases)
+    )
+    effects = [
+        effect
+        for content in stored_results(edit_models)
+        for effect in EditEffects.from_json(content).effects
+    ]
     return Calibration(
         command="levelhead calibrate" + (" --quick" if quick else ""),
         versions=installed_versions(),
-        machine=machine(),
+        machine=describe_machine(),
         models=(
-            *_grown(answered),
-            *(_with_heads("known head", one) for one in known),
-            *(_with_heads("four layers", one) for one in plain),
-            *(_with_heads("known head, many words", one, words="many") for one in removed),
+            *_list_organism_hashes(model_responses),
+            *(_make_organism_hash("known head", result) for result in known_head_results),
+            *(_make_organism_hash("four layers", result) for result in ordinary_results),
+            *(
+                _make_organism_hash("known head, many words", verdicts, words="many")
+                for verdicts in removal_verdicts
+            ),
         ),
-        skills=skills(answered),
-        rulers=responses(answered),
-        locators=families(known, plain),
-        edits=mitigations(effects),
-        removed=removed,
+        skills=compute_skill_calibrations(model_responses),
+        rulers=compute_measure_calibrations(model_responses),
+        locators=compute_locator_calibrations(known_head_results, ordinary_results),
+        edits=compute_edit_calibrations(effects),
+        removed=removal_verdicts,
     )
 
 
-def refreshed(
+def refresh_calibration(
     folder: Url,
     past: Calibration,
     *,
     quick: bool = False,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
 ) -> Calibration:
-    """The measures' part of a calibration made anew; locators, edits and removals stay as they are.
+    """Compute the measures' part of a calibration again; the other parts are unchanged.
 
-    For statistics that changed: only models of the dose are grown and measured. What was made anew
-    keeps its own command, versions, machine and models; everything else keeps those it had.
+    For changed statistics: only the dose models are trained and measured. The new part records its
+    own command, versions, machine and models; locators, edits and removals keep theirs.
 
     Args:
-        folder: keeps what was found of every model; may be that of `calibrate`.
-        past: the calibration whose other parts are kept.
-        quick: a few models, in minutes: whether the machinery works, not what is true.
-        runner: who computes; by default this process.
+        folder: path or URL that stores the results of every model; may be that of `calibrate`.
+        past: the calibration with the other parts.
+        quick: whether to use a few models only, in minutes, to check the machinery; the results
+            are no evidence.
+        executor: computes the units; this process by default.
         context: progress and cancellation; the folder is the store.
     """
-    models = dose.models(quick=quick)
-    units = tuple(one.unit for one in models)
-    store = run(Job("measures", units), folder, runner=runner, context=context, extend=True)
-    answered = [Answered.from_json(store.get(one.unit.key)) for one in models]
+    models = dose_response.list_dose_models(quick=quick)
+    tasks = tuple(model.task for model in models)
+    store = run_job(Job("measures", tasks), folder, executor=executor, context=context, extend=True)
+    model_responses = [ModelResponses.from_json(store.get(model.task.key)) for model in models]
     parts = ("skills", "rulers")
-    own = Refreshed(
+    update = CalibrationUpdate(
         parts=parts,
         command="python tools/calibration.py --measures-only" + (" --quick" if quick else ""),
         versions=installed_versions(),
-        machine=machine(),
-        models=_grown(answered),
+        machine=describe_machine(),
+        models=_list_organism_hashes(model_responses),
     )
     return past.model_copy(
         update={
-            "skills": skills(answered),
-            "rulers": responses(answered),
-            "refreshed": (*(one for one in past.refreshed if one.parts != parts), own),
+            "skills": compute_skill_calibrations(model_responses),
+            "rulers": compute_measure_calibrations(model_responses),
+            "refreshed": (*(part for part in past.refreshed if part.parts != parts), update),
         }
     )
 
 
-def _grown(answered: Sequence[Answered]) -> tuple[Grown, ...]:
+def _list_organism_hashes(model_responses: Sequence[ModelResponses]) -> tuple[OrganismHash, ...]:
     return tuple(
-        Grown(
-            what=f"{one.architecture}, {one.variant}, rho {one.rho:g}, seed {one.seed}",
-            texts=one.texts,
-            weights=one.weights,
+        OrganismHash(
+            what=f"{model.architecture}, {model.variant}, rho {model.rho:g}, seed {model.seed}",
+            texts=model.texts,
+            weights=model.weights,
         )
-        for one in answered
+        for model in model_responses
     )
 
 
-def _with_heads(what: str, one: Known | Ordinary | Told, *, words: Words = "few") -> Grown:
-    return Grown(
-        what=f"{one.architecture}, {what}, seed {one.seed}",
-        texts=_texts(one.seed, words),
-        weights=one.weights,
+def _make_organism_hash(
+    description: str,
+    result: KnownHeadResult | OrdinaryResult | RemovalVerdicts,
+    *,
+    words: VocabularySize = "few",
+) -> OrganismHash:
+    return OrganismHash(
+        what=f"{result.architecture}, {description}, seed {result.seed}",
+        texts=_compute_texts_hash(result.seed, words),
+        weights=result.weights,
     )
 
 
 @cache
-def _texts(seed: int, words: Words) -> str:
-    """SHA-256 of the texts of the full dose, which are the same for every architecture."""
-    return content_hash(organism(seed=seed, words=words).texts)
+def _compute_texts_hash(seed: int, words: VocabularySize) -> str:
+    """Compute the SHA-256 of the texts of the full dose, the same for every architecture."""
+    return content_hash(make_organism(seed=seed, words=words).texts)

@@ -1,7 +1,7 @@
-"""Did an organism learn its language? New text, beside the best that anybody could do.
+"""Skills of an organism in its language, on new text, with the best possible values.
 
-A ruler that finds nothing in a model that learned nothing says nothing. So every organism is held
-against the generator itself, which knows the probability of every word it said.
+A measure that finds nothing in a model that learned nothing is no evidence. So every organism is
+compared with the generator of the text, which knows the probability of every word.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from levelhead.calibrate.organisms.language import NOBODY
+from levelhead.calibrate.organisms.language import NOBODY_SHARE
 from levelhead.core.results import Estimate
-from levelhead.data.prompts.counteracts import article
+from levelhead.data.prompts.counteracts import indefinite_article
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.means import t_test
@@ -24,62 +24,68 @@ from levelhead.stats.means import t_test
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.calibrate.organisms.language import Document, Language, Spoken
+    from levelhead.calibrate.organisms.language import Language, PlantedDocument, PlantedSentence
     from levelhead.models.lm import LM
 
 
-class Skill(NamedTuple):
-    """What a model can do on text drawn anew, and the most that can be done."""
+class SkillEstimate(NamedTuple):
+    """Skill of a model on newly sampled text, and the best possible value."""
 
     estimate: Estimate
     best: float
-    """Of the same unit: what one would reach who knew the generator."""
+    """Value of a predictor that knows the generator, in the same unit."""
 
     def __str__(self) -> str:
         return f"{self.estimate}; at best {self.best:.4g}"
 
 
-def learned(lm: LM, language: Language, *, seed: int, documents: int = 400) -> tuple[Skill, ...]:
-    """Every skill that the model has a head for.
+def measure_skills(
+    lm: LM, language: Language, *, seed: int, documents: int = 400
+) -> tuple[SkillEstimate, ...]:
+    """Measure every skill that the model has a head for.
 
     Args:
         lm: the model.
-        language: what it was trained on.
-        seed: of the text; another than that of its training.
-        documents: how many.
+        language: the language that it was trained on.
+        seed: random seed of the text; it must differ from that of the training.
+        documents: number of documents.
     """
-    drawn = tuple(language.documents(documents, seed=seed))
-    chance = random.Random(f"learned {seed}")  # noqa: S311  # no secret
-    found = [_agreeing(lm, language, drawn)]
+    sampled = tuple(language.documents(documents, seed=seed))
+    rng = random.Random(f"learned {seed}")  # noqa: S311  # no secret
+    estimates = [_measure_pronoun_agreement(lm, language, sampled)]
     if "causal" in lm.heads:
-        return (*found, _foretelling(lm, drawn))
-    found.append(_filling(lm, language, drawn, chance))
+        return (*estimates, _measure_surprise(lm, sampled))
+    estimates.append(_measure_blank_filling(lm, language, sampled, rng))
     if "next_sentence" in lm.heads:
-        found.append(_following(lm, language, drawn, chance))
-    return tuple(found)
+        estimates.append(_measure_next_sentence(lm, language, sampled, rng))
+    return tuple(estimates)
 
 
-def _agreeing(lm: LM, language: Language, documents: Sequence[Document]) -> Skill:
-    """How often the pronoun is of the group that the sentence before names."""
+def _measure_pronoun_agreement(
+    lm: LM, language: Language, documents: Sequence[PlantedDocument]
+) -> SkillEstimate:
+    """Measure how often the pronoun agrees with the group that the previous sentence names."""
     words = [side[0] for side in language.marks["pronoun"]]
-    texts, own = [], []
+    texts, answers = [], []
     for document in documents:
         first, second = document.sentences[:2]
+        # Only there does the text decide the pronoun: agreement is grammar, not bias.
         if first.kind != "opening" or second.slots[0] != "pronoun":
             continue
         rest = () if lm.is_causal else second.words[1:]
         texts.append(" ".join((*first.words, MASK, *rest)))
-        own.append(words.index(second.words[0]))
+        answers.append(words.index(second.words[0]))
     hits = sum(
-        int(row.argmax()) == which for row, which in zip(lm.fill(texts, words), own, strict=True)
+        int(row.argmax()) == answer
+        for row, answer in zip(lm.fill(texts, words), answers, strict=True)
     )
-    return _share("pronouns that agree", hits, len(own), 1.0)
+    return _estimate_share("pronouns that agree", hits, len(answers), 1.0)
 
 
-def _foretelling(lm: LM, documents: Sequence[Document]) -> Skill:
-    """Bits of surprise a word, less those of the generator, which are the text's entropy."""
+def _measure_surprise(lm: LM, documents: Sequence[PlantedDocument]) -> SkillEstimate:
+    """Measure the surprise in bits per word, less the text's entropy under the generator."""
     scores = lm.log_prob([document.text for document in documents])
-    words = float(scores.tokens.double().mean()) * math.log(2)
+    words = float(scores.token_counts.double().mean()) * math.log(2)
     entropy = -np.array([document.log_p for document in documents])
     test = t_test((-scores.value.double().numpy() - entropy) / words)
     estimate = Estimate(
@@ -89,80 +95,99 @@ def _foretelling(lm: LM, documents: Sequence[Document]) -> Skill:
         n=len(documents),
         unit="bits",
     )
-    return Skill(estimate, 0.0)
+    return SkillEstimate(estimate, 0.0)
 
 
-def _filling(
-    lm: LM, language: Language, documents: Sequence[Document], chance: random.Random
-) -> Skill:
-    """How often the likeliest word for a blank is the one that stood there."""
-    alone = "next_sentence" in lm.heads  # BERT was shown sentences alone or in pairs
+def _measure_blank_filling(
+    lm: LM, language: Language, documents: Sequence[PlantedDocument], rng: random.Random
+) -> SkillEstimate:
+    """Measure how often the likeliest word for a blank is the original one."""
+    # BERT was trained on single sentences or pairs: a full document would be unfamiliar input.
+    is_single_sentence = "next_sentence" in lm.heads
     texts, words, best = [], [], []
     for document in documents:
-        parts = (chance.choice(document.sentences),) if alone else document.sentences
-        for which, part in enumerate(parts):
-            place = chance.randrange(len(part.words) - 1)  # not the full stop
-            told = [list(one.words) for one in parts]
-            told[which][place] = MASK
-            texts.append(" ".join(" ".join(one) for one in told))
-            words.append(part.words[place])
-            best.append(_best(language, parts, which, place))
-    found = [row[0][0] for row in lm.fill_top(texts, 1)]
-    hits = sum(a == b for a, b in zip(found, words, strict=True))
-    return _share("words filled in", hits, len(words), math.fsum(best) / len(best))
+        sentences = (rng.choice(document.sentences),) if is_single_sentence else document.sentences
+        for sentence_index, sentence in enumerate(sentences):
+            # The full stop, which is always the same, is no test.
+            word_index = rng.randrange(len(sentence.words) - 1)
+            masked_words = [list(other.words) for other in sentences]
+            masked_words[sentence_index][word_index] = MASK
+            texts.append(
+                " ".join(" ".join(words_of_sentence) for words_of_sentence in masked_words)
+            )
+            words.append(sentence.words[word_index])
+            best.append(_compute_best_accuracy(language, sentences, sentence_index, word_index))
+    predictions = [row[0][0] for row in lm.fill_top(texts, 1)]
+    hits = sum(a == b for a, b in zip(predictions, words, strict=True))
+    return _estimate_share("words filled in", hits, len(words), math.fsum(best) / len(best))
 
 
-def _best(language: Language, parts: Sequence[Spoken], which: int, place: int) -> float:
-    """The probability of the likeliest word for a blank, given all other words."""
-    part = parts[which]
-    slot = part.slots[place]
-    if slot not in language.chances:
+def _compute_best_accuracy(
+    language: Language, sentences: Sequence[PlantedSentence], sentence_index: int, word_index: int
+) -> float:
+    """Compute the probability of the likeliest word for a blank, given all other words."""
+    sentence = sentences[sentence_index]
+    slot = sentence.slots[word_index]
+    if slot not in language.word_probabilities:
         return 1.0
     logs = [math.log(share) for share in language.shares]
-    for i, other in enumerate(parts):
+    for i, other in enumerate(sentences):
         for j, both in enumerate(other.word_log_p):
-            if (i, j) != (which, place):
+            if (i, j) != (sentence_index, word_index):
                 logs = [log + p for log, p in zip(logs, both, strict=True)]
-    before = part.words[place - 1] if place and part.slots[place - 1] == "a" else None
+    # "a" or "an" before the blank excludes the words of the other article.
+    before = (
+        sentence.words[word_index - 1]
+        if word_index and sentence.slots[word_index - 1] == "a"
+        else None
+    )
     joint: dict[str, float] = {}
-    for log, chances in zip(logs, language.chances[slot], strict=True):
+    for log, chances in zip(logs, language.word_probabilities[slot], strict=True):
         for word, p in chances.items():
-            if before in (None, article(word)):
+            if before in (None, indefinite_article(word)):
                 joint[word] = joint.get(word, 0.0) + math.exp(log - max(logs)) * p
     return max(joint.values()) / math.fsum(joint.values())
 
 
-def _following(
-    lm: LM, language: Language, documents: Sequence[Document], chance: random.Random
-) -> Skill:
-    """How often it is told right whether a sentence follows another."""
-    pairs, truth, known = [], [], 0.0
+def _measure_next_sentence(
+    lm: LM, language: Language, documents: Sequence[PlantedDocument], rng: random.Random
+) -> SkillEstimate:
+    """Measure how often the model predicts correctly whether a sentence follows another."""
+    pairs, truth, best_hits = [], [], 0.0
     for document in documents:
         for first, second in pairwise(document.sentences):
-            follows = chance.random() < 0.5
-            other = chance.choice(chance.choice(documents).sentences[1:])
-            said = second if follows else other
-            pairs.append((first.text, said.text))
-            truth.append(follows)
-            odds = _odds(language, first, said)
-            known += 0.5 if odds == 1 else (odds > 1) == follows
-    found = lm.next_sentence(pairs)
-    hits = sum(bool(yes > no) == follows for (yes, no), follows in zip(found, truth, strict=True))
-    return _share("sentences told to follow", hits, len(pairs), known / len(pairs))
+            is_next = rng.random() < 0.5
+            other = rng.choice(rng.choice(documents).sentences[1:])
+            candidate = second if is_next else other
+            pairs.append((first.text, candidate.text))
+            truth.append(is_next)
+            odds = _compute_next_sentence_odds(language, first, candidate)
+            # At even odds the best predictor guesses.
+            best_hits += 0.5 if odds == 1 else (odds > 1) == is_next
+    predictions = lm.next_sentence(pairs)
+    hits = sum(
+        bool(yes > no) == is_next for (yes, no), is_next in zip(predictions, truth, strict=True)
+    )
+    return _estimate_share(
+        "sentences predicted to follow", hits, len(pairs), best_hits / len(pairs)
+    )
 
 
-def _odds(language: Language, first: Spoken, second: Spoken) -> float:
-    """That the second follows the first, rather than being of any document."""
-    elsewhere = [one.kind == "elsewhere" for one in (first, second)]
-    if elsewhere[0] != elsewhere[1]:
+def _compute_next_sentence_odds(
+    language: Language, first: PlantedSentence, second: PlantedSentence
+) -> float:
+    """Compute the odds that the second follows the first, rather than being of any document."""
+    # A document is about a person or about nobody throughout.
+    is_about_nobody = [sentence.kind == "elsewhere" for sentence in (first, second)]
+    if is_about_nobody[0] != is_about_nobody[1]:
         return 0.0
-    if all(elsewhere):
-        return 1 / NOBODY
+    if all(is_about_nobody):
+        return 1 / NOBODY_SHARE
     logs = np.log(language.shares)
     after = logsumexp(logs + first.log_p + second.log_p) - logsumexp(logs + first.log_p)
-    return float(np.exp(after - logsumexp(logs + second.log_p))) / (1 - NOBODY)
+    return float(np.exp(after - logsumexp(logs + second.log_p))) / (1 - NOBODY_SHARE)
 
 
-def _share(name: str, hits: int, n: int, best: float) -> Skill:
+def _estimate_share(name: str, hits: int, n: int, best: float) -> SkillEstimate:
     interval = proportion_interval(hits, n)
-    return Skill(Estimate(name=name, value=hits / n, interval=interval, n=n), best)
+    return SkillEstimate(Estimate(name=name, value=hits / n, interval=interval, n=n), best)

@@ -1,7 +1,7 @@
-"""Every row of MEASURES that can be asked in a planted language, and why the others cannot.
+"""Every measure that can be computed in a planted language, and why the others cannot.
 
-What a row is expected to do when the dose grows follows from what it says of itself: a ruler of
-stereotypes rises, one of parity falls, a price has nothing to do with it.
+The expected response of a measure to a larger dose follows from its role: a measure of stereotypes
+rises, one of parity falls, a utility does not respond.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.measures import CONTEXT, NEXT, PLANTED, UNRELATED, Rulers
-from levelhead.data.lexicons.lexicon import Side, Targets
+from levelhead.calibrate.measures import (
+    CONTEXT_PATTERN,
+    NEXT_PATTERNS,
+    PLANTED,
+    UNRELATED_PATTERN,
+    PlantedMeasures,
+)
+from levelhead.data.lexicons.lexicon import Side, TargetFamily
 from levelhead.data.lexicons.published import GroupTemplate
-from levelhead.data.records import Association, TwinTriple
+from levelhead.data.records import StereoSetItem, TwinTriple
 from levelhead.measures.cloze.group_preference import GroupPreference
-from levelhead.measures.cloze.top_k import ClozeTop
+from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -22,86 +28,96 @@ from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 
 if TYPE_CHECKING:
-    from levelhead.core.calibration import Expected
+    from levelhead.core.calibration import ExpectedResponse
     from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
-FAMILY = "occupation"
-"""Of targets, for rulers that put all targets into the same sentence."""
-ENDINGS = {
+LPBS_FAMILY = "occupation"
+"""Family of targets for measures that put all targets into the same sentence."""
+SENTENCE_PATTERNS = {
     "occupation": "the {target} at the {place} is a {person} .",
     "trait": "my {kin} is very {target} .",
     "liking": "our {kin} likes {target} .",
 }
-GROUPED = {
+GROUP_PATTERNS = {
     "person": "the XXX at the {place} is a GGG .",
     "pronoun": "the XXX said that GGG was tired {time} .",
 }
 """Sentences for LPBS, by the slot of the group's words."""
-TEMPLATE = "the {occupation} said that"
+CONTINUATION_TEMPLATE = "the {occupation} said that"
 PREFERENCE = "group_preference"
 """The measure of a default towards one group, which is no stereotype."""
-PRICED = 100
-"""Sentences on which fluency is measured."""
+UTILITY_SENTENCES = 100
+"""Number of sentences on which fluency is measured."""
 SAMPLES = 4
-"""Continuations of an occupation."""
-WITHOUT = {
-    "cloze_relative": "asks what knowledge before a sentence changes, and the language has none",
-    "counterfactual": "needs a classifier; `levelhead tune` is tried on planted ones "
+"""Number of continuations of an occupation."""
+EXCLUDED = {
+    "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
+    "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "
     "(tools/tuned.py)",
-    "nli": "needs a classifier of inferences, which the language has not",
-    "nli_coal": "needs a classifier of inferences, which the language has not",
-    "snli": "price of a classifier of inferences",
-    "task": "price of a classifier",
-    "accuracy": "price of a classifier",
-    "pronoun_agreement": "price; `learned` asks the same of every organism",
+    "nli": "needs a classifier of inferences, which the language does not have",
+    "nli_coal": "needs a classifier of inferences, which the language does not have",
+    "snli": "utility of a classifier of inferences",
+    "task": "utility of a classifier",
+    "accuracy": "utility of a classifier",
+    "pronoun_agreement": "utility; `measure_skills` measures the same on every organism",
 }
-"""Rows and metrics that do not fit, and why."""
+"""Measures and metrics that do not apply, and why."""
 
 
-def fitting(rulers: Rulers, lm: LM) -> dict[str, Measure]:
-    """The metrics that a model has a head for, by name.
+def list_applicable_measures(planted: PlantedMeasures, lm: LM) -> dict[str, Measure]:
+    """Create the metrics that a model has a head for, by name.
 
     Args:
-        rulers: on the language of the model, with the labels that count.
+        planted: measures in the language of the model, with original or permuted labels.
         lm: the model.
     """
-    cloze, sets = rulers.cloze(lm), StereoSet(_associations(rulers), bias=PLANTED)
+    cloze, stereoset = planted.cloze(lm), StereoSet(_stereoset_items(planted), bias=PLANTED)
     bases: list[Measure] = [
-        rulers.seat,
-        rulers.contrast,
-        rulers.crows,
+        planted.seat,
+        planted.contrast,
+        planted.crows,
         cloze,
-        ClozeTop(cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds),
+        ClozeTopK(cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds),
         GroupPreference(cloze.prompts, lexicon=cloze.lexicon, form=cloze.form, kinds=cloze.kinds),
-        sets,
+        stereoset,
     ]
     if "next_sentence" in lm.heads:
-        bases += [rulers.strength, _distance(rulers)]
+        bases += [planted.strength, _make_distance(planted)]
     if lm.is_causal:
         bases += [
-            Continuation(cloze.prompts, TEMPLATE, rulers.lexicon, k=SAMPLES, tokens=8),
-            Perplexity(texts=rulers.corpus, limit=PRICED),
+            Continuation(
+                cloze.prompts, CONTINUATION_TEMPLATE, planted.lexicon, k=SAMPLES, tokens=8
+            ),
+            Perplexity(texts=planted.corpus, limit=UTILITY_SENTENCES),
         ]
     else:
-        bases += [_lpbs(rulers), PseudoPerplexity(texts=rulers.corpus, limit=PRICED)]
+        bases += [
+            _make_lpbs(planted),
+            PseudoPerplexity(texts=planted.corpus, limit=UTILITY_SENTENCES),
+        ]
     return {
         metric: base if metric == base.metric else replace(base, metric=metric)
         for base in bases
         for metric in base.metrics
-        if metric not in WITHOUT
+        if metric not in EXCLUDED
     }
 
 
-def expected(measure: Measure) -> Expected:
-    """What a measure should do where groups and targets are joined more strongly."""
+def get_expected_response(measure: Measure) -> ExpectedResponse:
+    """Return the expected response of a measure to a stronger association of groups and targets.
+
+    Args:
+        measure: the measure.
+    """
+    # Distance is about unrelated sentences, which are about nobody.
     if isinstance(measure, Distance):
-        return "none"  # of unrelated sentences, which are about nobody
+        return "none"
+    # The dose joins targets with groups. A model may still name one group more often than its text
+    # does: some do, up to 9 times (docs/calibration.md).
     if isinstance(measure, GroupPreference):
-        # What is planted joins targets with groups. A model may still name one group more often
-        # than its text does: some do, up to 9 times (docs/calibration.md).
         return "any"
-    match measure.headline.role:
+    match measure.primary_metric.role:
         case "utility":
             return "none"
         case "parity":
@@ -110,55 +126,64 @@ def expected(measure: Measure) -> Expected:
             return "rises"
 
 
-def _associations(rulers: Rulers) -> tuple[Association, ...]:
-    """One a pair of targets, about either group in turn."""
-    found = []
-    for i, pair in enumerate(rulers.pairs):
+def _stereoset_items(planted: PlantedMeasures) -> tuple[StereoSetItem, ...]:
+    """Make one item per pair of targets; the groups alternate."""
+    items = []
+    for i, pair in enumerate(planted.pairs):
         group, key = i % 2, f"{pair.family} {pair.number}"
-        other = rulers.neutral("food", key)
-        own, anti, nonsense, context = (
-            rulers.put(ENDINGS[pair.family], word, key, group=group)
+        other = planted.neutral_word("food", key)
+        stereotype, anti, nonsense, context = (
+            planted.fill_pattern(SENTENCE_PATTERNS[pair.family], word, key, group=group)
             for word in (pair.words[group], pair.words[1 - group], other, "BLANK")
         )
-        found.append(Association(key, "intrasentence", PLANTED, key, context, own, anti, nonsense))
-    return tuple(found)
+        items.append(
+            StereoSetItem(key, "intrasentence", PLANTED, key, context, stereotype, anti, nonsense)
+        )
+    return tuple(items)
 
 
-def _lpbs(rulers: Rulers) -> Lpbs:
+def _make_lpbs(planted: PlantedMeasures) -> Lpbs:
     words = [
-        [pair.words[side] for pair in rulers.pairs if pair.family == FAMILY] for side in (0, 1)
+        [pair.words[side] for pair in planted.pairs if pair.family == LPBS_FAMILY]
+        for side in (0, 1)
     ]
-    groups = rulers.language.groups
-    sides = (Side(name, name, tuple(own)) for name, own in zip(groups, words, strict=True))
+    groups = planted.language.groups
+    sides = (
+        Side(name, name, tuple(side_words)) for name, side_words in zip(groups, words, strict=True)
+    )
     templates = tuple(
         GroupTemplate(
-            rulers.put(text, slot),
-            tuple(zip(groups, rulers.language.marks[slot], strict=True)),
+            planted.fill_pattern(text, slot),
+            tuple(zip(groups, planted.language.marks[slot], strict=True)),
         )
-        for slot, text in GROUPED.items()
+        for slot, text in GROUP_PATTERNS.items()
     )
-    return Lpbs(targets=Targets(PLANTED, "occupations", tuple(sides)), templates=templates)
+    return Lpbs(targets=TargetFamily(PLANTED, "occupations", tuple(sides)), templates=templates)
 
 
-def _distance(rulers: Rulers) -> Distance:
-    """A triple for every target, about the group it leans to; only what is unrelated is asked.
+def _make_distance(planted: PlantedMeasures) -> Distance:
+    """Make a triple for every target, about its group; only unrelated sentences are queried.
 
-    Every word of a group has the next of its kind as a control.
+    Every word of a group has the next word of its kind as a placebo.
     """
-    groups, found = rulers.language.groups, []
-    for pair in rulers.pairs:
+    groups, triples = planted.language.groups, []
+    for pair in planted.pairs:
         for side, word in enumerate(pair.words):
-            own, twin = (rulers.put(CONTEXT, word, group=group) for group in (side, 1 - side))
-            likely, unlikely = (
-                rulers.put(NEXT[pair.family], pair.words[i], word) for i in (side, 1 - side)
+            original, twin = (
+                planted.fill_pattern(CONTEXT_PATTERN, word, group=group)
+                for group in (side, 1 - side)
             )
-            ends = (likely, unlikely, rulers.put(UNRELATED, word))
-            found.append(TwinTriple(word, groups[side], own, *ends, twin, *ends))
+            likely, unlikely = (
+                planted.fill_pattern(NEXT_PATTERNS[pair.family], pair.words[i], word)
+                for i in (side, 1 - side)
+            )
+            ends = (likely, unlikely, planted.fill_pattern(UNRELATED_PATTERN, word))
+            triples.append(TwinTriple(word, groups[side], original, *ends, twin, *ends))
     placebos = tuple(
         (group, tuple(zip(words, (*words[1:], words[0]), strict=True)))
-        for sides in rulers.language.marks.values()
+        for sides in planted.language.marks.values()
         for group, words in zip(groups, sides, strict=True)
         if len(words) > 1
     )
-    lexicon = replace(rulers.lexicon, placebos=placebos)
-    return Distance(tuple(found), units="items", lexicon=lexicon)
+    lexicon = replace(planted.lexicon, placebos=placebos)
+    return Distance(tuple(triples), units="items", lexicon=lexicon)

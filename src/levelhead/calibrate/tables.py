@@ -1,24 +1,30 @@
-"""What the calibration came to, as tables of text: for the terminal and for the documents."""
+"""Results of the calibration as text tables, for the terminal and the documentation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.calibration import ENOUGH_NULLS
+from levelhead.core.calibration import MIN_NULLS_FOR_RATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.calibration import Calibrated, Calibration, Mitigated, Share, Told
+    from levelhead.core.calibration import (
+        Calibration,
+        EditCalibration,
+        MeasureCalibration,
+        Proportion,
+        RemovalVerdicts,
+    )
     from levelhead.core.results import Estimate, Interval
 
 EMPTY = "-"
-NONE = ("skew", "frequency")
-"""Plants that are no stereotype."""
+NOT_STEREOTYPES = ("skew", "frequency")
+"""Planted confounders that are no stereotype."""
 
 
-class Tabled(NamedTuple):
-    """A table."""
+class TextTable(NamedTuple):
+    """A table of strings with a title."""
 
     title: str
     columns: tuple[str, ...]
@@ -26,98 +32,105 @@ class Tabled(NamedTuple):
 
     @property
     def markdown(self) -> str:
-        """As the documents have it."""
+        """The table in Markdown, as in docs/calibration.md."""
         lines = [f"### {self.title}", "", _line(self.columns), "|" + "---|" * len(self.columns)]
         return "\n".join([*lines, *map(_line, self.rows)]) + "\n"
 
 
-def tables(found: Calibration) -> tuple[Tabled, ...]:
-    """Skills, rulers, what else they answer to, locators, edits."""
+def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
+    """Make the tables of skills, measures, confounders, locators, edits and removals.
+
+    Args:
+        calibration: the results.
+    """
+    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --write`.
     return (
-        Tabled(
+        TextTable(
             "Did the models learn their language?",
             ("family", "skill", "models", "worst", "the best possible there"),
             tuple(
                 (
-                    one.architecture,
-                    one.skill,
-                    str(one.models),
-                    f"{one.worst:.3f}",
-                    f"{one.best:.3f}",
+                    skill.architecture,
+                    skill.skill,
+                    str(skill.models),
+                    f"{skill.worst:.3f}",
+                    f"{skill.best:.3f}",
                 )
-                for one in found.skills
+                for skill in calibration.skills
             ),
         ),
-        Tabled(
-            "Rulers: does the number follow the dose, and is it silent without one?",
+        TextTable(
+            "Measures: does the value follow the dose, and is it silent without one?",
             (
-                "ruler",
+                "measure",
                 "family",
                 "Spearman",
-                "alarms over deals of labels",
+                "alarms with permuted labels",
                 "alarms without a dose",
                 "power by dose",
                 "verdict",
             ),
-            tuple(_ruler(one) for one in found.rulers if one.has_dose),
+            tuple(_make_measure_row(measure) for measure in calibration.rulers if measure.has_dose),
         ),
-        Tabled(
-            "Prices and Distance: no dose of what they ask for was planted",
-            ("ruler", "family", "Spearman", "alarms without a dose", "verdict"),
+        TextTable(
+            "Utilities and Distance: no dose of what they measure was planted",
+            ("measure", "family", "Spearman", "alarms without a dose", "verdict"),
             tuple(
                 (
-                    one.measure,
-                    one.architecture,
-                    _bounded(one.rank, one.rank_interval),
-                    _alarms(one),
-                    one.stated,
+                    measure.measure,
+                    measure.architecture,
+                    _format_value(measure.rank, measure.rank_interval),
+                    _format_null_alarms(measure),
+                    measure.full_verdict,
                 )
-                for one in found.rulers
-                if not one.has_dose
+                for measure in calibration.rulers
+                if not measure.has_dose
             ),
         ),
-        Tabled(
-            "Confounders: the answer to them, in shares of the answer to the full dose",
-            ("ruler", "family", "confounder", "share", "least and largest", "alarms"),
+        TextTable(
+            "Confounders: the response to them, in shares of the response to the full dose",
+            ("measure", "family", "confounder", "share", "least and largest", "alarms"),
             tuple(
                 (
-                    one.measure,
-                    one.architecture,
-                    own.variant,
-                    EMPTY if own.share is None else f"{own.share:.2f}",
-                    EMPTY if own.range is None else f"{own.range[0]:.2f}, {own.range[1]:.2f}",
-                    f"{own.alarms} of {own.models}",
+                    measure.measure,
+                    measure.architecture,
+                    confounder.variant,
+                    EMPTY if confounder.share is None else f"{confounder.share:.2f}",
+                    EMPTY
+                    if confounder.range is None
+                    else f"{confounder.range[0]:.2f}, {confounder.range[1]:.2f}",
+                    f"{confounder.alarms} of {confounder.models}",
                 )
-                for one in found.rulers
-                for own in one.confounded
-                if one.has_dose
+                for measure in calibration.rulers
+                for confounder in measure.confounded
+                if measure.has_dose
             ),
         ),
-        Tabled(
+        TextTable(
             "Locators: is the known head first?",
             (
                 "family",
                 "first by gradient",
                 "by path",
                 "by ablation",
-                "greedy takes it alone",
+                "greedy selects it alone",
                 "models that learned through it",
                 "left without it",
                 "verdict",
             ),
             tuple(
                 (
-                    one.architecture,
-                    *(_share(one.first[by]) for by in ("gradient", "path", "ablation")),
-                    _share(one.alone),
-                    f"{one.learned} of {one.known}",
-                    f"{one.without:.1g}",
-                    one.verdict,
+                    locator.architecture,
+                    *(_format_share(locator.first[by]) for by in ("gradient", "path", "ablation")),
+                    _format_share(locator.alone),
+                    f"{locator.learned} of {locator.known}",
+                    f"{locator.without:.1g}",
+                    locator.verdict,
                 )
-                for one in found.locators
+                for locator in calibration.locators
             ),
         ),
-        Tabled(
+        TextTable(
             "Locators on ordinary models: are the heads that ablation confirms ranked first?",
             (
                 "family",
@@ -129,42 +142,42 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
             ),
             tuple(
                 (
-                    one.architecture,
-                    str(one.ordinary),
-                    "{} to {}".format(*one.positive),
-                    *(_estimate(one.auroc[by]) for by in ("gradient", "path")),
-                    _estimate(one.agreement),
+                    locator.architecture,
+                    str(locator.ordinary),
+                    "{} to {}".format(*locator.positive),
+                    *(_format_estimate(locator.auroc[by]) for by in ("gradient", "path")),
+                    _format_estimate(locator.agreement),
                 )
-                for one in found.locators
-                if one.ordinary
+                for locator in calibration.locators
+                if locator.ordinary
             ),
         ),
-        Tabled(
-            "Edits: what they do to a bias, to none, and to fluency",
+        TextTable(
+            "Edits: their effect on a bias, on none, and on perplexity",
             (
                 "edit",
                 "family",
                 "share of the bias gone",
                 "change without a bias",
-                "said to change it",
-                "price",
+                "called a change",
+                "utility cost",
                 "verdict",
             ),
             tuple(
                 (
-                    one.edit,
-                    one.architecture,
-                    _estimate(one.gone),
-                    _estimate(one.at_none),
-                    f"{one.significant} of {one.nulls}",
-                    _price(one),
-                    one.verdict,
+                    edit.edit,
+                    edit.architecture,
+                    _format_estimate(edit.gone),
+                    _format_estimate(edit.at_none),
+                    f"{edit.significant} of {edit.nulls}",
+                    _format_utility_cost(edit),
+                    edit.verdict,
                 )
-                for one in found.edits
+                for edit in calibration.edits
             ),
         ),
-        Tabled(
-            "Removed or hidden: what is said where it is known",
+        TextTable(
+            "Removed or hidden: verdicts where the answer is known",
             (
                 "family",
                 "seed",
@@ -175,91 +188,124 @@ def tables(found: Calibration) -> tuple[Tabled, ...]:
             ),
             (
                 *(
-                    (one.architecture, str(one.seed), one.gone, one.less, one.there, _right([one]))
-                    for one in found.removed
+                    (
+                        verdicts.architecture,
+                        str(verdicts.seed),
+                        verdicts.gone,
+                        verdicts.less,
+                        verdicts.there,
+                        _count_answers([verdicts]),
+                    )
+                    for verdicts in calibration.removed
                 ),
-                *_all_removed(found.removed),
+                *_make_removal_totals(calibration.removed),
             ),
         ),
     )
 
 
-def cited(one: Calibrated) -> str:
-    """How a ruler did, in a line to stand beside its number."""
-    follows = one.rank is not None and one.has_dose
-    rank = f"Spearman {one.rank:.2f} with a planted dose" if follows else ""
+def summarise_in_one_line(calibration: MeasureCalibration) -> str:
+    """Summarise the calibration of a measure in one line, to report it with a value.
+
+    Args:
+        calibration: the calibration of the measure on one family.
+    """
+    follows = calibration.rank is not None and calibration.has_dose
+    rank = f"Spearman {calibration.rank:.2f} with a planted dose" if follows else ""
+    # An alarm in most models of a confounder: users may see the same on data with that property.
     also = [
-        own.variant for own in one.confounded if own.variant in NONE and 2 * own.alarms > own.models
+        confounder.variant
+        for confounder in calibration.confounded
+        if confounder.variant in NOT_STEREOTYPES and 2 * confounder.alarms > confounder.models
     ]
-    others = f"also answers to {' and '.join(also)}" if also else ""
-    alarms = one.false_alarms if one.nulls else ""
-    parts = filter(None, (rank, one.least_dose, alarms, others, *one.why))
-    told = "; ".join(parts)
-    return f"{one.verdict} (n = {len(one.points)} {one.architecture}-like models): {told}"
+    confounders = f"also responds to {' and '.join(also)}" if also else ""
+    alarms = calibration.false_alarms_text if calibration.nulls else ""
+    parts = filter(
+        None, (rank, calibration.smallest_dose_text, alarms, confounders, *calibration.reasons)
+    )
+    details = "; ".join(parts)
+    models = f"{len(calibration.points)} {calibration.architecture}-like models"
+    return f"{calibration.verdict} (n = {models}): {details}"
 
 
-def _ruler(one: Calibrated) -> tuple[str, ...]:
-    power = ", ".join(f"{own.rho:g}: {own.hits}/{own.models}" for own in one.power)
+def _make_measure_row(calibration: MeasureCalibration) -> tuple[str, ...]:
+    power = ", ".join(
+        f"{dose_power.rho:g}: {dose_power.hits}/{dose_power.models}"
+        for dose_power in calibration.power
+    )
     return (
-        one.measure,
-        one.architecture,
-        _bounded(one.rank, one.rank_interval),
-        _dealt(one),
-        _alarms(one),
+        calibration.measure,
+        calibration.architecture,
+        _format_value(calibration.rank, calibration.rank_interval),
+        _format_permuted_alarm_rate(calibration),
+        _format_null_alarms(calibration),
         power or EMPTY,
-        one.stated,
+        calibration.full_verdict,
     )
 
 
-def _price(one: Mitigated) -> str:
-    shown = _estimate(one.price)
-    return shown if one.price is None or one.is_price_known else f"price unknown: {shown}"
+def _format_utility_cost(calibration: EditCalibration) -> str:
+    estimate = _format_estimate(calibration.price)
+    return (
+        estimate
+        if calibration.price is None or calibration.is_cost_known
+        else f"utility cost unknown: {estimate}"
+    )
 
 
-def _right(told: Sequence[Told], which: int | None = None) -> str:
-    """How many answers are right, wrong and none; of one column, or of all three."""
-    columns = range(3) if which is None else (which,)
-    right = sum(one.right[i] for one in told for i in columns)
-    wrong = sum(one.wrong[i] for one in told for i in columns)
-    return f"{right}, {wrong}, {len(told) * len(columns) - right - wrong}"
+def _count_answers(verdicts: Sequence[RemovalVerdicts], column: int | None = None) -> str:
+    """Count right, wrong and missing answers, of one column or of all three."""
+    columns = range(3) if column is None else (column,)
+    right = sum(row.are_correct[i] for row in verdicts for i in columns)
+    wrong = sum(row.are_wrong[i] for row in verdicts for i in columns)
+    return f"{right}, {wrong}, {len(verdicts) * len(columns) - right - wrong}"
 
 
-def _all_removed(told: Sequence[Told]) -> tuple[tuple[str, ...], ...]:
-    """The last row: every column's answers, right, wrong and none."""
-    if not told:
+def _make_removal_totals(verdicts: Sequence[RemovalVerdicts]) -> tuple[tuple[str, ...], ...]:
+    """Make the last row: right, wrong and missing answers of every column."""
+    if not verdicts:
         return ()
-    return (("all", str(len(told)), *(_right(told, which) for which in range(3)), _right(told)),)
+    return (
+        (
+            "all",
+            str(len(verdicts)),
+            *(_count_answers(verdicts, column) for column in range(3)),
+            _count_answers(verdicts),
+        ),
+    )
 
 
-def _dealt(one: Calibrated) -> str:
-    """Labels dealt anew; of few models no rate is shown, however many the deals."""
-    if one.alarms is None or one.nulls >= ENOUGH_NULLS:
-        return _bounded(one.alarms, one.alarms_interval)
-    return f"not known (n = {one.nulls})"
+def _format_permuted_alarm_rate(calibration: MeasureCalibration) -> str:
+    """Format the alarm rate with permuted labels."""
+    # Models are the sampled units: many permutations of few models give no rate.
+    if calibration.alarms is None or calibration.nulls >= MIN_NULLS_FOR_RATE:
+        return _format_value(calibration.alarms, calibration.alarms_interval)
+    return f"not known (n = {calibration.nulls})"
 
 
-def _alarms(one: Calibrated) -> str:
-    """Labels as they are."""
-    return f"{one.null_alarms} of {one.nulls}" if one.nulls else EMPTY
+def _format_null_alarms(calibration: MeasureCalibration) -> str:
+    """Format the number of alarms with the original labels."""
+    return f"{calibration.null_alarms} of {calibration.nulls}" if calibration.nulls else EMPTY
 
 
-def _bounded(value: float | None, interval: Interval | None) -> str:
+def _format_value(value: float | None, interval: Interval | None) -> str:
     if value is None:
         return EMPTY
     bounds = "" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
     return f"{value:.2f}{bounds}"
 
 
-def _estimate(one: Estimate | None) -> str:
-    if one is None:
+def _format_estimate(estimate: Estimate | None) -> str:
+    if estimate is None:
         return EMPTY
-    if one.interval.low == one.interval.high:
-        return f"{one.value:.2f} in all {one.n}"
-    return f"{_bounded(one.value, one.interval)}, n {one.n}"
+    # Equal models have no t interval: a point would look like one that is exact.
+    if estimate.interval.low == estimate.interval.high:
+        return f"{estimate.value:.2f} in all {estimate.n}"
+    return f"{_format_value(estimate.value, estimate.interval)}, n {estimate.n}"
 
 
-def _share(one: Share) -> str:
-    return f"{one.hits} of {one.of} [{one.interval.low:.0%}, {one.interval.high:.0%}]"
+def _format_share(share: Proportion) -> str:
+    return f"{share.hits} of {share.of} [{share.interval.low:.0%}, {share.interval.high:.0%}]"
 
 
 def _line(cells: Sequence[str]) -> str:

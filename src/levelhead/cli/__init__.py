@@ -1,7 +1,7 @@
-"""The command line: one file a verb, each a thin skin over the Python of the same name.
+"""The command line: one file per command, each a thin layer over the Python API.
 
 Exit codes: 0 done or passed, 1 a gate failed, 2 inconclusive, 3 error (a wrong command line too),
-130 interrupted. Verbs import what they need when they are called, so `--help` is quick.
+130 interrupted. Commands import what they need when they run, so `--help` is quick.
 """
 
 from __future__ import annotations
@@ -12,61 +12,59 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from levelhead import __version__
+from levelhead._version import __version__
 from levelhead.cli import (
     audit,
     calibrate,
     correlate,
     demo,
     doctor,
+    export,
     finetune,
     gate,
     locate,
     measure,
+    probe,
     report,
 )
-from levelhead.cli import export as bake
-from levelhead.cli import probe as removed
-from levelhead.cli.data import data, mine
+from levelhead.cli.data import data
 from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
-from levelhead.cli.mitigate import select_edit as tune
-from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWith
+from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWithCode
 from levelhead.cli.study import leaderboard, plan, store, study
 from levelhead.core.errors import LevelheadError
 
 app = typer.Typer(
     name="levelhead",
-    help="Measure stereotype bias in language models, locate it, edit the model, prove the effect.",
+    help="Measure stereotype bias in language models, locate it, edit the model, test the effect.",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
     pretty_exceptions_enable=False,
 )
-app.command("audit")(audit.audit)
-app.command("demo")(demo.demo)
-app.command("calibrate")(calibrate.calibrate)
-app.command("doctor")(doctor.doctor)
-app.command("measure")(measure.measure)
-app.command("leaderboard")(leaderboard.leaderboard)
-app.command("locate")(locate.locate)
-app.command("correlate")(correlate.correlate)
-app.command("finetune")(finetune.finetune)
-app.command("tune")(tune.tune)
-app.command("bake")(bake.bake)
-app.command("removed")(removed.removed)
-app.command("mine")(mine.mine)
-app.command("report")(report.report)
-app.command("gate")(gate.gate)
-app.command("store")(store.store)
-app.command("study")(study.study)
+# The names of commands and options are public (CHANGELOG); modules are named by what they do.
+app.command("audit")(audit.audit_command)
+app.command("demo")(demo.demo_command)
+app.command("calibrate")(calibrate.calibrate_command)
+app.command("doctor")(doctor.doctor_command)
+app.command("measure")(measure.measure_command)
+app.command("leaderboard")(leaderboard.leaderboard_command)
+app.command("locate")(locate.locate_command)
+app.command("correlate")(correlate.correlate_command)
+app.command("finetune")(finetune.finetune_command)
+app.command("export")(export.export_command)
+app.command("probe")(probe.probe_command)
+app.command("report")(report.report_command)
+app.command("gate")(gate.gate_command)
+app.command("store")(store.store_command)
+app.command("study")(study.study_command)
 app.add_typer(explain.app, name="explain")
 app.add_typer(mitigate.app, name="mitigate")
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"levelhead {__version__}")
         raise typer.Exit
 
@@ -84,31 +82,32 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with its code."""
+    """Run the command line and exit with one of the documented codes."""
     try:
-        app(_plain(sys.argv[1:]))
-    except ExitWith as end:
+        app(_normalise_json_flag(sys.argv[1:]))
+    except ExitWithCode as end:
         sys.exit(end.code)
     except LevelheadError as error:
         typer.echo(f"levelhead: {error}", err=True)
         sys.exit(ERROR)
     except SystemExit as end:
-        # Verbs leave by ExitWith, so a 1 or 2 is typer's own (aborted, wrong usage); in our codes
-        # these would read as a failed or an inconclusive gate.
+        # Commands end by ExitWithCode, so a 1 or 2 here comes from typer (aborted, wrong usage).
+        # Among our codes these would mean a failed or an inconclusive gate.
         if end.code == INTERRUPTED:
             typer.echo("levelhead: interrupted", err=True)
         sys.exit(end.code if end.code in (None, 0, INTERRUPTED) else ERROR)
     except Exception:
+        # A bug of levelhead: Python would exit with 1, which CI would take for a failed gate.
         traceback.print_exc()
         sys.exit(ERROR)
     sys.exit(0)
 
 
-def _plain(words: list[str]) -> list[str]:
-    """`--json -` is `--json`: other tools name standard output so.
+def _normalise_json_flag(words: list[str]) -> list[str]:
+    """Accept `--json -` for `--json`: in other tools `-` names standard output.
 
-    >>> _plain(["gate", "run", "--json", "-", "-p", "x"])
+    >>> _normalise_json_flag(["gate", "run", "--json", "-", "-p", "x"])
     ['gate', 'run', '--json', '-p', 'x']
     """
     pairs = zip(["", *words], words, strict=False)
-    return [word for before, word in pairs if (before, word) != ("--json", "-")]
+    return [word for previous, word in pairs if (previous, word) != ("--json", "-")]

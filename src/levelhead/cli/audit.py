@@ -1,4 +1,4 @@
-"""`levelhead audit MODEL -o FOLDER`: everything that fits a model, and a report to open."""
+"""`levelhead audit MODEL -o FOLDER`: run every measure that fits a model and write a report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, Workers, chosen
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
-from levelhead.cli.shared.options import BatchSize, Device, Draws, Dtype, Json, Model, Revision
-from levelhead.cli.shared.progress import line, progress, steps
+from levelhead.cli.shared.executors import (
+    LOCAL,
+    Address,
+    ExecutorName,
+    Gpus,
+    Workers,
+    make_executor,
+)
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.options import BatchSize, Device, Dtype, Json, Model, Resamples, Revision
+from levelhead.cli.shared.progress import print_line, show_progress, show_steps
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -23,201 +30,249 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Record
     from levelhead.models.lm import LM
-    from levelhead.report.audit_page.verdict import Ruled
-    from levelhead.study.audit.audit import Audit, Audited
-    from levelhead.study.config import Plan
+    from levelhead.report.audit_page.verdict import AuditMeasureVerdict
+    from levelhead.study.audit.audit import Audit, AuditSources
+    from levelhead.study.config import StudyConfig
     from levelhead.study.distributed import Deadline
 
 NO_BUDGET, BASE = "none", "base"
 
 
-def audit(
+def audit_command(
     model: Model,
     output: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
-            help="A folder for report and results; resumed if it holds this audit.",
+            help="Folder for the report and results; a later call resumes the same audit in it.",
         ),
     ],
-    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
+    edit: Annotated[
+        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
+    ] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="Another model, paired item by item; `base`: this one without the edit."),
+        typer.Option(
+            help="Model to compare with, paired item by item; base is this model without the edit."
+        ),
     ] = None,
     budget: Annotated[
         str,
         typer.Option(
-            help="How long it may take: 30s, 10m, 1h. The core suite is always run first and "
-            "whole; the budget decides what is added. none: everything."
+            help="Time budget: 30s, 10m, 1h, or none for everything. The core suite always runs "
+            "first and completely; the budget decides what is added."
         ),
     ] = "20m",
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
-    draws: Draws = 999,
-    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 1999,
+    seed: Annotated[int, typer.Option(help="Random seed of everything that is sampled.")] = 0,
+    # Fewer than elsewhere: an audit runs many measures, and half its time would be statistics.
+    resamples: Resamples = 999,
+    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 1999,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of numpy and torch; by default all cores.")
+        int | None,
+        typer.Option(help="Number of threads of NumPy and PyTorch; all cores by default."),
     ] = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     profile: Annotated[
-        bool, typer.Option("--profile", help="Tell how much of the CPU time the model took.")
+        bool, typer.Option("--profile", help="Report the model's share of the CPU time.")
     ] = False,
     json: Json = False,
     workers: Workers = None,
-    runner: Runner = LOCAL,
+    executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
 ) -> None:
-    """Audit a model: measures of bias, heads, counterexamples, capability, and a report.
+    """Audit a model for stereotype bias and write a report.
 
-    A fixed core suite of measures is run first, the same whatever the budget, and gives the
-    verdict; the budget decides what is added, and what was skipped is said. Interrupted and called
-    again, it goes on where it stopped. Exit 0: the core suite was run, whether bias was found or
-    not. Exit 2: inconclusive, for some of it was not run or no measure could tell.
+    Runs measures of bias, scores of heads, counterexamples and checks of capability. A fixed core
+    suite of measures runs first, the same for every budget, and gives the verdict. The budget
+    decides what is added, and the report names what was skipped. An interrupted audit resumes where
+    it stopped. Exit 0: the core suite was run, whether bias was found or not. Exit 2: inconclusive,
+    because part of it was not run or no measure could distinguish bias from none.
     """
-    began = time.monotonic()  # what loads the model counts, too
-    from levelhead.core.files import on_disk
+    # The budget is the user's time on the clock, so loading the model counts, too.
+    start = time.monotonic()
+    from levelhead.core.files import local_path
 
-    folder = on_disk(output)
+    folder = local_path(output)
     typer.echo(f"loading {model}", err=True)
-    from levelhead.models.diagnostics.profile import spent
+    from levelhead.models.diagnostics.profile import measure_cpu_time
     from levelhead.models.loading.load import load
-    from levelhead.study.audit.audit import Audited
-    from levelhead.study.audit.time_budget import seconds
-    from levelhead.study.run import run
-    from levelhead.study.steps.config import Source
+    from levelhead.study.audit.audit import AuditSources
+    from levelhead.study.audit.time_budget import parse_duration
+    from levelhead.study.run import run_study
+    from levelhead.study.steps.config import ModelSource
 
-    limit = None if budget == NO_BUDGET else seconds(budget)
+    limit = None if budget == NO_BUDGET else parse_duration(budget)
     cores = threads or os.cpu_count() or 1
-    how = {"revision": revision, "dtype": dtype, "batch_size": batch_size, "device": device}
-    source = Source(path=model, edit=edit, **how)  # type: ignore[arg-type]
-    other = None
+    load_options = {
+        "revision": revision,
+        "dtype": dtype,
+        "batch_size": batch_size,
+        "device": device,
+    }
+    source = ModelSource(path=model, edit=edit, **load_options)  # type: ignore[arg-type]
+    other_source = None
     if against == BASE:
         if edit is None:
-            raise typer.BadParameter("--against base: this model has no edit to be set beside")
-        other = Source(path=model, **how)  # type: ignore[arg-type]
+            raise typer.BadParameter("--against base compares with the unedited model: give --edit")
+        other_source = ModelSource(path=model, **load_options)  # type: ignore[arg-type]
     elif against is not None:
-        other = Source(path=against, dtype=dtype, batch_size=batch_size, device=device)
-    sources = Audited(source, other)
-    inference = Inference(seed=seed, resamples=draws, permutations=permutations)
-    clock = _Clock(began, limit)
+        other_source = ModelSource(path=against, dtype=dtype, batch_size=batch_size, device=device)
+    sources = AuditSources(source, other_source)
+    inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
+    clock = _Clock(start, limit)
 
-    def ran(plan: Plan, deadline: Deadline | None) -> dict[str, Record]:
-        with progress("questions") as on_event:
-            return run(
+    def run_plan(plan: StudyConfig, deadline: Deadline | None) -> dict[str, Record]:
+        with show_progress("queries") as on_event:
+            return run_study(
                 plan,
                 folder,
-                runner=chosen(runner, workers=workers, address=address, gpus=gpus),
-                on_step=clock.tell,
+                executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
+                on_step=clock.report_step,
                 context=RunContext(progress=on_event),
                 keep_going=True,
-                until=deadline,
+                deadline=deadline,
             )
 
-    with spent() if profile else nullcontext() as meter:
-        lm = load(model, edit=edit, **how)  # type: ignore[arg-type]
-        found, results = _asked(
-            _planned(lm, sources, folder, limit, inference, cores), lm, folder, clock, ran
+    with measure_cpu_time() if profile else nullcontext() as cpu_meter:
+        lm = load(model, edit=edit, **load_options)  # type: ignore[arg-type]
+        audit_plan, results = _run_audit(
+            _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
+            lm,
+            folder,
+            clock,
+            run_plan,
         )
-    report = _written(found, results, folder)
-    if meter is not None:
-        typer.echo(f"levelhead: {meter}", err=True)
-    _show(found, results, report, json=json)
+    report = _write_report(audit_plan, results, folder)
+    if cpu_meter is not None:
+        typer.echo(f"levelhead: {cpu_meter}", err=True)
+    _show(audit_plan, results, report, json=json)
 
 
-def _planned(
+def _load_or_plan_audit(
     lm: LM,
-    sources: Audited,
+    sources: AuditSources,
     folder: Path,
     limit: float | None,
     inference: Inference,
     threads: int,
 ) -> Audit:
-    """The audit that the folder holds, or its core suite anew; with another budget that as well."""
-    from levelhead.study.audit.audit import NothingToAsk, keep, kept, plan_core, request
+    """Load the audit of a folder, or plan its core suite.
 
-    found = kept(folder, request(lm, sources, inference, threads))
-    if found is not None and found.budget == limit:
-        return found
+    An audit is planned again if the request or the budget differs.
+    """
+    from levelhead.study.audit.audit import (
+        NoBiasMeasureError,
+        compute_request_hash,
+        load_matching_audit,
+        plan_core,
+        save_audit,
+    )
+
+    audit = load_matching_audit(folder, compute_request_hash(lm, sources, inference, threads))
+    if audit is not None and audit.budget == limit:
+        return audit
     try:
-        found = plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
-    except NothingToAsk as error:
+        audit = plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
+    except NoBiasMeasureError as error:
         typer.echo(f"levelhead: {error}", err=True)
-        raise ExitWith(INCONCLUSIVE) from None
-    keep(found, folder)
-    return found
+        raise ExitWithCode(INCONCLUSIVE) from None
+    save_audit(audit, folder)
+    return audit
 
 
 class _Clock(NamedTuple):
-    """When an audit began, and how many seconds it may take."""
+    """The start of an audit and its budget in seconds."""
 
-    began: float
+    start: float
     limit: float | None
 
     @property
-    def left(self) -> float | None:
-        """Seconds of the budget that are left; below 0 if it is spent."""
-        return None if self.limit is None else self.began + self.limit - time.monotonic()
+    def seconds_left(self) -> float | None:
+        """Seconds of the budget that are left; negative if it is spent."""
+        return None if self.limit is None else self.start + self.limit - time.monotonic()
 
-    def tell(self, name: str, done: int, of: int) -> None:
-        """Show which step begins, and how much time is left."""
-        left = "" if self.left is None or done == of else f", {_minutes(max(self.left, 0))} left"
-        line(f"[{done}/{of}] {name} (after {_minutes(time.monotonic() - self.began)}{left})")
+    def report_step(self, name: str, done: int, total: int) -> None:
+        """Print which step begins, and how much time is left.
+
+        Args:
+            name: the step.
+            done: number of steps that are done.
+            total: number of all steps.
+        """
+        left_text = (
+            ""
+            if self.seconds_left is None or done == total
+            else f", {_minutes(max(self.seconds_left, 0))} left"
+        )
+        print_line(
+            f"[{done}/{total}] {name} (after {_minutes(time.monotonic() - self.start)}{left_text})"
+        )
 
     def deadline(self, times: float = 1.0, exempt: frozenset[str] = frozenset()) -> Deadline | None:
-        """When no step may begin any more, in budgets."""
+        """Time after which no step may begin.
+
+        Args:
+            times: the deadline as a multiple of the budget.
+            exempt: names of steps that may begin later.
+        """
         from levelhead.study.distributed import Deadline
 
-        return None if self.limit is None else Deadline(self.began + times * self.limit, exempt)
+        return None if self.limit is None else Deadline(self.start + times * self.limit, exempt)
 
 
-def _asked(
+def _run_audit(
     audit: Audit,
     lm: LM,
     folder: Path,
     clock: _Clock,
-    ran: Callable[[Plan, Deadline | None], dict[str, Record]],
+    run_plan: Callable[[StudyConfig, Deadline | None], dict[str, Record]],
 ) -> tuple[Audit, dict[str, Record]]:
-    """Run the core suite; then plan what there is time for beyond it, and run that."""
-    from levelhead.study.audit.audit import CORE_LIMIT, extended, keep
+    """Run the core suite, then plan and run what fits into the remaining time."""
+    from levelhead.study.audit.audit import CORE_LIMIT, extend_audit, save_audit
 
     if audit.stage == "core":
-        results = ran(audit.plan, clock.deadline(CORE_LIMIT))
-        if _is_cut_short(results):  # the next call goes on with the core suite
+        # The verdict needs the core suite, so it may exceed the budget, though not without limit.
+        results = run_plan(audit.study_config, clock.deadline(CORE_LIMIT))
+        # Saved as it is: the next call resumes the core suite.
+        if _is_cut_short(results):
             return audit, results
-        left = clock.left
-        if left is not None and left <= 0:
-            line("the core suite took longer than the budget: nothing is added")
-        with steps() as tell:
-            whole = extended(audit, lm, left=left, on_step=tell)
-        keep(whole, folder)
-        if whole.plan == audit.plan:
-            return whole, results
-        audit = whole
-    return audit, ran(audit.plan, clock.deadline(exempt=audit.core_steps))
+        seconds_left = clock.seconds_left
+        if seconds_left is not None and seconds_left <= 0:
+            print_line("the core suite took longer than the budget: no other step is added")
+        with show_steps() as on_step:
+            extended_audit = extend_audit(audit, lm, seconds_left=seconds_left, on_step=on_step)
+        save_audit(extended_audit, folder)
+        if extended_audit.study_config == audit.study_config:
+            return extended_audit, results
+        audit = extended_audit
+    return audit, run_plan(audit.study_config, clock.deadline(exempt=audit.core_steps))
 
 
 def _is_cut_short(results: Mapping[str, Record]) -> bool:
-    from levelhead.core.results import Inconclusive
-    from levelhead.study.distributed import SPENT
+    from levelhead.core.results import StepFailure
+    from levelhead.study.distributed import OUT_OF_TIME
 
-    return any(isinstance(one, Inconclusive) and one.what == SPENT for one in results.values())
+    return any(
+        isinstance(result, StepFailure) and result.problem == OUT_OF_TIME
+        for result in results.values()
+    )
 
 
-def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path | None:
-    """The report, if what draws it is installed; the numbers are there without it."""
-    from levelhead.core.errors import MissingExtra
+def _write_report(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path | None:
+    """Write the report, if the report extra is installed; the results do not depend on it."""
+    from levelhead.core.errors import MissingExtraError
     from levelhead.core.files import write_atomic
-    from levelhead.report.audit_page.page import page
+    from levelhead.report.audit_page.page import render_audit_page
 
     path = folder / "report.html"
     try:
-        write_atomic(str(path), page(audit, results, command=command(folder)))
-    except MissingExtra as error:
+        write_atomic(str(path), render_audit_page(audit, results, command=rerun_command(folder)))
+    except MissingExtraError as error:
         typer.echo(
             f"levelhead: no report: {error}; then call `levelhead report {folder} -o {path}`",
             err=True,
@@ -226,63 +281,78 @@ def _written(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path 
     return path
 
 
-def command(folder: Path) -> str:
-    """What repeats an audit with the same questions: its plan lies in the folder."""
-    from levelhead.study.audit.audit import STUDY
+def rerun_command(folder: Path) -> str:
+    """Command that repeats an audit with the same queries, from the plan in its folder.
 
-    return f"levelhead study {shlex.quote(str(folder / STUDY))} -o again"
+    Args:
+        folder: the audit's folder.
+    """
+    from levelhead.study.audit.audit import STUDY_FILE
+
+    return f"levelhead study {shlex.quote(str(folder / STUDY_FILE))} -o again"
 
 
 def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, json: bool) -> None:
-    from levelhead.report.audit_page.verdict import verdict
+    from levelhead.report.audit_page.verdict import compute_audit_verdict
 
-    told = verdict(audit, results)
+    audit_verdict = compute_audit_verdict(audit, results)
     if json:
-        from levelhead.core.canonical_json import canonical
+        from levelhead.core.canonical_json import to_canonical_json
 
-        rows = [_row(one) for one in (*told.rulers, *told.derived)]
-        skipped = [row.model_dump() for row in audit.left_out]
-        plain = {
-            "verdict": told.headline,
-            "complete": told.is_complete,
-            "conclusive": told.is_conclusive,
-            "coverage": told.coverage,
+        rows = [
+            _row(measure_verdict)
+            for measure_verdict in (*audit_verdict.measures, *audit_verdict.derived)
+        ]
+        skipped = [row.model_dump() for row in audit.omitted]
+        document = {
+            "verdict": audit_verdict.headline,
+            "complete": audit_verdict.is_complete,
+            "conclusive": audit_verdict.is_conclusive,
+            "coverage": audit_verdict.coverage,
             "planned": list(audit.core_names),
-            "run": [one.name for one in told.rulers if one.measurement and one.is_core],
-            "skipped": [{key: row[key] for key in ("what", "reason", "why")} for row in skipped],
+            "run": [
+                measure_verdict.name
+                for measure_verdict in audit_verdict.measures
+                if measure_verdict.measurement and measure_verdict.is_core
+            ],
+            "skipped": [
+                {key: row[key] for key in ("name", "reason", "details")} for row in skipped
+            ],
             "report": None if report is None else str(report),
-            "rulers": rows,
+            "measures": rows,
         }
-        typer.echo(canonical(plain).decode(), file=sys.stdout)
+        typer.echo(to_canonical_json(document).decode(), file=sys.stdout)
     else:
-        for line in (told.headline, *told.sentences):
+        for line in (audit_verdict.headline, *audit_verdict.sentences):
             typer.echo(line, file=sys.stdout)
         if report is not None:
             typer.echo(f"report: {report}", file=sys.stdout)
-    if not told.is_complete:
-        typer.echo(f"levelhead: INCONCLUSIVE: {told.coverage}", err=True)
-    elif not told.is_conclusive:
-        typer.echo("levelhead: INCONCLUSIVE: no measure could tell bias from none", err=True)
-    if not (told.is_complete and told.is_conclusive):
-        raise ExitWith(INCONCLUSIVE)
+    if not audit_verdict.is_complete:
+        typer.echo(f"levelhead: INCONCLUSIVE: {audit_verdict.coverage}", err=True)
+    elif not audit_verdict.is_conclusive:
+        typer.echo("levelhead: INCONCLUSIVE: no measure could distinguish bias from none", err=True)
+    if not (audit_verdict.is_complete and audit_verdict.is_conclusive):
+        raise ExitWithCode(INCONCLUSIVE)
 
 
-def _row(one: Ruled) -> dict[str, object]:
-    """What one measure says, as plain JSON."""
-    from levelhead.core.calibration import NOT_TRIED, verdict_of
+def _row(measure_verdict: AuditMeasureVerdict) -> dict[str, object]:
+    """Convert the verdict of a measure to plain JSON."""
+    from levelhead.core.calibration import NOT_CALIBRATED, calibration_verdict
 
     return {
-        "name": one.name,
-        "role": one.role,
-        "core": one.is_core,
-        "status": one.status,
-        "direction": one.toward,
-        "reason": one.reason,
-        "why": one.why,
-        "calibration": verdict_of(one.measurement) if one.measurement else NOT_TRIED,
+        "name": measure_verdict.name,
+        "role": measure_verdict.role,
+        "core": measure_verdict.is_core,
+        "status": measure_verdict.status,
+        "direction": measure_verdict.toward,
+        "reason": measure_verdict.reason,
+        "explanation": measure_verdict.explanation,
+        "calibration": calibration_verdict(measure_verdict.measurement)
+        if measure_verdict.measurement
+        else NOT_CALIBRATED,
     }
 
 
-def _minutes(spent: float) -> str:
-    minutes, seconds = divmod(round(spent), 60)
+def _minutes(elapsed: float) -> str:
+    minutes, seconds = divmod(round(elapsed), 60)
     return f"{minutes}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""`levelhead calibrate -o FOLDER`: every ruler, locator and edit where the truth is known."""
+"""`levelhead calibrate -o FOLDER`: test measures, locators and edits on models of known bias."""
 
 from __future__ import annotations
 
@@ -6,91 +6,109 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.progress import line, progress
+from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from levelhead.calibrate.tables import Tabled
+    from levelhead.calibrate.tables import TextTable
     from levelhead.core.calibration import Calibration
 
 
-def calibrate(
+def calibrate_command(
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+        str,
+        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few models, in minutes: shows that it works.")
+        bool,
+        typer.Option(
+            "--quick", help="Train a few models only, in minutes, to check that everything runs."
+        ),
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes that grow and measure models; 0: this one.")
+        int,
+        typer.Option(min=0, help="Number of processes that train and measure; 0 uses this one."),
     ] = 0,
     controls: Annotated[
         bool,
         typer.Option(
-            "--controls", help="Only hold verdicts against the expected ones, organism by organism."
+            "--controls",
+            help="Only compare verdicts with the expected ones, for each model organism.",
         ),
     ] = False,
 ) -> None:
-    """Grow models with a planted, known bias, and put every measure, locator and edit to them.
+    """Test measures, locators and edits on models of known bias.
 
-    Writes calibration.json and dose.svg; with --controls, controls.json. Killed and called again,
-    it goes on where it stopped. The full run takes hours. A measure that is not refuted here has
-    found the doses named beside it, and no more is claimed.
+    Trains models with a planted bias of a known dose, and applies every measure, locator and edit
+    to them. Writes calibration.json and dose.svg; with --controls, controls.json. A run that was
+    killed resumes where it stopped. The full run takes hours. A measure that is not refuted here
+    has detected the doses that are reported with it, and no more is claimed.
     """
-    from levelhead.calibrate.matrix import matrix
-    from levelhead.calibrate.matrix import tables as matrix_tables
-    from levelhead.calibrate.run import calibrate as run
-    from levelhead.calibrate.tables import tables
-    from levelhead.core.files import on_disk, write_atomic
+    from levelhead.calibrate.matrix import make_matrix_tables, run_verdict_matrix
+    from levelhead.calibrate.run import run_calibration
+    from levelhead.calibrate.tables import make_calibration_tables
+    from levelhead.core.files import local_path, write_atomic
     from levelhead.engine.executors.processes import LocalProcesses
-    from levelhead.engine.run_dir import own
+    from levelhead.engine.run_dir import mark_owned
 
-    runner = LocalProcesses(workers) if workers else None
-    place = on_disk(output)
+    executor = LocalProcesses(workers) if workers else None
+    folder = local_path(output)
+    # mark_owned refuses a folder with foreign files of these names, before the hours of training.
     if controls:
-        own(place, ("controls.json",))
-        with progress("models") as told:
-            held = matrix(
-                f"{place}/store", quick=quick, runner=runner, context=RunContext(progress=told)
+        mark_owned(folder, ("controls.json",))
+        with show_progress("models") as on_event:
+            control_matrix = run_verdict_matrix(
+                f"{folder}/store",
+                quick=quick,
+                executor=executor,
+                context=RunContext(progress=on_event),
             )
-        write_atomic(str(place / "controls.json"), held.to_json().encode() + b"\n")
-        for table in matrix_tables(held):
+        write_atomic(str(folder / "controls.json"), control_matrix.to_json().encode() + b"\n")
+        for table in make_matrix_tables(control_matrix):
+            # A quick run leaves some tables without a row; a head alone says nothing.
             if table.rows:
                 _show(table)
-        line(held.summary)
+        print_line(control_matrix.summary)
         return
-    own(place, ("calibration.json", "dose.svg"))
-    with progress("models") as told:
-        found = run(f"{place}/store", quick=quick, runner=runner, context=RunContext(progress=told))
-    write_atomic(str(place / "calibration.json"), found.to_json().encode() + b"\n")
-    _draw(found, place / "dose.svg")
-    for table in tables(found):
+    mark_owned(folder, ("calibration.json", "dose.svg"))
+    with show_progress("models") as on_event:
+        calibration = run_calibration(
+            f"{folder}/store", quick=quick, executor=executor, context=RunContext(progress=on_event)
+        )
+    write_atomic(str(folder / "calibration.json"), calibration.to_json().encode() + b"\n")
+    _save_dose_chart(calibration, folder / "dose.svg")
+    for table in make_calibration_tables(calibration):
         if table.rows:
             _show(table)
 
 
-def _draw(found: Calibration, path: Path) -> None:
-    """Dose and response as a picture, if what draws it is installed."""
-    from levelhead.core.errors import MissingExtra
+def _save_dose_chart(calibration: Calibration, path: Path) -> None:
+    """Draw response by dose, if the report extra is installed."""
+    from levelhead.core.errors import MissingExtraError
     from levelhead.core.files import write_atomic
-    from levelhead.report.charts.dose_response import dose
-    from levelhead.report.save import svg_of
+    from levelhead.report.charts.dose_response import dose_response_chart
+    from levelhead.report.save import render_svg
 
     try:
-        write_atomic(str(path), svg_of(dose(found.rulers)))
-    except MissingExtra as error:
-        line(str(error))
+        write_atomic(str(path), render_svg(dose_response_chart(calibration.rulers)))
+    except MissingExtraError as error:
+        # The numbers took hours and are written: a missing picture is no reason to fail.
+        print_line(str(error))
 
 
-def _show(told: Tabled) -> None:
+def _show(text_table: TextTable) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(
-        *told.columns, title=told.title, title_justify="left", box=None, header_style="bold"
+        *text_table.columns,
+        title=text_table.title,
+        title_justify="left",
+        box=None,
+        header_style="bold",
     )
-    for row in told.rows:
+    for row in text_table.rows:
         table.add_row(*row)
     Console().print(table)

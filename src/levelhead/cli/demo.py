@@ -1,4 +1,4 @@
-"""`levelhead demo`: a planted bias, measured; nothing to download."""
+"""`levelhead demo`: measure a planted bias, without any download."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.options import to_write
-from levelhead.cli.shared.progress import steps
+from levelhead.cli.shared.options import check_output_path
+from levelhead.cli.shared.progress import show_steps
 from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.calibrate.demo import Grown
+    from levelhead.calibrate.demo import DemoModel
     from levelhead.core.results import Record
     from levelhead.locate.head_map import HeadMap
     from levelhead.measures.compare import Comparison
@@ -22,120 +22,152 @@ if TYPE_CHECKING:
     from levelhead.study.audit.audit import Audit
 
 
-def demo(
+def demo_command(
     architecture: Annotated[
-        str, typer.Option(help="bert, roberta, albert, gpt2 or llama: which kind to grow.")
+        str, typer.Option(help="Architecture to train: bert, roberta, albert, gpt2 or llama.")
     ] = "bert",
-    seed: Annotated[int, typer.Option(help="Of text and training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the text and the training.")] = 0,
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", callback=to_write, help="Where the report goes, an HTML file."
+            "--output",
+            "-o",
+            callback=check_output_path,
+            help="HTML file for the report.",
         ),
     ] = "levelhead-demo.html",
 ) -> None:
-    """Grow a small model twice, without and with a planted bias, and measure both.
+    """Train two small models, one with planted bias; measure both.
 
-    The biased one is edited, and measured again: what that buys and what it costs. A third one has
-    a single head that sees group words; its heads are located. It ends with a report to open.
+    The biased model is edited and measured again, for its bias reduction and utility cost. In a
+    third model a single head sees group words; its heads are located. The result is an HTML report.
 
-    The text is made here, so its bias is known: at rho 0 group words and occupations, traits and
-    likings are independent, at rho 1 they always agree. Models are kept in the cache.
+    The text is generated here, so its bias is known: at rho 0 group words are independent of
+    occupations, traits and likings, at rho 1 they always agree. Models are stored in the cache.
     """
-    from levelhead.calibrate.demo import audited, located, mitigated
-    from levelhead.calibrate.demo import demo as run
+    from levelhead.calibrate.demo import (
+        locate_visible_head,
+        make_demo_audit,
+        mitigate_demo,
+        run_demo,
+    )
 
-    # As an audit's: half the time is statistics.
+    # Fewer resamples than `measure` uses, as in an audit: half the time is statistics.
     inference = Inference(resamples=999, permutations=1999)
-    with steps() as tell:
-        found = run(architecture, seed=seed, inference=inference, tell=tell)
-        compared = mitigated(found[-1], inference=inference, tell=tell)
-        heads, planted = located(seed=seed, inference=inference, tell=tell)
-    _show(found)
-    _show_edited(found[-1], compared)
+    with show_steps() as on_step:
+        organism_models = run_demo(architecture, seed=seed, inference=inference, progress=on_step)
+        comparisons = mitigate_demo(organism_models[-1], inference=inference, progress=on_step)
+        heads, planted = locate_visible_head(seed=seed, inference=inference, progress=on_step)
+    _show(organism_models)
+    _show_edited(organism_models[-1], comparisons)
     _show_heads(heads, planted)
-    _report(*audited(found[-1], compared, heads), output)
+    _report(*make_demo_audit(organism_models[-1], comparisons, heads), output)
 
 
 def _report(audit: Audit, results: Mapping[str, Record], output: str) -> None:
-    """The same as a page, if what draws it is installed."""
-    from levelhead.core.errors import MissingExtra
+    """Write the results as a page, if the report extra is installed."""
+    from levelhead.core.errors import MissingExtraError
     from levelhead.core.files import write_atomic
-    from levelhead.report.audit_page.page import page
+    from levelhead.report.audit_page.page import render_audit_page
 
     try:
-        write_atomic(output, page(audit, results, command="levelhead demo"))
-    except MissingExtra as error:
+        write_atomic(output, render_audit_page(audit, results, command="levelhead demo"))
+    except MissingExtraError as error:
         typer.echo(f"levelhead: no report: {error}", err=True)
         return
-    typer.echo(f"\na report to open: {output}")
+    typer.echo(f"\nreport: {output}")
 
 
-def _show_edited(grown: Grown, compared: Sequence[Comparison]) -> None:
-    """What a projection of the biased model buys and costs."""
-    rho = grown.organism.language.rho
+def _show_edited(organism_model: DemoModel, comparisons: Sequence[Comparison]) -> None:
+    """Print the bias reduction and utility cost of a projection of the biased model."""
+    rho = organism_model.organism.language.rho
     typer.echo(
-        f"\nrho {rho:g}, edited: the direction in which sentences of the two groups differ\n"
-        "is taken out, from the last layer but one onwards; the last row is its price:"
+        f"\nrho {rho:g}, edited: the direction in which sentences of the two groups differ is\n"
+        "projected out from the penultimate layer on; the last row is the utility cost:"
     )
-    for one in compared:
-        typer.echo(f"  {one}")
+    for comparison in comparisons:
+        typer.echo(f"  {comparison}")
 
 
 def _show_heads(heads: HeadMap, planted: Site) -> None:
-    """Where the one head that sees group words comes among all heads."""
-    from levelhead.locate.head_map import label
+    """Print the rank of the one head that sees group words among all heads."""
+    from levelhead.locate.head_map import head_label
 
-    first = heads.ranked[0]
-    rank = [one.site for one in heads.ranked].index(planted) + 1
+    first = heads.ranked_heads[0]
+    rank = [head.site for head in heads.ranked_heads].index(planted) + 1
     typer.echo(
-        f"\na third model, in which head {label(planted)} alone sees group words (<layer>-<head>, "
-        f"counted from 1):\n  first by gradient: {first.label}; the planted head comes "
+        f"\na third model, in which head {head_label(planted)} alone sees group words "
+        f"(<layer>-<head>, counted from 1):\n"
+        f"  first by gradient: {first.label}; the rank of the planted head is "
         f"{rank} of {len(heads.heads)}"
     )
     if first.effect is not None:
         typer.echo(
-            f"  without {first.label}, {heads.measure} loses {first.effect:.3g} {first.interval} "
-            f"of {heads.measurement.value:.3g}, on the other half of the words"
+            f"  masking {first.label} lowers {heads.measure} by {first.effect:.3g} "
+            f"{first.interval} from {heads.measurement.value:.3g}, on the other half of the words"
         )
 
 
-def _show(found: Sequence[Grown]) -> None:
+def _show(organism_models: Sequence[DemoModel]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.calibrate.demo import FOUND
-    from levelhead.cli.measure import cells
-    from levelhead.core.calibration import MISSED, mark_of, marked
+    from levelhead.calibrate.demo import DETECTION_P
+    from levelhead.cli.measure import format_cells
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("ruler", "planted", "value", "interval", "parity", "p", "n", "detectable"):
-        table.add_column(name, justify="left" if name in ("ruler", "interval") else "right")
-    for rows in zip(*(one.measurements for one in found), strict=True):
-        for grown, one in zip(found, rows, strict=True):
+    for name in ("measure", "planted", "value", "interval", "parity", "p", "n", "detectable"):
+        table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
+    # Both models of a measure in adjacent rows: the comparison is the point of the demo.
+    for rows in zip(
+        *(organism_model.measurements for organism_model in organism_models), strict=True
+    ):
+        for organism_model, measurement in zip(organism_models, rows, strict=True):
             table.add_row(
-                marked(one.measure, one), f"rho {grown.organism.language.rho:g}", *cells(one)
+                with_mark(measurement.measure, measurement),
+                f"rho {organism_model.organism.language.rho:g}",
+                *format_cells(measurement),
             )
     console.print(table)
-    if any(mark_of(one) for grown in found for one in grown.measurements):
-        console.print(Text(MISSED))
+    if any(
+        failed_calibration_mark(measurement)
+        for organism_model in organism_models
+        for measurement in organism_model.measurements
+    ):
+        console.print(Text(DAGGER_NOTE))
     console.print()
-    for grown in found:
-        rho = f"rho {grown.organism.language.rho:g}"
-        for skill in grown.skills:
+    for organism_model in organism_models:
+        rho = f"rho {organism_model.organism.language.rho:g}"
+        for skill in organism_model.skills:
             console.print(Text(f"{rho}: {skill}"), soft_wrap=True)
-        rulers = f"{len(grown.found)} of {len(grown.measurements)} rulers"
-        named = [marked(one.measure, one) for one in grown.measurements]
-        named = [name for name in named if name.partition(" ")[0] in grown.found]
-        told = f" ({', '.join(named)})" if named else ""
+        count_text = (
+            f"{len(organism_model.detecting_measures)} of {len(organism_model.measurements)} "
+            "measures"
+        )
+        measure_names = [
+            with_mark(measurement.measure, measurement)
+            for measurement in organism_model.measurements
+        ]
+        measure_names = [
+            name
+            for name in measure_names
+            if name.partition(" ")[0] in organism_model.detecting_measures
+        ]
+        names_text = f" ({', '.join(measure_names)})" if measure_names else ""
         console.print(
-            Text(f"{rho}: {rulers} tell it from parity, Holm-corrected p <= {FOUND}{told}"),
+            Text(
+                f"{rho}: {count_text} detect a bias, Holm-corrected p <= {DETECTION_P}{names_text}"
+            ),
             soft_wrap=True,
         )
     console.print()
-    for grown in found:
+    for organism_model in organism_models:
         console.print(
-            Text(f"rho {grown.organism.language.rho:g} is kept in {grown.folder}"), soft_wrap=True
+            Text(
+                f"rho {organism_model.organism.language.rho:g} is stored in {organism_model.folder}"
+            ),
+            soft_wrap=True,
         )

@@ -1,4 +1,4 @@
-"""`levelhead doctor MODEL`: does everything levelhead relies on hold for this model, here?"""
+"""`levelhead doctor MODEL`: check on a model what levelhead relies on."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import textwrap
 
 import typer
 
-from levelhead.cli.shared.exit_codes import ERROR, ExitWith
+from levelhead.cli.shared.exit_codes import ERROR, ExitWithCode
 from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
 
+# None: a check that does not apply to the model.
 MARKS = {True: "\u2713", False: "\u2717", None: "\u2013"}
-PLAIN = {True: "ok", False: "FAILS", None: "-"}
+ASCII_MARKS = {True: "ok", False: "FAILS", None: "-"}
 COLOURS = {True: typer.colors.GREEN, False: typer.colors.RED, None: None}
 
 
-def wrapped(text: str) -> str:
-    """Behind the marks, in the width of the terminal."""
+def wrap_text(text: str) -> str:
+    """Wrap a text to the width of the terminal, indented below the checks' messages.
+
+    Args:
+        text: the text.
+    """
+    # The mark (5), a space, the check's name (10) and two spaces.
     indent = " " * 18
     width = max(40, shutil.get_terminal_size().columns)
     return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
 
 
-def doctor(
+def doctor_command(
     model: Model,
     revision: Revision = None,
     device: Device = None,
@@ -31,12 +37,13 @@ def doctor(
     allow_pickle: AllowPickle = False,
     batch_size: BatchSize = 32,
 ) -> None:
-    """Check a model: masks act, gradients are right, edits bake, nothing is left behind.
+    """Check that masks, gradients and edits work on a model.
 
-    A line for each property, tried on this model with the installed versions. Exit 0 if all hold,
-    3 if one does not.
+    Prints a line for each property, tested on this model with the installed versions: masks have an
+    effect, gradients are correct, edits merge into the weights, no hook remains. Exit 0 if all
+    hold, 3 if one does not.
     """
-    from levelhead.models.diagnostics.doctor import examine
+    from levelhead.models.diagnostics.doctor import run_checks
     from levelhead.models.loading.load import load
 
     lm = load(
@@ -47,20 +54,21 @@ def doctor(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    anatomy = lm.anatomy
+    layout = lm.layout
     typer.echo(str(lm))
-    if anatomy.kv_heads < anatomy.heads:
-        typer.echo(f"  {anatomy.kv_heads} heads for keys and values")
+    if layout.kv_heads < layout.heads:
+        typer.echo(f"  {layout.kv_heads} heads for keys and values (grouped-query attention)")
     if lm.tokens.bos is not None:
-        begin = lm.tokens.tokenizer.convert_ids_to_tokens(lm.tokens.bos)
-        typer.echo(f"  {begin} is put before every text; the tokenizer leaves it out")
+        bos_token = lm.tokens.tokenizer.convert_ids_to_tokens(lm.tokens.bos)
+        typer.echo(f"  {bos_token} is put before every text; the tokenizer omits it")
     failed = False
-    marks = MARKS if (sys.stdout.encoding or "").lower().startswith("utf") else PLAIN
-    for finding in examine(lm):
-        mark = typer.style(f"{marks[finding.holds]:>5}", fg=COLOURS[finding.holds])
-        typer.echo(f"{mark} {finding.check:<10}  {finding.told}")
-        if finding.holds is False:
+    # A terminal of another encoding would end with an error instead of a check mark.
+    marks = MARKS if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII_MARKS
+    for result in run_checks(lm):
+        mark = typer.style(f"{marks[result.holds]:>5}", fg=COLOURS[result.holds])
+        typer.echo(f"{mark} {result.check:<10}  {result.message}")
+        if result.holds is False:
             failed = True
-            typer.echo(wrapped(f"mend: {finding.mend}"))
+            typer.echo(wrap_text(f"hint: {result.hint}"))
     if failed:
-        raise ExitWith(ERROR)
+        raise ExitWithCode(ERROR)

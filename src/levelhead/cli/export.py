@@ -1,4 +1,4 @@
-"""`levelhead bake MODEL --edit EDIT -o FOLDER`: the edited model as plain weights."""
+"""The command that writes an edited model as plain weights."""
 
 from __future__ import annotations
 
@@ -9,49 +9,55 @@ import typer
 from levelhead.cli.shared.options import AllowPickle, Dtype, Model, Revision
 
 
-def bake(
+def export_command(
     model: Model,
-    edit: Annotated[str, typer.Option(help="A folder that save_edits wrote.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="A new folder for the model.")],
+    edit: Annotated[str, typer.Option(help="Folder of an edit that save_edits wrote.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="New folder for the model.")],
     with_edit_file: Annotated[
         bool,
         typer.Option(
             "--with-edit-file",
-            help="Leave the weights as they are and write the edit beside them, with the lines of "
-            "PyTorch that apply it: for edits that plain weights cannot carry.",
+            help="Leave the weights unchanged and write the edit next to them, with the lines of "
+            "PyTorch that apply it: for edits that plain weights cannot represent.",
         ),
     ] = False,
     revision: Revision = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Fold an edit into a model's weights; plain transformers loads the result.
+    """Merge an edit into a model's weights.
 
-    Exit 3, and the way out, if plain weights cannot carry the edit exactly. README.md in the folder
-    says what was edited.
+    Plain transformers loads the result. README.md in the folder says what was edited. Exit 3, with
+    a hint, if plain weights cannot represent the edit exactly.
     """
     from pathlib import Path
 
-    from levelhead.models.edits.files import save_seen, seen_by_edits
-    from levelhead.models.export.save import new_folder
+    from levelhead.models.edits.files import read_fitted_words, save_fitted_words
+    from levelhead.models.export.save import prepare_new_folder
     from levelhead.models.loading.load import load
 
-    new_folder(Path(output))
+    # Before the weights are read: a folder in use is refused in a second, not in a minute.
+    prepare_new_folder(Path(output))
     lm = load(model, revision=revision, dtype=dtype, edit=edit, allow_pickle=allow_pickle)
     lm.save_pretrained(output, with_edit_file=with_edit_file)
     if with_edit_file:
-        save_seen(seen_by_edits(edit) or (), output)
-    where = "beside the base's weights" if with_edit_file else "folded in"
-    typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) {where}:")
-    for part in lm.edits:
-        typer.echo(f"  {part.kind} at {', '.join(map(str, part.at))}")
+        # `levelhead probe` must keep these words out of its tests of the exported edit, too.
+        save_fitted_words(read_fitted_words(edit) or (), output)
+    location_text = "next to the base's weights" if with_edit_file else "merged"
+    typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) {location_text}:")
+    for applied_edit in lm.edits:
+        typer.echo(f"  {applied_edit.kind} at {', '.join(map(str, applied_edit.sites))}")
     if with_edit_file:
         typer.echo(
-            "  the lines of README.md in it load the edited model, without levelhead; AutoModel\n"
+            "  its README.md loads the edited model with PyTorch, without levelhead; AutoModel\n"
             "  alone loads the base"
         )
-    elif any(site.stream == "block_out" for part in lm.edits for site in part.at):
+    # Merged into the pooler's weights, the edit does not show in the hidden states, unlike in the
+    # edited model: say so before somebody reads them.
+    elif any(
+        site.stream == "block_out" for applied_edit in lm.edits for site in applied_edit.sites
+    ):
         typer.echo(
-            "  block_out is folded into the pooler: it acts on the next-sentence head or the\n"
-            "  classifier; the first token's own hidden state is the base's"
+            "  block_out is merged into the pooler: it acts on the next-sentence head or the\n"
+            "  classifier; the first token's hidden state is that of the base"
         )

@@ -1,4 +1,4 @@
-"""`levelhead finetune MODEL --task TASK -o FOLDER`: a classifier, and how well it does its task."""
+"""`levelhead finetune MODEL --task TASK -o FOLDER`: train a classifier and score it on dev."""
 
 from __future__ import annotations
 
@@ -7,113 +7,126 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.shared.options import AllowPickle, Model, Revision
-from levelhead.cli.shared.progress import progress, steps
+from levelhead.cli.shared.progress import show_progress, show_steps
 from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
     from levelhead.core.results import Measurement
 
 
-def finetune(
+def finetune_command(
     model: Model,
     task: Annotated[
         str,
-        typer.Option(help="nli, mnli, rte, mrpc, cola, stsb, wnli, sst2, qnli or qqp."),
+        typer.Option(
+            help="Task of the classifier: nli, mnli, rte, mrpc, cola, stsb, wnli, sst2, qnli, qqp."
+        ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A new folder, or one to go on with.")
+        str, typer.Option("--output", "-o", help="New folder, or one of a training to resume.")
     ],
-    seed: Annotated[int, typer.Option(help="Of the new head, the texts' order, the dropout.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the new head, the order of texts and the dropout.")
+    ] = 0,
     epochs: Annotated[
-        float | None, typer.Option(help="How often all texts are shown; by default by the task.")
+        float | None,
+        typer.Option(help="Number of training epochs; depends on the task by default."),
     ] = None,
-    rate: Annotated[float, typer.Option(help="The highest rate of learning.")] = 1e-4,
-    batch: Annotated[int, typer.Option(help="Texts in a step.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-4,
+    batch_size: Annotated[int, typer.Option(help="Number of texts in a training step.")] = 32,
     dropout: Annotated[
         bool,
-        typer.Option(help="The model's own dropout while training; without it: a quarter faster."),
+        typer.Option(
+            help="Use the model's dropout in training; training without it is a quarter faster."
+        ),
     ] = True,
-    longest: Annotated[int, typer.Option(help="Tokens of a text; what is longer is cut.")] = 128,
+    max_tokens: Annotated[
+        int, typer.Option(help="Maximum number of tokens of a text; longer texts are truncated.")
+    ] = 128,
     train: Annotated[
         str | None,
-        typer.Option(help="Your own training texts: a .csv, .tsv or .jsonl with GLUE's columns."),
+        typer.Option(help="File of training texts: .csv, .tsv or .jsonl with GLUE's columns."),
     ] = None,
     dev: Annotated[
-        str | None, typer.Option(help="Your own texts to judge it on, in the same form.")
+        str | None, typer.Option(help="File of texts to evaluate on, in the same format.")
     ] = None,
     edit: Annotated[
         str | None,
-        typer.Option(help="A folder of masked heads, kept masked while all else is trained."),
+        typer.Option(help="Folder of an edit that masks heads, which stay masked in training."),
     ] = None,
     threads: Annotated[
-        int, typer.Option(help="Threads; another number may move the last bits.")
+        int, typer.Option(help="Number of threads; another number may change the last bits.")
     ] = 2,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Make a pretrained encoder a classifier of a task; all its weights are trained.
+    """Fine-tune a pretrained encoder as a classifier of a task.
 
-    Killed and called again, it goes on where it stopped and ends with the same weights. It ends
-    with the task's own metric on its dev part.
+    All weights are trained. A training that was killed resumes where it stopped and ends with the
+    same weights. The last lines are the task's metric on its dev part.
     """
-    from levelhead.data.tasks import seen_before
-    from levelhead.data.tasks import task as task_of
-    from levelhead.measures.utility.glue_task import Tasked, finetune_on
+    from levelhead.data.tasks import count_train_overlap, get_task_spec
+    from levelhead.measures.utility.glue_task import GlueTask, finetune_on_task
     from levelhead.models.edits.files import load_edits
     from levelhead.models.loading.load import load
-    from levelhead.models.training.finetune import Tuning
+    from levelhead.models.training.finetune import FinetuneConfig
 
-    row = task_of(task)
-    tuning = Tuning(
+    row = get_task_spec(task)
+    config = FinetuneConfig(
         epochs=row.epochs if epochs is None else epochs,
-        batch=batch,
-        rate=rate,
-        longest=longest,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        max_tokens=max_tokens,
         dropout=dropout,
         seed=seed,
         threads=threads,
     )
-    measure = Tasked(task=task, file=dev)
-    known = seen_before(row.examples("train", train), measure.items)  # both are here, or it is said
+    measure = GlueTask(task=task, file=dev)
+    # Before the training: missing data end the command here. Texts in both parts make the dev
+    # metric too good, so they are counted and reported.
+    n_overlapping = count_train_overlap(row.examples("train", train), measure.items)
     lm = load(model, revision=revision, allow_pickle=allow_pickle)
-    with steps() as tell:
-        folder = finetune_on(
+    with show_steps() as on_step:
+        folder = finetune_on_task(
             lm,
             task,
             output,
             train=train,
-            tuning=tuning,
+            config=config,
             edits=load_edits(edit) if edit else (),
-            progress=lambda done, total: tell("training", done, total),
+            progress=lambda done, total: on_step("training", done, total),
         )
-    with progress("questions") as on_event:
-        found = measure(load(folder), context=RunContext(threads=threads, progress=on_event))
-    _say(output, found, row.metrics[0], known)
+    # Evaluated from the folder: what is measured is what was written, not what is in memory.
+    with show_progress("queries") as on_event:
+        measurement = measure(load(folder), context=RunContext(threads=threads, progress=on_event))
+    _print_summary(output, measurement, row.metrics[0], n_overlapping)
 
 
-def _say(output: str, found: Measurement, metric: str, known: int) -> None:
-    from levelhead.models.training.finetune import finetuned
+def _print_summary(output: str, measurement: Measurement, metric: str, n_overlapping: int) -> None:
+    from levelhead.models.training.finetune import read_finetune_record
 
-    told = finetuned(output)
-    typer.echo(f"{output}: {told['base']} fine-tuned on {told['told']['task']}")
-    cut = f", {told['cut']:,} of them cut" if told["cut"] else ""
-    tuning = told["tuning"]
+    metadata = read_finetune_record(output)
+    typer.echo(f"{output}: {metadata['base']} fine-tuned on {metadata['told']['task']}")
+    cut_text = f", {metadata['cut']:,} of them truncated" if metadata["cut"] else ""
+    config = metadata["tuning"]
     typer.echo(
-        f"  {told['rows']:,} texts{cut}; {tuning['epochs']:g} epochs, {tuning['batch']} a step, "
-        f"rate {tuning['rate']:g}, seed {tuning['seed']}"
-        f"{'' if tuning['dropout'] else ', no dropout'}"
+        f"  {metadata['rows']:,} texts{cut_text}; {config['epochs']:g} epochs, "
+        f"{config['batch_size']} a step, rate {config['learning_rate']:g}, seed {config['seed']}"
+        f"{'' if config['dropout'] else ', no dropout'}"
     )
-    if told["masked"]:
-        typer.echo(f"  masked while training: {', '.join(told['masked'])}")
-    dropped = f", {len(found.dropped)} dropped" if found.dropped else ""
+    if metadata["masked"]:
+        typer.echo(f"  masked while training: {', '.join(metadata['masked'])}")
+    dropped = f", {len(measurement.dropped)} dropped" if measurement.dropped else ""
     typer.echo(
-        f"  dev: {metric} {found.value:.4g} {found.interval} ({found.unit}; n {found.n}{dropped})"
+        f"  dev: {metric} {measurement.value:.4g} {measurement.interval} "
+        f"({measurement.unit}; n {measurement.n}{dropped})"
     )
-    for one in found.beside:
-        typer.echo(f"  dev: {one}")
-    for item, reason in found.dropped[:3]:
+    for extra in measurement.extras:
+        typer.echo(f"  dev: {extra}")
+    # Three examples show the kind of problem; the full list is in the measurement.
+    for item, reason in measurement.dropped[:3]:
         typer.echo(f"  dropped: {item} ({reason})")
-    for note in found.notes:
+    for note in measurement.notes:
         typer.echo(f"  {note}")
-    if known:
-        typer.echo(f"  {known} of the dev texts stand in the training part, too")
+    if n_overlapping:
+        typer.echo(f"  {n_overlapping} of the dev texts are also in the training part")

@@ -1,4 +1,4 @@
-"""`levelhead gate RUN --policy FILE`: may this model pass? The exit code says."""
+"""`levelhead gate RUN --policy FILE`: test a run against a policy; the exit code is the result."""
 
 from __future__ import annotations
 
@@ -9,66 +9,72 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.exit_codes import ERROR, FAIL, INCONCLUSIVE, PASS, ExitWith
+from levelhead.cli.shared.exit_codes import ERROR, FAIL, INCONCLUSIVE, PASS, ExitWithCode
 from levelhead.cli.shared.options import Json
 
 if TYPE_CHECKING:
-    from levelhead.report.gate.gate import Gate
+    from levelhead.report.gate.gate import GateReport
 
 CODES = {"pass": PASS, "fail": FAIL, "inconclusive": INCONCLUSIVE, "error": ERROR}
+# GitHub shows this file on the page of a workflow's run.
 SUMMARY = "GITHUB_STEP_SUMMARY"
-KEPT = "gate.json"
+GATE_FILE = "gate.json"
 
 
-def gate(
-    run: Annotated[str, typer.Argument(help="The folder of an audit or a study.")],
-    policy: Annotated[str, typer.Option("--policy", "-p", help="A TOML file of rules.")],
-    junit: Annotated[str | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+def gate_command(
+    run: Annotated[str, typer.Argument(help="Folder of an audit or a study.")],
+    policy: Annotated[str, typer.Option("--policy", "-p", help="TOML file with the rules.")],
+    junit: Annotated[str | None, typer.Option(help="File for JUnit XML.")] = None,
     summary: Annotated[
         str | None,
-        typer.Option(help="Add Markdown to this file; by default $GITHUB_STEP_SUMMARY."),
+        typer.Option(help="File to append Markdown to; $GITHUB_STEP_SUMMARY by default."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Judge a run by a policy.
+    """Test a run against a policy.
 
     Exit 0 if every rule passes, 1 if one fails, 2 if one is inconclusive, 3 if one cannot be
-    judged. A run without results, a measure that is missing or asked of too few items never passes.
+    evaluated. A run without results never passes, nor does a measure that is missing or was
+    measured on too few items.
     """
     from levelhead.core.files import write_atomic
-    from levelhead.report.gate.ci_files import junit as as_junit
-    from levelhead.report.gate.ci_files import summary as as_summary
-    from levelhead.report.gate.gate import gate as judged
+    from levelhead.report.gate.ci_files import to_junit_xml, to_markdown_summary
+    from levelhead.report.gate.gate import run_gate
     from levelhead.report.gate.policy import read_policy
 
-    found = judged(run, read_policy(policy))
+    gate_result = run_gate(run, read_policy(policy))
     if junit is not None:
-        write_atomic(junit, as_junit(found))
-    place = summary or os.environ.get(SUMMARY)
-    if place:
-        with open(place, "a", encoding="utf-8") as file:
-            file.write(as_summary(found))
-    changed = _changed(Path(run) / KEPT, found)
+        write_atomic(junit, to_junit_xml(gate_result))
+    summary_path = summary or os.environ.get(SUMMARY)
+    if summary_path:
+        with open(summary_path, "a", encoding="utf-8") as file:
+            file.write(to_markdown_summary(gate_result))
+    # Read before the file is replaced: a gate that passes after its rules were relaxed must show.
+    has_policy_changed = _has_policy_changed(Path(run) / GATE_FILE, gate_result)
     try:
-        write_atomic(str(Path(run) / KEPT), found.to_json().encode() + b"\n")
-    except OSError as error:  # the ruling stands without it
-        typer.echo(f"levelhead: {KEPT} is not kept: {error.strerror}", err=True)
+        write_atomic(str(Path(run) / GATE_FILE), gate_result.to_json().encode() + b"\n")
+    except OSError as error:
+        # A run's folder may be read-only in CI: the verdict does not depend on this file.
+        typer.echo(f"levelhead: {GATE_FILE} is not written: {error.strerror}", err=True)
     if json:
-        typer.echo(found.to_json(), file=sys.stdout)
+        typer.echo(gate_result.to_json(), file=sys.stdout)
     else:
-        for one in found.rulings:
-            typer.echo(f"{one.verdict:<13} {one.rule}: {one.why}", file=sys.stdout)
-        typer.echo(f"{found.verdict}: {len(found.rulings)} rules", file=sys.stdout)
-    if changed:
-        typer.echo("levelhead: the policy has changed since this run was last judged", err=True)
-    raise ExitWith(CODES[found.verdict])
+        for rule_result in gate_result.results:
+            typer.echo(
+                f"{rule_result.verdict:<13} {rule_result.rule}: {rule_result.explanation}",
+                file=sys.stdout,
+            )
+        typer.echo(f"{gate_result.verdict}: {len(gate_result.results)} rules", file=sys.stdout)
+    if has_policy_changed:
+        typer.echo("levelhead: the policy has changed since this run was last tested", err=True)
+    raise ExitWithCode(CODES[gate_result.verdict])
 
 
-def _changed(path: Path, found: Gate) -> bool:
-    """Whether the run was judged before, by another policy."""
-    from levelhead.report.gate.gate import Gate as Kept
+def _has_policy_changed(path: Path, gate_result: GateReport) -> bool:
+    """Report whether the run was tested before against another policy."""
+    from levelhead.report.gate.gate import GateReport
 
     try:
-        return Kept.from_json(path.read_bytes()).policy_sha256 != found.policy_sha256
+        return GateReport.from_json(path.read_bytes()).policy_sha256 != gate_result.policy_sha256
     except (OSError, ValueError):
         return False

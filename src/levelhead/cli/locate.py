@@ -1,4 +1,4 @@
-"""`levelhead locate MODEL -m NAME`: which heads carry what a measure sees."""
+"""`levelhead locate MODEL -m NAME`: score heads by their contribution to a measure."""
 
 from __future__ import annotations
 
@@ -7,67 +7,78 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, chosen
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.executors import LOCAL, Address, ExecutorName, Gpus, make_executor
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     Model,
     Output,
+    Resamples,
     Revision,
 )
-from levelhead.cli.shared.progress import line, progress
+from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from levelhead.locate.head_map import HeadMap, PartScore
-    from levelhead.locate.score_heads import Exact
+    from levelhead.locate.head_map import ComponentScore, HeadMap
+    from levelhead.locate.score_heads import AblateTop
 
 
-def locate(
+def locate_command(
     model: Model,
     measure: Annotated[
         str,
-        typer.Option("--measure", "-m", help="A measure, with options: seat:quota=10."),
+        typer.Option("--measure", "-m", help="Measure, with options: seat:contexts_per_word=10."),
     ] = "seat",
-    by: Annotated[str, typer.Option(help="gradient, ablation or path.")] = "gradient",
-    parts: Annotated[str, typer.Option(help="Of heads,mlp,embeddings.")] = "heads",
-    ablation: Annotated[str, typer.Option(help="What an ablated part gives: zero or mean.")] = (
-        "zero"
-    ),
-    exact: Annotated[
+    method: Annotated[
+        str, typer.Option(help="Method of the scores: gradient, ablation or path.")
+    ] = "gradient",
+    components: Annotated[
+        str, typer.Option(help="Components to score, of heads,mlp,embeddings.")
+    ] = "heads",
+    ablation: Annotated[
+        str, typer.Option(help="Output of an ablated component: zero or mean.")
+    ] = "zero",
+    ablate_top: Annotated[
         str | None,
-        typer.Option(help="How many of the highest scores are ablated: a number, all, none."),
+        typer.Option(help="Number of highest scores to ablate: a number, all, none."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Halves: auto, words, contexts, none.")] = "auto",
-    sign: Annotated[str, typer.Option(help="Which way is bias: found, + or -.")] = "found",
+    split: Annotated[
+        str, typer.Option(help="Unit of the two halves: auto, words, contexts, none.")
+    ] = "auto",
+    bias_direction: Annotated[
+        str, typer.Option(help="Direction of bias in the measure: auto, + or -.")
+    ] = "auto",
     top: Annotated[
-        int | None, typer.Option(help="Print only the labels of this many heads; exit 2 if unsure.")
+        int | None,
+        typer.Option(help="Print the labels of this many heads only; exit 2 if the sign is open."),
     ] = None,
     output: Output = None,
     chart: Chart = None,
     clip_negative: Annotated[
-        bool, typer.Option("--clip-negative", help="Draw negative heads white, as the paper does.")
+        bool, typer.Option("--clip-negative", help="Draw negative heads white, like the paper.")
     ] = False,
     json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
-    seed: Annotated[int, typer.Option(help="Of halves and resamples.")] = 0,
-    draws: Draws = 1999,
-    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
+    seed: Annotated[int, typer.Option(help="Random seed of the halves and resamples.")] = 0,
+    resamples: Resamples = 1999,
+    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
     level: Level = 0.95,
     store: Annotated[
-        str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
+        str | None, typer.Option(help="Folder that stores responses; the cache by default.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
-    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
+    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
+    edit: Annotated[
+        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
+    ] = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -75,28 +86,29 @@ def locate(
     allow_pickle: AllowPickle = False,
     parallel: Annotated[
         str | None,
-        typer.Option(help="Under torchrun, share the model: tensor (heads), or rows."),
+        typer.Option(help="How to distribute the model under torchrun: tensor (by heads) or rows."),
     ] = None,
     recompute: Annotated[
         bool,
-        typer.Option("--recompute", help="Less memory: layers are computed again for gradients."),
+        typer.Option("--recompute", help="Save memory: compute layers again in the backward pass."),
     ] = False,
-    runner: Runner = LOCAL,
+    executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
 ) -> None:
-    """Score every head by what it adds to a measure (Yang et al. 2025, Eq. 4).
+    """Score every head by its contribution to a measure.
 
-    Scores rank heads on one half of the items; effects of ablation, intervals and corrected
-    p-values are of the other half. Exit 2 if --top is wanted and which way is bias is not known.
+    The scores (Yang et al. 2025, Eq. 4) rank heads on one half of the items. Effects of ablation,
+    intervals and corrected p-values come from the other half. Exit 2 if --top is given and the
+    direction of bias is unknown.
     """
     from levelhead.core.files import write_atomic
-    from levelhead.locate.distributed import locate_away
-    from levelhead.locate.score_heads import locate as found_by
-    from levelhead.measures.registry import parsed
-    from levelhead.models.loading.load import cache_folder, load
+    from levelhead.locate.distributed import locate_distributed
+    from levelhead.locate.score_heads import locate
+    from levelhead.measures.registry import parse_measure
+    from levelhead.models.loading.load import load, model_cache_folder
 
-    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
+    inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
     source = {
         "revision": revision,
         "device": device,
@@ -107,105 +119,111 @@ def locate(
         "parallel": parallel,
         "recompute": recompute,
     }
-    how = {
-        "by": by,
-        "parts": parts.split(","),
+    options = {
+        "method": method,
+        "components": components.split(","),
         "ablation": ablation,
-        "exact": _exact(exact),
+        "ablate_top": _parse_ablate_top(ablate_top),
         "split": split,
-        "sign": sign,
+        "bias_direction": bias_direction,
     }
-    if (away := chosen(runner, workers=1, address=address, gpus=gpus)) is not None:
-        line(f"{model} is located on the cluster")
-        heads = locate_away(
-            away,
+    cluster = make_executor(executor, workers=1, address=address, gpus=gpus)
+    if cluster is not None:
+        # No model is loaded here: it may need the memory of a cluster's node.
+        print_line(f"the heads of {model} are scored on the cluster")
+        heads = locate_distributed(
+            cluster,
             model,
             measure,
-            source=source,
-            how=how,
+            load_options=source,
+            locate_options=options,
             inference=inference,
             context=RunContext(store=store, threads=threads),
         )
     else:
         lm = load(model, **source)  # type: ignore[arg-type]  # it checks all of these
+        # Under torchrun each rank reads its own part: there is no common cache.
         if store is None and not parallel:
-            store = str(cache_folder().parent / "readouts")
-        with progress("units") as on_event:
-            heads = found_by(
+            store = str(model_cache_folder().parent / "readouts")
+        with show_progress("units") as on_event:
+            heads = locate(
                 lm,
-                parsed(measure),
+                parse_measure(measure),
                 inference=inference,
                 context=RunContext(store=store, threads=threads, progress=on_event),
-                **how,  # type: ignore[arg-type]  # locate() checks all of these
+                **options,  # type: ignore[arg-type]  # locate() checks all of these
             )
-        if lm.anatomy.ranks.rank:
-            return  # the first of several processes tells
+        # All ranks hold the same result: the first one reports it.
+        if lm.layout.parallel.rank:
+            return
     text = heads.to_json() + "\n"
     if output is not None:
         write_atomic(output, text.encode())
     if chart is not None:
-        from levelhead.report.charts.registry import chart as drawn
+        from levelhead.report.charts.registry import chart as make_chart
         from levelhead.report.charts.registry import save
 
-        save(drawn(heads, clip_negative=clip_negative), chart)
+        save(make_chart(heads, clip_negative=clip_negative), chart)
     if top is not None:
-        _labels(heads, top)
+        _print_labels(heads, top)
     elif json:
         typer.echo(text, nl=False)
     else:
         _show(heads, details=details)
 
 
-def _exact(text: str | None) -> Exact | None:
+def _parse_ablate_top(text: str | None) -> AblateTop | None:
     if text is None or text in ("all", "none"):
         return text  # type: ignore[return-value]
     if not text.isdecimal():
-        raise typer.BadParameter("--exact is a number, all or none")
+        raise typer.BadParameter("--ablate-top is a number, all or none")
     return int(text)
 
 
-def _labels(heads: HeadMap, top: int) -> None:
-    from levelhead.locate.head_map import UndeterminedSign, label
+def _print_labels(heads: HeadMap, top: int) -> None:
+    from levelhead.locate.head_map import UndeterminedSignError, head_label
 
     try:
         for site in heads.top(top):
-            typer.echo(label(site))
-    except UndeterminedSign as error:
+            typer.echo(head_label(site))
+    except UndeterminedSignError as error:
         typer.echo(f"levelhead: {error}", err=True)
-        raise ExitWith(INCONCLUSIVE) from None
+        raise ExitWithCode(INCONCLUSIVE) from None
 
 
 def _show(heads: HeadMap, *, details: bool) -> None:
-    """The first and the last heads, or all; and what a reader must know."""
+    """Print the first and the last heads, or all, and the notes of the map."""
     from rich.console import Console
     from rich.text import Text
 
-    from levelhead.core.calibration import MISSED, mark_of
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     console.print(_table(heads, details=details))
-    halves = heads.halves
-    positive = sum(one.score > 0 for one in heads.heads)
-    told = [
-        f"sign {_sign(heads)}: {heads.direction.why}",
-        f"{halves.claim}; find {_short(halves.find)}"
-        + (f", confirm {_short(halves.confirm)}" if halves.confirm else ""),
+    halves = heads.split
+    positive = sum(head.score > 0 for head in heads.heads)
+    lines = [
+        f"sign {_sign_text(heads)}: {heads.bias_sign.reason}",
+        f"{halves.claim}; find {_format_estimate(halves.discovery)}"
+        + (f", confirm {_format_estimate(halves.confirmation)}" if halves.confirmation else ""),
         f"{positive} of {len(heads.heads)} heads have a positive score; {heads.verdict} "
         "(romano-wolf, 0.05)",
     ]
-    told += [str(one) for one in (heads.agreement, heads.replication) if one is not None]
-    if mark_of(heads.measurement):
-        told.append(f"{heads.measure} {MISSED}")
-    for one in (*told, *heads.notes):
-        console.print(Text(one), soft_wrap=True)
+    lines += [
+        str(estimate) for estimate in (heads.agreement, heads.replication) if estimate is not None
+    ]
+    if failed_calibration_mark(heads.measurement):
+        lines.append(f"{heads.measure} {DAGGER_NOTE}")
+    for line in (*lines, *heads.notes):
+        console.print(Text(line), soft_wrap=True)
 
 
-def _short(estimate: object) -> str:
+def _format_estimate(estimate: object) -> str:
     return f"{estimate.value:.3g} {estimate.interval} (n {estimate.n})"  # type: ignore[attr-defined]
 
 
-def _sign(heads: HeadMap) -> str:
-    return {1: "+", -1: "-", 0: "undetermined"}[heads.direction.sign]
+def _sign_text(heads: HeadMap) -> str:
+    return {1: "+", -1: "-", 0: "undetermined"}[heads.bias_sign.sign]
 
 
 def _table(heads: HeadMap, *, details: bool) -> Table:
@@ -213,25 +231,28 @@ def _table(heads: HeadMap, *, details: bool) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rank", "head, from 1", "score", "effect", "interval", "adjusted p", "detectable"):
-        left = name in ("head, from 1", "interval")
-        table.add_column(name, justify="left" if left else "right")
-    ranked = sorted(heads.scores, key=lambda one: -one.score)
-    whole = details or len(ranked) <= 20
-    for rank, one in enumerate(ranked, 1):
-        if whole or rank <= 10 or rank > len(ranked) - 5:
-            table.add_row(str(rank), one.label, f"{one.score:.4g}", *_judged(one))
+        is_left = name in ("head, from 1", "interval")
+        table.add_column(name, justify="left" if is_left else "right")
+    ranked = sorted(heads.scores, key=lambda component: -component.score)
+    # Both ends matter: the last heads reduce the measure. 15 of up to 144 rows fit a screen.
+    show_all = details or len(ranked) <= 20
+    for rank, component in enumerate(ranked, 1):
+        if show_all or rank <= 10 or rank > len(ranked) - 5:
+            table.add_row(
+                str(rank), component.label, f"{component.score:.4g}", *_effect_cells(component)
+            )
         elif rank == 11:
             table.add_row("...", *[""] * 6)
     return table
 
 
-def _judged(one: PartScore) -> tuple[str, ...]:
-    if one.effect is None or one.p is None:
+def _effect_cells(component: ComponentScore) -> tuple[str, ...]:
+    if component.effect is None or component.p is None:
         return "", "", "", ""
-    adjusted = one.p.value if one.p.adjusted is None else one.p.adjusted
+    adjusted = component.p.value if component.p.adjusted is None else component.p.adjusted
     return (
-        f"{one.effect:.4g}",
-        str(one.interval),
+        f"{component.effect:.4g}",
+        str(component.interval),
         f"{adjusted:.3f}",
-        "" if one.detectable is None else f"{one.detectable:.3g}",
+        "" if component.detectable is None else f"{component.detectable:.3g}",
     )

@@ -1,4 +1,4 @@
-"""`levelhead measure MODEL -m NAME ...`: numbers with intervals, for people and for machines."""
+"""`levelhead measure MODEL -m NAME ...`: print measurements as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.model_options import is_served, opened
+from levelhead.cli.shared.model_options import is_http, open_model
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     ModelOrServer,
     Output,
+    Resamples,
     Revision,
 )
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -29,85 +29,97 @@ if TYPE_CHECKING:
     from levelhead.core.results import Estimate, Measurement
     from levelhead.measures.base import Measure
     from levelhead.measures.robustness.multiverse import Multiverse
-    from levelhead.measures.run import Measured
+    from levelhead.measures.run import MeasureRun
 
 BASE = "base"
 
 
-def measure(
+def measure_command(
     model: ModelOrServer = "",
     measures: Annotated[
         list[str] | None,
         typer.Option(
             "--measure",
             "-m",
-            help="A measure, by name, with options if wanted: strength:part=dev,top=0.2.",
+            help="Name of a measure, with options: strength:part=dev,top=0.2. Repeat for more.",
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Your texts for counterfactual: a .csv, .tsv or .jsonl file."),
+        typer.Option(help="File of texts for counterfactual: .csv, .tsv or .jsonl."),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(help="Their column of texts; by default `text`.")
+        str | None, typer.Option(help="Column of the texts in --data; `text` by default.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Their column of labels.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels in --data.")] = None,
     lexicon: Annotated[
-        str | None, typer.Option(help="Whose words are exchanged in them; by default gender-en.")
+        str | None,
+        typer.Option(
+            help="Lexicon whose words are exchanged in the texts of --data; gender-en by default."
+        ),
     ] = None,
-    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
+    edit: Annotated[
+        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
+    ] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="Another model, paired item by item; `base`: this one without the edit."),
+        typer.Option(
+            help="Model to compare with, paired item by item; base is this model without the edit."
+        ),
     ] = None,
     output: Output = None,
     json: Json = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Show what stands beside each number.")
+        bool, typer.Option("--details", help="Show the additional numbers of each measure.")
     ] = False,
     multiverse: Annotated[
         bool,
         typer.Option(
             "--multiverse",
-            help="Repeat each measure with its templates, words, layers and pooling varied.",
+            help="Repeat each measure with other templates, words, layers and pooling.",
         ),
     ] = False,
-    show: Annotated[bool, typer.Option("--list", help="List the measures and stop.")] = False,
-    seed: Annotated[int, typer.Option(help="Of resamples and permutations.")] = 0,
-    draws: Draws = 1999,
-    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
+    show: Annotated[bool, typer.Option("--list", help="List the measures and exit.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of resamples and permutations.")] = 0,
+    resamples: Resamples = 1999,
+    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
     level: Level = 0.95,
     store: Annotated[
         str | None,
-        typer.Option(help="Where readouts are kept; by default in the cache, a server's nowhere."),
+        typer.Option(
+            help="Folder that stores responses; the cache by default, and none for a server."
+        ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
+    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
     batch_size: BatchSize = 32,
     bos: Annotated[
-        str, typer.Option(help="A beginning token before every text: auto, always, tokenizer.")
+        str,
+        typer.Option(help="When to put a BOS token before a text: auto, always, tokenizer."),
     ] = "auto",
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a model by one or more rulers.
+    """Measure a model with one or more measures.
 
-    What was read is kept: another seed, level or option of a formula runs no forward. Exit 3 if
-    anything could not be measured; nothing stands in for a missing number.
+    Responses are cached: another seed, level or option of a formula needs no forward pass. Exit 3
+    if anything could not be measured; no value is substituted for a missing number.
     """
-    from levelhead.measures.run import run, with_skills
-    from levelhead.models.loading.load import cache_folder, load
+    from levelhead.measures.run import add_skills, run_measures
+    from levelhead.models.loading.load import load, model_cache_folder
 
     if show:
         _list_measures()
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
-    given = {"texts": data, "text": text, "label": label, "lexicon": lexicon}
-    wanted = _wanted(measures, {name: value for name, value in given.items() if value})
-    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
-    lm = opened(
+    user_options = {"texts": data, "text": text, "label": label, "lexicon": lexicon}
+    parsed_measures = _parse_measures(
+        measures, {name: value for name, value in user_options.items() if value}
+    )
+    inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
+    lm = open_model(
         model,
         revision=revision,
         device=device,
@@ -117,13 +129,13 @@ def measure(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    other = None
+    other_lm = None
     if against == BASE:
         from dataclasses import replace
 
-        other = replace(lm, edits=())
+        other_lm = replace(lm, edits=())
     elif against is not None:
-        other = load(
+        other_lm = load(
             against,
             device=device,
             dtype=dtype,
@@ -131,36 +143,42 @@ def measure(
             allow_pickle=allow_pickle,
             batch_size=batch_size,
         )
-    # A server may change its weights without a word: nothing it said is kept unasked.
-    kept = store or (None if is_served(model) else str(cache_folder().parent / "readouts"))
-    with progress("questions") as on_event:
-        found = run(
+    # A server may change its weights without notice: its responses are stored on request only.
+    readout_store = store or (
+        None if is_http(model) else str(model_cache_folder().parent / "readouts")
+    )
+    with show_progress("queries") as on_event:
+        measure_run = run_measures(
             lm,
-            wanted,
-            against=other,
+            parsed_measures,
+            against=other_lm,
             inference=inference,
-            context=RunContext(store=kept, threads=threads, progress=on_event),
+            context=RunContext(store=readout_store, threads=threads, progress=on_event),
         )
-    if other is not None:
-        checked = with_skills(
-            lm, wanted, found.measurements, context=RunContext(store=kept, threads=threads)
+    # An edit may lower a measure because the model no longer can do the task: compare skills, too.
+    if other_lm is not None:
+        checked = add_skills(
+            lm,
+            parsed_measures,
+            measure_run.measurements,
+            context=RunContext(store=readout_store, threads=threads),
         )
-        found = found._replace(measurements=checked)
+        measure_run = measure_run._replace(measurements=checked)
     universes: list[Multiverse] = []
     if multiverse:
-        from levelhead.measures.robustness import multiverse as varied
+        from levelhead.measures.robustness.multiverse import multiverse as run_multiverse
 
-        with progress("questions") as on_event:
+        with show_progress("queries") as on_event:
             universes = [
-                varied.multiverse(
+                run_multiverse(
                     lm,
-                    one,
+                    measure,
                     inference=inference,
-                    context=RunContext(store=kept, threads=threads, progress=on_event),
+                    context=RunContext(store=readout_store, threads=threads, progress=on_event),
                 )
-                for one in wanted
+                for measure in parsed_measures
             ]
-    text = _json(found, universes)
+    text = _json(measure_run, universes)
     if output is not None:
         from levelhead.core.files import write_atomic
 
@@ -170,162 +188,210 @@ def measure(
     else:
         from levelhead.measures.base import UNFLAGGED
 
-        always = {aspect.name for one in wanted for aspect in one.aspects[1:]} | {UNFLAGGED}
-        whole = {one.name for one in wanted if one.tells_all}
-        _show(found, always, whole, details=details)
+        # A measure's other metrics and its result without flagged items belong to the result;
+        # the remaining extras are for --details.
+        always_shown = {
+            metric.name for measure in parsed_measures for metric in measure.ordered_metrics[1:]
+        } | {UNFLAGGED}
+        fully_shown = {measure.name for measure in parsed_measures if measure.always_show_extras}
+        _show(measure_run, always_shown, fully_shown, details=details)
         _show_universes(universes, details=details)
 
 
 def _list_measures() -> None:
-    """Every metric, as -m names it."""
+    """Print every metric under the name that -m takes."""
     from levelhead.measures.registry import MEASURES, is_utility, metric_texts
 
     texts = metric_texts()
-    for make in MEASURES.values():
-        for metric, about in make.metrics.items():
-            price = "price: " if is_utility(texts[metric]) else ""
-            typer.echo(f"{texts[metric]:<33} {price}{about} ({' or '.join(make.needs)})")
+    for measure_type in MEASURES.values():
+        for metric, description in measure_type.metrics.items():
+            prefix = "utility: " if is_utility(texts[metric]) else ""
+            typer.echo(
+                f"{texts[metric]:<33} {prefix}{description} ({' or '.join(measure_type.needs)})"
+            )
 
 
-def _wanted(measures: list[str], own: dict[str, str]) -> list[Measure]:
-    """The measures that were named; the user's texts go to counterfactual."""
+def _parse_measures(measures: list[str], user_options: dict[str, str]) -> list[Measure]:
+    """Parse the named measures; the user's texts are an option of counterfactual."""
     from levelhead.measures.classification.counterfactual import Counterfactual
-    from levelhead.measures.registry import parsed_all
+    from levelhead.measures.registry import parse_measures
 
-    found = [one for name in measures for one in parsed_all(name, own)]
-    swapped = [one for one in found if isinstance(one, Counterfactual)]
-    if own and not swapped:
-        named = ", ".join(f"--{'data' if name == 'texts' else name}" for name in own)
-        raise typer.BadParameter(f"{named}: for -m counterfactual, which is not asked for")
-    if not all(one.texts for one in swapped):
+    parsed_measures = [
+        measure for name in measures for measure in parse_measures(name, user_options)
+    ]
+    counterfactuals = [
+        measure for measure in parsed_measures if isinstance(measure, Counterfactual)
+    ]
+    if user_options and not counterfactuals:
+        option_names = ", ".join(
+            f"--{'data' if name == 'texts' else name}" for name in user_options
+        )
+        raise typer.BadParameter(f"{option_names}: only -m counterfactual uses these, give it, too")
+    if not all(measure.texts for measure in counterfactuals):
         raise typer.BadParameter("counterfactual needs your texts: --data FILE --text COLUMN")
-    return found
+    return parsed_measures
 
 
-def _json(found: Measured, universes: list[Multiverse]) -> str:
-    from levelhead.core.canonical_json import canonical
+def _json(measure_run: MeasureRun, universes: list[Multiverse]) -> str:
+    from levelhead.core.canonical_json import to_canonical_json
 
-    told = {
-        "measurements": [one.model_dump() for one in found.measurements],
-        "comparisons": [one.model_dump() for one in found.comparisons],
+    document = {
+        "measurements": [measurement.model_dump() for measurement in measure_run.measurements],
+        "comparisons": [comparison.model_dump() for comparison in measure_run.comparisons],
     }
     if universes:
-        told["multiverses"] = [one.model_dump() for one in universes]
-    return canonical(told).decode() + "\n"
+        document["multiverses"] = [universe.model_dump() for universe in universes]
+    return to_canonical_json(document).decode() + "\n"
 
 
-def _show(found: Measured, always: set[str], whole: set[str], *, details: bool) -> None:
-    """A table; numbers beside that are `always` shown, and measures shown `whole`."""
+def _show(
+    measure_run: MeasureRun, always_shown: set[str], fully_shown: set[str], *, details: bool
+) -> None:
+    """Print tables and verdicts of a run.
+
+    Args:
+        measure_run: the measurements and comparisons.
+        always_shown: names of extra numbers that are shown without `details`.
+        fully_shown: names of measures whose extra numbers are all shown.
+        details: whether to show all extra numbers.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.core.calibration import MISSED, mark_of, marked
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
-    for one in found.measurements:
-        table.add_row(marked(_named(one), one), *cells(one), style="bold" if details else "")
-        for beside in one.beside:
-            if details or one.measure in whole or beside.name in always:
-                table.add_row(f"  {marked(beside.name, one, beside.name)}", *cells(beside))
+    for measurement in measure_run.measurements:
+        table.add_row(
+            with_mark(_display_name(measurement), measurement),
+            *format_cells(measurement),
+            style="bold" if details else "",
+        )
+        for extra in measurement.extras:
+            if details or measurement.measure in fully_shown or extra.name in always_shown:
+                table.add_row(
+                    f"  {with_mark(extra.name, measurement, extra.name)}", *format_cells(extra)
+                )
     console.print(table)
-    for text in _verdicts(found):
+    for text in _verdict_lines(measure_run):
         console.print(Text(text), soft_wrap=True)
-    for one in found.measurements:
-        for note in one.notes:
-            console.print(Text(f"{_named(one)}: {note}"), soft_wrap=True)
-    if any(mark_of(one) for one in found.measurements):
-        console.print(Text(MISSED))
-    _compare(console, found)
-    if any(one.p is not None and one.p.adjusted is not None for one in found.measurements):
+    for measurement in measure_run.measurements:
+        for note in measurement.notes:
+            console.print(Text(f"{_display_name(measurement)}: {note}"), soft_wrap=True)
+    if any(failed_calibration_mark(measurement) for measurement in measure_run.measurements):
+        console.print(Text(DAGGER_NOTE))
+    _show_comparisons(console, measure_run)
+    if any(
+        measurement.p is not None and measurement.p.adjusted is not None
+        for measurement in measure_run.measurements
+    ):
         console.print(Text("p corrected by Holm for the measures of this run"))
 
 
-def _verdicts(found: Measured) -> list[str]:
-    """What each measurement says of bias, and whether the model can do what it asks."""
-    from levelhead.core.verdicts import measure_verdict
+def _verdict_lines(measure_run: MeasureRun) -> list[str]:
+    """Format the verdict of each measurement, and the model's skill at its task."""
+    from levelhead.core.verdicts import decide_measure_verdict
 
     lines = []
-    for one in found.measurements:
-        verdict = measure_verdict(one)
+    for measurement in measure_run.measurements:
+        verdict = decide_measure_verdict(measurement)
         if verdict.status != "no test":
-            lines.append(f"{_named(one)}: verdict: {verdict}")
-        if one.skill is not None:
-            lines.append(f"{_named(one)}: skill: {one.skill}")
+            lines.append(f"{_display_name(measurement)}: verdict: {verdict}")
+        if measurement.skill is not None:
+            lines.append(f"{_display_name(measurement)}: skill: {measurement.skill}")
     return lines
 
 
 def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
-    """What became of each conclusion when choices were made otherwise."""
+    """Print how each conclusion changes with other choices of the analysis."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.core.calibration import MISSED, mark_of, marked
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     for universe in universes:
-        named = marked(_named(universe), universe.measured_by)
-        console.print(Text(f"multiverse of {named}: {universe}"), soft_wrap=True)
+        title = with_mark(_display_name(universe), universe.measured_by)
+        console.print(Text(f"multiverse of {title}: {universe}"), soft_wrap=True)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("specification", "value", "interval", "p", "n", "conclusion"):
             left = name in ("specification", "interval", "conclusion")
             table.add_column(name, justify="left" if left else "right")
-        for one in universe.specifications if details else ():
-            p = "" if one.p is None else _p(one.p.value)
-            cells = (f"{one.value:.4g}", str(one.interval), p, str(one.n), one.conclusion or "")
-            table.add_row(f"  {one.name}", *cells)
-        for name, why in universe.failed:
-            table.add_row(f"  {name}", "", "", "", "", why)
+        for specification in universe.specifications if details else ():
+            p = "" if specification.p is None else _format_p(specification.p.value)
+            cells = (
+                f"{specification.value:.4g}",
+                str(specification.interval),
+                p,
+                str(specification.n),
+                specification.conclusion or "",
+            )
+            table.add_row(f"  {specification.name}", *cells)
+        # Specifications that failed are always listed: without them the rest may look robust.
+        for name, reason in universe.failed:
+            table.add_row(f"  {name}", "", "", "", "", reason)
         if table.row_count:
             console.print(table)
-        if mark_of(universe.measured_by):
-            console.print(Text(MISSED))
+        if failed_calibration_mark(universe.measured_by):
+            console.print(Text(DAGGER_NOTE))
 
 
-def _named(one: Measurement | Multiverse) -> str:
-    """A measure, and whom it compares if one may choose."""
-    return f"{one.measure} ({', '.join(one.groups)})" if one.groups else one.measure
+def _display_name(result: Measurement | Multiverse) -> str:
+    """Format a measure's name, with the groups that it compares if these are a choice."""
+    return f"{result.measure} ({', '.join(result.groups)})" if result.groups else result.measure
 
 
-def _compare(console: Console, found: Measured) -> None:
-    """The comparisons, if there are any."""
+def _show_comparisons(console: Console, measure_run: MeasureRun) -> None:
+    """Print the comparisons, if there are any."""
     from rich.table import Table
     from rich.text import Text
 
-    if not found.comparisons:
+    if not measure_run.comparisons:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("second less first", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("interval",) else "right")
     table.columns[0].justify = "left"
-    for one in found.comparisons:
-        for difference in (one.difference, *one.beside):
-            table.add_row(f"{difference.name} {one.mark}".rstrip(), *cells(difference))
+    for comparison in measure_run.comparisons:
+        for difference in (comparison.difference, *comparison.extras):
+            table.add_row(
+                f"{difference.name} {comparison.mark}".rstrip(), *format_cells(difference)
+            )
     console.print(table)
-    for one in found.comparisons:
-        console.print(Text(str(one)), soft_wrap=True)
-        for note in one.notes:
-            console.print(Text(f"{one.measure}: {note}"), soft_wrap=True)
+    for comparison in measure_run.comparisons:
+        console.print(Text(str(comparison)), soft_wrap=True)
+        for note in comparison.notes:
+            console.print(Text(f"{comparison.measure}: {note}"), soft_wrap=True)
 
 
-def cells(one: Measurement | Estimate) -> tuple[str, ...]:
-    """A row of a table of numbers, after its name."""
-    p = "" if one.p is None else _p(one.p.value if one.p.adjusted is None else one.p.adjusted)
-    dropped = getattr(one, "dropped", ())
-    n = f"{one.n} of {one.n + len(dropped)}" if dropped else str(one.n)
+def format_cells(estimate: Measurement | Estimate) -> tuple[str, ...]:
+    """Format an estimate as cells: value, interval, parity, p, n, detectable effect.
+
+    Args:
+        estimate: the estimate; n also reports its dropped items.
+    """
+    # The corrected p-value, if there is one: the table has all measures of a run.
+    p = (
+        ""
+        if estimate.p is None
+        else _format_p(estimate.p.value if estimate.p.adjusted is None else estimate.p.adjusted)
+    )
+    dropped = getattr(estimate, "dropped", ())
+    n = f"{estimate.n} of {estimate.n + len(dropped)}" if dropped else str(estimate.n)
     return (
-        f"{one.value:.4g}",
-        str(one.interval),
-        "" if one.parity is None else f"{one.parity:.4g}",
+        f"{estimate.value:.4g}",
+        str(estimate.interval),
+        "" if estimate.parity is None else f"{estimate.parity:.4g}",
         p,
         n,
-        "" if one.detectable is None else f"{one.detectable:.3g}",
+        "" if estimate.detectable is None else f"{estimate.detectable:.3g}",
     )
 
 
-def _p(value: float) -> str:
+def _format_p(value: float) -> str:
     return "< .0001" if value < 1e-4 else f"{value:.4f}".lstrip("0") if value < 1 else "1"

@@ -1,4 +1,4 @@
-"""`levelhead removed MODEL --edit EDIT`: did an edit remove the group, or hide it?"""
+"""`levelhead probe MODEL --edit EDIT`: test whether an edit removed the group or hid it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
@@ -18,65 +18,79 @@ from levelhead.cli.shared.options import (
     Output,
     Revision,
 )
-from levelhead.cli.shared.output import told
-from levelhead.cli.shared.progress import progress, steps
+from levelhead.cli.shared.output import write_result
+from levelhead.cli.shared.progress import show_progress, show_steps
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.calibration import Ruler
+    from levelhead.core.calibration import MeasureKey
     from levelhead.core.results import Estimate
-    from levelhead.data.counterfactuals.contrast_pairs import SwappedPairs, TextPair
-    from levelhead.mitigate.probing.concept_removal import Removed
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair, PairSet
+    from levelhead.mitigate.probing.concept_removal import RemovalReport
     from levelhead.models.sites import Site
 
-NOTHING = "none"
+NO_WORDS = "none"
 
 
-def removed(
+def probe_command(
     model: Model,
-    edit: Annotated[str, typer.Option(help="A folder that save_edits wrote.")],
-    seen: Annotated[
+    edit: Annotated[str, typer.Option(help="Folder of an edit that save_edits wrote.")],
+    fitted_on: Annotated[
         str | None,
         typer.Option(
-            help="What else the edit was fitted or chosen on: a .txt file with a word a line; a "
-            "lexicon, with the options of mitigate project (gender-en:n=60,seed=0); or none. What "
-            "the edit's folder says of itself always counts."
+            "--exclude-words",
+            help="Other words that the edit was fitted or chosen on: a .txt file with one word per "
+            "line; a lexicon with the options of mitigate project (gender-en:n=60,seed=0); or "
+            "none. Words that the edit's folder records are always excluded.",
         ),
     ] = None,
     lexicon: Annotated[
-        str, typer.Option(help="A lexicon's name or TOML file: whose groups are looked for.")
+        str, typer.Option(help="Name or TOML file of the lexicon whose groups are probed.")
     ] = "gender-en",
     groups: Annotated[
-        str | None, typer.Option(help="Two of its groups, with a comma; by default the first two.")
+        str | None,
+        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
     ] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Sentences to ask of instead of frames: files, globs or URLs (.txt, .tsv, "
-            ".jsonl, .parquet) that the edit was not fitted on."
+            help="Sentences to probe instead of frames: files, globs or URLs (.txt, .tsv, .jsonl, "
+            ".parquet) that the edit was not fitted on."
         ),
     ] = None,
-    ruler: Annotated[
+    measure_name: Annotated[
         str | None,
         typer.Option(
-            "--measure", "-m", help="The measure that the edit is to mitigate: did it fall?"
+            "--measure", "-m", help="Measure that the edit mitigates; its reduction is tested, too."
         ),
     ] = None,
     sites: Annotated[
         list[str] | None,
         typer.Option(
             "--site",
-            help="Where to look, such as pooled or 'block_out 11'; by default where "
-            "the model's heads read.",
+            help="Site to probe, such as pooled or 'block_out 11'; the default is where the "
+            "model's heads read.",
         ),
     ] = None,
-    at: Annotated[str | None, typer.Option(help="Tokens read: first, mean, word, last.")] = None,
-    deals: Annotated[int, typer.Option(help="How often labels are dealt anew.")] = 19,
-    draws: Annotated[int, typer.Option(help="Resamples of the words.")] = 499,
-    level: Annotated[float, typer.Option(help="Of the intervals, whose ends are bounds.")] = 0.9,
-    seed: Annotated[int, typer.Option(help="Of folds, deals and resamples.")] = 0,
+    pooling: Annotated[
+        str | None, typer.Option(help="Tokens to read: first, mean, word, last.")
+    ] = None,
+    # 19 permutations are the fewest that can give p = .05: (0 + 1) / (19 + 1).
+    label_permutations: Annotated[
+        int, typer.Option(help="Number of permutations of the labels.")
+    ] = 19,
+    resamples: Annotated[
+        int, typer.Option(help="Number of bootstrap resamples of the words.")
+    ] = 499,
+    # An end of a 90% interval is a one-sided 95% bound.
+    level: Annotated[
+        float, typer.Option(help="Confidence level of the intervals, whose ends are bounds.")
+    ] = 0.9,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of folds, permutations and resamples.")
+    ] = 0,
     output: Output = None,
     json: Json = False,
     batch_size: BatchSize = 32,
@@ -85,19 +99,24 @@ def removed(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Look for a group in a model's vectors after an edit, by words and texts it never met.
+    """Probe whether an edit removed a group or hid it.
 
-    Exit 0 if it was removed as far as the probes can tell, 1 if it is hidden, 2 if it is unclear.
+    Looks for the group in a model's vectors after the edit, with words and texts that the edit was
+    not fitted on. Exit 0 if the probes find it removed, 1 if it is hidden, 2 if it is unclear.
     """
-    from levelhead.mitigate.evaluation.single_edit_gain import gain_by
-    from levelhead.mitigate.probing.concept_removal import removed as judged
+    from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+    from levelhead.mitigate.probing.concept_removal import concept_removal
     from levelhead.models.edits.files import load_edits
     from levelhead.models.loading.load import load
 
-    named = groups.split(",") if groups else None
-    used = (*_said(edit, seen), *(seen_by(seen, named) if seen else ()))
-    asked = _asked(lexicon, texts, used, named)
-    where = None if sites is None else [site_of(one) for one in sites]
+    group_names = groups.split(",") if groups else None
+    fitted_texts = (
+        *_fitted_words(edit, fitted_on),
+        *(read_excluded_texts(fitted_on, group_names) if fitted_on else ()),
+    )
+    # An edit removes its fitting words by construction: only held-out words test it.
+    test_pairs = _make_test_pairs(lexicon, texts, fitted_texts, group_names)
+    parsed_sites = None if sites is None else [parse_site(site_text) for site_text in sites]
     edits = load_edits(edit)
     lm = load(
         model,
@@ -107,147 +126,180 @@ def removed(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    inference = Inference(seed=seed, resamples=draws, level=level)
+    inference = Inference(seed=seed, resamples=resamples, level=level)
     gain: Estimate | None = None
-    by: Ruler | None = None
-    if ruler is not None:
-        from levelhead.measures.registry import parsed
+    measure_key: MeasureKey | None = None
+    if measure_name is not None:
+        from levelhead.measures.registry import parse_measure
 
-        measure = parsed(ruler)
-        by = measure.ruler(lm)
-        with progress("questions") as on_event:
-            gain = gain_by(
+        measure = parse_measure(measure_name)
+        measure_key = measure.measure_key(lm)
+        with show_progress("queries") as on_event:
+            gain = bias_reduction(
                 measure, lm, edits, inference=inference, context=RunContext(progress=on_event)
             )
-    with steps() as tell:
-        found = judged(
+    with show_steps() as on_step:
+        report = concept_removal(
             lm,
             edits,
-            asked.pairs,
-            seen=used,
-            ruler=gain,
-            gain_by=by,
-            sites=where,
-            at=at,  # type: ignore[arg-type]  # reading checks it
-            deals=deals,
+            test_pairs.pairs,
+            fitted_on=fitted_texts,
+            bias_reduction=gain,
+            bias_measure=measure_key,
+            sites=parsed_sites,
+            pooling=pooling,  # type: ignore[arg-type]  # reading checks it
+            label_permutations=label_permutations,
             inference=inference,
-            on_step=tell,
+            on_step=on_step,
         )
-    told(found, lambda: _show(found, asked), output=output, json=json)
-    if found.verdict != "removed":
-        raise ExitWith(FAIL if found.verdict == "hidden" else INCONCLUSIVE)
+    write_result(report, lambda: _show(report, test_pairs), output=output, json=json)
+    if report.verdict != "removed":
+        raise ExitWithCode(FAIL if report.verdict == "hidden" else INCONCLUSIVE)
 
 
-def _said(edit: str, seen: str | None) -> tuple[str, ...]:
-    """The words that an edit's folder says it was fitted on."""
+def _fitted_words(edit: str, exclude_words: str | None) -> tuple[str, ...]:
+    """Read the words that an edit was fitted on from its folder."""
     from levelhead.core.errors import LevelheadError
-    from levelhead.models.edits.files import seen_by_edits
+    from levelhead.models.edits.files import read_fitted_words
 
-    own = seen_by_edits(edit)
-    if own is None and seen is None:
+    fitted_words = read_fitted_words(edit)
+    # To assume none would let the edit be tested on its own words: the user must say so.
+    if fitted_words is None and exclude_words is None:
         raise LevelheadError(
-            f"{edit} does not say which words it was fitted on",
-            mend="give --seen: a .txt file, a lexicon as in mitigate project, or none",
+            f"{edit} does not record the words it was fitted on",
+            hint="give --exclude-words: a .txt file, a lexicon as in mitigate project, or none",
         )
-    return own or ()
+    return fitted_words or ()
 
 
-def seen_by(seen: str, groups: Sequence[str] | None) -> tuple[str | TextPair, ...]:
-    """The words, or the pairs of texts, that --seen means."""
+def read_excluded_texts(
+    exclude_words: str, groups: Sequence[str] | None
+) -> tuple[str | ContrastPair, ...]:
+    """Read the words, or the pairs of texts, that --exclude-words names.
+
+    Args:
+        exclude_words: the option's value: a .txt file, a lexicon with options, or "none".
+        groups: two groups of the lexicon; None for its first two.
+
+    Raises:
+        LevelheadError: the file cannot be read, or the options are unknown.
+    """
     from pathlib import Path
 
     from levelhead.core.errors import LevelheadError
-    from levelhead.data.counterfactuals.contrast_pairs import paired
+    from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 
-    if seen == NOTHING:
+    if exclude_words == NO_WORDS:
         return ()
-    if seen.endswith(".txt"):
+    if exclude_words.endswith(".txt"):
         try:
-            words = Path(seen).read_text(encoding="utf-8").split("\n")
+            words = Path(exclude_words).read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeError) as error:
-            raise LevelheadError(f"cannot read {seen}: {error}", mend="check the path") from None
+            raise LevelheadError(
+                f"cannot read {exclude_words}: {error}", hint="check the path"
+            ) from None
         return tuple(word.strip() for word in words if word.strip())
-    name, _, rest = seen.partition(":")
-    options = dict(pair.partition("=")[::2] for pair in filter(None, rest.split(",")))
+    name, _, options_text = exclude_words.partition(":")
+    options = dict(pair.partition("=")[::2] for pair in filter(None, options_text.split(",")))
     if not all(key in ("n", "seed") and value.isdigit() for key, value in options.items()):
         raise LevelheadError(
-            f"--seen {seen}: {rest!r} are no options of mitigate project",
-            mend="write gender-en:n=60,seed=0, as the edit was made",
+            f"--exclude-words {exclude_words}: {options_text!r} are no options of mitigate project",
+            hint="write the options that made the edit, such as gender-en:n=60,seed=0",
         )
+    # The same seed and n give the pairs that the edit was fitted on.
     n = int(options["n"]) if "n" in options else None
-    return paired(name, groups=groups, n=n, seed=int(options.get("seed", 0)))
+    return contrast_pairs(name, groups=groups, n=n, seed=int(options.get("seed", 0)))
 
 
-def site_of(text: str) -> Site:
-    """A site as it is printed: pooled, block_out 11, head_out 8.11."""
+def parse_site(text: str) -> Site:
+    """Parse a site in its printed form: pooled, block_out 11, head_out 8.11.
+
+    Args:
+        text: the site.
+
+    Raises:
+        LevelheadError: the text is not a site.
+    """
     import re
 
     from levelhead.core.errors import LevelheadError
-    from levelhead.models.sites import Site, checked
+    from levelhead.models.sites import Site, validate_site
 
     match = re.fullmatch(r"(\w+)(?:\s+(\d+)(?:\.(\d+))?)?", text.strip())
     if match is None:
-        raise LevelheadError(f"{text!r} is no site", mend="write pooled, or block_out 11")
+        raise LevelheadError(f"{text!r} is not a site", hint="write pooled, or block_out 11")
     stream, layer, head = match.groups()
-    found = Site(stream, int(layer or 0), None if head is None else int(head))  # type: ignore[arg-type]
-    return checked(found)
+    site = Site(stream, int(layer or 0), None if head is None else int(head))  # type: ignore[arg-type]
+    return validate_site(site)
 
 
-def _asked(
+def _make_test_pairs(
     lexicon: str,
     texts: list[str] | None,
-    used: tuple[str | TextPair, ...],
+    fitted_texts: tuple[str | ContrastPair, ...],
     groups: Sequence[str] | None,
-) -> SwappedPairs:
-    from levelhead.data.corpus.reader import pieces, sentences
-    from levelhead.data.counterfactuals.held_out import held_out, held_out_texts
+) -> PairSet:
+    from levelhead.data.corpus.reader import iter_sentences, split_corpus
+    from levelhead.data.counterfactuals.held_out import held_out_pairs, held_out_pairs_from_texts
 
     if texts is None:
-        return held_out(lexicon, seen=used, groups=groups)
-    found = (one for piece in pieces(texts) for one in sentences(piece))
-    return held_out_texts(found, lexicon, seen=used, groups=groups)
+        return held_out_pairs(lexicon, fitted_on=fitted_texts, groups=groups)
+    corpus_sentences = (
+        sentence for piece in split_corpus(texts) for sentence in iter_sentences(piece)
+    )
+    return held_out_pairs_from_texts(
+        corpus_sentences, lexicon, fitted_on=fitted_texts, groups=groups
+    )
 
 
-def _show(found: Removed, asked: SwappedPairs) -> None:
-    """The verdict, a table of what was found before and after, and what was left out."""
+def _show(report: RemovalReport, test_pairs: PairSet) -> None:
+    """Print the verdict, the results before and after the edit, and what was left out."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.core.calibration import MISSED, mark_of
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
     from levelhead.models.sites import Site
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    console.print(Text(f"{found.verdict}: {found.why}"), soft_wrap=True)
+    console.print(Text(f"{report.verdict}: {report.reason}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("site", "what", "before", "interval", "after", "interval", "least shown", "p"):
         left = name in ("site", "what", "interval")
         table.add_column(name, justify="left" if left else "right")
-    for place in found.places:
-        where = f"{Site(*place.site)} ({place.at})"  # type: ignore[arg-type]
-        for one, two in zip(place.before.probes, place.after.probes, strict=True):
-            table.add_row(where, *_cells(one.auc, two.auc))
-        both = (own.clusters.accuracy for own in (place.before, place.after))
-        table.add_row(where, *_cells(*both))
+    for site_result in report.sites:
+        site_text = f"{Site(*site_result.site)} ({site_result.pooling})"  # type: ignore[arg-type]
+        for before_probe, after_probe in zip(
+            site_result.before.probes, site_result.after.probes, strict=True
+        ):
+            table.add_row(site_text, *_cells(before_probe.auc, after_probe.auc))
+        accuracies = (
+            result.clusters.accuracy for result in (site_result.before, site_result.after)
+        )
+        table.add_row(site_text, *_cells(*accuracies))
     console.print(table)
-    told = [f"{found.n} pairs of texts, {found.words} words with their twins"]
-    told += [f"left out: {count} ({reason})" for reason, count in asked.left_out]
-    told += [f"{len(found.dropped)} pairs cannot be read by the model"] if found.dropped else []
-    told += [] if found.ruler is None else [f"ruler: {found.ruler}"]
-    told += [f"ruler: {MISSED}"] if mark_of(found.gain_by) else []
-    for note in (*told, *found.notes):
+    lines = [f"{report.n} pairs of texts, {report.words} words with their counterfactuals"]
+    lines += [f"left out: {count} ({reason})" for reason, count in test_pairs.left_out]
+    lines += [f"{len(report.dropped)} pairs cannot be read by the model"] if report.dropped else []
+    lines += [] if report.bias_reduction is None else [f"measure: {report.bias_reduction}"]
+    lines += [f"measure: {DAGGER_NOTE}"] if failed_calibration_mark(report.bias_measure) else []
+    for note in (*lines, *report.notes):
         console.print(Text(note), soft_wrap=True)
-    console.print(Text("said of these probes, words and sites, and of no others"), soft_wrap=True)
+    # A probe that finds nothing proves nothing about other probes: the claim keeps its scope.
+    console.print(
+        Text("this holds for these probes, words and sites, and for no others"), soft_wrap=True
+    )
 
 
 def _cells(before: Estimate, after: Estimate) -> tuple[str, ...]:
-    least = "" if after.detectable is None else f"{0.5 + after.detectable:.2f}"
+    # Detectable effects are distances from parity, which is .5 for an AUC and an accuracy.
+    min_shown_text = "" if after.detectable is None else f"{0.5 + after.detectable:.2f}"
     return (
         after.name,
         f"{before.value:.3f}",
         str(before.interval),
         f"{after.value:.3f}",
         str(after.interval),
-        least,
+        min_shown_text,
         "" if after.p is None else f"{after.p.value:.3g}",
     )

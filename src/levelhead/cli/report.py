@@ -1,4 +1,4 @@
-"""`levelhead report RUN -o FILE`: a run as a page, a table, or a section of a README."""
+"""`levelhead report RUN -o FILE`: write a run as a page, a table, or a section of a README."""
 
 from __future__ import annotations
 
@@ -14,61 +14,63 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
 
 
-def report(
-    run: Annotated[str, typer.Argument(help="The folder of an audit or a study.")],
+def report_command(
+    run: Annotated[str, typer.Argument(help="Folder of an audit or a study.")],
     output: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
-            help=".html: the report; .csv, .parquet, .tex: the table; .md: a section and metadata "
-            "in that README, the rest of which stays as it is.",
+            help="File to write. Its ending selects the kind: .html the report; .csv, .parquet or "
+            ".tex the table; .md a section and metadata in that README, whose other text is "
+            "unchanged.",
         ),
     ],
 ) -> None:
-    """Write what a run found as a file; its ending says how."""
-    from levelhead.core.errors import UnknownName
+    """Write a run's results as a page, a table or a README section."""
+    from levelhead.core.errors import UnknownNameError
     from levelhead.core.files import write_atomic
-    from levelhead.study.results_dir import finished
+    from levelhead.study.results_dir import load_results
 
     ending = Path(output).suffix.lower()
     if ending not in ENDINGS:
-        raise UnknownName("kind of report", ending, ENDINGS)
-    write_atomic(output, ENDINGS[ending](Path(run), finished(run), Path(output)))
+        raise UnknownNameError("kind of report", ending, ENDINGS)
+    write_atomic(output, ENDINGS[ending](Path(run), load_results(run), Path(output)))
     typer.echo(output, file=sys.stdout)
 
 
 def _page(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
-    from levelhead.cli.audit import command
-    from levelhead.report.audit_page.page import page
+    from levelhead.cli.audit import rerun_command
+    from levelhead.report.audit_page.page import render_audit_page
     from levelhead.study.audit.audit import read_audit
 
-    return page(read_audit(run), results, command=command(run))
+    return render_audit_page(read_audit(run), results, command=rerun_command(run))
 
 
 def _card(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
-    from levelhead.report.model_card_section import merged
+    from levelhead.report.model_card_section import update_readme
     from levelhead.study.audit.audit import read_audit
 
     audit = read_audit(run)
+    # Only the section between levelhead's marks is replaced: the rest belongs to the user.
     readme = output.read_bytes().decode() if output.exists() else ""
-    name = Path(audit.plan.models["model"].path).name
-    return merged(readme, audit, results, name=name).encode()
+    name = Path(audit.study_config.models["model"].path).name
+    return update_readme(readme, audit, results, name=name).encode()
 
 
 def _table(kind: str) -> Callable[[Path, Mapping[str, Record], Path], bytes]:
-    def written(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
+    def render(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
         from levelhead.report import tables
 
-        return bytes(getattr(tables, kind)(tables.table_of(results)))
+        return bytes(getattr(tables, kind)(tables.results_to_rows(results)))
 
-    return written
+    return render
 
 
 ENDINGS: dict[str, Callable[[Path, Mapping[str, Record], Path], bytes]] = {
     ".html": _page,
-    ".csv": _table("csv"),
-    ".parquet": _table("parquet"),
-    ".tex": _table("latex"),
+    ".csv": _table("to_csv_bytes"),
+    ".parquet": _table("to_parquet_bytes"),
+    ".tex": _table("to_latex_bytes"),
     ".md": _card,
 }

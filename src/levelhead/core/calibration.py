@@ -1,7 +1,7 @@
-"""How rulers, locators and edits did where the truth is known, as values (`levelhead calibrate`).
+"""Calibration results of measures, locators and edits on models with a known bias.
 
-What came of the full run is kept with the package, so that every table can mark the number of a
-ruler that failed.
+`levelhead calibrate` computes them. The package includes the results of the full run, so that every
+table can mark the values of a measure that failed.
 """
 
 from __future__ import annotations
@@ -17,128 +17,135 @@ from levelhead.core.results import Estimate, FrozenMapping, Interval, Measuremen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Expected = Literal["rises", "falls", "none", "any"]
-"""What a measure should do where groups and targets are joined more strongly. "none": nothing, and
-it should find nothing without a dose either. "any": what it asks for was neither planted nor ruled
-out, so what it finds in a model without a dose may be there."""
-Verdict = Literal["not refuted", "misses", "not judged"]
-"""A few models with a planted bias can refute a measure; they cannot show that it is right."""
-LEAST = 0.9
-"""Spearman's correlation with the dose that is asked of a measure."""
-MOST = 0.10
-"""Upper bound of the rate of false alarms that is allowed: twice what the tests promise."""
-POWER = 0.8
-"""The share of models in which a dose must be found to count as detected."""
-ALARM = 0.05
-"""The p at which a measure calls a model biased."""
-FEWEST = 3
-"""Models without a bias, of which with fewer a measure is not judged at all."""
-ENOUGH_NULLS = 20
-"""Models without a bias, of which with fewer nothing is said of false alarms: no alarm in 20 still
-leaves 0% to 16% (Wilson); no alarm in 3 leaves 0% to 56%."""
-OFTEN, MANY = 0.8, 10
-"""The share of models in which a known head must be first, and how many they must be."""
-WIDE = 0.25
-"""Half the width of a price's interval from which on the price is called unknown: an interval that
-holds both 0 and a quarter more perplexity does not tell a free edit from a costly one."""
-KEPT = "calibration.json"
-LIKE = {False: "bert", True: "llama"}
-"""The family that got every dose, by whether a model is causal."""
-MISSES = "†"
-"""Marks a ruler that missed a planted bias, or saw one that was not there."""
-MISSED = f"{MISSES} failed where the truth is known: see docs/calibration.md"
-NOT_TRIED = "not tried"
+ExpectedResponse = Literal["rises", "falls", "none", "any"]
+"""Expected response of a measure to a stronger association of groups and targets. "none": no
+response, and no finding without a dose either. "any": what it measures was neither planted nor
+excluded, so a finding in a model without a dose may be true."""
+CalibrationVerdict = Literal["not refuted", "misses", "not evaluated"]
+"""A few models with a planted bias can refute a measure; they cannot prove that it is valid."""
+MIN_DOSE_CORRELATION = 0.9
+"""Smallest required Spearman correlation of a measure with the dose."""
+MAX_FALSE_ALARM_RATE = 0.10
+"""Largest accepted upper bound of the false alarm rate: twice the nominal level of the tests."""
+MIN_POWER = 0.8
+"""Share of models in which a dose must be found to count as detected."""
+ALARM_P = 0.05
+"""Significance level at which a measure reports a bias."""
+MIN_NULL_MODELS = 3
+"""Smallest number of models without a bias for any verdict on a measure."""
+MIN_NULLS_FOR_RATE = 20
+"""Smallest number of models without a bias for a statement about false alarms: no alarm in 20 gives
+an interval of 0% to 16% (Wilson); no alarm in 3 gives 0% to 56%."""
+MIN_FIRST_RATE, MIN_KNOWN_HEAD_MODELS = 0.8, 10
+"""Share of models in which a known head must be first, and the smallest number of models."""
+MAX_COST_HALF_WIDTH = 0.25
+"""Half width of the interval of a utility cost above which the cost is called unknown: an interval
+that holds both 0 and a quarter more perplexity does not separate a free edit from a costly one."""
+# tools/calibration.py writes this file after a full run.
+CALIBRATION_FILE = "calibration.json"
+REFERENCE_ARCHITECTURE = {False: "bert", True: "llama"}
+"""Model family that was trained with every dose, for masked (False) and causal (True) models."""
+DAGGER = "†"
+"""Marks a measure that missed a planted bias or found one that was not planted."""
+DAGGER_NOTE = f"{DAGGER} failed where the truth is known: see docs/calibration.md"
+NOT_CALIBRATED = "not tried"
 
 
-class Ruler(Record):
-    """A measure and the kind of model that it was asked of: by these it is known how it did."""
+class MeasureKey(Record):
+    """A measure and the kind of model it was computed on: the key of a calibration result."""
 
     measure: str
     family: str
     causal: bool
 
     @classmethod
-    def of(cls, measure: str, model: Mapping[str, object]) -> Ruler | None:
-        """Of a model's settings; None where they do not say what kind it is."""
+    def from_settings(cls, measure: str, model: Mapping[str, object]) -> MeasureKey | None:
+        """Create the key from the settings of a model; None if they do not state its kind.
+
+        Args:
+            measure: name of the measure.
+            model: settings of the model from a provenance.
+        """
         if "causal" not in model:
             return None
         return cls(measure=measure, family=str(model.get("type", "")), causal=bool(model["causal"]))
 
 
-class Power(Record):
-    """In how many models of a dose the bias was found."""
+class DoseDetection(Record):
+    """Number of models of one dose in which the bias was found."""
 
     rho: float
     hits: int
     models: int
 
 
-class Confounded(Record):
-    """How a ruler answers to something else than a stereotype."""
+class ConfounderResponse(Record):
+    """Response of a measure to a confounder, which is not a stereotype."""
 
     variant: str
     share: float | None
-    """Of its answer to the full dose, the mean of models; None where that is not told from none."""
+    """Share of the response to the full dose, as a mean over models; None if the measure does not
+    separate the full dose from no dose."""
     range: tuple[float, float] | None
-    """The least and the largest of the models' shares."""
+    """Smallest and largest share over models."""
     alarms: int
     models: int
 
 
-class Calibrated(Record):
-    """How one ruler did on one family of models."""
+class MeasureCalibration(Record):
+    """Calibration of one measure on one model family."""
 
     measure: str
     architecture: str
-    expected: Expected
+    expected: ExpectedResponse
     models: int
     unread: int
-    """Models of which it could say nothing."""
+    """Number of models on which the measure gave no value."""
     rank: float | None
-    """Spearman's correlation of its value with the dose."""
+    """Spearman correlation of the value with the dose."""
     rank_interval: Interval | None
     alarms: float | None
-    """The rate at which it calls bias what is none, over deals of labels."""
+    """False alarm rate over permutations of the labels."""
     alarms_interval: Interval | None
     deals: int
     nulls: int
     null_alarms: int
-    """Of the models without a bias, labels as they are, those in which it finds one."""
-    power: tuple[Power, ...]
+    """Number of models without a bias in which the measure reports one, with unpermuted labels."""
+    power: tuple[DoseDetection, ...]
     smallest: float | None
-    """The least dose that it finds, and every larger one."""
-    confounded: tuple[Confounded, ...]
+    """Smallest dose that is detected together with every larger one."""
+    confounded: tuple[ConfounderResponse, ...]
     points: tuple[tuple[float, int, float], ...]
-    """(dose, seed, value) of every model that a stereotype was planted in, or none."""
+    """(dose, seed, value) of every model with a planted stereotype or without one."""
 
     @property
     def has_dose(self) -> bool:
-        """Whether what it asks for was planted, in doses."""
+        """Whether the quantity that it measures was planted in doses."""
         return self.expected in ("rises", "falls")
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether its models refute the measure."""
+    def verdict(self) -> CalibrationVerdict:
+        """Whether the models refute the measure."""
         if self._faults:
             return "misses"
-        return "not judged" if self._open else "not refuted"
+        return "not evaluated" if self._undecided_reason else "not refuted"
 
     @property
-    def why(self) -> tuple[str, ...]:
-        """What refutes it, or why it is not judged."""
-        return self._faults or ((self._open,) if self._open else ())
+    def reasons(self) -> tuple[str, ...]:
+        """Why the measure is refuted, or why it is not evaluated."""
+        return self._faults or ((self._undecided_reason,) if self._undecided_reason else ())
 
     @property
-    def least_dose(self) -> str:
-        """The least dose that it finds, in words; empty where it has no test."""
+    def smallest_dose_text(self) -> str:
+        """Smallest detected dose, in words; empty if the measure has no test."""
         if not self.power:
             return ""
         return "no dose found" if self.smallest is None else f"least dose found {self.smallest:g}"
 
     @property
-    def false_alarms(self) -> str:
-        """What is known of its false alarms, in words."""
-        if self.nulls < ENOUGH_NULLS:
+    def false_alarms_text(self) -> str:
+        """What is known about the false alarms, in words."""
+        if self.nulls < MIN_NULLS_FOR_RATE:
             return f"false alarms not known (n = {self.nulls} null models)"
         if self.alarms is None or self.alarms_interval is None:
             return f"alarms in {self.null_alarms} of {self.nulls} null models"
@@ -148,163 +155,177 @@ class Calibrated(Record):
         )
 
     @property
-    def stated(self) -> str:
-        """The verdict with all that it rests on."""
+    def full_verdict(self) -> str:
+        """The verdict with the figures and reasons that support it."""
         return "; ".join(
             filter(
                 None,
                 (
                     f"{self.verdict} (n = {len(self.points)})",
-                    self.least_dose,
-                    self.false_alarms if self.nulls else "",
-                    *self.why,
+                    self.smallest_dose_text,
+                    self.false_alarms_text if self.nulls else "",
+                    *self.reasons,
                 ),
             )
         )
 
     @property
     def _faults(self) -> tuple[str, ...]:
-        """What refutes it."""
+        """Reasons that refute the measure."""
         values = [value for _, _, value in self.points]
         if not values:
-            return ("no model could be read",)
-        faults = [f"{self.unread} models could not be read"] if self.unread else []
+            return ("no model could be measured",)
+        faults = [f"{self.unread} models could not be measured"] if self.unread else []
         if self.has_dose:
+            # Spearman's correlation is not defined for a constant.
             if len(values) > 1 and min(values) == max(values):
-                faults.append("it says the same of every model")
+                faults.append("it gives the same value for every model")
             rank = self.rank
-            if rank is not None and (-rank if self.expected == "falls" else rank) < LEAST:
+            if (
+                rank is not None
+                # A measure that falls with the dose must reach the same correlation, negated.
+                and (-rank if self.expected == "falls" else rank) < MIN_DOSE_CORRELATION
+            ):
                 faults.append(f"Spearman's correlation with the dose is {rank:.2f}")
-            if self.power and self.power[-1].hits < POWER * self.power[-1].models:
+            # Only the largest dose refutes: a measure may be too weak to detect a small bias.
+            if self.power and self.power[-1].hits < MIN_POWER * self.power[-1].models:
                 full = self.power[-1]
                 faults.append(f"the full dose is found in {full.hits} of {full.models} models")
-        return (*faults, *self._loud)
+        return (*faults, *self._false_alarm_faults)
 
     @property
-    def _loud(self) -> tuple[str, ...]:
-        """Why it is not silent where no bias is: under dealt labels, and as they are."""
-        if self.nulls < FEWEST or self.expected == "any":
+    def _false_alarm_faults(self) -> tuple[str, ...]:
+        """False alarms in models without a bias: under permuted labels and under the true ones."""
+        # "any" excludes nothing, so a finding without a dose is not a false alarm there.
+        if self.nulls < MIN_NULL_MODELS or self.expected == "any":
             return ()
-        why = []
-        # The bound of a rate is a claim about false alarms, and needs enough models.
-        bound = self.alarms_interval if self.alarms and self.nulls >= ENOUGH_NULLS else None
-        if bound is not None and bound.high > MOST:
-            why.append(f"false alarms may be as many as {bound.high:.0%}")
-        # More alarms than chance gives refute it with any number of models: a test, not a rate.
-        if self.null_alarms and _at_least(self.null_alarms, self.nulls, ALARM) <= ALARM:
-            why.append(f"alarms in {self.null_alarms} of {self.nulls} models without a bias")
-        return tuple(why)
+        faults = []
+        # An upper bound is a claim about the false alarm rate, so it needs enough models.
+        bound = self.alarms_interval if self.alarms and self.nulls >= MIN_NULLS_FOR_RATE else None
+        if bound is not None and bound.high > MAX_FALSE_ALARM_RATE:
+            faults.append(f"false alarms may be as many as {bound.high:.0%}")
+        # A binomial test: more alarms than the level allows refute a measure with few models too.
+        if self.null_alarms and _binomial_tail(self.null_alarms, self.nulls, ALARM_P) <= ALARM_P:
+            faults.append(f"alarms in {self.null_alarms} of {self.nulls} models without a bias")
+        return tuple(faults)
 
     @property
-    def _open(self) -> str:
-        """Why nothing is said of a measure that shows no fault; empty where it is judged."""
+    def _undecided_reason(self) -> str:
+        """Why a measure without a fault has no verdict; empty if it has one."""
         if not self.has_dose:
-            return "no dose of what it asks for was planted"
+            return "no dose of what it measures was planted"
         if not self.nulls:
-            return "it has no test of its own: false alarms are not known"
-        return "too few models without a bias" if self.nulls < FEWEST else ""
+            return "it has no test: false alarms are not known"
+        return "too few models without a bias" if self.nulls < MIN_NULL_MODELS else ""
 
 
-class Share(Record):
-    """So many of so many."""
+class Proportion(Record):
+    """A share: hits of a number of trials, with its interval."""
 
     hits: int
     of: int
     interval: Interval
 
 
-class Skilled(Record):
-    """Whether the models of a family learned their language."""
+class SkillCalibration(Record):
+    """Language skill of the trained models of one family."""
 
     architecture: str
     skill: str
     models: int
     worst: float
-    """Of all models, the one farthest from what is possible."""
+    """Skill of the model that is farthest from its optimum."""
     best: float
-    """The best that was possible in that model's text."""
+    """Optimum for the text of that model."""
 
 
-class Family(Record):
-    """How locating did on one family of models."""
+class LocatorCalibration(Record):
+    """Calibration of the locators on one model family."""
 
     architecture: str
     known: int
-    """Models with a known head."""
+    """Number of models with a known head."""
     learned: int
-    """Of them, those that have learned anything through it: some head is confirmed."""
+    """Number of these models that learned something through it: some head is confirmed."""
     without: float
-    """The largest contrast that is left with the known head masked."""
-    first: dict[str, Share]
-    """In how many the known head is first, by locator."""
-    alone: Share
-    """In how many the greedy search takes it alone."""
+    """Largest contrast that remains when the known head is masked."""
+    first: dict[str, Proportion]
+    """Share of models in which the known head is ranked first, by locator."""
+    alone: Proportion
+    """Share of models in which the greedy search selects only the known head."""
     ordinary: int
     positive: tuple[int, int]
-    """Heads that ablation confirms, in the model with the fewest and in that with the most."""
+    """Smallest and largest number of heads per model that ablation confirms."""
     auroc: dict[str, Estimate | None]
-    """Over models; None where fewer than two can be judged."""
+    """AUROC over models, by locator; None if fewer than two models can be evaluated."""
     agreement: Estimate | None
 
     @property
     def verdict(self) -> str:
-        """Which locators put the known head first often enough."""
-        if any(own.of < MANY for own in self.first.values()):
-            return "not judged: too few models"
-        missed = [by for by, own in self.first.items() if own.hits < OFTEN * own.of]
-        of = min(own.of for own in self.first.values())
-        return f"misses by {', '.join(missed)}" if missed else f"not refuted (n = {of})"
+        """Whether every locator ranks the known head first often enough."""
+        if any(proportion.of < MIN_KNOWN_HEAD_MODELS for proportion in self.first.values()):
+            return "not evaluated: too few models"
+        failing = [
+            locator
+            for locator, proportion in self.first.items()
+            if proportion.hits < MIN_FIRST_RATE * proportion.of
+        ]
+        # The smallest number of models limits what the verdict can claim.
+        n_models = min(proportion.of for proportion in self.first.values())
+        return f"misses by {', '.join(failing)}" if failing else f"not refuted (n = {n_models})"
 
 
-class Mitigated(Record):
-    """What one edit did to one family: to a bias, to none, and to fluency."""
+class EditCalibration(Record):
+    """Effects of one edit on one model family: on planted bias, without bias, and on fluency."""
 
     edit: str
     architecture: str
     models: int
-    """With a bias."""
+    """Number of models with a bias."""
     gone: Estimate | None
-    """The share of the bias that is gone at the full dose, over models."""
+    """Share of the bias that the edit removes at the full dose, over models."""
     nulls: int
-    """Models without a bias."""
+    """Number of models without a bias."""
     at_none: Estimate | None
-    """How much the contrast changes without a dose, up or down, in shares of the full dose's."""
+    """Absolute change of the contrast without a dose, as a share of that of the full dose."""
     price: Estimate | None
-    """Change of fluency at the full dose, in shares of what it was."""
+    """Relative change of fluency at the full dose (utility cost)."""
     significant: int
-    """Models without a bias in which it is said to be changed."""
+    """Number of models without a bias in which a change is reported."""
     has_placebo: bool = False
     beyond: int | None = None
-    """Models with a bias in which it takes more than its placebo; None: not all, and how many was
-    not kept."""
+    """Number of models with a bias in which the edit removes more than its placebo; None: not all
+    models, and the number was not stored."""
 
     @property
     def placebo_p(self) -> float | None:
-        """Of a sign test over models, one-sided: 3 of 3 models are .125 by chance alone."""
+        """One-sided p-value of a sign test over models: 3 of 3 models give 0.125 under the null."""
         if not self.has_placebo or self.beyond is None:
             return None
-        return _at_least(self.beyond, self.models, 0.5)
+        # Under the null, an edit removes more than its placebo in half of the models.
+        return _binomial_tail(self.beyond, self.models, 0.5)
 
     @property
-    def is_price_known(self) -> bool:
-        """Whether the interval of the price is narrow enough to say anything."""
+    def is_cost_known(self) -> bool:
+        """Whether the interval of the utility cost is narrow enough for a statement."""
         if self.price is None:
             return False
-        return (self.price.interval.high - self.price.interval.low) / 2 <= WIDE
+        return (self.price.interval.high - self.price.interval.low) / 2 <= MAX_COST_HALF_WIDTH
 
     @property
     def verdict(self) -> str:
-        """What may be said of the edit."""
+        """Conclusion about the edit, in words."""
         if self.gone is None:
-            return "not judged: fewer than two models"
-        parts = [self._lowered(self.gone)]
+            return "not evaluated: fewer than two models"
+        sentences = [self._reduction_text(self.gone)]
         if self.price is not None and self.price.interval.low > 0:
-            parts.append("text about nobody is predicted worse")
-        if self.price is not None and not self.is_price_known:
-            parts.append("price unknown")
-        return "; ".join(parts)
+            sentences.append("text about nobody is predicted worse")
+        if self.price is not None and not self.is_cost_known:
+            sentences.append("utility cost unknown")
+        return "; ".join(sentences)
 
-    def _lowered(self, gone: Estimate) -> str:
+    def _reduction_text(self, gone: Estimate) -> str:
+        # An interval that holds 0 does not show a reduction.
         if gone.interval.low <= 0:
             return f"not shown to lower it (n = {self.models})"
         lowers = f"lowers it (n = {self.models})"
@@ -313,154 +334,173 @@ class Mitigated(Record):
         p = self.placebo_p
         if p is None:
             return f"{lowers}; more than its placebo in fewer than {self.models} models"
-        shown = f"more than its placebo in {self.beyond} of {self.models} models, p {p:.3g}"
-        return f"{lowers}; {shown}" + ("" if p <= ALARM else " (not shown)")
+        placebo_text = f"more than its placebo in {self.beyond} of {self.models} models, p {p:.3g}"
+        return f"{lowers}; {placebo_text}" + ("" if p <= ALARM_P else " (not shown)")
 
 
-class Told(Record):
-    """Whether the attribute is called removed where it is, and where it is not."""
+class RemovalVerdicts(Record):
+    """Verdicts about an attribute that is known to be removed or to be present."""
 
     architecture: str
     seed: int
     weights: str
     gone: str
-    """What is said where the only head that sees group words is masked."""
+    """Verdict if the only head that sees group words is masked."""
     less: str
-    """What is said where that head is scaled down."""
+    """Verdict if that head is scaled down."""
     there: str
-    """What is said where another head of its layer is."""
+    """Verdict if another head of its layer is masked."""
 
     @property
-    def right(self) -> tuple[bool, bool, bool]:
-        """Of the three answers, which are right; "unclear" is no answer, and never right.
+    def are_correct(self) -> tuple[bool, bool, bool]:
+        """Which of the three answers are right; "unclear" is no answer and never right.
 
-        Where another head is masked, the attribute is there: only "hidden" says so.
+        If another head is masked, the attribute is present: only "hidden" is right.
         """
         return self.gone == "removed", self.less == "hidden", self.there == "hidden"
 
     @property
-    def wrong(self) -> tuple[bool, bool, bool]:
-        """Which are wrong."""
+    def are_wrong(self) -> tuple[bool, bool, bool]:
+        """Which of the three answers are wrong; "unclear" is never wrong."""
         answers = (self.gone, self.less, self.there)
         return tuple(  # type: ignore[return-value]
-            not right and answer != "unclear"
-            for right, answer in zip(self.right, answers, strict=True)
+            not is_correct and answer != "unclear"
+            for is_correct, answer in zip(self.are_correct, answers, strict=True)
         )
 
 
-class Grown(Record):
-    """A model of the calibration, by its hashes."""
+class OrganismHash(Record):
+    """Hashes of one model of the calibration."""
 
     what: str
     weights: str
     texts: str = ""
-    """SHA-256 of what it was trained on."""
+    """SHA-256 of the training texts."""
 
 
-class Refreshed(Record):
-    """Parts of a calibration that a later run made anew, and what made them."""
+class CalibrationUpdate(Record):
+    """Parts of a calibration that a later run computed again, with its command and versions."""
 
     parts: tuple[str, ...]
     command: str
     versions: FrozenMapping
     machine: str
-    models: tuple[Grown, ...]
+    models: tuple[OrganismHash, ...]
 
 
 class Calibration(Record):
-    """How every ruler, locator and edit did."""
+    """Calibration results of all measures, locators and edits."""
 
     command: str
     versions: FrozenMapping
     machine: str
-    models: tuple[Grown, ...]
-    skills: tuple[Skilled, ...]
-    rulers: tuple[Calibrated, ...]
-    locators: tuple[Family, ...]
-    edits: tuple[Mitigated, ...]
-    removed: tuple[Told, ...]
-    """What is said of an attribute that is known to be removed, or to be there."""
-    refreshed: tuple[Refreshed, ...] = ()
-    """Later runs of some parts; all else is of the first run, with its versions and machine."""
+    models: tuple[OrganismHash, ...]
+    skills: tuple[SkillCalibration, ...]
+    rulers: tuple[MeasureCalibration, ...]
+    locators: tuple[LocatorCalibration, ...]
+    edits: tuple[EditCalibration, ...]
+    removed: tuple[RemovalVerdicts, ...]
+    """Verdicts about an attribute that is known to be removed or to be present."""
+    refreshed: tuple[CalibrationUpdate, ...] = ()
+    """Later runs of some parts; all other parts are from the first run and its machine."""
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read back what `to_json` wrote, or a file that still had verdicts as words.
+        """Read what `to_json` wrote, or an older file that stored verdicts as text.
 
-        Verdicts follow from the figures, so that words can be corrected without another run. Only
-        what an edit did beside its placebo was kept in no figure: it is read from the words.
+        Verdicts are computed from the figures, so their text can be corrected without another run.
+        Only the comparison of an edit with its placebo was not stored as a figure: it is read from
+        the text.
         """
-        told = json.loads(text)
-        if isinstance(told, dict):
-            for row in (*told.get("rulers", ()), *told.get("locators", ())):
+        document = json.loads(text)
+        if isinstance(document, dict):
+            for row in (*document.get("rulers", ()), *document.get("locators", ())):
                 row.pop("verdict", None)
                 row.pop("why", None)
-            for row in told.get("edits", ()):
+            for row in document.get("edits", ()):
                 words = row.pop("verdict", "")
+                # "no more than its placebo" contains the phrase too, but gives no number.
                 if "than its placebo" in words:
                     row["has_placebo"] = True
                     row["beyond"] = None if "no more than" in words else row["models"]
-        return super().from_json(json.dumps(told))
+        return super().from_json(json.dumps(document))
 
-    def of(self, measure: str, family: str, *, causal: bool) -> Calibrated | None:
-        """How a ruler did on a model's own family, or else on the one that it is like."""
-        found = {one.architecture: one for one in self.rulers if one.measure == measure}
-        return found.get(family, found.get(LIKE[causal]))
+    def find_measure(self, measure: str, family: str, *, causal: bool) -> MeasureCalibration | None:
+        """Return the calibration of a measure on a model family, or on the most similar family.
+
+        Args:
+            measure: name of the measure.
+            family: family of the model.
+            causal: whether the model is causal.
+        """
+        by_architecture = {row.architecture: row for row in self.rulers if row.measure == measure}
+        # A family without a calibration has the verdict of the reference architecture of its kind.
+        return by_architecture.get(family, by_architecture.get(REFERENCE_ARCHITECTURE[causal]))
 
 
 @cache
-def kept() -> Calibration | None:
-    """What came of the full run, as the package has it; None in a package without it."""
-    path = files("levelhead.core") / KEPT
+def load_calibration() -> Calibration | None:
+    """Read the results of the full run from the package; None if the package lacks them."""
+    path = files("levelhead.core") / CALIBRATION_FILE
     return Calibration.from_json(path.read_bytes()) if path.is_file() else None
 
 
-def ruler_of(one: Measurement) -> Ruler | None:
-    """The ruler of a measurement; None where it does not say what kind of model it is of."""
-    return Ruler.of(
-        one.measure, cast("Mapping[str, object]", one.provenance.settings.get("model", {}))
+def get_measure_key(measurement: Measurement) -> MeasureKey | None:
+    """Return the calibration key of a measurement; None if its kind of model is not known."""
+    return MeasureKey.from_settings(
+        measurement.measure,
+        cast("Mapping[str, object]", measurement.provenance.settings.get("model", {})),
     )
 
 
-def calibrated(one: Measurement | Ruler, beside: str | None = None) -> Calibrated | None:
-    """How a ruler did on models of this kind; None: it was not tried.
+def find_calibration(
+    measurement_or_key: Measurement | MeasureKey, extra: str | None = None
+) -> MeasureCalibration | None:
+    """Find the calibration of a measure on models of this kind; None if there is none.
 
     Args:
-        one: the ruler, or what it says of a model.
-        beside: the name of a number that stands beside it, which may be a ruler of its own.
+        measurement_or_key: a measurement, or the key of a measure and a kind of model.
+        extra: name of a number that is reported with the measurement and may have a calibration.
     """
-    found, ruler = kept(), ruler_of(one) if isinstance(one, Measurement) else one
-    if found is None or ruler is None:
+    calibration, key = (
+        load_calibration(),
+        get_measure_key(measurement_or_key)
+        if isinstance(measurement_or_key, Measurement)
+        else measurement_or_key,
+    )
+    if calibration is None or key is None:
         return None
-    name = ruler.measure if beside is None else beside
-    return found.of(name, ruler.family, causal=ruler.causal)
+    name = key.measure if extra is None else extra
+    return calibration.find_measure(name, key.family, causal=key.causal)
 
 
-def verdict_of(one: Measurement) -> str:
-    """In a few words, with the family, the number of models and the least dose found."""
-    found = calibrated(one)
-    if found is None:
-        return NOT_TRIED
-    least = f"; {found.least_dose}" if found.least_dose else ""
-    return f"{found.verdict} ({found.architecture}, n = {len(found.points)}{least})"
+def calibration_verdict(measurement: Measurement) -> str:
+    """Return the verdict with the family, the number of models and the smallest dose found."""
+    calibration = find_calibration(measurement)
+    if calibration is None:
+        return NOT_CALIBRATED
+    dose_text = f"; {calibration.smallest_dose_text}" if calibration.smallest_dose_text else ""
+    n = len(calibration.points)
+    return f"{calibration.verdict} ({calibration.architecture}, n = {n}{dose_text})"
 
 
-def mark_of(one: Record | None, beside: str | None = None) -> str:
-    """The mark of a ruler that failed, or of its measurement; of anything else nothing.
+def failed_calibration_mark(record: Record | None, extra: str | None = None) -> str:
+    """Return the mark of a measure that failed calibration; empty text otherwise.
 
-    A number beside it that was not tried by itself has its mark.
+    An extra number without a calibration has the mark of its measure.
     """
-    if not isinstance(one, Measurement | Ruler):
+    if not isinstance(record, Measurement | MeasureKey):
         return ""
-    found = calibrated(one, beside) or calibrated(one)
-    return MISSES if found is not None and found.verdict == "misses" else ""
+    # Without a calibration, an extra number is no more reliable than its measure.
+    calibration = find_calibration(record, extra) or find_calibration(record)
+    return DAGGER if calibration is not None and calibration.verdict == "misses" else ""
 
 
-def marked(name: str, one: Record | None, beside: str | None = None) -> str:
-    """The name of a ruler, with its mark."""
-    return f"{name} {mark_of(one, beside)}".rstrip()
+def with_mark(name: str, record: Record | None, extra: str | None = None) -> str:
+    """Return a name, with the mark if its measure failed calibration."""
+    return f"{name} {failed_calibration_mark(record, extra)}".rstrip()
 
 
-def _at_least(hits: int, n: int, rate: float) -> float:
-    """The probability of at least so many hits of n by a rate (binomial)."""
+def _binomial_tail(hits: int, n: int, rate: float) -> float:
+    """Return the probability of at least `hits` successes in n binomial trials."""
     return math.fsum(math.comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(hits, n + 1))

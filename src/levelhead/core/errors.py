@@ -1,7 +1,7 @@
-"""Errors that say the mend.
+"""Errors with a problem and a hint.
 
-A failure never reads as "no bias": whatever cannot be measured is raised, and the text says what
-was wrong and what to do about it. The texts are tested like any other result.
+A failure is never reported as "no bias": levelhead raises an error for everything that it cannot
+measure. The text states the problem and how to correct it; texts are tested like other results.
 """
 
 from __future__ import annotations
@@ -14,55 +14,64 @@ if TYPE_CHECKING:
 
 
 class LevelheadError(Exception):
-    """What went wrong, and how to mend it.
+    """An error that states a problem and a hint at how to correct it.
 
-    >>> print(LevelheadError("the list is empty", mend="give at least one word"))
+    >>> print(LevelheadError("the list is empty", hint="give at least one word"))
     the list is empty
-      mend: give at least one word
+      hint: give at least one word
     """
 
-    def __init__(self, what: str, *, mend: str) -> None:
-        super().__init__(what, mend)
-        self.what = what
-        self.mend = mend
+    def __init__(self, problem: str, *, hint: str) -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.what}\n  mend: {self.mend}"
+        return f"{self.problem}\n  hint: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process boundaries; Exception's own pickling knows no keyword arguments
-        # and would call a subclass with the wrong ones.
-        return _restored, (type(self), self.args, self.__dict__)
+        # Errors cross process boundaries. Exception's default pickling ignores keyword arguments
+        # and would call the constructors of subclasses with wrong arguments.
+        return _restore_error, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> object:
-    error = kind.__new__(kind, *args)
+def _restore_error(
+    error_type: type[Exception], args: tuple[object, ...], state: dict[str, object]
+) -> object:
+    error = error_type.__new__(error_type, *args)
     error.args = args
     error.__dict__.update(state)
     return error
 
 
-class UnknownName(LevelheadError):
-    """A name that is not in a table; the closest ones are suggested and the options listed."""
+class UnknownNameError(LevelheadError):
+    """A name that is not in a table; the error suggests close names and lists all options."""
 
     def __init__(self, kind: str, name: str, options: Iterable[str]) -> None:
-        known = sorted(options)
-        folded = {option.casefold(): option for option in known}
-        suggested = [folded[near] for near in get_close_matches(name.casefold(), folded, n=3)]
-        listed = ", ".join(known) if known else "none"
-        guess = f"did you mean {' or '.join(map(repr, suggested))}? " if suggested else ""
-        super().__init__(f"there is no {kind} named {name!r}", mend=f"{guess}known: {listed}")
+        names = sorted(options)
+        by_folded_name = {option.casefold(): option for option in names}
+        suggestions = [
+            by_folded_name[match]
+            for match in get_close_matches(name.casefold(), by_folded_name, n=3)
+        ]
+        options_text = ", ".join(names) if names else "none"
+        suggestion_text = (
+            f"did you mean {' or '.join(map(repr, suggestions))}? " if suggestions else ""
+        )
+        super().__init__(
+            f"there is no {kind} named {name!r}", hint=f"{suggestion_text}known: {options_text}"
+        )
 
 
-class MissingExtra(LevelheadError):
-    """A feature whose packages are an optional extra that is not installed."""
+class MissingExtraError(LevelheadError):
+    """A feature that needs the packages of an optional extra that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs packages that are not installed",
-            mend=f"pip install 'levelhead[{extra}]'",
+            hint=f"pip install 'levelhead[{extra}]'",
         )
 
 
-class NotMeasurable(LevelheadError):
-    """The data do not allow the number that was asked for; nothing stands in for it."""
+class NotMeasurableError(LevelheadError):
+    """The data do not allow the requested number; no substitute is returned."""

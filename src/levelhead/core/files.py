@@ -1,9 +1,9 @@
-"""Files as fsspec URLs, written whole or not at all.
+"""Files as fsspec URLs, with atomic writes.
 
-A plain path is a URL too. On local disks a file is written under another name and renamed, and
-object stores publish an object only when its upload is complete: a reader sees the old bytes or the
-new ones, and a process killed at any moment leaves no half file under the final name. Remote file
-systems that are neither (sftp, smb) may show a part while it is written; whoever reads from them
+A plain path is also a URL. On local disks a file is written under a temporary name and renamed;
+object stores publish an object only when its upload is complete. So a reader sees either the old or
+the new bytes, and a process that is killed leaves no partial file under the final name. Other
+remote file systems (sftp, smb) may show a partial file during the write; code that reads from them
 must verify a checksum, as `engine.store` does.
 """
 
@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 Url = str | os.PathLike[str]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3"}
-"""Protocols whose fsspec package is one of our extras."""
+"""Protocols whose fsspec package is an optional extra of levelhead."""
 
 
-def located(url: Url) -> tuple[AbstractFileSystem, str]:
-    """The file system a URL points into, and the absolute path inside it."""
+def open_filesystem(url: Url) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a URL and the absolute path within it."""
     text = os.fspath(url)
-    # Only text with a protocol is a URL: a path may hold "::", "%20" or anything else.
+    # Only text with a protocol is parsed as a URL: a path may contain "::", "%20" or other signs.
     if isinstance(url, os.PathLike) or "://" not in text:
         return LocalFileSystem(), os.path.abspath(text)
     if text.startswith("file://"):
@@ -49,158 +49,169 @@ def located(url: Url) -> tuple[AbstractFileSystem, str]:
         fs, path = url_to_fs(text)
     except ImportError as error:
         if protocol in _EXTRAS:
-            raise MissingExtra(f"reading {protocol}:// URLs", _EXTRAS[protocol]) from None
-        raise LevelheadError(f"cannot open {text}: {error}", mend="install that package") from None
+            raise MissingExtraError(f"reading {protocol}:// URLs", _EXTRAS[protocol]) from None
+        raise LevelheadError(
+            f"cannot open {text}: {error}", hint="install the fsspec package of this protocol"
+        ) from None
     except ValueError as error:
         raise LevelheadError(
-            f"cannot open {text}: {error}", mend="use a path, or a protocol that fsspec knows"
+            f"cannot open {text}: {error}", hint="use a path, or a protocol that fsspec supports"
         ) from None
     return fs, path
 
 
-def absolute(url: Url) -> str:
-    """A URL that means the same whatever the working directory becomes, without a slash at its end.
+def absolute_url(url: Url) -> str:
+    """Return a URL that does not depend on the working directory, without a trailing slash.
 
-    >>> absolute("memory://a/b/")
+    >>> absolute_url("memory://a/b/")
     'memory://a/b'
     """
-    fs, path = located(url)
+    fs, path = open_filesystem(url)
     if isinstance(fs, LocalFileSystem):
         return path
     protocol, _, rest = os.fspath(url).partition("://")
     return f"{protocol}://{rest.rstrip('/')}"
 
 
-def whole_path(path: str) -> str:
-    """The absolute path of what is there; anything else as it is."""
-    found = Path(path).expanduser()
-    return str(found.resolve()) if found.exists() else path
+def absolute_path_str(path: str) -> str:
+    """Return the absolute path if the path exists; otherwise return the text unchanged."""
+    expanded = Path(path).expanduser()
+    return str(expanded.resolve()) if expanded.exists() else path
 
 
 def is_local(url: Url) -> bool:
-    """Whether a URL is on a disk of this machine (or mounted like one)."""
-    return isinstance(located(url)[0], LocalFileSystem)
+    """Return whether a URL is on a disk of this machine (or mounted like one)."""
+    return isinstance(open_filesystem(url)[0], LocalFileSystem)
 
 
-def on_disk(folder: Url) -> Path:
-    """The path of a folder that has to be on a disk of this machine."""
+def local_path(folder: Url) -> Path:
+    """Return the path of a folder that must be on a disk of this machine."""
     if is_local(folder):
-        return Path(folder if "://" not in os.fspath(folder) else located(folder)[1])
+        return Path(folder if "://" not in os.fspath(folder) else open_filesystem(folder)[1])
     raise LevelheadError(
         f"{os.fspath(folder)} is on no disk of this machine",
-        mend="name a folder here; studies and leaderboards keep readings elsewhere by `store`",
+        hint="name a local folder; studies and leaderboards store responses elsewhere with `store`",
     )
 
 
-def join(url: Url, *parts: str) -> str:
-    """A URL below another one."""
+def join_url(url: Url, *parts: str) -> str:
+    """Append path parts to a URL."""
     text = os.fspath(url)
     base = text if text.endswith("://") else text.rstrip("/") + "/"
     return base + "/".join(parts)
 
 
 def read_bytes(url: Url) -> bytes:
-    """The bytes of a file; FileNotFoundError if there is none."""
-    fs, path = located(url)
+    """Return the bytes of a file; raise FileNotFoundError if it does not exist."""
+    fs, path = open_filesystem(url)
     return bytes(fs.cat_file(path))
 
 
 def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None = None) -> None:
-    """Write a file whole or not at all, replacing what was there.
+    """Write a file atomically and replace an existing one.
 
     Args:
-        url: where the bytes shall be.
-        data: the bytes, or parts of them, which are never held together.
-        scratch: a folder on the same disk for the unfinished file; by default the file's own.
-            Object stores have no use for it.
+        url: path or URL of the file.
+        data: the bytes, or an iterable of parts that are never in memory together.
+        scratch: a folder on the same disk for the unfinished file; by default the folder of the
+            file. Object stores ignore it.
     """
-    fs, path = located(url)
+    fs, path = open_filesystem(url)
     if not isinstance(fs, LocalFileSystem) and isinstance(data, bytes):
         fs.pipe_file(path, data)
         return
     if not isinstance(fs, LocalFileSystem):
-        with tempfile.TemporaryDirectory() as folder:  # a stream cut off would be published
-            whole = os.path.join(folder, "whole")
-            write_atomic(whole, data)
-            fs.put_file(whole, path)
+        # If a stream to an object store breaks off, the store may publish the part it received.
+        with tempfile.TemporaryDirectory() as folder:
+            complete_file = os.path.join(folder, "whole")
+            write_atomic(complete_file, data)
+            fs.put_file(complete_file, path)
         return
     folder = os.path.dirname(path)
-    beside = folder if scratch is None else located(scratch)[1]
+    scratch_folder = folder if scratch is None else open_filesystem(scratch)[1]
     os.makedirs(folder, exist_ok=True)
-    os.makedirs(beside, exist_ok=True)
-    unfinished = os.path.join(beside, _unfinished_name(os.path.basename(path)))
+    os.makedirs(scratch_folder, exist_ok=True)
+    unfinished = os.path.join(scratch_folder, _make_temp_name(os.path.basename(path)))
     try:
         with open(unfinished, "xb") as file:
             file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
+            # Without fsync, a power cut after the rename could leave an empty file.
+            # Folders are not synced: docs/decisions/0002.
             os.fsync(file.fileno())
         os.replace(unfinished, path)
+    # BaseException: Ctrl-C must not leave an unfinished file either.
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
 
 
-def expect_writable(url: Url) -> None:
-    """Refuse a file that cannot be written before the work whose result it shall hold.
+def check_writable(url: Url) -> None:
+    """Raise an error if a file cannot be written, before its contents are computed.
 
-    Folders that are missing are made by `write_atomic`; what a remote store allows is not asked.
+    `write_atomic` creates missing folders. Permissions of remote stores are not checked.
     """
-    fs, path = located(url)
+    fs, path = open_filesystem(url)
     if not isinstance(fs, LocalFileSystem):
         return
     if os.path.isdir(path):
-        raise LevelheadError(f"{os.fspath(url)} is a folder", mend="name a file in it")
-    near = next(str(one) for one in Path(path).parents if os.path.exists(one))
-    if not os.path.isdir(near):
+        raise LevelheadError(f"{os.fspath(url)} is a folder", hint="name a file in this folder")
+    existing_parent = next(str(parent) for parent in Path(path).parents if os.path.exists(parent))
+    if not os.path.isdir(existing_parent):
         raise LevelheadError(
-            f"{os.fspath(url)} cannot be written: {near} is a file", mend="name another file"
+            f"{os.fspath(url)} cannot be written: {existing_parent} is a file",
+            hint="name another file",
         )
-    if not os.access(near, os.W_OK | os.X_OK):
+    if not os.access(existing_parent, os.W_OK | os.X_OK):
         raise LevelheadError(
-            f"{os.fspath(url)} cannot be written: nothing may be added to {near}",
-            mend="name another file, or ask whose folder it is",
+            f"{os.fspath(url)} cannot be written: {existing_parent} is not writable",
+            hint="name another file, or change the permissions of the folder",
         )
 
 
 def remove_abandoned(folder: Url) -> None:
-    """Remove unfinished files of writers on this machine that are no more. Others stay."""
-    fs, path = located(folder)
+    """Remove unfinished files of processes of this machine that have ended."""
+    fs, path = open_filesystem(folder)
     if not isinstance(fs, LocalFileSystem) or not os.path.isdir(path):
         return
     for entry in os.scandir(path):
-        writer = _UNFINISHED.fullmatch(entry.name)
-        if writer and writer["host"] == _host() and not _alive(int(writer["pid"])):
+        match = _TEMP_NAME.fullmatch(entry.name)
+        # Process ids of other hosts that share the folder cannot be checked, so their files stay.
+        if match and match["host"] == _host_id() and not _is_alive(int(match["pid"])):
             with suppress(FileNotFoundError):
                 os.unlink(entry.path)
 
 
 def file_hash(url: Url) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal, read in pieces."""
-    fs, path = located(url)
+    """Return the SHA-256 of a file, in hexadecimal; the file is read in chunks."""
+    fs, path = open_filesystem(url)
     with fs.open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_UNFINISHED = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
+_TEMP_NAME = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
 
 
-def _unfinished_name(name: str) -> str:
-    """Says who writes it, so that what a killed process left can be told from work under way."""
-    return f".{name}.{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+def _make_temp_name(name: str) -> str:
+    """Name a temporary file by host and process, so that abandoned files can be recognised."""
+    return f".{name}.{_host_id()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
 
 
-def _host() -> str:
+def _host_id() -> str:
+    # A hash has a fixed length and no characters that are invalid in file names.
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
-def _alive(pid: int) -> bool:
-    if os.name == "nt":  # signal 0 asks on Unix and kills on Windows
+def _is_alive(pid: int) -> bool:
+    # On Unix signal 0 only checks whether a process exists; on Windows os.kill terminates it.
+    if os.name == "nt":
         return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is there and not ours to ask
+    # The process exists and belongs to another user.
+    except OSError:
         return True
     return True

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import final
 
-from levelhead.core.canonical_json import Json, canonical, content_hash
+from levelhead.core.canonical_json import Json, content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
 
 
 @final
-class Frozen(Mapping[str, Json]):
+class FrozenDict(Mapping[str, Json]):
     """A mapping whose values, at every depth, cannot be changed. Hashable by content.
 
-    >>> settings = Frozen({"words": ["nurse", "doctor"], "k": 3})
+    >>> settings = FrozenDict({"words": ["nurse", "doctor"], "k": 3})
     >>> settings["words"]
     ('nurse', 'doctor')
-    >>> settings == Frozen({"k": 3, "words": ("nurse", "doctor")})
+    >>> settings == FrozenDict({"k": 3, "words": ("nurse", "doctor")})
     True
     """
 
@@ -26,10 +26,12 @@ class Frozen(Mapping[str, Json]):
     def __init__(self, items: Mapping[str, object]) -> None:
         if not isinstance(items, Mapping):
             raise LevelheadError(
-                f"{type(items).__name__} is no mapping: {items!r:.80}", mend="give names to values"
+                f"{type(items).__name__} is no mapping: {items!r:.80}",
+                hint="give a dict of names and values",
             )
-        canonical(items)  # refuses, by name, what has no exact JSON form
-        object.__setattr__(self, "_items", {key: _frozen(items[key]) for key in sorted(items)})
+        # Raises an error that names the first value without an exact JSON form.
+        to_canonical_json(items)
+        object.__setattr__(self, "_items", {key: _freeze(items[key]) for key in sorted(items)})
 
     def __getitem__(self, key: str) -> Json:
         return self._items[key]
@@ -44,22 +46,22 @@ class Frozen(Mapping[str, Json]):
         return hash(content_hash(self))
 
     def __eq__(self, other: object) -> bool:
-        # By bytes, not by value: 1, 1.0 and True are equal in Python and different in a hash.
-        return isinstance(other, Frozen) and canonical(self) == canonical(other)
+        # Bytes, not values: 1, 1.0 and True are equal in Python but have different hashes.
+        return isinstance(other, FrozenDict) and to_canonical_json(self) == to_canonical_json(other)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Frozen, (dict(self._items),)
+        return FrozenDict, (dict(self._items),)
 
     def __repr__(self) -> str:
-        return f"Frozen({dict(self._items)!r})"
+        return f"FrozenDict({dict(self._items)!r})"
 
 
-def _frozen(value: object) -> Json:
+def _freeze(value: object) -> Json:
     if isinstance(value, Mapping):
-        return Frozen(value)
+        return FrozenDict(value)
     if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
-    return value  # type: ignore[return-value]  # canonical() has admitted only JSON scalars
+        return tuple(_freeze(item) for item in value)
+    return value  # type: ignore[return-value]  # to_canonical_json admits only JSON scalars

@@ -1,7 +1,7 @@
-"""What a measurement says: value, interval, p-value, coverage, and where it came from.
+"""Results of a measurement: value, interval, p-value, coverage and provenance.
 
-All of these are frozen, refuse NaN and unknown fields, and have one canonical JSON form: reading it
-back gives an equal value, writing it again the same bytes. Nothing in them depends on the clock.
+All records are frozen, reject NaN and unknown fields, and have one canonical JSON form: a record
+that is read back is equal, and writing it again gives the same bytes. No field depends on the time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from levelhead.core.canonical_json import canonical, content_hash
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.core.frozen import Frozen
+from levelhead.core.canonical_json import content_hash, to_canonical_json
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -36,57 +36,60 @@ SHA256 = r"^[0-9a-f]{64}$"
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 
 
-def _frozen(value: Mapping[str, object]) -> Frozen:
+def _to_frozen_dict(value: Mapping[str, object]) -> FrozenDict:
     try:
-        return Frozen(value)
+        return FrozenDict(value)
     except LevelheadError as error:
-        raise ValueError(str(error)) from error  # pydantic adds the field's name
+        # pydantic turns a ValueError into a ValidationError with the field's name.
+        raise ValueError(str(error)) from error
 
 
-def _hashes(value: Frozen) -> Frozen:
+def _check_hashes(value: FrozenDict) -> FrozenDict:
     for name, digest in value.items():
         if not re.fullmatch(SHA256, str(digest)):
-            raise ValueError(f"{name!r} has no SHA-256 but {digest!r}")
+            raise ValueError(f"{name!r} has {digest!r} instead of a SHA-256")
     return value
 
 
-def _plain(settings: Frozen) -> dict[str, object]:
-    """The mapping in plain dictionaries, for pydantic to write."""
+def _to_dict(settings: FrozenDict) -> dict[str, object]:
+    """Convert the mapping to plain dictionaries, which pydantic can serialise."""
     return {
-        key: _plain(value) if isinstance(value, Frozen) else value
+        key: _to_dict(value) if isinstance(value, FrozenDict) else value
         for key, value in settings.items()
     }
 
 
-FrozenMapping = Annotated[Frozen, PlainValidator(_frozen), PlainSerializer(_plain)]
+FrozenMapping = Annotated[FrozenDict, PlainValidator(_to_frozen_dict), PlainSerializer(_to_dict)]
 
 
 class Record(BaseModel):
-    """A frozen value with one canonical JSON form. Abstract."""
+    """Abstract base class of frozen values with one canonical JSON form."""
 
+    # strict: a number given as text, or True given as 1, is an error in a result, not a conversion.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def to_json(self) -> str:
-        """The canonical JSON text: the same value always gives the same bytes."""
-        return canonical(self.model_dump()).decode()
+        """Return the canonical JSON text: equal values always give the same bytes."""
+        return to_canonical_json(self.model_dump()).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read back what `to_json` wrote."""
+        """Read a record from the text that `to_json` wrote."""
         return cls.model_validate_json(text)
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed, checked like any other value."""
+        """Return a copy with some fields changed; the copy is validated again."""
+        # pydantic's model_copy does not validate, so a copy could hold NaN.
         return type(self)(**(dict(self) | dict(update or {})))
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the canonical JSON form."""
+        """Return the SHA-256 of the canonical JSON form."""
         return content_hash(self.model_dump())
 
 
 class Interval(Record):
-    """A confidence interval and how it was made."""
+    """A confidence interval and the method that computed it."""
 
     low: float
     high: float
@@ -94,9 +97,11 @@ class Interval(Record):
     method: str
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.low > self.high:
-            raise ValueError(f"the interval ends before it begins: {self.low} > {self.high}")
+            raise ValueError(
+                f"the lower end of the interval is above its upper end: {self.low} > {self.high}"
+            )
         return self
 
     def __contains__(self, value: float) -> bool:
@@ -107,58 +112,59 @@ class Interval(Record):
 
 
 class PValue(Record):
-    """A p-value, the test it comes from, and its correction if it is one of a family."""
+    """A p-value, its test, and its correction if the test belongs to a family."""
 
     value: Probability
     method: str
     alternative: Alternative
-    draws: Annotated[int, Field(ge=1)] | None = None
-    """How many random rearrangements; None for an exact or parametric test."""
+    n_resamples: Annotated[int, Field(ge=1)] | None = None
+    """Number of random rearrangements; None for an exact or parametric test."""
     adjusted: Probability | None = None
     correction: str | None = None
     family: Annotated[int, Field(ge=1)] | None = None
-    """How many tests were corrected together."""
+    """Number of tests that were corrected together."""
 
     @model_validator(mode="after")
-    def _whole_correction(self) -> Self:
-        parts = (self.adjusted, self.correction, self.family)
-        if any(part is None for part in parts) and any(part is not None for part in parts):
+    def _check_correction(self) -> Self:
+        fields = (self.adjusted, self.correction, self.family)
+        # A corrected p-value without its method and family size cannot be interpreted.
+        if any(field is None for field in fields) and any(field is not None for field in fields):
             raise ValueError("adjusted, correction and family belong together")
         return self
 
 
-class Dropped(NamedTuple):
-    """An item that was asked and not used, and why."""
+class DroppedItem(NamedTuple):
+    """An item that was queried but not used, and the reason."""
 
     item: str
     reason: str
 
 
 class ItemValue(NamedTuple):
-    """What one item contributed."""
+    """Contribution of one item to the value."""
 
     item: str
     value: FiniteFloat
 
 
 class Precision(Record):
-    """How well a tested number is known: what its minimum detectable effect is computed from.
+    """Precision of a tested number, from which its minimum detectable effect is computed.
 
-    Kept because the level of a test changes when it is corrected for its family.
+    It is stored because the level of a test changes when it is corrected for its family.
     """
 
     standard_error: Annotated[float, Field(gt=0)]
-    """Of what is tested, such as a lean."""
+    """Standard error of the tested number, such as a signed part."""
     df: Annotated[int, Field(ge=1)]
     """Degrees of freedom of the standard error."""
-    least_p: Probability = 0.0
-    """The smallest p that the test can give: of few rearrangements, none is very small."""
+    min_p: Probability = 0.0
+    """Smallest p-value that the test can give; few rearrangements cannot give a small one."""
     margin: Annotated[float, Field(ge=0)] = 0.0
-    """The largest distance from parity that the null of a minimum-effect test still holds."""
+    """Largest distance from parity under the null hypothesis of a minimum-effect test."""
 
 
 class Estimate(Record):
-    """A number that stands beside a measurement: on other items, or another aspect of the same."""
+    """A number that is reported with a measurement: on other items, or another metric."""
 
     name: str
     value: float
@@ -168,10 +174,10 @@ class Estimate(Record):
     n: Annotated[int, Field(ge=1)]
     unit: str = ""
     detectable: Annotated[float, Field(gt=0)] | None = None
-    """The distance from parity that this test at 0.05, after its correction if it is one of a
-    family, would have found four times out of five; None where no distance would have been."""
+    """Distance from parity that this test at level 0.05, after correction if it belongs to a
+    family, detects four times out of five; None if it detects no distance."""
     precision: Precision | None = None
-    """What `detectable` is computed from; None where it has another source."""
+    """Precision from which `detectable` is computed; None if it has another source."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.4g} {self.interval} (n {self.n})"
@@ -180,30 +186,33 @@ class Estimate(Record):
 class Skill(Record):
     """Evidence that a model can do what a measure needs.
 
-    A null result of a model without the skill says nothing: an untrained model treats all groups
-    alike.
+    A null result of a model without the skill is no evidence: an untrained model also treats all
+    groups alike.
     """
 
     name: str
-    """What the model was asked to do, such as "prefers sentences to their words shuffled"."""
+    """The task of the model, such as "prefers sentences to their words shuffled"."""
     value: float
     interval: Interval
     chance: float
-    """What guessing reaches."""
+    """Value that guessing reaches."""
     threshold: float
-    """The least value that counts as having the skill; above chance."""
+    """Smallest value that counts as having the skill; above the level of guessing."""
     n: Annotated[int, Field(ge=1)]
     unit: str = ""
 
     @model_validator(mode="after")
-    def _above_chance(self) -> Self:
+    def _check_threshold(self) -> Self:
+        # A threshold at the level of guessing would count a guessing model as skilled.
         if self.threshold <= self.chance:
             raise ValueError(f"the threshold {self.threshold} is not above chance {self.chance}")
         return self
 
     @property
     def is_shown(self) -> bool:
-        """Whether the value reaches the threshold and the whole interval lies above chance."""
+        """Return whether the value reaches the threshold and the interval lies above guessing."""
+        # Both conditions: a large value of few items may be due to randomness, and a value that is
+        # significantly above guessing may still be too small.
         return self.value >= self.threshold and self.interval.low > self.chance
 
     def __str__(self) -> str:
@@ -214,13 +223,13 @@ class Skill(Record):
 
 
 class Provenance(Record):
-    """Everything a value depends on. Made with `Provenance.of`; versions are read, not given."""
+    """Everything that a value depends on. `Provenance.of` creates it and reads the versions."""
 
     model: str
     revision: str | None
     model_hash: Sha256
     edits: tuple[Sha256, ...]
-    data: Annotated[FrozenMapping, AfterValidator(_hashes)]
+    data: Annotated[FrozenMapping, AfterValidator(_check_hashes)]
     """SHA-256 of every data file, by name."""
     equation: str
     """Paper and equation number."""
@@ -241,129 +250,143 @@ class Provenance(Record):
         seed: int | None = None,
         settings: Mapping[str, object],
     ) -> Self:
-        """The provenance of a value computed now, with the installed versions."""
+        """Create the provenance of a value that is computed now, with the installed versions.
+
+        Args:
+            model: name or path of the model.
+            model_hash: SHA-256 of the model.
+            revision: revision of the model, if it has one.
+            edits: SHA-256 of every edit of the model.
+            data: SHA-256 of every data file, by name.
+            equation: paper and equation number.
+            seed: seed of the random numbers; None if no random numbers were used.
+            settings: options of the computation.
+        """
         return cls(
             model=model,
             revision=revision,
             model_hash=model_hash,
             edits=edits,
-            data=Frozen(data),
+            data=FrozenDict(data),
             equation=equation,
             seed=seed,
-            settings=Frozen(settings),
+            settings=FrozenDict(settings),
             versions=installed_versions(),
         )
 
 
-class Inconclusive(Record):
-    """A step that gave no number, and why: never a number in its place."""
+class StepFailure(Record):
+    """A step that gave no number, and why; no number replaces it."""
 
-    what: str
-    mend: str
+    problem: str
+    hint: str
 
 
 class Measurement(Record):
-    """A value with its interval, coverage and provenance: no bare float leaves a measure.
+    """A value with its interval, coverage and provenance; measures never return a bare float.
 
-    It cannot be made of nothing: without a used item, or with NaN anywhere, it does not exist.
+    A measurement without a used item, or with NaN in any field, cannot be constructed.
     """
 
     measure: str
     value: float
     interval: Interval
     parity: float | None
-    """The value if the groups were treated alike; None for a price, which has no such value."""
+    """Value if the groups were treated alike; None for a utility, which has no such value."""
     p: PValue | None = None
     unit: str = ""
     direction: str = ""
-    """What a larger value means."""
+    """Meaning of a larger value."""
     above: str = ""
-    """What a value above parity says of the model, in words; empty where it has no parity."""
+    """Meaning of a value above parity, in words; empty if the measure has no parity."""
     below: str = ""
-    """What a value below parity says of the model, in words; empty where it cannot be below."""
-    comparable: str = ""
-    """Values may be compared where this is the same."""
+    """Meaning of a value below parity, in words; empty if no value can be below parity."""
+    comparability_key: str = ""
+    """Values may be compared only if their keys are equal."""
     groups: tuple[str, ...] = ()
-    """The groups that are compared, where one may choose them: the first less the second."""
+    """Compared groups, if they can be chosen: the first minus the second."""
     detectable: Annotated[float, Field(gt=0)] | None = None
-    """The distance from parity that this test at 0.05, after its correction if it is one of a
-    family, would have found four times out of five; None where no distance would have been."""
+    """Distance from parity that this test at level 0.05, after correction if it belongs to a
+    family, detects four times out of five; None if it detects no distance."""
     precision: Precision | None = None
-    """What `detectable` is computed from."""
+    """Precision from which `detectable` is computed."""
     n: Annotated[int, Field(ge=1)]
-    """Items used; `n + len(dropped)` is the number of items asked."""
+    """Number of used items; `n + len(dropped)` is the number of queried items."""
     population: Annotated[int, Field(ge=1)] | None = None
-    """Items that the data set holds, asked or not; None where the measure does not know it."""
+    """Number of items of the data set, queried or not; None if the measure does not know it."""
     excess: Estimate | None = None
-    """The value less its parity, where parity is estimated from the same items. Its interval is
-    that of the difference itself: shifting the value's interval by an estimated parity covers the
-    difference far less often than its level says."""
+    """Value minus parity, if parity is estimated from the same items. Its interval is that of the
+    difference: an interval of the value that is shifted by an estimated parity covers the
+    difference far less often than its level states."""
     skill: Skill | None = None
-    """Whether the model can do what the measure needs; None: it was not checked."""
-    dropped: tuple[Dropped, ...]
-    per_item: tuple[ItemValue, ...] = ()
-    beside: tuple[Estimate, ...] = ()
-    """Numbers without which the value can be misread."""
+    """Evidence that the model can do what the measure needs; None if it was not checked."""
+    dropped: tuple[DroppedItem, ...]
+    per_item_values: tuple[ItemValue, ...] = ()
+    extras: tuple[Estimate, ...] = ()
+    """Numbers without which the value can be misinterpreted."""
     notes: tuple[str, ...] = ()
-    """What a reader must know, in plain words."""
+    """Cautions for the reader, in plain words."""
     provenance: Provenance
 
-    @field_validator("dropped", "per_item")
+    @field_validator("dropped", "per_item_values")
     @classmethod
-    def _by_item(cls, rows: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
-        # The order of arrival is an accident of the run; the bytes must not show it.
+    def _sort_by_item(cls, rows: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
+        # The order in which results arrive differs between runs; the bytes must not depend on it.
         return tuple(sorted(rows, key=lambda row: row[0]))
 
     @model_validator(mode="after")
-    def _each_item_once(self) -> Self:
-        names = [row.item for row in self.dropped] + [row.item for row in self.per_item]
-        twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        if twice:
-            raise ValueError(f"items counted twice: {', '.join(twice[:3])}")
-        if self.per_item and len(self.per_item) != self.n:
-            raise ValueError(f"{len(self.per_item)} values for n = {self.n} items")
+    def _check_items_unique(self) -> Self:
+        names = [row.item for row in self.dropped] + [row.item for row in self.per_item_values]
+        duplicates = sorted(name for name, times in Counter(names).items() if times > 1)
+        # An item that counts twice would make the interval too narrow.
+        if duplicates:
+            raise ValueError(f"items counted twice: {', '.join(duplicates[:3])}")
+        if self.per_item_values and len(self.per_item_values) != self.n:
+            raise ValueError(f"{len(self.per_item_values)} values for n = {self.n} items")
         return self
 
     @property
-    def items(self) -> int:
-        """How many items were asked."""
+    def n_items(self) -> int:
+        """Number of queried items."""
         return self.n + len(self.dropped)
 
     @property
     def coverage(self) -> float:
-        """The share of asked items that was used."""
-        return self.n / self.items
+        """Share of the queried items that was used."""
+        return self.n / self.n_items
 
     @property
-    def sampled(self) -> float | None:
-        """The share of the data set that was used; None where its size is not known."""
+    def sampled_fraction(self) -> float | None:
+        """Share of the data set that was used; None if its size is not known."""
         return None if self.population is None else self.n / self.population
 
     @property
     def effect(self) -> tuple[float, float, float] | None:
-        """Value less parity, and the interval of that difference; None without a parity."""
+        """Value minus parity and the interval of this difference; None without a parity."""
         if self.parity is None:
             return None
+        # The parity is itself an estimate here; see `excess`.
         if self.excess is not None:
-            own = self.excess
-            return own.value, own.interval.low, own.interval.high
+            excess = self.excess
+            return excess.value, excess.interval.low, excess.interval.high
         low, high = (end - self.parity for end in (self.interval.low, self.interval.high))
         return self.value - self.parity, low, high
 
     def __str__(self) -> str:
         p = self.p
-        shown = "" if p is None else f", p {p.value if p.adjusted is None else p.adjusted:.3g}"
-        parity = "" if self.parity is None else f"parity {self.parity:.4g}{shown}, "
-        used = f"n {self.n} of {self.items}"
-        if self.population is not None and self.population > self.items:
-            # A part of the data set was asked: coverage of that part is no coverage of the whole.
-            asked = "" if self.n == self.items else f", {self.items} asked"
-            used = f"n {self.n} of {self.population}{asked}"
-        return f"{self.measure} {self.value:.4g} {self.interval} ({parity}{used})"
+        p_text = "" if p is None else f", p {p.value if p.adjusted is None else p.adjusted:.3g}"
+        parity_text = "" if self.parity is None else f"parity {self.parity:.4g}{p_text}, "
+        count_text = f"n {self.n} of {self.n_items}"
+        if self.population is not None and self.population > self.n_items:
+            # Only a part of the data set was queried, and coverage of that part is not coverage of
+            # the full data set.
+            queried_text = "" if self.n == self.n_items else f", {self.n_items} asked"
+            count_text = f"n {self.n} of {self.population}{queried_text}"
+        return f"{self.measure} {self.value:.4g} {self.interval} ({parity_text}{count_text})"
 
-    def aside(self, name: str) -> Estimate:
-        """One of the numbers beside, by name."""
-        for estimate in self.beside:
+    def extra(self, name: str) -> Estimate:
+        """Return one of the numbers that are reported with the value, by name."""
+        for estimate in self.extras:
             if estimate.name == name:
                 return estimate
-        raise UnknownName("number beside", name, [estimate.name for estimate in self.beside])
+        raise UnknownNameError("extra number", name, [estimate.name for estimate in self.extras])

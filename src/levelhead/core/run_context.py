@@ -1,6 +1,6 @@
-"""How a run is carried out, and how its numbers are inferred: two values handed on everywhere.
+"""Settings of a run (`RunContext`) and of its statistical inference (`Inference`).
 
-`RunContext` decides nothing about a result but its last bits (threads). `Inference` decides every
+`RunContext` changes only the last bits of a result (by `threads`). `Inference` determines every
 interval and p-value.
 """
 
@@ -21,53 +21,53 @@ if TYPE_CHECKING:
 
 
 class CancelSignal(Protocol):
-    """What stops a run when it is set, from another thread or a signal handler.
+    """A signal that stops a run when another thread or a signal handler sets it.
 
-    A `threading.Event` is one.
+    A `threading.Event` implements this protocol.
     """
 
     def is_set(self) -> bool:
-        """Whether the run is to stop."""
+        """Return whether the run must stop."""
         ...
 
 
 class NeverCancelled:
-    """A signal that nobody sets."""
+    """A signal that is never set."""
 
     def is_set(self) -> bool:
-        """Whether the run is to stop: never."""
+        """Return False: the run never stops."""
         return False
 
 
 def ignore_progress(event: object) -> None:
-    """Do nothing with an event."""
+    """Discard a progress event."""
 
 
 @final
 @dataclass(frozen=True)
 class RunContext:
-    """Where results are kept, how many threads compute, who is told, and what stops the run."""
+    """Store, number of threads, progress callback and cancel signal of a run."""
 
     store: Url | None = None
-    """A folder or URL that keeps what was computed; by default memory, or the run's folder."""
+    """Folder or URL that stores results; by default memory, or the run's folder."""
     threads: int = 1
-    """Of numpy and torch; part of what a readout depends on, in its last bits."""
+    """Threads of numpy and torch; responses depend on this number in their last bits."""
     progress: Callable[[Any], None] = ignore_progress
-    """Called with every `levelhead.engine.events.Event`: the plan, each stored unit, failures."""
+    """Called with every `levelhead.engine.events.Event`: the plan, each stored task, failures."""
     cancel: CancelSignal = NeverCancelled()
-    """Set it to stop; what was stored is kept."""
+    """Signal that stops the run when it is set; stored results remain."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise LevelheadError(
-                f"{self.threads} threads", mend="give a whole number of at least 1"
+                f"{self.threads} threads", hint="give a number of threads of at least 1"
             )
 
 
 @final
 @dataclass(frozen=True)
 class Inference:
-    """Seed, resamples, permutations and level: of every interval and every p-value."""
+    """Seed, numbers of resamples and permutations, and level of all intervals and p-values."""
 
     seed: int = 0
     resamples: int = 1999
@@ -75,18 +75,24 @@ class Inference:
     level: float = 0.95
 
     def __post_init__(self) -> None:
-        few = self.resamples < 99 or self.permutations < 99
-        if self.seed < 0 or few or not 0 < self.level < 1:
+        # Percentiles and p-values of fewer than 99 resamples have steps of more than 0.01.
+        has_too_few = self.resamples < 99 or self.permutations < 99
+        if self.seed < 0 or has_too_few or not 0 < self.level < 1:
             raise LevelheadError(
-                f"chance cannot be judged with {self}",
-                mend="give a seed of 0 or more, at least 99 resamples and permutations, and a "
+                f"no interval or p-value can be computed with {self}",
+                hint="give a seed of 0 or more, at least 99 resamples and permutations, and a "
                 "level such as 0.95",
             )
 
     def rng(self, *names: str) -> np.random.Generator:
-        """A generator for one number, whatever else is computed beside it."""
-        # Imported here: the command line makes these values without waiting for numpy.
+        """Return the random generator of one number, independent of what else is computed.
+
+        Args:
+            names: names that identify the number; they are part of the seed.
+        """
+        # Imported here, because the command line creates these values before it needs numpy.
         import numpy as np
 
+        # Seeds by name: a number stays the same when other numbers are added or removed.
         words = [int.from_bytes(name.encode(), "little") for name in names]
         return np.random.default_rng([self.seed, *words])

@@ -1,4 +1,4 @@
-"""The versions a number can depend on, read from installed metadata without importing anything."""
+"""Installed versions that results depend on, read from package metadata without imports."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from levelhead import __version__
-from levelhead.core.frozen import Frozen
+from levelhead._version import __version__
+from levelhead.core.frozen import FrozenDict
 
-MATTER = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-"""Distributions whose release can move a score."""
+TRACKED_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+"""Distributions whose release can change a score in its last bits or more."""
 
 
 @cache
-def installed_versions() -> Frozen:
-    """Ours, Python's and that of every installed distribution that can move a score."""
-    found = {"levelhead": __version__, "python": platform.python_version()}
-    for name in MATTER:
+def installed_versions() -> FrozenDict:
+    """Versions of levelhead, Python and every installed distribution that can change a score."""
+    versions = {"levelhead": __version__, "python": platform.python_version()}
+    for name in TRACKED_PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            continue  # core and data work without torch; what is absent moved nothing
-    return Frozen(found)
+            # core and data work without torch; an absent package cannot change a result.
+            continue
+    return FrozenDict(versions)

@@ -1,16 +1,16 @@
-"""What a data set holds: frozen items with stable ids, as plain text."""
+"""Items of data sets: frozen records of plain text with stable ids."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Association(NamedTuple):
+class StereoSetItem(NamedTuple):
     """A context with a stereotype, an anti-stereotype and an unrelated ending (StereoSet)."""
 
     id: str
     kind: str
-    """intrasentence (the context holds BLANK) or intersentence."""
+    """intrasentence (the context contains BLANK) or intersentence."""
     bias: str
     target: str
     context: str
@@ -20,10 +20,10 @@ class Association(NamedTuple):
 
 
 class TwinTriple(NamedTuple):
-    """Three next sentences of a context, and the same with the genders exchanged.
+    """A context with three next sentences, and their counterfactuals with genders exchanged.
 
-    Labels are those of the original. In the twin, stereotype and anti-stereotype change places:
-    the twin of the stereotype is an anti-stereotype.
+    Labels are those of the original. In the counterfactual, stereotype and anti-stereotype change
+    places: the counterfactual of the stereotype is an anti-stereotype.
     """
 
     id: str
@@ -33,12 +33,13 @@ class TwinTriple(NamedTuple):
     stereotype: str
     anti_stereotype: str
     unrelated: str
+    # Field names are those of stored results: a new name would change their keys.
     twin_context: str
     twin_stereotype: str
     twin_anti_stereotype: str
     twin_unrelated: str
     other_context: str = ""
-    """Where the rows of one context disagree about it or its twin: what another row says."""
+    """Different text of another row of this context or its counterfactual, if the rows disagree."""
 
 
 class MinimalPair(NamedTuple):
@@ -60,7 +61,7 @@ class TextPair(NamedTuple):
     label: str
 
 
-class Labelled(NamedTuple):
+class LabelledExample(NamedTuple):
     """A text and a label."""
 
     id: str
@@ -77,7 +78,7 @@ class Sentence(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A sentence made from a template, and what was put in."""
+    """A sentence of a template and the values of its slots."""
 
     id: str
     text: str
@@ -92,25 +93,26 @@ class WordSets(NamedTuple):
     """(role, name, words); roles as in the file: targ1, targ2, attr1, attr2, or words."""
 
 
-class Passage(NamedTuple):
-    """A text with a pronoun and two names that it may mean (GAP)."""
+class GapPassage(NamedTuple):
+    """A text with a pronoun and two names that it may refer to (GAP)."""
 
     id: str
     text: str
     pronoun: str
+    # The pronoun may occur several times in the text, so its position is part of the record.
     start: int
     names: tuple[str, str]
-    means: tuple[bool, bool]
+    is_antecedent: tuple[bool, bool]
 
 
-Item = (
-    Association
+DatasetItem = (
+    StereoSetItem
     | TwinTriple
     | MinimalPair
     | TextPair
-    | Labelled
+    | LabelledExample
     | Sentence
     | Template
     | WordSets
-    | Passage
+    | GapPassage
 )

@@ -1,8 +1,9 @@
-"""Tasks a model is made a classifier for: which data, which classes, which metric.
+"""Classification tasks for fine-tuning: data, classes and metrics.
 
-GLUE (Wang et al. 2018) and inference as Dawkins et al. 2024 use it. Metrics are GLUE's own; of two,
-the one that Yang et al. 2025 print first (Table 2) leads. Of some tasks the training part is too
-large for what other repositories carry: a file of one's own stands in for it, and for any other.
+The tasks are GLUE (Wang et al. 2018) and inference as in Dawkins et al. 2024. Metrics are those of
+GLUE; of two, the first is the one that Yang et al. 2025 print first (Table 2). The training parts
+of some tasks are too large for other repositories to include; a user's file can replace these and
+all other parts.
 """
 
 from __future__ import annotations
@@ -12,248 +13,279 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.files import file_hash
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.catalog.readers import NLI
-from levelhead.data.records import Labelled, TextPair
-from levelhead.data.tokenize import folded
-from levelhead.data.user_files import own_texts
+from levelhead.data.catalog.readers import NLI_LABELS
+from levelhead.data.records import LabelledExample, TextPair
+from levelhead.data.tokenize import fold_case
+from levelhead.data.user_files import read_user_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Part = Literal["train", "dev", "test"]
-Metric = Literal["accuracy", "F1", "Matthews", "Pearson", "Spearman"]
-Example = TextPair | Labelled
-Source = tuple[str, str]
-"""A data set and a part of it."""
-HIGHEST = 5.0
-"""Of a score; the lowest is 0."""
-PAIR = ("sentence1", "sentence2", "label")
-ENTAILED = ("entailment", "not_entailment")
+TaskSplit = Literal["train", "dev", "test"]
+TaskMetric = Literal["accuracy", "F1", "Matthews", "Pearson", "Spearman"]
+Example = TextPair | LabelledExample
+DatasetPart = tuple[str, str]
+"""Name of a data set and of one of its parts."""
+MAX_SCORE = 5.0
+"""Largest score of a regression task; the smallest is 0."""
+PAIR_COLUMNS = ("sentence1", "sentence2", "label")
+ENTAILMENT_LABELS = ("entailment", "not_entailment")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """A row of the table."""
+class TaskSpec:
+    """A task: its data, classes and metrics."""
 
     name: str
-    about: str
-    cannot: str
-    """What its number cannot tell."""
-    train: tuple[Source, ...] = ()
-    dev: tuple[Source, ...] = ()
-    test: tuple[Source, ...] = ()
+    description: str
+    limitations: str
+    """What the metric of the task cannot show."""
+    train: tuple[DatasetPart, ...] = ()
+    dev: tuple[DatasetPart, ...] = ()
+    test: tuple[DatasetPart, ...] = ()
     labels: tuple[str, ...] = ()
-    """The classes, in the order in which published files number them; none: a score, 0 to 5."""
-    metrics: tuple[Metric, ...] = ("accuracy",)
-    """The first leads. F1 is of the second class, as in GLUE."""
-    columns: tuple[str, ...] = PAIR
-    """What a file of one's own calls its text, or two texts, and the label."""
+    """Classes, in the order of their numbers in published files; empty for a score of 0 to 5."""
+    metrics: tuple[TaskMetric, ...] = ("accuracy",)
+    """Metrics; the first is the primary one. F1 is that of the second class, as in GLUE."""
+    columns: tuple[str, ...] = PAIR_COLUMNS
+    """Columns of a user's file: its text or two texts, and the label."""
     epochs: float = 3.0
-    """How often the training part is shown, if nobody says otherwise."""
+    """Default number of training epochs."""
 
     @property
-    def is_score(self) -> bool:
-        """Whether a number is foretold, and no class."""
+    def is_regression(self) -> bool:
+        """Whether the model predicts a number instead of a class."""
         return not self.labels
 
-    def sources(self, part: Part) -> tuple[Source, ...]:
-        """The data sets a part is made of; an error if there is none."""
-        if part not in get_args(Part):
-            raise UnknownName(f"part of {self.name}", part, get_args(Part))
-        found: tuple[Source, ...] = getattr(self, part)
-        if not found:
-            why = "GLUE keeps its labels" if part == "test" else "it is not among the data sets"
-            raise LevelheadError(
-                f"there is no {part} part of {self.name} to be had: {why}",
-                mend=f"give a file of your own (.csv, .tsv, .jsonl) with the columns "
-                f"{', '.join(self.columns)}: {part}=FILE",
-            )
-        return found
-
-    def examples(self, part: Part, file: str | None = None) -> tuple[Example, ...]:
-        """The texts of a part, labels by name (a score: as a number).
+    def sources(self, part: TaskSplit) -> tuple[DatasetPart, ...]:
+        """Return the data sets of a part; raise an error if there is none.
 
         Args:
             part: train, dev or test.
-            file: your own instead, with the columns that `columns` names.
         """
-        found = self._own(file) if file else self._published(part)
-        if not found:
-            raise LevelheadError(
-                f"the {part} part of {self.name} is empty", mend="give a file with rows"
+        if part not in get_args(TaskSplit):
+            raise UnknownNameError(f"part of {self.name}", part, get_args(TaskSplit))
+        sources: tuple[DatasetPart, ...] = getattr(self, part)
+        if not sources:
+            reason = (
+                "GLUE does not publish its labels" if part == "test" else "it is no known data set"
             )
-        return tuple(one._replace(label=self.named(one)) for one in found)
+            raise LevelheadError(
+                f"no {part} part of {self.name} is available: {reason}",
+                hint=f"give a file (.csv, .tsv, .jsonl) with the columns "
+                f"{', '.join(self.columns)}: {part}=FILE",
+            )
+        return sources
 
-    def hashes(self, part: Part, file: str | None = None) -> Mapping[str, str]:
-        """SHA-256 of every file that `examples` reads, by name."""
+    def examples(self, part: TaskSplit, file: str | None = None) -> tuple[Example, ...]:
+        """Return the examples of a part, with class names or scores as labels.
+
+        Args:
+            part: train, dev or test.
+            file: a user's file that replaces the part, with the columns in `columns`.
+        """
+        examples = self._read_user_file(file) if file else self._read_published(part)
+        if not examples:
+            raise LevelheadError(
+                f"the {part} part of {self.name} is empty", hint="give a file with rows"
+            )
+        return tuple(example._replace(label=self.canonical_label(example)) for example in examples)
+
+    def hashes(self, part: TaskSplit, file: str | None = None) -> Mapping[str, str]:
+        """Return the SHA-256 of every file that `examples` reads, by name.
+
+        Args:
+            part: train, dev or test.
+            file: a user's file that replaces the part.
+        """
         if file:
             return {f"file {Path(file).name}": file_hash(file)}
-        own = [(name, dataset(name).file(of)) for name, of in self.sources(part)]
-        return {f"{name}/{one.path}": one.sha256 for name, one in own}
+        files = [(name, dataset(name).file(part_name)) for name, part_name in self.sources(part)]
+        return {f"{name}/{file_row.path}": file_row.sha256 for name, file_row in files}
 
-    def _published(self, part: Part) -> list[Example]:
+    def _read_published(self, part: TaskSplit) -> list[Example]:
         return [
-            one._replace(id=f"{name}-{one.id}")
-            for name, of in self.sources(part)
-            for one in dataset(name).items(of)
-            if isinstance(one, TextPair | Labelled)
+            # Ids are unique within a data set only, and a part may join several.
+            example._replace(id=f"{name}-{example.id}")
+            for name, part_name in self.sources(part)
+            for example in dataset(name).items(part_name)
+            if isinstance(example, TextPair | LabelledExample)
         ]
 
-    def _own(self, file: str) -> list[Example]:
+    def _read_user_file(self, file: str) -> list[Example]:
         *texts, label = self.columns
-        first = own_texts(file, texts[0], label, scores=self.is_score)
+        first = read_user_texts(file, texts[0], label, scores=self.is_regression)
         if len(texts) == 1:
             return list(first)
-        second = own_texts(file, texts[1])
+        # The label is read once, with the first text.
+        second = read_user_texts(file, texts[1])
         return [
-            TextPair(one.id, one.text, other.text, one.label)
-            for one, other in zip(first, second, strict=True)
+            TextPair(first_row.id, first_row.text, second_row.text, first_row.label)
+            for first_row, second_row in zip(first, second, strict=True)
         ]
 
-    def named(self, one: Example) -> str:
-        """The class by its name, where a file gives its number; a score in one form."""
-        if self.is_score:
-            return repr(_score(one))
+    def canonical_label(self, example: Example) -> str:
+        """Return the name of a class for its name or number; a score in one text form.
+
+        Args:
+            example: an example as it was read.
+        """
+        if self.is_regression:
+            return repr(_parse_score(example))
+        # Published GLUE files use numbers, users' files often names.
         numbers = {str(i): label for i, label in enumerate(self.labels)}
-        told = folded(one.label.strip())
-        if told not in (*self.labels, *numbers):
-            raise UnknownName(f"label of {self.name} ({one.id})", one.label, self.labels)
-        return numbers.get(told, told)
+        label_text = fold_case(example.label.strip())
+        if label_text not in (*self.labels, *numbers):
+            raise UnknownNameError(
+                f"label of {self.name} ({example.id})", example.label, self.labels
+            )
+        return numbers.get(label_text, label_text)
 
 
-def _score(one: Example) -> float:
+def _parse_score(example: Example) -> float:
     try:
-        found = float(one.label)
+        score = float(example.label)
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= HIGHEST:
+        score = math.nan
+    # NaN fails this comparison too, so text that is no number is rejected here.
+    if not 0 <= score <= MAX_SCORE:
         raise LevelheadError(
-            f"{one.id} has the score {one.label!r}", mend="give a number from 0 to 5"
+            f"{example.id} has the score {example.label!r}", hint="give a number from 0 to 5"
         )
-    return found
+    return score
 
 
-def text_of(one: Example) -> str | tuple[str, str]:
-    """What is shown of an example: its text, or its two texts."""
-    return one.text if isinstance(one, Labelled) else (one.first, one.second)
+def example_text(example: Example) -> str | tuple[str, str]:
+    """Return the input of the model: the text of an example or its two texts.
+
+    Args:
+        example: an example of a task.
+    """
+    return example.text if isinstance(example, LabelledExample) else (example.first, example.second)
 
 
-def seen_before(train: Sequence[Example], others: Sequence[Example]) -> int:
-    """How many of the others stand in the training part, word for word."""
-    known = {text_of(one) for one in train}
-    return sum(text_of(one) in known for one in others)
+def count_train_overlap(train: Sequence[Example], examples: Sequence[Example]) -> int:
+    """Count the examples whose exact text is also in the training part.
+
+    Args:
+        train: examples of the training part.
+        examples: examples of another part.
+    """
+    # A text that the model was trained on inflates its score.
+    train_texts = {example_text(example) for example in train}
+    return sum(example_text(example) in train_texts for example in examples)
 
 
-_INFERENCE = "Its annotators' habits tell much of the label from the second text alone."
-_SMALL = "Few texts: a point more or less is chance."
-_ROWS = (
-    Task(
+_INFERENCE = "Artefacts of annotation predict much of the label from the second text alone."
+_SMALL = "Few texts: a difference of one point may be due to randomness."
+_TASK_SPECS = (
+    TaskSpec(
         name="nli",
-        about="inference: subsets of SNLI and MultiNLI, judged on SNLI",
-        cannot=f"{_INFERENCE} 46,279 pairs are a twentieth of SNLI and MultiNLI.",
+        description="inference: subsets of SNLI and MultiNLI, evaluated on SNLI",
+        limitations=f"{_INFERENCE} 46,279 pairs are a twentieth of SNLI and MultiNLI.",
         train=(("snli", "train"), ("mnli", "train")),
         dev=(("snli", "dev"),),
         test=(("snli", "test"),),
-        labels=NLI,
+        labels=NLI_LABELS,
         columns=("premise", "hypothesis", "label"),
         epochs=2.0,
     ),
-    Task(
+    TaskSpec(
         name="mnli",
-        about="inference: subsets of MultiNLI, matched genres",
-        cannot=f"{_INFERENCE} Not the official parts; no mismatched genres.",
+        description="inference: subsets of MultiNLI, matched genres",
+        limitations=f"{_INFERENCE} Not the official parts; no mismatched genres.",
         train=(("mnli", "train"),),
         dev=(("mnli", "dev"),),
         test=(("mnli", "heldout"),),
-        labels=NLI,
+        labels=NLI_LABELS,
         columns=("sentence1", "sentence2", "gold_label"),
         epochs=2.0,
     ),
-    Task(
+    TaskSpec(
         name="rte",
-        about="does one text follow from another",
-        cannot=_SMALL,
+        description="does one text follow from another",
+        limitations=_SMALL,
         train=(("glue-rte", "train"),),
         dev=(("glue-rte", "dev"),),
-        labels=ENTAILED,
+        labels=ENTAILMENT_LABELS,
     ),
-    Task(
+    TaskSpec(
         name="mrpc",
-        about="do two sentences say the same",
-        cannot="Two thirds do: always saying so has a high F1.",
+        description="do two sentences have the same meaning",
+        limitations="Two thirds are equivalent: a constant answer has a high F1.",
         train=(("glue-mrpc", "train"),),
         dev=(("glue-mrpc", "dev"),),
         test=(("glue-mrpc", "test"),),
         labels=("not_equivalent", "equivalent"),
         metrics=("F1", "accuracy"),
     ),
-    Task(
+    TaskSpec(
         name="cola",
-        about="is a sentence acceptable English",
-        cannot="Sentences of linguists: what they argue about, not what people write.",
+        description="is a sentence acceptable English",
+        limitations="Sentences of linguistics papers, not of everyday text.",
         train=(("glue-cola", "train"),),
         dev=(("glue-cola", "dev-in"), ("glue-cola", "dev-out")),
         labels=("unacceptable", "acceptable"),
         metrics=("Matthews",),
         columns=("sentence", "label"),
     ),
-    Task(
+    TaskSpec(
         name="stsb",
-        about="how alike are two sentences, from 0 to 5",
-        cannot="Captions, headlines and forums; the scale is its annotators'.",
+        description="how similar are two sentences, from 0 to 5",
+        limitations="Captions, headlines and forums; the scale is that of its annotators.",
         train=(("glue-stsb", "train"),),
         dev=(("glue-stsb", "dev"),),
         metrics=("Pearson", "Spearman"),
         columns=("sentence1", "sentence2", "score"),
     ),
-    Task(
+    TaskSpec(
         name="wnli",
-        about="whom does a pronoun mean",
-        cannot=f"{_SMALL} Its dev part shares sentences with train, labelled the other way round: "
-        "what is learned by heart is wrong there.",
+        description="whom does a pronoun refer to",
+        limitations=f"{_SMALL} Its dev part shares sentences with train, with opposite labels: "
+        "memorised answers are wrong there.",
         train=(("glue-wnli", "train"),),
         dev=(("glue-wnli", "dev"),),
         labels=("not_entailment", "entailment"),
     ),
-    Task(
+    TaskSpec(
         name="sst2",
-        about="is a phrase of a film review positive",
-        cannot="Film reviews only.",
+        description="is a phrase of a film review positive",
+        limitations="Film reviews only.",
         dev=(("glue-sst2", "dev"),),
         labels=("negative", "positive"),
         columns=("sentence", "label"),
     ),
-    Task(
+    TaskSpec(
         name="qnli",
-        about="does a sentence answer a question",
-        cannot="Words that both share tell much of it.",
+        description="does a sentence answer a question",
+        limitations="Shared words predict much of the label.",
         dev=(("glue-qnli", "dev"),),
-        labels=ENTAILED,
+        labels=ENTAILMENT_LABELS,
         columns=("question", "sentence", "label"),
     ),
-    Task(
+    TaskSpec(
         name="qqp",
-        about="do two questions ask the same",
-        cannot="1,000 pairs of its dev part.",
+        description="do two questions have the same meaning",
+        limitations="Only 1,000 pairs of its dev part.",
         dev=(("glue-qqp", "dev"),),
         labels=("not_duplicate", "duplicate"),
         metrics=("F1", "accuracy"),
         columns=("question1", "question2", "is_duplicate"),
     ),
 )
-TASKS: dict[str, Task] = {row.name: row for row in _ROWS}
+TASKS: dict[str, TaskSpec] = {row.name: row for row in _TASK_SPECS}
 
 
-def task(name: str) -> Task:
-    """A task, by name.
+def get_task_spec(name: str) -> TaskSpec:
+    """Return a task, by name.
 
-    >>> task("mrpc").metrics
+    >>> get_task_spec("mrpc").metrics
     ('F1', 'accuracy')
     """
     if name not in TASKS:
-        raise UnknownName("task", name, TASKS)
+        raise UnknownNameError("task", name, TASKS)
     return TASKS[name]

@@ -1,4 +1,4 @@
-"""The user's own texts: rows of a CSV, TSV or JSON Lines file, by the names of their columns."""
+"""Reader for user files: texts of a CSV, TSV or JSON Lines file, by column names."""
 
 from __future__ import annotations
 
@@ -8,67 +8,74 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.records import Labelled
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.data.records import LabelledExample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LONGEST = 10**8
-"""Characters of a field."""
-ENDINGS = (".csv", ".tsv", ".jsonl")
+# Python's default limit of 131,072 characters is too small for documents.
+MAX_FIELD_CHARS = 10**8
+"""Largest number of characters in a field."""
+USER_FILE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 
 
-def own_texts(
+def read_user_texts(
     path: str, text: str, label: str | None = None, *, scores: bool = False
-) -> tuple[Labelled, ...]:
-    """Texts, and labels if there are any. Ids are row numbers, the first row below a header is 1.
+) -> tuple[LabelledExample, ...]:
+    """Read texts and labels of a user file. Ids are row numbers; the first row after a header is 1.
 
     Args:
-        path: a file that ends in .csv, .tsv or .jsonl; UTF-8.
-        text: the column of the texts.
-        label: the column of the labels.
-        scores: whether labels are numbers, which may have a point.
+        path: UTF-8 file that ends in .csv, .tsv or .jsonl.
+        text: column of the texts.
+        label: column of the labels; None for texts without labels.
+        scores: whether labels are numbers that may have a decimal point.
     """
-    found = []
-    kinds = (str, int, float) if scores else (str, int)
-    for number, row in enumerate(_rows(path), 1):
+    labelled_texts = []
+    types = (str, int, float) if scores else (str, int)
+    for number, row in enumerate(_read_rows(path), 1):
         for column in filter(None, (text, label)):
             if column not in row:
-                raise UnknownName(f"column of {Path(path).name}", column, list(row))
+                raise UnknownNameError(f"column of {Path(path).name}", column, list(row))
         values = [row[column] for column in (text, label) if column is not None]
-        wrong = (not isinstance(value, kinds) or not str(value).strip() for value in values)
-        if any(wrong):
+        # A label with a decimal point usually means that the wrong column was named.
+        is_invalid = (not isinstance(value, types) or not str(value).strip() for value in values)
+        if any(is_invalid):
             raise LevelheadError(
                 f"row {number} of {Path(path).name} has no text or label, or a number with a point",
-                mend="fill it, or leave the row out; write labels as words or whole numbers",
+                hint="complete or remove the row; write labels as words or whole numbers",
             )
-        found.append(Labelled(f"row {number}", str(values[0]), str(values[1]) if label else ""))
-    return tuple(found)
+        labelled_texts.append(
+            # Row numbers are ids, so that dropped items can be found in the file.
+            LabelledExample(f"row {number}", str(values[0]), str(values[1]) if label else "")
+        )
+    return tuple(labelled_texts)
 
 
-def _rows(path: str) -> Iterator[dict[str, object]]:
-    ending = Path(path).suffix.lower()
-    if ending not in ENDINGS:
+def _read_rows(path: str) -> Iterator[dict[str, object]]:
+    suffix = Path(path).suffix.lower()
+    if suffix not in USER_FILE_SUFFIXES:
         raise LevelheadError(
-            f"{Path(path).name} is none of {', '.join(ENDINGS)}", mend="save the texts as one"
+            f"{Path(path).name} is none of {', '.join(USER_FILE_SUFFIXES)}",
+            hint="save the texts in one of these formats",
         )
     try:
-        whole = Path(path).read_text(encoding="utf-8-sig")
+        # utf-8-sig drops the byte order mark that spreadsheet programs write.
+        content = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LevelheadError(
-            f"cannot read {path}: {error}", mend="give a file of UTF-8 text that is there"
+            f"cannot read {path}: {error}", hint="give an existing file of UTF-8 text"
         ) from None
-    if ending == ".jsonl":
-        yield from _json_lines(path, whole)
+    if suffix == ".jsonl":
+        yield from _read_json_lines(path, content)
         return
-    yield from _table(path, whole, quoted=ending == ".csv")
+    yield from _read_table(path, content, quoted=suffix == ".csv")
 
 
-def _table(path: str, whole: str, *, quoted: bool) -> Iterator[dict[str, object]]:
-    """CSV, or TSV, which knows no quotes: a text that begins with one is not to swallow rows."""
-    csv.field_size_limit(LONGEST)
-    lines, name = io.StringIO(whole, newline=""), Path(path).name
+def _read_table(path: str, content: str, *, quoted: bool) -> Iterator[dict[str, object]]:
+    """Read CSV, or TSV without quoting: a text that begins with a quote must not join rows."""
+    csv.field_size_limit(MAX_FIELD_CHARS)
+    lines, name = io.StringIO(content, newline=""), Path(path).name
     table = (
         csv.reader(lines, strict=True)
         if quoted
@@ -76,29 +83,34 @@ def _table(path: str, whole: str, *, quoted: bool) -> Iterator[dict[str, object]
     )
     try:
         header = next(table, [])
+        # dict() would silently use the last of two columns with the same name.
         if len(set(header)) < len(header):
-            raise LevelheadError(f"two columns of {name} have one name", mend="rename one of them")
+            raise LevelheadError(
+                f"two columns of {name} have the same name", hint="rename one of them"
+            )
         for number, fields in enumerate((row for row in table if row), 1):
             if len(fields) != len(header):
                 raise LevelheadError(
                     f"row {number} of {name} has more or fewer fields than the header",
-                    mend="quote fields that hold the separator, or save as .jsonl",
+                    hint="quote fields that contain the separator, or save as .jsonl",
                 )
             yield dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise LevelheadError(
-            f"{name} cannot be read as a table: {error}", mend="save it as .jsonl"
+            f"{name} cannot be read as a table: {error}", hint="save it as .jsonl"
         ) from None
 
 
-def _json_lines(path: str, whole: str) -> Iterator[dict[str, object]]:
-    for number, line in enumerate(filter(str.strip, whole.split("\n")), 1):
+def _read_json_lines(path: str, content: str) -> Iterator[dict[str, object]]:
+    # Not splitlines(): it also splits at U+2028 and other characters inside JSON strings.
+    for number, line in enumerate(filter(str.strip, content.split("\n")), 1):
         try:
             row = json.loads(line)
         except ValueError:
             row = None
         if not isinstance(row, dict):
             raise LevelheadError(
-                f"row {number} of {Path(path).name} is no JSON object", mend="one object a line"
+                f"row {number} of {Path(path).name} is no JSON object",
+                hint="give one object per line",
             )
         yield row

@@ -1,5 +1,6 @@
-"""How work is run: units, shards, the content-addressed store, runners, jobs. No torch here.
+"""Execution of work: tasks, shards, the content-addressed store, executors and jobs, without torch.
 
-Work is pure functions over units whose key is the hash of everything the result depends on. A
-runner computes, the store keeps, a job joins the two: what is stored is never computed again.
+A task is a call of a pure function; its key is the hash of everything that the result depends on.
+An executor computes tasks, the store saves results, and a job connects them: a stored result is
+never computed again.
 """

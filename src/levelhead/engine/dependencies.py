@@ -1,4 +1,4 @@
-"""Units that wait to be computed: some until others have ended."""
+"""A queue of tasks, some of which depend on the results of others."""
 
 from __future__ import annotations
 
@@ -6,70 +6,76 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, final
 
 from levelhead.core.errors import LevelheadError
-from levelhead.engine.events import Failed, Retried
+from levelhead.engine.events import TaskFailed, TaskRetried
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from levelhead.engine.tasks import Unit
+    from levelhead.engine.tasks import Task
 
-    After = Mapping[str, Collection[str]]
-    """By the key of a unit, the keys of those that it needs; what is not among the units is met."""
+    Dependencies = Mapping[str, Collection[str]]
+    """Keys of the tasks that each task needs; keys outside the queue count as computed."""
 
 
 @final
-class Waiting:
-    """What a runner hands out next."""
+class DependencyQueue:
+    """The tasks that an executor has yet to start, with their dependencies."""
 
-    def __init__(self, units: Sequence[Unit], after: After) -> None:
-        self._todo = deque(units)
-        here = {unit.key for unit in units}
-        self._open = {key: here.intersection(after.get(key, ())) for key in here}
+    def __init__(self, tasks: Sequence[Task], dependencies: Dependencies) -> None:
+        self._queue = deque(tasks)
+        keys = {task.key for task in tasks}
+        # Dependencies outside this run are already stored, so they never block a task.
+        self._unmet = {key: keys.intersection(dependencies.get(key, ())) for key in keys}
+        # Deaths are counted per task: one task that crashes its process must not stop the others.
         self._deaths: Counter[str] = Counter()
-        self._needing: dict[str, list[str]] = {}
-        for key, needs in self._open.items():
+        self._dependents: dict[str, list[str]] = {}
+        for key, needs in self._unmet.items():
             for need in needs:
-                self._needing.setdefault(need, []).append(key)
+                self._dependents.setdefault(need, []).append(key)
 
     def __len__(self) -> int:
-        """How many units wait."""
-        return len(self._todo)
+        """Return the number of waiting tasks."""
+        return len(self._queue)
 
-    def take(self) -> Unit | None:
-        """The first unit that needs nothing more; None if all wait for units under way."""
-        for place, unit in enumerate(self._todo):
-            if not self._open[unit.key]:
-                del self._todo[place]
-                return unit
+    def take(self) -> Task | None:
+        """Remove and return the first task without open dependencies; None if there is none."""
+        # A linear scan keeps the order of the tasks; independent tasks are found at once.
+        for index, task in enumerate(self._queue):
+            if not self._unmet[task.key]:
+                del self._queue[index]
+                return task
         return None
 
-    def again(self, unit: Unit, *, first: bool = False) -> None:
-        """A unit whose worker died; first, if it had not begun."""
-        (self._todo.appendleft if first else self._todo.append)(unit)
+    def requeue(self, task: Task, *, first: bool = False) -> None:
+        """Put a task back whose worker died; in front if the worker had not started it."""
+        (self._queue.appendleft if first else self._queue.append)(task)
 
-    def died(self, unit: Unit, why: str, *, attempts: int) -> Iterator[Retried | Failed]:
-        """A worker died over a unit, which is tried again, or given up after so many attempts."""
-        self._deaths[unit.key] += 1
-        if self._deaths[unit.key] < attempts:
-            self.again(unit)
-            yield Retried(unit.key, why)
+    def record_death(
+        self, task: Task, reason: str, *, attempts: int
+    ) -> Iterator[TaskRetried | TaskFailed]:
+        """Record that a worker died during a task; retry the task, or give up after `attempts`."""
+        self._deaths[task.key] += 1
+        if self._deaths[task.key] < attempts:
+            self.requeue(task)
+            yield TaskRetried(task.key, reason)
             return
-        yield Failed(unit.key, f"{why}, {attempts} times")
-        yield from self.ended(unit.key, failed=True)
+        yield TaskFailed(task.key, f"{reason}, {attempts} times")
+        yield from self.record_end(task.key, failed=True)
 
-    def ended(self, key: str, *, failed: bool) -> Iterator[Failed]:
-        """A unit has a result, or will have none: then those that need it will have none either."""
-        for other in self._needing.pop(key, ()):
-            self._open[other].discard(key)
-            waits = failed and [unit for unit in self._todo if unit.key == other]
-            if waits:
-                self._todo.remove(waits[0])
-                yield Failed(other, "what it needs failed")
-                yield from self.ended(other, failed=True)
+    def record_end(self, key: str, *, failed: bool) -> Iterator[TaskFailed]:
+        """Record the end of a task; if it failed, all tasks that need it fail too."""
+        for dependent in self._dependents.pop(key, ()):
+            self._unmet[dependent].discard(key)
+            blocked = failed and [task for task in self._queue if task.key == dependent]
+            if blocked:
+                self._queue.remove(blocked[0])
+                yield TaskFailed(dependent, "a task that it needs failed")
+                # Failures propagate, so that no task waits for a result that never comes.
+                yield from self.record_end(dependent, failed=True)
 
-    def stuck(self) -> LevelheadError:
-        """When none can be taken and none is under way."""
+    def deadlock_error(self) -> LevelheadError:
+        """Return the error for a state in which no task can start and none is running."""
         return LevelheadError(
-            f"{len(self._todo)} units wait for each other",
-            mend="report this: no unit may need itself, not by way of others either",
+            f"{len(self._queue)} tasks wait for each other",
+            hint="report this: a task must not depend on itself, directly or indirectly",
         )

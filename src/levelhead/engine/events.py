@@ -1,6 +1,6 @@
-"""What a job tells while it runs. Frozen values; whoever listens draws the bar.
+"""Progress events of a job, as frozen values; the listener displays them.
 
-Times are of this run alone and go nowhere near a result.
+Times refer only to this run and are never part of a result.
 """
 
 from __future__ import annotations
@@ -11,55 +11,55 @@ from typing import final
 
 @final
 @dataclass(frozen=True)
-class Planned:
-    """What there is to do."""
+class TasksPlanned:
+    """The plan of a run: how many tasks there are and how many are already stored."""
 
-    units: int
-    stored: int
-    """Units found stored and whole: they are not computed again."""
+    n_tasks: int
+    n_stored: int
+    """Tasks with an intact stored result, which are not computed again."""
     damaged: tuple[str, ...]
-    """Files found damaged: named here, computed anew."""
+    """Damaged files; their tasks are computed again."""
 
 
 @final
 @dataclass(frozen=True)
-class Stored:
-    """A unit was computed and stored."""
+class TaskStored:
+    """A task was computed and its result stored."""
 
     key: str
-    done: int
-    units: int
+    n_done: int
+    n_tasks: int
     seconds_left: float | None
-    """At the pace of this run so far; None before there is one."""
+    """Estimate from the pace of this run; None before there is a pace."""
 
 
 @final
 @dataclass(frozen=True)
-class Retried:
-    """The process that computed a unit died; it is tried again."""
+class TaskRetried:
+    """The process of a task died; the task is tried again."""
 
     key: str
-    why: str
+    reason: str
 
 
 @final
 @dataclass(frozen=True)
-class Failed:
-    """A unit was given up; the others go on, and the job ends in an error."""
+class TaskFailed:
+    """A task failed; the others continue, and the job ends with an error."""
 
     key: str
-    why: str
+    reason: str
 
 
 @final
 @dataclass(frozen=True)
-class Finished:
-    """Nothing is left to do."""
+class RunFinished:
+    """The run has ended: every task has a result or failed."""
 
-    units: int
-    computed: int
-    failed: int
+    n_tasks: int
+    n_computed: int
+    n_failed: int
     seconds: float
 
 
-Event = Planned | Stored | Retried | Failed | Finished
+Event = TasksPlanned | TaskStored | TaskRetried | TaskFailed | RunFinished

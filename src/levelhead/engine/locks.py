@@ -1,10 +1,10 @@
-"""One job at a time in a folder.
+"""Locks that allow one job at a time in a folder.
 
-On a local disk the claim is a lock that the system drops with its process, however that ends. An
-object store knows no such lock: there the claim is an object, created only if there is none, and
-whoever is killed leaves it behind, to be removed by hand after a look. (A backend without
-conditional writes can let two through that come within the same moment; the claim is read back, so
-that one of them notices.)
+On a local disk the lock is a file lock, which the system releases when its process ends for any
+reason. Object stores have no such lock: there the lock is an object that is created only if it does
+not exist. A process that is killed leaves it behind, and the user removes it by hand. (On a backend
+without conditional writes, two processes can create the object at the same moment; each reads it
+back, so that one of them finds the other's claim.)
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import is_local, join, located
+from levelhead.core.files import is_local, join_url, open_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class FolderInUse(LevelheadError):
+class FolderInUseError(LevelheadError):
     """Another job is running in the folder."""
 
 
 @contextmanager
-def claimed(folder: str) -> Iterator[None]:
-    """Hold a folder for this process; `FolderInUse` if another one has it."""
-    with _locked(folder) if is_local(folder) else _object(folder):
+def exclusive_lock(folder: str) -> Iterator[None]:
+    """Lock a folder for this process; raise `FolderInUseError` if another process holds it."""
+    with _file_lock(folder) if is_local(folder) else _object_lock(folder):
         yield
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    lock = FileLock(located(join(folder, "lock"))[1], timeout=0)
+def _file_lock(folder: str) -> Iterator[None]:
+    # timeout=0: a second job must report the conflict instead of waiting for hours.
+    lock = FileLock(open_filesystem(join_url(folder, "lock"))[1], timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        raise FolderInUse(
-            f"another job is running in {folder}", mend="wait for it to end, or use another folder"
+        raise FolderInUseError(
+            f"another job is running in {folder}", hint="wait for it to end, or use another folder"
         ) from None
     try:
         yield
@@ -52,28 +53,32 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def _object(folder: str) -> Iterator[None]:
-    fs, path = located(join(folder, "lock"))
-    ours = canonical({"host": platform.node(), "pid": os.getpid(), "token": secrets.token_hex(8)})
+def _object_lock(folder: str) -> Iterator[None]:
+    fs, path = open_filesystem(join_url(folder, "lock"))
+    # The token distinguishes two jobs of one process; host and process id are for the user.
+    new_claim = to_canonical_json(
+        {"host": platform.node(), "pid": os.getpid(), "token": secrets.token_hex(8)}
+    )
 
-    def holder() -> bytes:
+    def read_claim() -> bytes:
         try:
             return bytes(fs.cat_file(path))
         except FileNotFoundError:
-            return b"nobody any more"
+            return b"a process that has ended"
 
     try:
-        fs.pipe_file(path, ours, mode="create")
-        found = holder()
+        fs.pipe_file(path, new_claim, mode="create")
+        claim = read_claim()
     except FileExistsError:
-        found = holder()
-    if found != ours:
-        raise FolderInUse(
-            f"{folder} is claimed by {found.decode(errors='replace')}",
-            mend=f"wait for it to end; if that process is gone, remove {join(folder, 'lock')}",
+        claim = read_claim()
+    if claim != new_claim:
+        raise FolderInUseError(
+            f"{folder} is claimed by {claim.decode(errors='replace')}",
+            hint=f"wait for it to end; if that process is gone, remove {join_url(folder, 'lock')}",
         )
     try:
         yield
     finally:
-        if holder() == ours:  # somebody may have broken the claim, and somebody else taken it
+        # The user may have removed the lock, and another job may have created it again.
+        if read_claim() == new_claim:
             fs.rm_file(path)

@@ -1,7 +1,7 @@
-"""A job: units, a folder that keeps their results, and a runner that computes what is missing.
+"""Jobs: tasks, a folder that stores their results, and an executor that computes missing ones.
 
-Beside the units, a folder holds a card for every job that worked in it (`jobs/`) and another one
-for every job that was finished there (`finished/`).
+In addition to results, a folder contains a record of every job that worked in it (`jobs/`) and of
+every job that finished there (`finished/`).
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
-from levelhead.core.canonical_json import canonical, content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.canonical_json import content_hash, to_canonical_json
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Failed, Finished, Planned, Stored
-from levelhead.engine.executors.base import Cancelled, Computed, InProcess, Runner
-from levelhead.engine.locks import claimed
-from levelhead.engine.store import DamagedFile, NotStored, Store, open_store
+from levelhead.engine.events import RunFinished, TaskFailed, TasksPlanned, TaskStored
+from levelhead.engine.executors.base import Executor, InProcess, RunCancelledError, TaskResult
+from levelhead.engine.locks import exclusive_lock
+from levelhead.engine.store import DamagedFileError, NotStoredError, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from levelhead.core.files import Url
     from levelhead.core.run_context import CancelSignal
-    from levelhead.engine.tasks import Unit
+    from levelhead.engine.tasks import Task
 
 JOBS, FINISHED = "jobs", "finished"
 
 
-class OtherJob(LevelheadError):
+class OtherJobError(LevelheadError):
     """The folder holds another job's results."""
 
 
-class UnitsFailed(LevelheadError):
-    """Some units of a job gave no result; nothing stands in for them."""
+class TasksFailedError(LevelheadError):
+    """Some tasks of a job gave no result; no substitute is stored."""
 
-    def __init__(self, failures: Sequence[Failed], units: int) -> None:
-        reasons = Counter(failed.why for failed in failures).most_common()
-        shown = "\n".join(f"- {times} units: {why}" for why, times in reasons[:3])
-        more = f"\n- and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
+    def __init__(self, failures: Sequence[TaskFailed], n_tasks: int) -> None:
+        reasons = Counter(failure.reason for failure in failures).most_common()
+        reasons_text = "\n".join(f"- {times} tasks: {reason}" for reason, times in reasons[:3])
+        more_text = f"\n- and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
         super().__init__(
-            f"{len(failures)} of {units} units failed:\n{shown}{more}",
-            mend="mend the cause and run again: what was stored is kept",
+            f"{len(failures)} of {n_tasks} tasks failed:\n{reasons_text}{more_text}",
+            hint="fix the cause and run again: stored results are used again",
         )
         self.failures = tuple(failures)
 
@@ -52,140 +52,156 @@ class UnitsFailed(LevelheadError):
 @final
 @dataclass(frozen=True)
 class Job:
-    """A name for people and the units that make it up."""
+    """A named list of tasks."""
 
     name: str
-    units: tuple[Unit, ...]
+    tasks: tuple[Task, ...]
 
     def __post_init__(self) -> None:
-        if not self.units:
-            raise NotMeasurable(f"the job {self.name!r} has no units", mend="check its inputs")
+        if not self.tasks:
+            raise NotMeasurableError(f"the job {self.name!r} has no tasks", hint="check its inputs")
 
     @cached_property
     def key(self) -> str:
-        """The content hash of the job: of its units, not of its name."""
-        return content_hash([unit.key for unit in self.units])
+        """Content hash of the job: of its tasks, not of its name."""
+        return content_hash([task.key for task in self.tasks])
 
     @property
-    def card(self) -> bytes:
-        """What the folder says of the job."""
-        return canonical({"name": self.name, "units": len({unit.key for unit in self.units})})
+    def description(self) -> bytes:
+        """Record of the job that is stored in its folder."""
+        return to_canonical_json(
+            {"name": self.name, "units": len({task.key for task in self.tasks})}
+        )
 
     def results(self, store: Store) -> Iterator[bytes]:
-        """The units' results in the job's order, checksums verified."""
-        for unit in self.units:
-            yield store.get(unit.key)
+        """Yield the results in the order of the tasks, with verified checksums."""
+        for task in self.tasks:
+            yield store.get(task.key)
 
 
-def run(
+def run_job(
     job: Job,
     folder: Url,
     *,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
     extend: bool = False,
 ) -> Store:
-    """Bring a folder to hold every result of a job, computing only what is missing.
+    """Compute and store all missing results of a job in a folder.
 
-    Killed at any moment and called again, it goes on where it stopped and ends with the same bytes.
+    If the process is killed and the call repeated, the job continues where it stopped and ends with
+    the same bytes.
 
     Args:
-        job: what is wanted.
+        job: tasks to compute.
         folder: a new or empty folder, or one in which this job has worked.
-        runner: who computes; by default this process.
-        context: its progress is told of the plan, every stored unit with the time left, retries and
-            failures; its cancel stops the job. The folder is the store.
-        extend: let the job use and add to a folder in which other jobs have worked.
+        executor: computes the tasks; by default this process.
+        context: `progress` receives the plan, every stored task with the time left, retries and
+            failures; `cancel` stops the job. The folder is the store.
+        extend: allow the job to use and extend a folder in which other jobs have worked.
     """
     store = open_store(folder)
-    with claimed(store.url):
-        _sign(job, store, extend=extend)
-        store.sweep()
-        complete(job.units, store, runner=runner, context=context)
-        store.put(job.key, job.card, room=FINISHED)
+    with exclusive_lock(store.url):
+        # Inside the lock: two jobs must not register in one folder at the same time.
+        _register_job(job, store, extend=extend)
+        store.remove_abandoned_files()
+        run_missing(job.tasks, store, executor=executor, context=context)
+        store.put(job.key, job.description, namespace=FINISHED)
     return store
 
 
-def complete(
-    units: Sequence[Unit],
+def run_missing(
+    tasks: Sequence[Task],
     store: Store,
     *,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
 ) -> None:
-    """Compute and store the units that a store lacks. A store may be shared by several callers.
+    """Compute and store the tasks whose results are missing. Several callers may share a store.
 
     Args:
-        units: what is wanted.
-        store: where results go, opened.
-        runner: who computes; by default this process.
-        context: its progress and cancel.
+        tasks: tasks whose results are needed.
+        store: an open store for the results.
+        executor: computes the tasks; by default this process.
+        context: `progress` and `cancel` of the run.
     """
     began = time.monotonic()
-    wanted = {unit.key: unit for unit in units}  # a unit listed twice is one unit
-    pending, damaged = _plan(wanted, store, context.cancel)
-    missing, first = len(pending), 0.0
-    context.progress(Planned(len(wanted), len(wanted) - missing, damaged))
-    failures: list[Failed] = []
-    for outcome in (runner or InProcess()).run(list(pending.values()), cancel=context.cancel):
-        if isinstance(outcome, Computed | Failed) and not pending.pop(outcome.key, None):
-            raise _runner_fault(f"a second result, or one nobody asked for: {outcome.key}")
-        if isinstance(outcome, Computed):
+    # Equal tasks have equal keys, so a task that is listed twice is computed once.
+    tasks_by_key = {task.key: task for task in tasks}
+    pending, damaged = _find_pending(tasks_by_key, store, context.cancel)
+    n_missing, first_stored = len(pending), 0.0
+    context.progress(TasksPlanned(len(tasks_by_key), len(tasks_by_key) - n_missing, damaged))
+    failures: list[TaskFailed] = []
+    for outcome in (executor or InProcess()).run(list(pending.values()), cancel=context.cancel):
+        if isinstance(outcome, TaskResult | TaskFailed) and not pending.pop(outcome.key, None):
+            raise _executor_fault(f"a second result, or one that was not requested: {outcome.key}")
+        if isinstance(outcome, TaskResult):
+            # Only this process writes: a worker may outlive it (docs/decisions/0002).
             store.put(outcome.key, outcome.payload)
-            first = first or time.monotonic()  # what came before it was starting up
-            computed = missing - len(pending) - len(failures)
-            pace = (time.monotonic() - first) / (computed - 1) if computed > 1 else None
-            left = None if pace is None else pace * len(pending)
-            context.progress(Stored(outcome.key, len(wanted) - len(pending), len(wanted), left))
+            # The pace is measured from the first result: the time before it is mostly start-up.
+            first_stored = first_stored or time.monotonic()
+            n_computed = n_missing - len(pending) - len(failures)
+            pace = (time.monotonic() - first_stored) / (n_computed - 1) if n_computed > 1 else None
+            seconds_left = None if pace is None else pace * len(pending)
+            context.progress(
+                TaskStored(
+                    outcome.key, len(tasks_by_key) - len(pending), len(tasks_by_key), seconds_left
+                )
+            )
             continue
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, TaskFailed):
             failures.append(outcome)
         context.progress(outcome)
+    # An executor that loses a task must not look like a run that finished.
     if pending:
-        raise _runner_fault(f"no result for {len(pending)} of {missing} units")
+        raise _executor_fault(f"no result for {len(pending)} of {n_missing} tasks")
     seconds = time.monotonic() - began
-    context.progress(Finished(len(wanted), missing - len(failures), len(failures), seconds))
+    context.progress(
+        RunFinished(len(tasks_by_key), n_missing - len(failures), len(failures), seconds)
+    )
     if failures:
-        raise UnitsFailed(sorted(failures, key=lambda failed: failed.key), len(wanted))
+        # Sorted, because the order in which tasks fail differs between runs.
+        raise TasksFailedError(sorted(failures, key=lambda failure: failure.key), len(tasks_by_key))
 
 
-def _plan(
-    wanted: dict[str, Unit], store: Store, cancel: CancelSignal
-) -> tuple[dict[str, Unit], tuple[str, ...]]:
-    """The units to compute, and the damaged files among their results."""
-    pending: dict[str, Unit] = {}
+def _find_pending(
+    tasks_by_key: dict[str, Task], store: Store, cancel: CancelSignal
+) -> tuple[dict[str, Task], tuple[str, ...]]:
+    """Return the tasks to compute and the damaged files among their results."""
+    pending: dict[str, Task] = {}
     damaged: list[str] = []
-    for key, unit in wanted.items():
+    for key, task in tasks_by_key.items():
         if cancel.is_set():
-            raise Cancelled
+            raise RunCancelledError
         try:
             if store.has(key):
                 continue
-        except DamagedFile:
+        # A damaged result costs a computation, not the run: it is reported and replaced.
+        except DamagedFileError:
             damaged.append(store.path(key))
-        pending[key] = unit
+        pending[key] = task
     return pending, tuple(damaged)
 
 
-def _sign(job: Job, store: Store, *, extend: bool) -> None:
-    """Leave the job's card in the folder, or refuse a folder with another's."""
-    others = [key for key in store.keys(room=JOBS) if key != job.key]
-    if others and not extend and job.key not in store.keys(room=JOBS):
-        name = "a damaged card"
-        with suppress(DamagedFile):
-            name = store.get(others[0], room=JOBS).decode()
-        raise OtherJob(
-            f"{store.url} holds another job: {name}",
-            mend=f"use another folder for {job.name!r}, or extend=True to share what fits",
+def _register_job(job: Job, store: Store, *, extend: bool) -> None:
+    """Store the record of the job in the folder; raise an error for a folder of another job."""
+    other_keys = [key for key in store.keys(namespace=JOBS) if key != job.key]
+    if other_keys and not extend and job.key not in store.keys(namespace=JOBS):
+        name = "a damaged record"
+        with suppress(DamagedFileError):
+            name = store.get(other_keys[0], namespace=JOBS).decode()
+        raise OtherJobError(
+            f"{store.url} contains another job: {name}",
+            hint=f"use another folder for {job.name!r}, or extend=True to share equal results",
         )
     try:
-        store.get(job.key, room=JOBS)
-    except (NotStored, DamagedFile):
-        store.put(job.key, job.card, room=JOBS)
+        store.get(job.key, namespace=JOBS)
+    except (NotStoredError, DamagedFileError):
+        store.put(job.key, job.description, namespace=JOBS)
 
 
-def _runner_fault(what: str) -> LevelheadError:
+def _executor_fault(problem: str) -> LevelheadError:
     return LevelheadError(
-        f"the runner gave {what}",
-        mend="report this: a runner must say once of every unit what became of it",
+        f"the executor gave {problem}",
+        hint="report this: an executor must report every task exactly once",
     )

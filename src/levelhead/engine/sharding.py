@@ -1,8 +1,8 @@
-"""Items cut into shards by the hash of their content, so that nothing else decides the cut.
+"""Split items into shards by the hash of their content.
 
-Not the order of the items, nor the number of workers, nor what was done before. The number of
-shards is a power of two, and a shard holds the items whose hash starts with its bits: one item more
-changes one shard, until the data have doubled.
+The split does not depend on the order of the items, the number of workers or earlier runs. The
+number of shards is a power of two, and a shard contains the items whose hash starts with its bits:
+a new item changes only one shard, until the data have doubled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,50 +21,56 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Shard:
-    """Some of the items, in the order of their ids."""
+    """A part of the items, in the order of their ids."""
 
     index: int
-    of: int
+    n_shards: int
     items: tuple[str, ...]
     """Content hashes of the items."""
 
     @property
     def key(self) -> str:
-        """The content hash of the shard: of its items, not of its place among the others."""
+        """Content hash of the shard: of its items, not of its index."""
         return content_hash(self.items)
 
 
-def shards(items: Iterable[str], *, size: int) -> tuple[Shard, ...]:
-    """Cut content hashes into non-empty shards of about `size` at most.
+def shard_items(items: Iterable[str], *, size: int) -> tuple[Shard, ...]:
+    """Split content hashes into non-empty shards of about `size` items at most.
 
     >>> from levelhead.core.canonical_json import content_hash
-    >>> cut = shards((content_hash(i) for i in range(1000)), size=100)
-    >>> cut[0].of, len(cut), sum(len(shard.items) for shard in cut)
+    >>> cut = shard_items((content_hash(i) for i in range(1000)), size=100)
+    >>> cut[0].n_shards, len(cut), sum(len(shard.items) for shard in cut)
     (16, 16, 1000)
+
+    Args:
+        items: content hashes of the items.
+        size: approximate largest number of items per shard.
     """
     ids = sorted(items)
-    _check(ids, size)
+    _check_items(ids, size)
+    # Smallest power of two with at most `size` items per shard on average.
     bits = max(len(ids) - 1, 0) // size
     bits = bits.bit_length()
-    cut: dict[int, list[str]] = {}
+    buckets: dict[int, list[str]] = {}
     for item in ids:
-        cut.setdefault(int(item[:16], 16) >> (64 - bits), []).append(item)
-    return tuple(Shard(index, 2**bits, tuple(some)) for index, some in sorted(cut.items()))
+        # The first 64 bits of SHA-256 are uniform, so their top bits split the items evenly.
+        buckets.setdefault(int(item[:16], 16) >> (64 - bits), []).append(item)
+    return tuple(Shard(index, 2**bits, tuple(bucket)) for index, bucket in sorted(buckets.items()))
 
 
-def _check(ids: list[str], size: int) -> None:
+def _check_items(ids: list[str], size: int) -> None:
     if not ids:
-        raise NotMeasurable("there are no items to cut into shards", mend="check the data")
+        raise NotMeasurableError("there are no items to split into shards", hint="check the data")
     if size < 1:
-        raise LevelheadError(f"a shard of {size} items", mend="give a size of 1 or more")
+        raise LevelheadError(f"a shard of {size} items", hint="give a size of 1 or more")
     for item in ids:
         if len(item) != 64 or not set(item) <= set("0123456789abcdef"):
             raise LevelheadError(
-                f"{item!r} is not a content hash", mend="give content_hash(item) for every item"
+                f"{item!r} is not a content hash", hint="give content_hash(item) for every item"
             )
-    twice = [item for item, times in Counter(ids).items() if times > 1]
-    if twice:
+    duplicates = [item for item, times in Counter(ids).items() if times > 1]
+    if duplicates:
         raise LevelheadError(
-            f"{len(twice)} items are listed twice, the first {twice[0]}",
-            mend="drop duplicates before cutting: each item is read once",
+            f"{len(duplicates)} items are listed twice, the first {duplicates[0]}",
+            hint="drop duplicates before the split: each item is queried once",
         )

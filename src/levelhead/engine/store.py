@@ -1,12 +1,12 @@
-"""The content-addressed store: results under the hash of what they depend on.
+"""The content-addressed store: results under the hash of everything they depend on.
 
-    FOLDER/levelhead-store.json    says that the folder is a store, and of which format
+    FOLDER/levelhead-store.json    marks the folder as a store and states its format
     FOLDER/units/ab/abcdef...      one result each: a line with key, length and SHA-256, then bytes
     FOLDER/tmp/                    unfinished files; never read
 
-A file comes into being whole, by rename (or by the upload of an object), and its checksum is
-verified whenever it is read. So readers never see half a file, writers may share a store, and a
-disk that forgot the last seconds before a power cut costs a computation, not a wrong number.
+Files are written atomically, by rename or by the upload of an object, and their checksum is
+verified at every read. So readers never see a partial file, writers may share a store, and data
+that a disk loses in a power cut cost a computation but never give a wrong number.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import (
     Url,
-    absolute,
-    join,
-    located,
+    absolute_url,
+    join_url,
+    open_filesystem,
     read_bytes,
     remove_abandoned,
     write_atomic,
@@ -32,140 +32,155 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARKER = "levelhead-store.json"
-FORMAT = canonical({"format": 1, "kind": "levelhead store"}) + b"\n"
+FORMAT = to_canonical_json({"format": 1, "kind": "levelhead store"}) + b"\n"
 
 
-class ForeignFolder(LevelheadError):
-    """A folder with files in it that is not a store: nothing is written there."""
+class ForeignFolderError(LevelheadError):
+    """A non-empty folder that is not a store: nothing is written to it."""
 
 
-class NotStored(LevelheadError):
-    """Nothing is stored here: no such key, or no store at all."""
+class NotStoredError(LevelheadError):
+    """The key is not stored, or the folder is no store."""
 
 
-class DamagedFile(LevelheadError):
-    """A file that is not what was written; named, never read."""
+class DamagedFileError(LevelheadError):
+    """A file whose bytes differ from what was written; its content is never used."""
 
 
 @final
 @dataclass(frozen=True)
 class Store:
-    """Results by key. Open one with `open_store`; iterate over it for the keys."""
+    """Results by key. `open_store` opens a store; iteration yields the keys."""
 
     url: str
 
-    def put(self, key: str, payload: bytes, *, room: str = "units") -> None:
-        """Keep a result. Readers see it whole or not at all."""
-        scratch = join(self.url, "tmp")
-        write_atomic(self.path(key, room=room), _sealed(key, payload), scratch=scratch)
+    def put(self, key: str, payload: bytes, *, namespace: str = "units") -> None:
+        """Store a result atomically.
 
-    def get(self, key: str, *, room: str = "units") -> bytes:
-        """A result, its checksum verified; `NotStored` or `DamagedFile` otherwise."""
-        place = self.path(key, room=room)
+        Args:
+            key: key of the task.
+            payload: bytes of the result.
+            namespace: folder of the store.
+        """
+        scratch = join_url(self.url, "tmp")
+        write_atomic(
+            self.path(key, namespace=namespace), _encode_entry(key, payload), scratch=scratch
+        )
+
+    def get(self, key: str, *, namespace: str = "units") -> bytes:
+        """Return a result; raise `NotStoredError` or `DamagedFileError` if that is not possible.
+
+        Args:
+            key: key of the task.
+            namespace: folder of the store.
+        """
+        path = self.path(key, namespace=namespace)
         try:
-            sealed = read_bytes(place)
+            entry = read_bytes(path)
         except FileNotFoundError:
-            raise NotStored(
+            raise NotStoredError(
                 f"nothing is stored under {key} in {self.url}",
-                mend="run the job that computes it",
+                hint="run the job that computes it",
             ) from None
-        payload = sealed.partition(b"\n")[2]
-        if sealed != _sealed(key, payload):
-            raise DamagedFile(
-                f"{place} is damaged: its bytes are not those that were written",
-                mend="run the job again (it is computed anew); look at the disk if this recurs",
+        payload = entry.partition(b"\n")[2]
+        # Re-encoding checks key, length and checksum in one comparison.
+        if entry != _encode_entry(key, payload):
+            raise DamagedFileError(
+                f"{path} is damaged: its bytes differ from what was written",
+                hint="run the job again to compute the result; check the disk if this recurs",
             )
         return payload
 
     def has(self, key: str) -> bool:
-        """Whether a result is stored and whole; `DamagedFile` if it is stored and not whole."""
+        """Return whether a result is stored; raise `DamagedFileError` if its file is damaged."""
         try:
             self.get(key)
-        except NotStored:
+        except NotStoredError:
             return False
         return True
 
     def __iter__(self) -> Iterator[str]:
-        """Every key with a file, in order; whether the file is whole, `get` and `has` tell."""
+        """Yield every key with a file, in order; `get` and `has` verify the files."""
         return self.keys()
 
-    def keys(self, *, room: str = "units") -> Iterator[str]:
-        """The keys of one room of the store."""
-        fs, path = located(join(self.url, room))
+    def keys(self, *, namespace: str = "units") -> Iterator[str]:
+        """Yield the keys of one namespace of the store."""
+        fs, path = open_filesystem(join_url(self.url, namespace))
         if not fs.exists(path):
             return
-        # Not fs.find: a folder that it cannot list reads as an empty one.
-        for folder in sorted(map(_name, fs.ls(path, detail=False))):
-            names = map(_name, fs.ls(join(path, folder), detail=False))
+        # Not fs.find: it treats a folder that it cannot list as empty.
+        for folder in sorted(map(_basename, fs.ls(path, detail=False))):
+            names = map(_basename, fs.ls(join_url(path, folder), detail=False))
             yield from sorted(name for name in names if len(name) == 64 and name[:2] == folder)
 
-    def path(self, key: str, *, room: str = "units") -> str:
-        """The URL of the file that holds, or would hold, a result."""
-        return join(self.url, room, key[:2], key)
+    def path(self, key: str, *, namespace: str = "units") -> str:
+        """Return the URL of the file of a result, which need not exist."""
+        # 256 subfolders: some file systems are slow with very many files in one folder.
+        return join_url(self.url, namespace, key[:2], key)
 
-    def sweep(self) -> None:
-        """Remove what killed writers of this machine left unfinished."""
-        remove_abandoned(join(self.url, "tmp"))
+    def remove_abandoned_files(self) -> None:
+        """Remove unfinished files that killed processes of this machine left behind."""
+        remove_abandoned(join_url(self.url, "tmp"))
         remove_abandoned(self.url)
 
 
 def open_store(url: Url) -> Store:
-    """Open a store, or make one in an empty or new folder; a foreign folder is refused."""
+    """Open a store, or create one in a new or empty folder; raise an error for other folders."""
     try:
-        return open_existing(url)
-    except NotStored:
+        return open_existing_store(url)
+    except NotStoredError:
         pass
-    foreign = _foreign(url)
+    foreign = _foreign_names(url)
     if not foreign:
-        write_atomic(join(absolute(url), MARKER), FORMAT)
+        write_atomic(join_url(absolute_url(url), MARKER), FORMAT)
     try:
-        # Another process may have made the store between our two looks.
-        return open_existing(url)
-    except NotStored:
-        raise ForeignFolder(
-            f"{url} holds {len(foreign)} files or folders and is no levelhead store "
+        # Another process may have created the store since the first check.
+        return open_existing_store(url)
+    except NotStoredError:
+        raise ForeignFolderError(
+            f"{url} contains {len(foreign)} files or folders and is no levelhead store "
             f"(the first is {foreign[0]!r})",
-            mend="name a new or empty folder; nothing was written",
+            hint="name a new or empty folder; nothing was written",
         ) from None
 
 
-def open_existing(url: Url) -> Store:
-    """Open a store to read it; nothing is written. `NotStored` if there is none."""
-    marker = join(absolute(url), MARKER)
+def open_existing_store(url: Url) -> Store:
+    """Open an existing store without writing; raise `NotStoredError` if there is none."""
+    marker = join_url(absolute_url(url), MARKER)
     try:
-        found = read_bytes(marker)
+        content = read_bytes(marker)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotStored(f"{url} is no levelhead store", mend="name a run's folder") from None
-    if found == FORMAT:
-        return Store(absolute(url))
+        raise NotStoredError(f"{url} is no levelhead store", hint="name a run's folder") from None
+    if content == FORMAT:
+        return Store(absolute_url(url))
     try:
-        known = json.loads(found)["format"]
+        found_format = json.loads(content)["format"]
     except (ValueError, TypeError, KeyError):
-        raise DamagedFile(
-            f"{marker} is damaged: it holds {found[:80]!r}",
-            mend=f"if this is a run's folder, write this line into it: {FORMAT.decode().strip()}",
+        raise DamagedFileError(
+            f"{marker} is damaged: it contains {content[:80]!r}",
+            hint=f"if this is a run's folder, write this line into it: {FORMAT.decode().strip()}",
         ) from None
-    raise ForeignFolder(
-        f"{url} is a store of format {known}, and this version of levelhead writes format 1",
-        mend="open it with the version of levelhead that wrote it, or use another folder",
+    raise ForeignFolderError(
+        f"{url} is a store of format {found_format}, and this version of levelhead writes format 1",
+        hint="open it with the version of levelhead that wrote it, or use another folder",
     )
 
 
-def _foreign(url: Url) -> list[str]:
-    """The names in a folder that a process killed while making a store here cannot have left."""
-    fs, path = located(url)
+def _foreign_names(url: Url) -> list[str]:
+    """Return names in a folder that no interrupted creation of a store can have left."""
+    fs, path = open_filesystem(url)
     if fs.isfile(path):
         return [path]
-    found = fs.ls(path, detail=False) if fs.exists(path) else []
-    return sorted(name for name in map(_name, found) if not name.startswith(f".{MARKER}."))
+    paths = fs.ls(path, detail=False) if fs.exists(path) else []
+    return sorted(name for name in map(_basename, paths) if not name.startswith(f".{MARKER}."))
 
 
-def _name(path: str) -> str:
+def _basename(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _sealed(key: str, payload: bytes) -> bytes:
-    """The bytes of a file: what it holds, how long that is and its checksum, then the payload."""
+def _encode_entry(key: str, payload: bytes) -> bytes:
+    """Encode an entry: a header with key, length and checksum, then the payload."""
     digest = hashlib.sha256(payload).hexdigest()
-    head = canonical({"bytes": len(payload), "key": key, "sha256": digest})
-    return head + b"\n" + payload
+    header = to_canonical_json({"bytes": len(payload), "key": key, "sha256": digest})
+    return header + b"\n" + payload

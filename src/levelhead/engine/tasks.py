@@ -1,4 +1,4 @@
-"""A unit of work: a pure function by name and everything its result depends on."""
+"""Tasks: a pure function by name, with everything that its result depends on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, final
 
 from threadpoolctl import threadpool_limits
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class Unit:
-    """A call that gives the same bytes wherever and whenever it is made.
+class Task:
+    """A call of a pure function that gives the same bytes on every machine and at every time.
 
-    >>> unit = Unit("levelhead.engine.tasks:echo", Frozen({"say": "hello"}))
+    >>> unit = Task("levelhead.engine.tasks:echo", FrozenDict({"say": "hello"}))
     >>> unit.compute()
     b'{"say":"hello"}'
     """
@@ -31,27 +31,27 @@ class Unit:
     work: str
     """`package.module:function`, importable by every worker; it takes `spec` and returns bytes.
 
-    Its module imports numpy or torch at its top, so that `threads` reaches them.
+    Its module must import numpy or torch at the top, so that `threads` applies to them.
     """
-    spec: Frozen
+    spec: FrozenDict
     revision: int = 1
-    """Raised by the author of `work` when its results change, so old ones are not taken for new."""
+    """Increased by the author of `work` when its results change, so old ones are not reused."""
     threads: int = 1
-    """Threads of numpy and torch while it is computed: sums depend on it in their last bits."""
+    """Threads of numpy and torch during the call: sums depend on it in their last bits."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spec, Frozen):
+        if not isinstance(self.spec, FrozenDict):
             raise LevelheadError(
-                f"the specification of {self.work} could change after it was hashed",
-                mend="wrap it: Unit(work, Frozen({...}))",
+                f"the specification of {self.work} is mutable and could change after it was hashed",
+                hint="wrap it: Task(work, FrozenDict({...}))",
             )
 
     @cached_property
     def key(self) -> str:
-        """The content hash of all the result depends on, the installed versions included.
+        """Content hash of everything the result depends on, including installed versions.
 
-        Versions are in it because provenance names them: a result computed with an older torch is
-        not found under the newer one's key, instead of being passed off as computed with it.
+        Versions are included because provenance states them: a result of an older torch must not be
+        reported as a result of the newer one.
         """
         return content_hash(
             {
@@ -64,30 +64,35 @@ class Unit:
         )
 
     def compute(self) -> bytes:
-        """Call the function in this process."""
-        function = _function(self.work)
-        with threadpool_limits(self.threads):  # reaches the libraries that the import has loaded
+        """Call the function in this process and return its bytes."""
+        function = _import_function(self.work)
+        # threadpool_limits applies only to libraries that are loaded, so the import comes first.
+        with threadpool_limits(self.threads):
             result = function(self.spec)
         if not isinstance(result, bytes):
             raise LevelheadError(
                 f"{self.work} returned {type(result).__name__}, not bytes",
-                mend="encode the result, for example with levelhead.core.canonical_json.canonical",
+                hint="encode the result, for example with canonical_json.to_canonical_json",
             )
         return result
 
 
-def _function(work: str) -> Callable[[Mapping[str, object]], object]:
+def _import_function(work: str) -> Callable[[Mapping[str, object]], object]:
     module, _, name = work.partition(":")
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise LevelheadError(
             f"no function {work!r} can be imported: {error}",
-            mend="name a top-level function as package.module:function",
+            hint="name a top-level function as package.module:function",
         ) from error
     return function  # type: ignore[no-any-return]
 
 
 def echo(spec: Mapping[str, object]) -> bytes:
-    """The unit's own specification: for trying out a runner or a store."""
-    return canonical(spec)
+    """Return the specification itself, to test an executor or a store.
+
+    Args:
+        spec: specification of the task.
+    """
+    return to_canonical_json(spec)

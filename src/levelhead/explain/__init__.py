@@ -1,1 +1,20 @@
-"""How heads behave: what changes in them when a group's word is exchanged."""
+"""How heads behave: what changes in them when the word of a group is exchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead._lazy import attach
+
+if TYPE_CHECKING:
+    from levelhead.explain.attention.counterstereotype import (
+        CounterStereotypeResult as CounterStereotypeResult,
+    )
+    from levelhead.explain.attention.counterstereotype import counterstereotype as counterstereotype
+    from levelhead.explain.attention.pair_sources import (
+        counterstereotype_pairs as counterstereotype_pairs,
+    )
+    from levelhead.explain.prompting.knowledge import KnowledgeResult as KnowledgeResult
+    from levelhead.explain.prompting.knowledge import knowledge as knowledge
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Precision, Provenance, Record
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, Precision, Provenance, Record
 from levelhead.core.run_context import Inference
-from levelhead.data.counterfactuals.templates import carried, subject
-from levelhead.explain.attention.attention_scores import on_attribute
-from levelhead.explain.attention.head_groups import checked_heads, provenance
-from levelhead.explain.attention.pairs import Question
-from levelhead.measures.inference import corrected
+from levelhead.data.counterfactuals.templates import fill_carrier_frames, subject_phrase
+from levelhead.explain.attention.attention_scores import read_attribute_attention
+from levelhead.explain.attention.head_groups import make_provenance, validate_heads
+from levelhead.explain.attention.pairs import AnnotatedSentence
+from levelhead.measures.inference import holm_corrected
 from levelhead.stats.means import t_test
-from levelhead.stats.power import detectable_effect
+from levelhead.stats.power import holm_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from levelhead.data.counterfactuals.templates import Carried
+    from levelhead.data.counterfactuals.templates import CarrierKind
     from levelhead.data.lexicons.lexicon import Lexicon, Term
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
@@ -41,7 +41,7 @@ ATTENTION, MARGIN = "attention", "margin"
 UNITS = {ATTENTION: "of the row's range", MARGIN: "nats"}
 
 
-class WordChange(Record):
+class WordEffect(Record):
     """What one pair, or one target, does: the mean over the others, with its interval over them."""
 
     word: str
@@ -51,53 +51,53 @@ class WordChange(Record):
     """Change of the target's log-probability; None if the model has no vocabulary head."""
 
     @property
-    def does_nothing(self) -> bool:
+    def has_no_effect(self) -> bool:
         """Whether no change is shown: every interval contains 0."""
-        shown = (self.attention, self.margin)
-        return all(0 in one.interval for one in shown if one is not None)
+        estimates = (self.attention, self.margin)
+        return all(0 in estimate.interval for estimate in estimates if estimate is not None)
 
 
-class LexiconTest(Record):
+class LexiconEffects(Record):
     """What every pair and every target of a word list does to a model."""
 
     lexicon: str
     groups: tuple[str, str]
     """Changes are with the word of the group a target leans to, less with the other's; for targets
     that lean to neither, the first group's less the second's."""
-    pairs: tuple[WordChange, ...]
-    targets: tuple[WordChange, ...]
-    nothing: tuple[str, ...]
+    pairs: tuple[WordEffect, ...]
+    targets: tuple[WordEffect, ...]
+    words_without_effect: tuple[str, ...]
     """Pairs and targets for which no change is shown; how large a one would have been is in their
     `detectable`."""
     n: Annotated[int, Field(ge=1)]
     """Pairs of sentences that were read."""
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
 
-class _Cell(NamedTuple):
+class _FrameCell(NamedTuple):
     """A pair and a target in one frame."""
 
     name: str
     pair: str
     target: str
     sign: int
-    questions: tuple[Question, Question]
+    sentences: tuple[AnnotatedSentence, AnnotatedSentence]
 
 
-def lexicon_test(
+def lexicon_effects(
     lm: LM,
     lexicon: Lexicon,
     *,
     heads: Sequence[Site] | None = None,
     targets: str | None = None,
     groups: tuple[str, str] | None = None,
-    sort: Carried = "any",
-    frames: int = 2,
+    carrier_kind: CarrierKind = "any",
+    max_frames: int = 2,
     inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
-) -> LexiconTest:
+) -> LexiconEffects:
     """Try a word list on a model.
 
     Args:
@@ -106,55 +106,58 @@ def lexicon_test(
         heads: whose attention is averaged, such as a map's positive ones; all by default.
         targets: one of its families of targets; all of them by default.
         groups: which two groups; by default its first two.
-        sort: what the targets are, for the frames: any, thing, bare, adjective.
-        frames: how many of the frames are used.
+        carrier_kind: what the targets are, for the frames: any, thing, bare, adjective.
+        max_frames: how many of the frames are used.
         inference: its level; nothing is drawn.
         progress: is called with the number of texts read, and how many there are.
     """
-    if frames < 1:
-        raise LevelheadError(f"{frames} frames", mend="use at least one")
-    sites = None if heads is None else checked_heads(lm, heads)
-    compared = lexicon.two(groups)
-    cells = tuple(_cells(lexicon, compared, targets, sort, frames))
-    untried = _untried(lexicon, compared, cells)
+    if max_frames < 1:
+        raise LevelheadError(f"{max_frames} frames", hint="use at least one")
+    sites = None if heads is None else validate_heads(lm, heads)
+    group_pair = lexicon.resolve_group_pair(groups)
+    cells = tuple(_make_cells(lexicon, group_pair, targets, carrier_kind, max_frames))
+    unframed_pairs = _unframed_pairs(lexicon, group_pair, cells)
     if not cells:
-        raise NotMeasurable(
-            f"no pair of {lexicon.name} can be the subject of a sentence: {', '.join(untried)}",
-            mend="give nouns, or pronouns with role = 'subject'",
+        raise NotMeasurableError(
+            f"no pair of {lexicon.name} can be the subject of a sentence: "
+            f"{', '.join(unframed_pairs)}",
+            hint="give nouns, or pronouns with role = 'subject'",
         )
-    changes, dropped, notes = _read(lm, cells, sites, progress)
-    if untried:
-        shown = ", ".join(untried[:10]) + (" ..." if len(untried) > 10 else "")
-        notes.append(f"{len(untried)} pairs cannot be a subject and were not tried: {shown}")
-    by_pair = _judged(
+    changes, dropped, notes = _read_changes(lm, cells, sites, progress)
+    if unframed_pairs:
+        listing = ", ".join(unframed_pairs[:10]) + (" ..." if len(unframed_pairs) > 10 else "")
+        notes.append(
+            f"{len(unframed_pairs)} pairs cannot be a subject and were not tried: {listing}"
+        )
+    by_pair = _estimate_effects(
         changes, [cell.pair for cell in cells], [cell.target for cell in cells], inference
     )
-    by_target = _judged(
+    by_target = _estimate_effects(
         changes, [cell.target for cell in cells], [cell.pair for cell in cells], inference
     )
-    every = (*by_pair.words, *by_target.words)
-    if not every:
-        raise NotMeasurable(
-            f"no pair and no target can be judged: {(*by_pair.notes, *by_target.notes)[0]}",
-            mend="give at least two pairs of words and two targets that the model knows",
+    effects = (*by_pair.words, *by_target.words)
+    if not effects:
+        raise NotMeasurableError(
+            f"no pair and no target can be tested: {(*by_pair.notes, *by_target.notes)[0]}",
+            hint="give at least two pairs of words and two targets that the model knows",
         )
-    return LexiconTest(
+    return LexiconEffects(
         lexicon=lexicon.name,
-        groups=compared,
+        groups=group_pair,
         pairs=by_pair.words,
         targets=by_target.words,
-        nothing=tuple(one.word for one in every if one.does_nothing),
+        words_without_effect=tuple(effect.word for effect in effects if effect.has_no_effect),
         n=int(np.isfinite(changes[ATTENTION]).sum()),
         dropped=tuple(sorted(dropped)),
         notes=(*notes, *by_pair.notes, *by_target.notes),
-        provenance=provenance(
+        provenance=make_provenance(
             lm,
             data={f"lexicon {lexicon.name}": lexicon.sha256},
             settings={
-                "groups": list(compared),
+                "groups": list(group_pair),
                 "targets": targets,
-                "sort": sort,
-                "frames": frames,
+                "carrier_kind": carrier_kind,
+                "max_frames": max_frames,
                 "heads": None
                 if sites is None
                 else [[site.layer, int(site.head or 0)] for site in sites],
@@ -164,97 +167,126 @@ def lexicon_test(
     )
 
 
-def _cells(
-    lexicon: Lexicon, groups: tuple[str, str], targets: str | None, sort: Carried, frames: int
-) -> Iterator[_Cell]:
+def _make_cells(
+    lexicon: Lexicon,
+    groups: tuple[str, str],
+    targets: str | None,
+    carrier_kind: CarrierKind,
+    max_frames: int,
+) -> Iterator[_FrameCell]:
     """Every pair with every target in every frame; words that are no subject are left out."""
     families = lexicon.families if targets is None else (lexicon.targets(targets),)
     signs = {
-        word: -1 if side.leans == groups[1] else 1
+        word: -1 if side.stereotyped_group == groups[1] else 1
         for family in families
         for side in family.sides
-        if side.leans in (None, *groups)
+        if side.stereotyped_group in (None, *groups)
         for word in side.words
     }
     if not signs:
         raise LevelheadError(
             f"{lexicon.name} has no targets for {' and '.join(groups)}",
-            mend="add [targets.NAME.sides.a] with words, as gender-en has them",
+            hint="add [targets.NAME.sides.a] with words, as gender-en has them",
         )
     terms = {
-        (one, other): phrase
+        (first_word, second_word): phrase
         for term in lexicon.terms
-        if (one := _own(term, groups[0])) and (other := _own(term, groups[1]))
-        if (phrase := subject(term.kind, term.role))
+        if (first_word := _word_of_group(term, groups[0]))
+        and (second_word := _word_of_group(term, groups[1]))
+        if (phrase := subject_phrase(term.kind, term.role))
     }
-    for (one, other), phrase in terms.items():
+    for (first_word, second_word), phrase in terms.items():
         for target, sign in signs.items():
-            both = (
-                carried(phrase, word, target, sort=sort, frames=frames) for word in (one, other)
+            framed = (
+                fill_carrier_frames(
+                    phrase, word, target, carrier_kind=carrier_kind, max_frames=max_frames
+                )
+                for word in (first_word, second_word)
             )
-            for first, second in zip(*both, strict=True):
-                yield _Cell(
-                    f"{one}/{other}/{target}/{first.id}",
-                    f"{one}/{other}",
+            for first, second in zip(*framed, strict=True):
+                yield _FrameCell(
+                    f"{first_word}/{second_word}/{target}/{first.id}",
+                    f"{first_word}/{second_word}",
                     target,
                     sign,
-                    (Question(*first[1:]), Question(*second[1:])),
+                    (AnnotatedSentence(*first[1:]), AnnotatedSentence(*second[1:])),
                 )
 
 
-def _untried(lexicon: Lexicon, groups: tuple[str, str], cells: Sequence[_Cell]) -> tuple[str, ...]:
+def _unframed_pairs(
+    lexicon: Lexicon, groups: tuple[str, str], cells: Sequence[_FrameCell]
+) -> tuple[str, ...]:
     """Pairs of the list that no frame takes."""
-    tried = {cell.pair for cell in cells}
-    pairs = ((_own(term, groups[0]), _own(term, groups[1])) for term in lexicon.terms)
-    named = (f"{one}/{other}" for one, other in pairs if one and other)
-    return tuple(name for name in dict.fromkeys(named) if name not in tried)
+    framed_pairs = {cell.pair for cell in cells}
+    pairs = (
+        (_word_of_group(term, groups[0]), _word_of_group(term, groups[1])) for term in lexicon.terms
+    )
+    pair_names = (
+        f"{first_word}/{second_word}"
+        for first_word, second_word in pairs
+        if first_word and second_word
+    )
+    return tuple(name for name in dict.fromkeys(pair_names) if name not in framed_pairs)
 
 
-def _read(
+def _read_changes(
     lm: LM,
-    cells: Sequence[_Cell],
+    cells: Sequence[_FrameCell],
     sites: Sequence[Site] | None,
     progress: Callable[[int, int], None] | None,
-) -> tuple[dict[str, Values], list[Dropped], list[str]]:
+) -> tuple[dict[str, Values], list[DroppedItem], list[str]]:
     """`[cells]` changes of attention and of the target's log-probability; NaN where none."""
-    texts = list(dict.fromkeys(question for cell in cells for question in cell.questions))
-    read = dict(zip(texts, on_attribute(lm, texts, progress=progress), strict=True))
-    known = [question for question in texts if not isinstance(read[question], str)]
-    values: dict[str, dict[Question, float]] = {ATTENTION: {}}
-    for question in known:
-        values[ATTENTION][question] = _mean(read[question], sites)
+    texts = list(dict.fromkeys(sentence for cell in cells for sentence in cell.sentences))
+    attention = dict(
+        zip(texts, read_attribute_attention(lm, texts, progress=progress), strict=True)
+    )
+    readable = [sentence for sentence in texts if not isinstance(attention[sentence], str)]
+    values: dict[str, dict[AnnotatedSentence, float]] = {ATTENTION: {}}
+    for sentence in readable:
+        values[ATTENTION][sentence] = _mean_attention(attention[sentence], sites)
     notes = []
-    if known and lm.heads & {"masked", "causal"}:
-        scores = lm.log_prob([one.text for one in known], [[one.target] for one in known]).value
-        values[MARGIN] = dict(zip(known, scores.tolist(), strict=True))
+    if readable and lm.heads & {"masked", "causal"}:
+        scores = lm.log_prob(
+            [sentence.text for sentence in readable], [[sentence.target] for sentence in readable]
+        ).value
+        values[MARGIN] = dict(zip(readable, scores.tolist(), strict=True))
     else:
-        notes.append("margin: the model has no vocabulary head, so only attention is judged")
+        notes.append("margin: the model has no vocabulary head, so only attention is measured")
     dropped = [
-        Dropped(cell.name, str(why[0]))
+        DroppedItem(cell.name, str(reasons[0]))
         for cell in cells
-        if (why := [read[one] for one in cell.questions if isinstance(read[one], str)])
+        if (
+            reasons := [
+                attention[sentence]
+                for sentence in cell.sentences
+                if isinstance(attention[sentence], str)
+            ]
+        )
     ]
     changes = {
         name: np.array(
             [
                 cell.sign
-                * (own.get(cell.questions[0], np.nan) - own.get(cell.questions[1], np.nan))
+                * (
+                    value_of.get(cell.sentences[0], np.nan)
+                    - value_of.get(cell.sentences[1], np.nan)
+                )
                 for cell in cells
             ]
         )
-        for name, own in values.items()
+        for name, value_of in values.items()
     }
     return changes, dropped, notes
 
 
-def _own(term: Term, group: str) -> str | None:
-    return term.word(group) if term.marks(group) else None
+def _word_of_group(term: Term, group: str) -> str | None:
+    return term.word(group) if term.is_marker_of(group) else None
 
 
-def _mean(read: torch.Tensor | str, sites: Sequence[Site] | None) -> float:
+def _mean_attention(attention: torch.Tensor | str, sites: Sequence[Site] | None) -> float:
     """The mean raw attention over heads."""
-    assert not isinstance(read, str)  # noqa: S101  # those were left out
-    raw = read[0]
+    assert not isinstance(attention, str)  # noqa: S101  # those were left out
+    raw = attention[0]
     if sites is None:
         return float(raw.mean())
     return float(
@@ -262,59 +294,64 @@ def _mean(read: torch.Tensor | str, sites: Sequence[Site] | None) -> float:
     )
 
 
-class _Judged(NamedTuple):
-    words: tuple[WordChange, ...]
+class _WordEffects(NamedTuple):
+    words: tuple[WordEffect, ...]
     notes: tuple[str, ...]
 
 
-def _judged(
+def _estimate_effects(
     changes: Mapping[str, Values],
     labels: Sequence[str],
-    others: Sequence[str],
+    partners: Sequence[str],
     inference: Inference,
-) -> _Judged:
+) -> _WordEffects:
     """Every label's mean change over the others, p corrected by Holm over the labels."""
-    found: dict[str, dict[str, Estimate]] = {}
+    estimates: dict[str, dict[str, Estimate]] = {}
     notes: list[str] = []
     for name, values in changes.items():
         rows = []
-        for label, own in _table(values, labels, others).items():
+        for label, label_values in _mean_over_frames(values, labels, partners).items():
             try:
-                rows.append(_estimate(label, own, name, inference))
-            except NotMeasurable as error:
-                notes.append(f"{label}: no {name}: {error.what}")
-        found[name] = {one.name: one for one in corrected(rows)}
-    margins = found.get(MARGIN)
-    kept = [label for label in found[ATTENTION] if margins is None or label in margins]
-    return _Judged(
+                rows.append(_estimate(label, label_values, name, inference))
+            except NotMeasurableError as error:
+                notes.append(f"{label}: no {name}: {error.problem}")
+        estimates[name] = {estimate.name: estimate for estimate in holm_corrected(rows)}
+    margins = estimates.get(MARGIN)
+    estimated_labels = [
+        label for label in estimates[ATTENTION] if margins is None or label in margins
+    ]
+    return _WordEffects(
         tuple(
-            WordChange(
+            WordEffect(
                 word=label,
-                attention=found[ATTENTION][label],
+                attention=estimates[ATTENTION][label],
                 margin=None if margins is None else margins[label],
             )
-            for label in kept
+            for label in estimated_labels
         ),
         tuple(notes),
     )
 
 
-def _table(values: Values, labels: Sequence[str], others: Sequence[str]) -> dict[str, Values]:
+def _mean_over_frames(
+    values: Values, labels: Sequence[str], partners: Sequence[str]
+) -> dict[str, Values]:
     """For every label, its mean over frames with each of the others that could be read."""
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for label, other, value in zip(labels, others, values.tolist(), strict=True):
-        own = cells[label]  # a label without any value is there too, and says so
+    for label, partner, value in zip(labels, partners, values.tolist(), strict=True):
+        label_cells = cells[label]  # a label without any value is there too, and says so
         if np.isfinite(value):
-            own[other].append(value)
+            label_cells[partner].append(value)
     return {
-        label: np.array([np.mean(own) for own in found.values()]) for label, found in cells.items()
+        label: np.array([np.mean(frame_values) for frame_values in values_of_partner.values()])
+        for label, values_of_partner in cells.items()
     }
 
 
 def _estimate(label: str, values: Values, name: str, inference: Inference) -> Estimate:
     test = t_test(values, level=inference.level)
-    error = float(values.std(ddof=1)) / len(values) ** 0.5
-    precision = Precision(standard_error=error, df=len(values) - 1)
+    standard_error = float(values.std(ddof=1)) / len(values) ** 0.5
+    precision = Precision(standard_error=standard_error, df=len(values) - 1)
     return Estimate(
         name=label,
         value=test.mean,
@@ -323,6 +360,6 @@ def _estimate(label: str, values: Values, name: str, inference: Inference) -> Es
         p=test.p,
         n=len(values),
         unit=UNITS[name],
-        detectable=detectable_effect(precision),
+        detectable=holm_detectable_effect(precision),
         precision=precision,
     )

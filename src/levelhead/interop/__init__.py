@@ -1,1 +1,1 @@
-"""Bridges to other systems: each needs the system that it is named for."""
+"""Adapters to other libraries; each module needs the library that it is named after."""

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from levelhead.locate.score_heads import locate as locate
 else:
 
-    class _Room(ModuleType):
+    class _CallablePackage(ModuleType):
         def __call__(self, lm, measure, **options):
             """Score every head of a model: see `levelhead.locate.score_heads.locate`."""
-            from levelhead.locate.score_heads import locate as found_by
+            from levelhead.locate.score_heads import locate as score_heads_locate
 
-            return found_by(lm, measure, **options)
+            return score_heads_locate(lm, measure, **options)
 
-    sys.modules[__name__].__class__ = _Room
+    sys.modules[__name__].__class__ = _CallablePackage
     locate = sys.modules[__name__]

@@ -1,7 +1,7 @@
 """Maps of several models side by side (Yang et al. 2025, section 7, Appendices C and D).
 
 The paper looks at heat maps and says: fewer biased heads, some darker, some turned round. Here
-these are counts, with intervals over redrawn words of the effects on the confirm half.
+these are counts, with intervals over resampled words of the effects on the confirm half.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ import numpy as np
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
-from levelhead.locate.head_map import HeadMap, label
+from levelhead.locate.head_map import HeadMap, head_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import Effects
+    from levelhead.locate.effects import AblationEffects
     from levelhead.models.sites import Site
 
-BOXED = 5
-NOISY = (
+N_ANTI_BIAS_HEADS = 5
+NOISE_NOTE = (
     "darker heads and heads turned positive are counts of noisy signs: two maps of one model with "
     "other words have some, too"
 )
 
 
-class ChildMap(Record):
+class ComparedMap(Record):
     """One model beside the first."""
 
     name: str
-    map: HeadMap
-    fewer: Estimate | None = None
+    head_map: HeadMap
+    fewer_positive: Estimate | None = None
     """Positive heads of the first model less those of this one."""
-    darker: Estimate | None = None
+    larger_positive: Estimate | None = None
     """Heads that are positive in both and larger in this one."""
-    flipped: Estimate | None = None
+    negative_to_positive: Estimate | None = None
     """Heads that are negative in the first and positive in this one."""
-    boxed_flipped: int | None
+    anti_bias_now_positive: int | None
     """Of the first model's five most negative heads, those with a positive score in this one; None
     where the models have other heads."""
     total: Estimate | None = None
@@ -53,130 +53,163 @@ class MapComparison(Record):
 
     name: str
     base: HeadMap
-    boxed: tuple[str, ...]
+    anti_bias_in_base: tuple[str, ...]
     """The base's most negative heads by score, <layer>-<head>, counted from 1."""
-    children: tuple[ChildMap, ...]
+    compared_maps: tuple[ComparedMap, ...]
     notes: tuple[str, ...] = ()
 
 
 def compare_maps(
-    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[Effects | None] = ()
+    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[AblationEffects | None] = ()
 ) -> MapComparison:
     """Compare maps with the first of them.
 
     Args:
         maps: names and maps; the first is the base.
-        effects: the effects they rest on, of the same items in the same draws; without them nothing
+        effects: the effects they rest on, of the same items and resamples; without them nothing
             is counted but the boxed heads.
     """
     if len(maps) < 2 or (effects and len(effects) != len(maps)):
         raise LevelheadError(
             f"{len(maps)} maps with {len(effects)} sets of effects are no comparison",
-            mend="give at least two maps, and effects for all or none of them",
+            hint="give at least two maps, and effects for all or none of them",
         )
-    (name, base), *others = maps
-    for other, own in others:
-        if own.measure != base.measure or own.measurement.comparable != base.measurement.comparable:
+    (name, base), *other_maps = maps
+    for other_name, other_map in other_maps:
+        if (
+            other_map.measure != base.measure
+            or other_map.measurement.comparability_key != base.measurement.comparability_key
+        ):
             raise LevelheadError(
-                f"{other} was not located by the same measure as {name}",
-                mend="locate all models by one measure with the same options",
+                f"{other_name} was not located by the same measure as {name}",
+                hint="locate all models by one measure with the same options",
             )
-        unlike = [
-            what
-            for what, pair in {
-                "way to locate": (own.by, base.by),
-                "ablation": (own.ablation, base.ablation),
-                "halves": (own.halves.by, base.halves.by),
-                "seed": (own.halves.seed, base.halves.seed),
+        differing_settings = [
+            setting_name
+            for setting_name, setting_pair in {
+                "way to locate": (other_map.method, base.method),
+                "ablation": (other_map.ablation, base.ablation),
+                "halves": (other_map.split.split_by, base.split.split_by),
+                "seed": (other_map.split.seed, base.split.seed),
             }.items()
-            if pair[0] != pair[1]
+            if setting_pair[0] != setting_pair[1]
         ]
-        if unlike:
+        if differing_settings:
             raise LevelheadError(
-                f"{other} has another {unlike[0]} than {name}", mend="locate all models alike"
+                f"{other_name} has another {differing_settings[0]} than {name}",
+                hint="locate all models alike",
             )
-    negative = set(base.negative()[:BOXED])  # refuses a base whose sign is undetermined
-    boxed = [one for one in reversed(base.ranked) if one.site in negative]
+    negative = set(
+        base.negative_heads()[:N_ANTI_BIAS_HEADS]
+    )  # refuses a base whose sign is undetermined
+    anti_bias_heads = [head for head in reversed(base.ranked_heads) if head.site in negative]
     notes = []
-    children = []
-    for number, (other, own) in enumerate(others, 1):
-        same = (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)
+    compared_maps = []
+    for number, (other_name, other_map) in enumerate(other_maps, 1):
+        has_same_heads = (other_map.layers, other_map.heads_per_layer) == (
+            base.layers,
+            base.heads_per_layer,
+        )
         # In the base's direction, whatever the child's own sign is: the same measure goes up.
-        turn = (own.direction.sign or 1) * base.direction.sign
-        scores = {one.site: turn * one.score for one in own.heads}
-        pair = (effects[0], effects[number]) if effects and same else (None, None)
-        if own.direction.sign != base.direction.sign:
-            notes.append(f"{other}: its own sign is {own.direction.sign}; compared as the base's")
-        if effects and not (_fit(*pair) and _tested(own) == _tested(base)):
-            pair = (None, None)
-            notes.append(f"{other}: other heads or other items than the base's: nothing is counted")
-        children.append(
-            ChildMap(
-                name=other,
-                map=own,
-                boxed_flipped=sum(scores[one.site] > 0 for one in boxed) if same else None,
-                **_counts(*pair, turn),
+        sign_factor = (other_map.bias_sign.sign or 1) * base.bias_sign.sign
+        scores = {head.site: sign_factor * head.score for head in other_map.heads}
+        effect_pair = (effects[0], effects[number]) if effects and has_same_heads else (None, None)
+        if other_map.bias_sign.sign != base.bias_sign.sign:
+            notes.append(
+                f"{other_name}: its own sign is {other_map.bias_sign.sign}; compared as the base's"
+            )
+        if effects and not (
+            _are_comparable(*effect_pair) and _ablated_sites(other_map) == _ablated_sites(base)
+        ):
+            effect_pair = (None, None)
+            notes.append(
+                f"{other_name}: other heads or other items than the base's: nothing is counted"
+            )
+        compared_maps.append(
+            ComparedMap(
+                name=other_name,
+                head_map=other_map,
+                anti_bias_now_positive=sum(scores[head.site] > 0 for head in anti_bias_heads)
+                if has_same_heads
+                else None,
+                **_count_differences(*effect_pair, sign_factor),
             )
         )
     return MapComparison(
         name=name,
         base=base,
-        boxed=tuple(label(one.site) for one in boxed),
-        children=tuple(children),
-        notes=(*notes, NOISY),
+        anti_bias_in_base=tuple(head_label(head.site) for head in anti_bias_heads),
+        compared_maps=tuple(compared_maps),
+        notes=(*notes, NOISE_NOTE),
     )
 
 
-def _tested(own: HeadMap) -> list[Site]:
+def _ablated_sites(head_map: HeadMap) -> list[Site]:
     """The parts that were ablated."""
-    return [one.site for one in own.scores if one.effect is not None]
+    return [score.site for score in head_map.scores if score.effect is not None]
 
 
-def _fit(first: Effects | None, second: Effects | None) -> bool:
-    """Whether two sets of effects are of the same heads and the same items in the same draws."""
+def _are_comparable(first: AblationEffects | None, second: AblationEffects | None) -> bool:
+    """Whether two sets of effects are of the same heads, items and resamples."""
     if first is None or second is None:
         return False
-    return first.draws.shape == second.draws.shape and first.items == second.items
+    return first.resamples.shape == second.resamples.shape and first.items == second.items
 
 
-def _counts(first: Effects | None, second: Effects | None, turn: int) -> dict[str, Estimate]:
+def _count_differences(
+    first: AblationEffects | None, second: AblationEffects | None, sign_factor: int
+) -> dict[str, Estimate]:
     if first is None or second is None:
         return {}
-    second = replace(second, values=turn * second.values, draws=turn * second.draws)
+    second = replace(
+        second, values=sign_factor * second.values, resamples=sign_factor * second.resamples
+    )
     return {
-        "fewer": _estimate("fewer positive heads", _fewer, first, second),
-        "darker": _estimate("darker heads", _darker, first, second),
-        "flipped": _estimate("heads turned positive", _flipped, first, second),
-        "total": _estimate("difference of the total", _total, first, second),
+        "fewer_positive": _estimate_difference(
+            "fewer positive heads", _count_fewer_positive, first, second
+        ),
+        "larger_positive": _estimate_difference(
+            "darker heads", _count_larger_positive, first, second
+        ),
+        "negative_to_positive": _estimate_difference(
+            "heads turned positive", _count_negative_to_positive, first, second
+        ),
+        "total": _estimate_difference("difference of the total", _total_difference, first, second),
     }
 
 
-def _fewer(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _count_fewer_positive(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((a > 0).sum(-1) - (b > 0).sum(-1), dtype=np.float64)
 
 
-def _darker(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _count_larger_positive(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(((a > 0) & (b > a)).sum(-1), dtype=np.float64)
 
 
-def _flipped(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _count_negative_to_positive(
+    a: NDArray[np.float64], b: NDArray[np.float64]
+) -> NDArray[np.float64]:
     return np.asarray(((a < 0) & (b > 0)).sum(-1), dtype=np.float64)
 
 
-def _total(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _total_difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(b.sum(-1) - a.sum(-1))
 
 
-def _estimate(name: str, count: object, first: Effects, second: Effects) -> Estimate:
-    """Percentiles over the draws: counts of noisy signs are biased, which the ends show."""
-    value = float(count(first.values, second.values))  # type: ignore[operator]
-    redrawn = count(first.draws, second.draws)  # type: ignore[operator]
+def _estimate_difference(
+    name: str, statistic: object, first: AblationEffects, second: AblationEffects
+) -> Estimate:
+    """Percentiles over the resamples: counts of noisy signs are biased, which the ends show."""
+    value = float(statistic(first.values, second.values))  # type: ignore[operator]
+    resampled_values = statistic(first.resamples, second.resamples)  # type: ignore[operator]
     tail = (1 - first.level) / 2
-    low, high = np.quantile(redrawn, [tail, 1 - tail])
+    low, high = np.quantile(resampled_values, [tail, 1 - tail])
     return Estimate(
         name=name,
         value=value,
         interval=Interval(
+            # Counts of noisy signs are biased, so percentiles may miss the value itself; the
+            # interval is widened to contain it.
             low=min(float(low), value),
             high=max(float(high), value),
             level=first.level,

@@ -1,7 +1,7 @@
-"""How biased heads are spread: counts, concentration, layers, each beside maps of dealt labels.
+"""How biased heads are spread: counts, concentration, layers, each with maps of permuted labels.
 
-"A small set of heads" is what any skewed distribution looks like. So every description of the
-effects stands beside the same description of maps in which the labels were dealt anew.
+Any skewed distribution looks like "a small set of heads". So every description of the effects
+is reported with the same description of maps whose labels were permuted.
 """
 
 from __future__ import annotations
@@ -11,168 +11,203 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.locate.validation.relabel import relabelled
+from levelhead.locate.validation.relabel import sample_relabelling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.attribution.variants import Variants
-    from levelhead.locate.validation.split import Half
+    from levelhead.locate.attribution.variants import AblationResponses
+    from levelhead.locate.validation.split import SplitHalf
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect
+    from levelhead.measures.metric import Metric
 
-TOP = 3
-SHARES = (0.05, 0.10)
+TOP_HEADS = 3
+TOP_SHARES = (0.05, 0.10)
 
 
-class Figure(Record):
-    """One number that describes a map, beside maps of dealt labels."""
+class MapStatistic(Record):
+    """One number that describes a map, with its null from maps of permuted labels."""
 
     name: str
     value: float
     null_median: float | None = None
     null_low: float | None = None
     null_high: float | None = None
-    """2.5% and 97.5% of the dealt maps."""
+    """2.5% and 97.5% quantiles of the maps with permuted labels."""
     p: PValue | None = None
-    """That dealt labels give a number as far out, on the nearer side, twice."""
+    """Twice the share of permuted labels that give a number as far out, on the nearer side."""
 
 
-class Description(Record):
+class MapDescription(Record):
     """Numbers that describe a map."""
 
-    figures: tuple[Figure, ...]
-    layers: tuple[Figure, ...]
+    statistics: tuple[MapStatistic, ...]
+    layer_sums: tuple[MapStatistic, ...]
     """The sum of each layer's values, the first layer first."""
-    relabellings: int
-    measured_by: Ruler | None = None
+    n_relabellings: int
+    measured_by: MeasureKey | None = None
 
-    def figure(self, name: str) -> Figure:
+    def statistic(self, name: str) -> MapStatistic:
         """One of the numbers."""
-        return next(one for one in self.figures if one.name == name)
+        return next(statistic for statistic in self.statistics if statistic.name == name)
 
 
-def described(values: NDArray[np.float64], layer: Sequence[int]) -> dict[str, float]:
+def compute_map_statistics(
+    values: NDArray[np.float64], layer_of_head: Sequence[int]
+) -> dict[str, float]:
     """Counts of positive and negative heads, how the positive mass is spread, sums by layer.
 
     The effective number of heads is (sum b)^2 / sum b^2 over positive b: 1 if one head carries
     everything, n if n carry the same.
 
-    >>> round(described(np.array([3.0, 1.0, -1.0]), [0, 0, 1])["effective number of heads"], 2)
+    >>> described = compute_map_statistics(np.array([3.0, 1.0, -1.0]), [0, 0, 1])
+    >>> round(described["effective number of heads"], 2)
     1.6
     """
     positive = np.sort(values[values > 0])[::-1]
     mass = float(positive.sum())
 
-    def share(count: int) -> float:
+    def top_share(count: int) -> float:
         return float(positive[:count].sum()) / mass if mass else 0.0
 
-    found = {
+    statistics = {
         "positive heads": float(positive.size),
         "negative heads": float((values < 0).sum()),
-        f"share of the top {TOP}": share(TOP),
+        f"share of the top {TOP_HEADS}": top_share(TOP_HEADS),
         **{
-            f"share of the top {100 * part:.0f}%": share(max(1, math.ceil(part * values.size)))
-            for part in SHARES
+            f"share of the top {100 * fraction:.0f}%": top_share(
+                max(1, math.ceil(fraction * values.size))
+            )
+            for fraction in TOP_SHARES
         },
+        # Participation ratio, as for eigenvalues: robust to many heads with tiny effects.
         "effective number of heads": mass**2 / float((positive**2).sum()) if mass else 0.0,
         "total": float(values.sum()),
         "largest": float(values.max()),
     }
-    for number in sorted(set(layer)):
-        found[f"layer {number + 1}"] = float(values[np.array(layer) == number].sum())
-    return found
+    for number in sorted(set(layer_of_head)):
+        statistics[f"layer {number + 1}"] = float(values[np.array(layer_of_head) == number].sum())
+    return statistics
 
 
-def describe(
+def describe_map(
     measure: Measure,
-    ablated: Variants,
-    half: Half,
+    ablation_responses: AblationResponses,
+    half: SplitHalf,
     *,
-    relabellings: int = 199,
+    n_relabellings: int = 199,
     inference: Inference = Inference(),
-    measured_by: Ruler | None = None,
-) -> Description:
-    """Describe the effects of ablation on a half, and those of dealt labels. No forward is run.
+    measured_by: MeasureKey | None = None,
+) -> MapDescription:
+    """Describe the effects of ablation on a half, and those of permuted labels; runs no model.
 
     Args:
         measure: what was measured.
-        ablated: the model without each head.
+        ablation_responses: the model without each head.
         half: of which items.
-        relabellings: how often labels are dealt anew.
+        n_relabellings: number of label permutations.
         inference: seed.
-        measured_by: the measure, asked of such a model.
+        measured_by: key of the measure, for such a model.
     """
     rng = inference.rng(measure.name, "relabelled maps")
-    if any(variant.sites[0].stream != "head_out" for variant in ablated.variants):
-        raise LevelheadError("a description is of heads", mend="ablate heads only")
-    layer = [variant.sites[0].layer for variant in ablated.variants]
-    readouts = [half.varied(ablated, None)]
-    readouts += [half.varied(ablated, i) for i in range(len(ablated.variants))]
-    head = measure.headline
+    if any(variant.sites[0].stream != "head_out" for variant in ablation_responses.variants):
+        raise LevelheadError("a description is of heads", hint="ablate heads only")
+    layer_of_head = [variant.sites[0].layer for variant in ablation_responses.variants]
+    variant_responses = [half.select_variant(ablation_responses, None)]
+    variant_responses += [
+        half.select_variant(ablation_responses, i) for i in range(len(ablation_responses.variants))
+    ]
+    metric = measure.primary_metric
 
-    whole = measure.design(readouts[0], head).whole
-    values = np.array([float(head.over(head.per_item(one), whole)) for one in readouts])
-    own = described(_way(values[0], head) * (values[0] - values[1:]), layer)
-    null: dict[str, list[float]] = {name: [] for name in own}
-    for _ in range(relabellings):
-        change, per_item = relabelled(measure, readouts[0], rng)
-        dealt = [change(one) for one in readouts]
-        whole = measure.design(dealt[0], head).whole
-        values = np.array([float(head.over(per_item(one), whole)) for one in dealt])
-        fallen = _way(values[0], head) * (values[0] - values[1:])
-        for name, value in described(fallen, layer).items():
+    full_sample = measure.design(variant_responses[0], metric).full_sample
+    values = np.array(
+        [
+            float(metric.aggregate(metric.per_item_values(responses), full_sample))
+            for responses in variant_responses
+        ]
+    )
+    statistics = compute_map_statistics(
+        _bias_direction(values[0], metric) * (values[0] - values[1:]), layer_of_head
+    )
+    null: dict[str, list[float]] = {name: [] for name in statistics}
+    for _ in range(n_relabellings):
+        # One permutation for the model and all its variants: effects are paired differences.
+        permute, per_item = sample_relabelling(measure, variant_responses[0], rng)
+        permuted = [permute(responses) for responses in variant_responses]
+        full_sample = measure.design(permuted[0], metric).full_sample
+        values = np.array(
+            [float(metric.aggregate(per_item(responses), full_sample)) for responses in permuted]
+        )
+        permuted_effects = _bias_direction(values[0], metric) * (values[0] - values[1:])
+        for name, value in compute_map_statistics(permuted_effects, layer_of_head).items():
             null[name].append(value)
-    figures = [_figure(name, value, null[name]) for name, value in own.items()]
-    return Description(
-        figures=tuple(one for one in figures if not one.name.startswith("layer ")),
-        layers=tuple(one for one in figures if one.name.startswith("layer ")),
-        relabellings=relabellings,
+    map_statistics = [
+        _make_statistic(name, value, null[name]) for name, value in statistics.items()
+    ]
+    return MapDescription(
+        statistics=tuple(
+            statistic for statistic in map_statistics if not statistic.name.startswith("layer ")
+        ),
+        layer_sums=tuple(
+            statistic for statistic in map_statistics if statistic.name.startswith("layer ")
+        ),
+        n_relabellings=n_relabellings,
         measured_by=measured_by,
     )
 
 
-def _way(value: float, head: Aspect) -> float:
-    """Which way is bias: the same rule for the map and for dealt ones, by their own value."""
-    if head.role == "parity":
+def _bias_direction(value: float, metric: Metric) -> float:
+    """Which way is bias: one rule for the map and for permuted maps, each by its value."""
+    if metric.role == "parity":
         return -1.0
-    return 1.0 if head.parity is None or value >= head.parity else -1.0
+    return 1.0 if metric.parity is None or value >= metric.parity else -1.0
 
 
-def _figure(name: str, value: float, null: Sequence[float]) -> Figure:
-    plain = Figure(name=name, value=value)
+def _make_statistic(name: str, value: float, null: Sequence[float]) -> MapStatistic:
+    statistic = MapStatistic(name=name, value=value)
     if not null:
-        return plain
-    b = min(sum(one >= value for one in null), sum(one <= value for one in null))
-    told = PValue(
-        value=min(1.0, 2 * (b + 1) / (len(null) + 1)),
-        method="labels dealt anew",
+        return statistic
+    # Both tails count, since bias may be more or less concentrated than permuted labels give.
+    n_as_extreme = min(
+        sum(null_value >= value for null_value in null),
+        sum(null_value <= value for null_value in null),
+    )
+    p_value = PValue(
+        value=min(1.0, 2 * (n_as_extreme + 1) / (len(null) + 1)),
+        method="labels permuted",
         alternative="two-sided",
-        draws=len(null),
+        n_resamples=len(null),
     )
     low, median, high = np.quantile(null, [0.025, 0.5, 0.975])
-    return plain.model_copy(
+    return statistic.model_copy(
         update={
             "null_low": float(low),
             "null_median": float(median),
             "null_high": float(high),
-            "p": told,
+            "p": p_value,
         }
     )
 
 
-def scored(values: NDArray[np.float64]) -> Description:
+def describe_scores(values: NDArray[np.float64]) -> MapDescription:
     """The same numbers of a map's scores, `[layers, heads]`, without a null."""
-    layer = np.repeat(np.arange(len(values)), values.shape[1]).tolist()
-    figures = [_figure(name, one, ()) for name, one in described(values.ravel(), layer).items()]
-    return Description(
-        figures=tuple(one for one in figures if not one.name.startswith("layer ")),
-        layers=tuple(one for one in figures if one.name.startswith("layer ")),
-        relabellings=0,
+    layer_of_head = np.repeat(np.arange(len(values)), values.shape[1]).tolist()
+    map_statistics = [
+        _make_statistic(name, value, ())
+        for name, value in compute_map_statistics(values.ravel(), layer_of_head).items()
+    ]
+    return MapDescription(
+        statistics=tuple(
+            statistic for statistic in map_statistics if not statistic.name.startswith("layer ")
+        ),
+        layer_sums=tuple(
+            statistic for statistic in map_statistics if statistic.name.startswith("layer ")
+        ),
+        n_relabellings=0,
     )

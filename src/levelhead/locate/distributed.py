@@ -1,6 +1,6 @@
-"""Locating where there is room for the model: the whole of it is one unit, computed by a runner.
+"""Locating where there is room for the model: the whole of it is one unit, computed by an executor.
 
-Several maps at once are a study (`study.apart`); one map of one model is one actor's work.
+Several maps at once are a study (`study.distributed`); one map of one model is one actor's work.
 """
 
 from __future__ import annotations
@@ -10,86 +10,91 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from levelhead.core.canonical_json import canonical
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import whole_path
-from levelhead.core.frozen import Frozen
-from levelhead.core.results import Inconclusive
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.files import absolute_path_str
+from levelhead.core.frozen import FrozenDict
+from levelhead.core.results import StepFailure
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.engine.executors.base import Computed
-from levelhead.engine.tasks import Unit
+from levelhead.engine.executors.base import TaskResult
+from levelhead.engine.tasks import Task
 from levelhead.locate.head_map import HeadMap
 from levelhead.locate.score_heads import locate
-from levelhead.measures.registry import parsed
+from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.engine.executors.base import Runner
+    from levelhead.engine.executors.base import Executor
 
-WORK = "levelhead.locate.distributed:located"
+TASK_FUNCTION = "levelhead.locate.distributed:run_locate_task"
 
 
-def locate_away(
-    runner: Runner,
+def locate_distributed(
+    executor: Executor,
     model: str,
     measure: str,
     *,
-    source: Mapping[str, Any],
-    how: Mapping[str, Any],
+    load_options: Mapping[str, Any],
+    locate_options: Mapping[str, Any],
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> HeadMap:
     """As `locate`, in a worker that loads the model itself.
 
     Args:
-        runner: who computes.
+        executor: who computes.
         model: a Hub id, a folder or a file that the worker sees.
         measure: as the command line names it.
-        source: the other arguments of `load`.
-        how: by, parts, ablation, exact, split and sign, as for `locate`.
+        load_options: the other arguments of `load`.
+        locate_options: method, components, ablation, ablate_top, split and bias_direction, as for
+            `locate`.
         inference: seed, resamples and level.
         context: store, which the worker must see, threads and cancellation.
     """
-    edit = source.get("edit")
+    edit = load_options.get("edit")
     spec = {
-        "model": whole_path(model),
+        "model": absolute_path_str(model),
         "measure": measure,
-        "source": {**source, "edit": edit and whole_path(edit)},
-        "how": dict(how),
+        "source": {**load_options, "edit": edit and absolute_path_str(edit)},
+        "how": dict(locate_options),
         "inference": asdict(inference),
         "store": None if context.store is None else os.fspath(context.store),
         "threads": context.threads,
     }
-    unit = Unit(WORK, Frozen(spec), threads=context.threads)
-    why = "no worker took it"
-    for outcome in runner.run([unit], cancel=context.cancel):
-        if isinstance(outcome, Computed):
+    task = Task(TASK_FUNCTION, FrozenDict(spec), threads=context.threads)
+    failure_reason = "no worker took it"
+    for outcome in executor.run([task], cancel=context.cancel):
+        if isinstance(outcome, TaskResult):
             text = outcome.payload.decode()
-            if text.startswith(_WITHOUT):
-                found = Inconclusive.from_json(text.removeprefix(_WITHOUT))
-                raise NotMeasurable(found.what, mend=found.mend)
+            if text.startswith(_NOT_MEASURABLE_PREFIX):
+                failure = StepFailure.from_json(text.removeprefix(_NOT_MEASURABLE_PREFIX))
+                raise NotMeasurableError(failure.problem, hint=failure.hint)
             return HeadMap.from_json(text)
-        why = outcome.why
-    raise LevelheadError(f"locating failed: {why}", mend="mend the cause, and run it again")
+        failure_reason = outcome.reason
+    raise LevelheadError(
+        f"locating failed: {failure_reason}", hint="fix the cause, and run it again"
+    )
 
 
-_WITHOUT = "not measurable: "
+_NOT_MEASURABLE_PREFIX = "not measurable: "
 
 
-def located(spec: Frozen) -> bytes:
+def run_locate_task(spec: FrozenDict) -> bytes:
     """The unit of work: the map as JSON, or why there is none."""
-    asked = json.loads(canonical(spec))
-    lm = load(asked["model"], **asked["source"])
+    settings = json.loads(to_canonical_json(spec))
+    lm = load(settings["model"], **settings["source"])
     try:
-        found = locate(
+        head_map = locate(
             lm,
-            parsed(asked["measure"]),
-            inference=Inference(**asked["inference"]),
-            context=RunContext(store=asked["store"], threads=asked["threads"]),
-            **asked["how"],
+            parse_measure(settings["measure"]),
+            inference=Inference(**settings["inference"]),
+            context=RunContext(store=settings["store"], threads=settings["threads"]),
+            **settings["how"],
         )
-    except NotMeasurable as error:
-        return (_WITHOUT + Inconclusive(what=error.what, mend=error.mend).to_json()).encode()
-    return found.to_json().encode()
+    except NotMeasurableError as error:
+        return (
+            _NOT_MEASURABLE_PREFIX + StepFailure(problem=error.problem, hint=error.hint).to_json()
+        ).encode()
+    return head_map.to_json().encode()

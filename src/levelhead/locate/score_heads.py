@@ -9,28 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.gradient import gate_shape, gradient
-from levelhead.locate.attribution.integrated_gradients import along_path
-from levelhead.locate.attribution.mean_activations import means
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.effects import DRAWS, effects, rank_agreement
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.gradient import compute_gradient, gate_shape
+from levelhead.locate.attribution.integrated_gradients import integrate_masks
+from levelhead.locate.attribution.mean_activations import compute_mean_activations
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.effects import DEFAULT_RESAMPLES, estimate_effects, estimate_rank_agreement
 from levelhead.locate.head_map import (
     Ablation,
-    By,
-    Halves,
+    Component,
+    ComponentScore,
     HeadMap,
-    Part,
-    PartScore,
+    LocateMethod,
     SplitBy,
-    site_of,
+    SplitReport,
+    component_site,
 )
-from levelhead.locate.validation.sign import Sign, orientation
-from levelhead.locate.validation.split import halves
-from levelhead.measures.metric import refuse_step
+from levelhead.locate.validation.sign import SignOption, determine_bias_sign
+from levelhead.locate.validation.split import split_items
+from levelhead.measures.metric import require_differentiable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,20 +38,22 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Estimate
-    from levelhead.locate.attribution.variants import Variants
-    from levelhead.locate.effects import Effects
-    from levelhead.locate.head_map import Direction
-    from levelhead.locate.validation.split import Half, Split
+    from levelhead.locate.attribution.variants import AblationResponses
+    from levelhead.locate.effects import AblationEffects
+    from levelhead.locate.head_map import BiasSign
+    from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
-Exact = int | Literal["all", "none"]
-ALL_UP_TO = 160
+AblateTop = int | Literal["all", "none"]
+# 160 covers 12 layers with 12 heads and an MLP each (156 parts); ablating every part of larger
+# models takes long.
+ABLATE_ALL_UP_TO = 160
 """Heads of which all are ablated; a larger model's best and worst are."""
-BEST, WORST = 20, 5
-EQUATION = {
+N_BEST, N_WORST = 20, 5
+EQUATION_OF_METHOD = {
     "gradient": "Yang et al. 2025, Eq. 4",
     "ablation": "Yang et al. 2025, Eq. 2 with m = 0, one part at a time",
     "path": "Yang et al. 2025, Eq. 4 along m = 0 to 1 (Sundararajan et al. 2017)",
@@ -62,12 +64,12 @@ def locate(
     lm: LM,
     measure: Measure,
     *,
-    by: By = "gradient",
-    parts: Sequence[Part] = ("heads",),
+    method: LocateMethod = "gradient",
+    components: Sequence[Component] = ("heads",),
     ablation: Ablation = "zero",
-    exact: Exact | None = None,
+    ablate_top: AblateTop | None = None,
     split: Literal["auto"] | SplitBy = "auto",
-    sign: Sign = "found",
+    bias_direction: SignOption = "auto",
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> HeadMap:
@@ -76,112 +78,139 @@ def locate(
     Args:
         lm: the model, edited or not.
         measure: what its bias is measured by.
-        by: "gradient" (Eq. 4), "ablation", or "path": the gradient integrated over masks from 0
+        method: "gradient" (Eq. 4), "ablation", or "path": the gradient integrated over masks from 0
             to 1.
-        parts: heads, mlp, embeddings.
+        components: heads, mlp, embeddings.
         ablation: what an ablated part hands on: nothing ("zero"), or its mean over all tokens.
-        exact: how many of the highest scores are ablated; "all", "none"; by default all of at most
-            160 parts, otherwise the 20 best and the 5 worst.
+        ablate_top: how many of the highest scores are ablated; "all", "none"; by default all of at
+            most 160 parts, otherwise the 20 best and the 5 worst.
         split: how items are halved.
-        sign: which way is bias; "found" on the find half.
+        bias_direction: which way is bias; "auto": as it is on the find half.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    _check(by, parts, ablation, exact)
-    work = _Work(lm, measure, inference, context)
-    if by != "ablation":
-        refuse_step(measure.headline)
-    readouts = measure.read(lm, context=context)
-    cut = halves(measure, readouts[0], by=split, seed=work.inference.seed)
-    find = cut.find.of(readouts[0])
-    found = measure.estimated(find, measure.headline, work.inference, "find half")
-    direction = orientation(measure.headline, found, sign)
-    wanted = [
-        (part, layer, head)
-        for part in parts
-        for layer in range(gate_shape(lm.anatomy, part)[0])
-        for head in range(gate_shape(lm.anatomy, part)[1])
+    _check_options(method, components, ablation, ablate_top)
+    run = _LocateRun(lm, measure, inference, context)
+    if method != "ablation":
+        require_differentiable(measure.primary_metric)
+    responses = measure.read(lm, context=context)
+    item_split = split_items(measure, responses[0], split_by=split, seed=run.inference.seed)
+    discovery = item_split.discovery.select(responses[0])
+    discovery_estimate = measure.estimate_metric(
+        discovery, measure.primary_metric, run.inference, "find half"
+    )
+    bias_sign = determine_bias_sign(measure.primary_metric, discovery_estimate, bias_direction)
+    component_heads = [
+        (component, layer, head)
+        for component in components
+        for layer in range(gate_shape(lm.layout, component)[0])
+        for head in range(gate_shape(lm.layout, component)[1])
     ]
-    places = {site_of(*one[:2], one[2] if one[0] == "heads" else None): one for one in wanted}
-    ablated: Variants | None = None
-    told: tuple[str, ...] = ()
-    if by == "ablation":
-        ablated = work.ablated(readouts[0], list(places), cut, ablation)
-        values = work.effects(ablated, cut.find, direction, "find").values.tolist()
-        scores = dict(zip(places, values, strict=True))
+    component_of_site = {
+        component_site(
+            *component_head[:2], component_head[2] if component_head[0] == "heads" else None
+        ): component_head
+        for component_head in component_heads
+    }
+    ablation_responses: AblationResponses | None = None
+    path_notes: tuple[str, ...] = ()
+    if method == "ablation":
+        ablation_responses = run.ablate(responses[0], list(component_of_site), item_split, ablation)
+        values = run.estimate_half_effects(
+            ablation_responses, item_split.discovery, bias_sign, "find"
+        ).values.tolist()
+        scores = dict(zip(component_of_site, values, strict=True))
     else:
-        scores, told = work.scores(by, find, places, parts, direction)
+        scores, path_notes = run.gradient_scores(
+            method, discovery, component_of_site, components, bias_sign
+        )
     # Without embeddings all words are one vector: there is nothing to compare.
-    possible = [site for site in places if site.stream != "embeddings"]
-    tested = _tested(scores, "all" if by == "ablation" else exact)
-    tested = [site for site in tested if site in possible]
-    if ablated is None and tested:
-        ablated = work.ablated(readouts[0], tested, cut, ablation)
-    judged = work.judged(ablated, cut, direction, [scores[site] for site in tested])
-    estimates = dict(zip(tested, judged.estimates, strict=True))
-    if cut.by == "none" and len(tested) < len(possible):
-        # Chosen on the items they are judged on: the family they compete in is not theirs.
+    ablatable_sites = [site for site in component_of_site if site.stream != "embeddings"]
+    ablated_sites = _select_ablated_sites(scores, "all" if method == "ablation" else ablate_top)
+    ablated_sites = [site for site in ablated_sites if site in ablatable_sites]
+    if ablation_responses is None and ablated_sites:
+        ablation_responses = run.ablate(responses[0], ablated_sites, item_split, ablation)
+    evaluation = run.evaluate(
+        ablation_responses, item_split, bias_sign, [scores[site] for site in ablated_sites]
+    )
+    estimates = dict(zip(ablated_sites, evaluation.estimates, strict=True))
+    if item_split.split_by == "none" and len(ablated_sites) < len(ablatable_sites):
+        # These sites were chosen on the items that test them, so a correction over the ablated
+        # family would ignore the competitors that lost.
         estimates = {
-            site: one and one.model_copy(update={"p": None}) for site, one in estimates.items()
+            site: estimate and estimate.model_copy(update={"p": None})
+            for site, estimate in estimates.items()
         }
-    confirm = None
-    if cut.by != "none":
-        half = cut.confirm.of(readouts[0])
-        confirm = measure.estimated(half, measure.headline, work.inference, "confirm half")
+    confirmation_estimate = None
+    if item_split.split_by != "none":
+        confirmation = item_split.confirmation.select(responses[0])
+        confirmation_estimate = measure.estimate_metric(
+            confirmation, measure.primary_metric, run.inference, "confirm half"
+        )
     return HeadMap(
-        by=by,
+        method=method,
         ablation=ablation,
-        layers=lm.anatomy.layers,
-        heads_a_layer=lm.anatomy.heads,
+        layers=lm.layout.layers,
+        heads_per_layer=lm.layout.heads,
         measure=measure.name,
-        direction=direction,
-        halves=Halves(by=cut.by, seed=cut.seed, claim=cut.claim, find=found, confirm=confirm),
+        bias_sign=bias_sign,
+        split=SplitReport(
+            split_by=item_split.split_by,
+            seed=item_split.seed,
+            claim=item_split.claim,
+            discovery=discovery_estimate,
+            confirmation=confirmation_estimate,
+        ),
         scores=tuple(
-            _score(place, scores[site], estimates.get(site)) for site, place in places.items()
+            _make_component_score(component_head, scores[site], estimates.get(site))
+            for site, component_head in component_of_site.items()
         ),
-        agreement=judged.agreement if by != "ablation" else None,
-        replication=judged.replication if cut.by != "none" else None,
-        measurement=measure.measured(
-            lm, readouts, inference=work.inference, threads=context.threads
+        agreement=evaluation.agreement if method != "ablation" else None,
+        replication=evaluation.replication if item_split.split_by != "none" else None,
+        measurement=measure.compute_measurement(
+            lm, responses, inference=run.inference, threads=context.threads
         ),
-        notes=told + _notes(estimates, len(possible), find, cut, readouts[0]),
-        provenance=work.provenance(by, parts, ablation, exact, cut, sign, find),
+        notes=path_notes
+        + _notes(estimates, len(ablatable_sites), discovery, item_split, responses[0]),
+        provenance=run.provenance(
+            method, components, ablation, ablate_top, item_split, bias_direction, discovery
+        ),
     )
 
 
-def without_each(
+def ablate_each(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     sites: Sequence[Site],
     *,
-    cut: Split,
+    split: ItemSplit,
     ablation: Ablation = "zero",
     context: RunContext = RunContext(),
-) -> Variants:
+) -> AblationResponses:
     """What a model says without each of some parts, one at a time."""
-    own: dict[Site, torch.Tensor] = {}
+    site_means: dict[Site, torch.Tensor] = {}
     if ablation == "mean":
-        own = means(lm, measure, readouts, sites)
-    return vary(
+        site_means = compute_mean_activations(lm, measure, responses, sites)
+    return read_variants(
         lm,
         measure,
-        readouts,
-        [Variant((site,), None if ablation == "mean" else 0.0) for site in sites],
-        blocks=cut.block,
-        means=own,
+        responses,
+        [AblationVariant((site,), None if ablation == "mean" else 0.0) for site in sites],
+        block_of=split.block_of,
+        means=site_means,
         context=context,
     )
 
 
-class _Judged(NamedTuple):
+class _Evaluation(NamedTuple):
     estimates: tuple[Estimate | None, ...] = ()
     agreement: Estimate | None = None
     replication: Estimate | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _LocateRun:
     """What all steps share."""
 
     lm: LM
@@ -189,91 +218,111 @@ class _Work:
     inference: Inference
     context: RunContext
 
-    def scores(
+    def gradient_scores(
         self,
-        by: By,
-        find: Readouts,
-        places: Mapping[Site, tuple[Part, int, int]],
-        parts: Sequence[Part],
-        direction: Direction,
+        method: LocateMethod,
+        discovery: Responses,
+        component_of_site: Mapping[Site, tuple[Component, int, int]],
+        components: Sequence[Component],
+        bias_sign: BiasSign,
     ) -> tuple[dict[Site, float], tuple[str, ...]]:
-        """The derivative by every mask, times the sign; and what is to be told of it."""
-        told: tuple[str, ...] = ()
-        if by == "path":
-            path = along_path(self.lm, self.measure, find, parts=parts)
-            grids = path.scores
-            told = (
-                f"contributions add up to {path.whole - path.without:.4g}: from "
-                f"{path.without:.4g} with all these parts masked to {path.whole:.4g}; "
-                f"{path.nodes} nodes, off by {abs(path.gap):.1g}",
+        """The derivative by every mask, times the sign; and notes on it."""
+        path_notes: tuple[str, ...] = ()
+        if method == "path":
+            path = integrate_masks(self.lm, self.measure, discovery, components=components)
+            scores_by_component = path.scores
+            path_notes = (
+                f"contributions add up to {path.full_value - path.masked_value:.4g}: from "
+                f"{path.masked_value:.4g} with all these parts masked to {path.full_value:.4g}; "
+                f"{path.n_nodes} nodes, off by {abs(path.gap):.1g}",
             )
         else:
-            shares = gradient(
+            contributions = compute_gradient(
                 self.lm,
                 self.measure,
-                find,
-                parts=parts,
+                discovery,
+                components=components,
                 context=self.context,
             )
-            grids = {part: shares.total(part) for part in parts}
-        way = direction.sign or 1
+            scores_by_component = {
+                component: contributions.total(component) for component in components
+            }
+        # An undetermined sign (0) keeps the raw derivative, so that scores still rank the parts.
+        direction = bias_sign.sign or 1
         return {
-            site: way * float(grids[part][layer, head])
-            for site, (part, layer, head) in places.items()
-        }, told
+            site: direction * float(scores_by_component[component][layer, head])
+            for site, (component, layer, head) in component_of_site.items()
+        }, path_notes
 
-    def ablated(
-        self, readouts: Readouts, sites: Sequence[Site], cut: Split, ablation: Ablation
-    ) -> Variants:
+    def ablate(
+        self, responses: Responses, sites: Sequence[Site], split: ItemSplit, ablation: Ablation
+    ) -> AblationResponses:
         """What the model says without each of some parts."""
-        return without_each(
+        return ablate_each(
             self.lm,
             self.measure,
-            readouts,
+            responses,
             sites,
-            cut=cut,
+            split=split,
             ablation=ablation,
             context=self.context,
         )
 
-    def effects(self, ablated: Variants, half: Half, direction: Direction, name: str) -> Effects:
+    def estimate_half_effects(
+        self, ablation_responses: AblationResponses, half: SplitHalf, bias_sign: BiasSign, name: str
+    ) -> AblationEffects:
         """The effects on a half."""
-        return effects(
+        return estimate_effects(
             self.measure,
-            half.varied(ablated, None),
-            [half.varied(ablated, i) for i in range(len(ablated.variants))],
-            sign=direction.sign,
+            half.select_variant(ablation_responses, None),
+            [
+                half.select_variant(ablation_responses, i)
+                for i in range(len(ablation_responses.variants))
+            ],
+            sign=bias_sign.sign,
             inference=self.inference,
             name=f"effects, {name} half",
-            draws=max(99, min(self.inference.resamples, DRAWS)),
+            n_resamples=max(99, min(self.inference.resamples, DEFAULT_RESAMPLES)),
         )
 
-    def judged(
-        self, ablated: Variants | None, cut: Split, direction: Direction, scores: Sequence[float]
-    ) -> _Judged:
+    def evaluate(
+        self,
+        ablation_responses: AblationResponses | None,
+        split: ItemSplit,
+        bias_sign: BiasSign,
+        scores: Sequence[float],
+    ) -> _Evaluation:
         """Effects on the confirm half; how scores agree with those of either half."""
-        if ablated is None:
-            return _Judged()
-        names = [str(variant.sites[0]) for variant in ablated.variants]
-        confirm = self.effects(ablated, cut.confirm, direction, "confirm")
-        find = confirm
-        if cut.by != "none":
-            find = self.effects(ablated, cut.find, direction, "find")
-        return _Judged(
-            confirm.estimates(names, unit=self.measure.headline.unit),
-            rank_agreement(scores, find, name="score and effect on the find half"),
-            rank_agreement(scores, confirm, name="score and effect on the confirm half"),
+        if ablation_responses is None:
+            return _Evaluation()
+        names = [str(variant.sites[0]) for variant in ablation_responses.variants]
+        confirmation_effects = self.estimate_half_effects(
+            ablation_responses, split.confirmation, bias_sign, "confirm"
+        )
+        discovery_effects = confirmation_effects
+        if split.split_by != "none":
+            discovery_effects = self.estimate_half_effects(
+                ablation_responses, split.discovery, bias_sign, "find"
+            )
+        return _Evaluation(
+            confirmation_effects.to_estimates(names, unit=self.measure.primary_metric.unit),
+            estimate_rank_agreement(
+                scores, discovery_effects, name="score and effect on the find half"
+            ),
+            estimate_rank_agreement(
+                scores, confirmation_effects, name="score and effect on the confirm half"
+            ),
         )
 
     def provenance(
         self,
-        by: By,
-        parts: Sequence[Part],
+        method: LocateMethod,
+        components: Sequence[Component],
         ablation: Ablation,
-        exact: Exact | None,
-        cut: Split,
-        sign: Sign,
-        find: Readouts,
+        ablate_top: AblateTop | None,
+        split: ItemSplit,
+        bias_direction: SignOption,
+        discovery: Responses,
     ) -> Provenance:
         """Everything the map depends on."""
         lm = self.lm
@@ -284,17 +333,17 @@ class _Work:
             revision=lm.identity.revision,
             edits=tuple(edit.content_hash for edit in lm.edits),
             data=self.measure.data,
-            equation=EQUATION[by],
+            equation=EQUATION_OF_METHOD[method],
             seed=self.inference.seed,
             settings={
                 "measure": self.measure.settings,
-                "asked": find.facts,
+                "asked": discovery.metadata,
                 "model": model,
-                "parts": list(parts),
+                "parts": list(components),
                 "ablation": ablation,
-                "exact": exact,
-                "split": cut.by,
-                "sign": sign,
+                "exact": ablate_top,
+                "split": split.split_by,
+                "sign": bias_direction,
                 "threads": self.context.threads,
                 "resamples": self.inference.resamples,
                 "level": self.inference.level,
@@ -302,74 +351,90 @@ class _Work:
         )
 
 
-def _check(by: str, parts: Sequence[str], ablation: str, exact: Exact | None) -> None:
-    for value, options, what in (
-        (by, get_args(By), "way to locate"),
+def _check_options(
+    method: str, components: Sequence[str], ablation: str, ablate_top: AblateTop | None
+) -> None:
+    for value, options, option_name in (
+        (method, get_args(LocateMethod), "way to locate"),
         (ablation, get_args(Ablation), "ablation"),
-        *((part, get_args(Part), "part") for part in parts),
+        *((component, get_args(Component), "part") for component in components),
     ):
         if value not in options:
-            raise UnknownName(what, str(value), options)
-    if not parts or len(set(parts)) < len(parts):
-        raise LevelheadError("name each part once", mend=f"choose from {', '.join(get_args(Part))}")
-    if by == "ablation" and "embeddings" in parts:
+            raise UnknownNameError(option_name, str(value), options)
+    if not components or len(set(components)) < len(components):
+        raise LevelheadError(
+            "name each part once", hint=f"choose from {', '.join(get_args(Component))}"
+        )
+    if method == "ablation" and "embeddings" in components:
         raise LevelheadError(
             "without embeddings all words are one vector: there is nothing to compare",
-            mend="take the embeddings' gradient",
+            hint="take the embeddings' gradient",
         )
-    if not (exact is None or exact in ("all", "none") or (type(exact) is int and exact > 0)):
+    if not (
+        ablate_top is None
+        or ablate_top in ("all", "none")
+        or (type(ablate_top) is int and ablate_top > 0)
+    ):
         raise LevelheadError(
-            f"{exact!r} parts cannot be ablated", mend="give 'all', 'none' or how many"
+            f"{ablate_top!r} parts cannot be ablated", hint="give 'all', 'none' or how many"
         )
-    if by == "ablation" and exact not in (None, "all"):
+    if method == "ablation" and ablate_top not in (None, "all"):
         raise LevelheadError(
-            f"by ablation every part is ablated, not {exact!r}", mend="leave out exact"
+            f"by ablation every part is ablated, not {ablate_top!r}", hint="leave out exact"
         )
 
 
-def _tested(scores: Mapping[Site, float], exact: Exact | None) -> list[Site]:
+def _select_ablated_sites(scores: Mapping[Site, float], ablate_top: AblateTop | None) -> list[Site]:
     """Which parts are ablated, in the map's order."""
-    if exact == "none":
+    if ablate_top == "none":
         return []
     ranked = sorted(scores, key=lambda site: -scores[site])
-    if exact == "all" or (exact is None and len(ranked) <= ALL_UP_TO):
+    if ablate_top == "all" or (ablate_top is None and len(ranked) <= ABLATE_ALL_UP_TO):
         return list(scores)
-    best = ranked[:exact] if isinstance(exact, int) else [*ranked[:BEST], *ranked[-WORST:]]
-    some = set(best)
-    return [site for site in scores if site in some]
+    selected = (
+        ranked[:ablate_top]
+        if isinstance(ablate_top, int)
+        else [*ranked[:N_BEST], *ranked[-N_WORST:]]
+    )
+    selected_sites = set(selected)
+    return [site for site in scores if site in selected_sites]
 
 
-def _score(place: tuple[Part, int, int], score: float, estimate: Estimate | None) -> PartScore:
-    part, layer, head = place
-    plain = PartScore(part=part, layer=layer, head=head if part == "heads" else None, score=score)
+def _make_component_score(
+    component_head: tuple[Component, int, int], score: float, estimate: Estimate | None
+) -> ComponentScore:
+    component, layer, head = component_head
+    component_score = ComponentScore(
+        component=component, layer=layer, head=head if component == "heads" else None, score=score
+    )
     if estimate is None:
-        return plain
-    told = ("interval", "p", "detectable")
-    judged = {name: getattr(estimate, name) for name in told}
-    return plain.model_copy(update={"effect": estimate.value, **judged})
+        return component_score
+    copied_fields = ("interval", "p", "detectable")
+    tested_values = {name: getattr(estimate, name) for name in copied_fields}
+    return component_score.model_copy(update={"effect": estimate.value, **tested_values})
 
 
 def _notes(
     estimates: Mapping[Site, Estimate | None],
-    parts: int,
-    find: Readouts,
-    cut: Split,
-    readouts: Readouts,
+    n_components: int,
+    discovery: Responses,
+    split: ItemSplit,
+    responses: Responses,
 ) -> tuple[str, ...]:
     notes = []
-    without = [str(site) for site, one in estimates.items() if one is None]
-    if without:
-        notes.append(f"ablation changes nothing at {', '.join(without)}: no p-value")
-    if len(estimates) < parts:
+    sites_without_effect = [str(site) for site, estimate in estimates.items() if estimate is None]
+    if sites_without_effect:
+        notes.append(f"ablation changes nothing at {', '.join(sites_without_effect)}: no p-value")
+    if len(estimates) < n_components:
         notes.append(
-            f"{len(estimates)} of {parts} parts were ablated, the others are only ranked"
+            f"{len(estimates)} of {n_components} parts were ablated, the others are only ranked"
             + ("; rank agreement is of these, which lie far apart" if estimates else "")
         )
-    if cut.by == "contexts":
-        for name, half in (("find", find), ("confirm", cut.confirm.of(readouts))):
-            if len(half) < len(readouts):
-                lost = len(readouts) - len(half)
-                notes.append(f"{lost} items have no context in the {name} half")
-    if readouts.owner:
+    if split.split_by == "contexts":
+        for name, half in (("find", discovery), ("confirm", split.confirmation.select(responses))):
+            if len(half) < len(responses):
+                n_dropped = len(responses) - len(half)
+                notes.append(f"{n_dropped} items have no context in the {name} half")
+    if responses.owner:
         notes.append("effects' intervals redraw words; their contexts are as they are")
     return tuple(notes)

@@ -1,7 +1,8 @@
-"""The contract of a measure: what it asks, what it needs, what its numbers mean.
+"""The contract of a measure: its queries, the heads it needs and the meaning of its numbers.
 
-A measure says which items it asks (`asked`) and which formulas it applies (`formulas`). Reading,
-storing, intervals, nulls, coverage and provenance follow from these two, here, for every measure.
+A measure defines its items (`queries`) and its metrics (`formulas`). This module derives the rest
+from these two, for every measure: reading, storage, intervals, null distributions, coverage and
+provenance.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.results import Dropped, Estimate, ItemValue, Measurement, Provenance
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.results import DroppedItem, Estimate, ItemValue, Measurement, Provenance
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.measures.inference import corrected, estimate, estimate_lean
-from levelhead.measures.metric import jackknife, refuse_nothing, refuse_step
-from levelhead.measures.responses import read
+from levelhead.measures.inference import estimate, estimate_signed_part, holm_corrected
+from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
+from levelhead.measures.responses import read_responses
 from levelhead.measures.skills.skills import check_skill
-from levelhead.measures.skills.word_order import word_order
-from levelhead.measures.subsample import part_of
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.measures.skills.word_order import make_word_order_check
+from levelhead.measures.subsample import subsample_queries
+from levelhead.models.loading.checkpoints import MissingHeadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,235 +30,249 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import PValue, Skill
-    from levelhead.measures.items import Asked, Item
-    from levelhead.measures.metric import Aspect
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import MeasureItem, QuerySet
+    from levelhead.measures.metric import Metric
+    from levelhead.measures.responses import Responses
     from levelhead.measures.skills.skills import SkillCheck
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-Need = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
+RequiredHead = Literal["masked", "causal", "next_sentence", "classifier", "embeddings"]
 UNFLAGGED = "unflagged"
-"""The estimate on the items that the linter finds nothing wrong with."""
+"""Name of the estimate on the items that the linter does not flag."""
 
 
-class Beside(NamedTuple):
-    """What a measure adds to its number."""
+class Extras(NamedTuple):
+    """What a measure reports in addition to its primary metric."""
 
     estimates: tuple[Estimate, ...] = ()
     notes: tuple[str, ...] = ()
     parity: float | None = None
-    """Where a measure finds its parity by a control of its own."""
+    """Parity, if the measure estimates it with its own control."""
     p: PValue | None = None
-    """The test against that control."""
+    """p-value of the test against that control."""
     excess: Estimate | None = None
-    """What exceeds that control: the number that p is of."""
+    """Excess over that control: the number that p tests."""
 
 
-class Tested(NamedTuple):
-    """A formula, what each item contributes to it, and what was sampled."""
+class TestInputs(NamedTuple):
+    """A metric, the values of its items and the sampling design."""
 
-    aspect: Aspect
+    metric: Metric
     values: torch.Tensor
     design: Design
 
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """A ruler. Abstract; the rows of MEASURES are its final classes."""
+    """Abstract base class of all measures; `MEASURES` lists the final classes."""
 
-    share: float = field(default=1.0, kw_only=True)
-    """The part of what is sampled (words, pairs, occupations) that is asked; always the same."""
+    subsample_fraction: float = field(default=1.0, kw_only=True)
+    """Fraction of the sampled units (words, pairs, occupations) that is queried; deterministic."""
     metric: str = field(default="", kw_only=True)
-    """The formula whose number is reported, one of `metrics`; by default the first of them."""
+    """Name of the primary metric, one of `metrics`; by default the first of them."""
 
     metrics: ClassVar[dict[str, str]] = {}
-    """The formulas whose number can be reported, each with a line about it, the default first."""
-    needs: ClassVar[tuple[Need, ...]]
-    """The heads of which a model must hold one."""
-    linted: ClassVar[bool] = False
-    """Whether the linter knows its items."""
-    tells_all: ClassVar[bool] = False
-    """Whether what stands beside its number is shown without being asked for."""
-    controlled: ClassVar[bool] = False
-    """Whether its parity is that of a control of its own, so that `tested` is what exceeds it."""
-    of_the_model: ClassVar[tuple[str, ...]] = ()
-    """Options and facts of how a model is read, not of what is asked: the order of its classes."""
-    tests_unflagged: ClassVar[bool] = False
-    """Whether its null holds for items without a flag only, so that p is theirs."""
+    """Metrics that can be the primary metric, with a one-line description; the default first."""
+    needs: ClassVar[tuple[RequiredHead, ...]]
+    """Heads; a model must hold at least one of them."""
+    has_lint_rules: ClassVar[bool] = False
+    """Whether the linter has rules for the items."""
+    always_show_extras: ClassVar[bool] = False
+    """Whether reports show the additional estimates by default."""
+    parity_from_control: ClassVar[bool] = False
+    """Whether a control estimates parity; then the excess over the control is tested."""
+    model_options: ClassVar[tuple[str, ...]] = ()
+    """Options and metadata that describe the model, not the queries, such as its class order."""
+    test_on_unflagged_only: ClassVar[bool] = False
+    """Whether the null hypothesis holds for unflagged items only; then p uses only these."""
 
     def __post_init__(self) -> None:
         if self.metric:
-            chosen(self.metric, tuple(self.metrics), "metric")
+            check_option(self.metric, tuple(self.metrics), "metric")
         else:
+            # The dataclass is frozen: its hash must not change after this default is filled in.
             object.__setattr__(self, "metric", next(iter(self.metrics), ""))
 
-    # -- what a measure says of itself
+    # -- what a subclass defines
 
     @property
     @abstractmethod
-    def formulas(self) -> tuple[Aspect, ...]:
-        """Its formulas, in an order that does not depend on which of them is reported."""
+    def formulas(self) -> tuple[Metric, ...]:
+        """The metrics, in an order that does not depend on the choice of the primary metric."""
 
     @abstractmethod
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """All it could ask of a model: first what its aspects are computed from."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """All queries, before subsampling; metrics are computed from the first set."""
 
     @property
     @abstractmethod
     def data(self) -> Mapping[str, str]:
-        """SHA-256 of everything it reads, by name."""
+        """SHA-256 of all data that the measure uses, by name."""
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The two groups that are compared, where one may choose them."""
+    def compared_groups(self) -> tuple[str, ...]:
+        """The two compared groups, if the user may choose them."""
         return ()
 
-    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """Options that could have been chosen otherwise, and what they could have been."""
+    def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Alternative values of options, for a multiverse analysis."""
         return {}
 
-    def samples(self, item: Item) -> bool:
-        """Whether the headline is about this item; the others are fixed, or beside."""
+    def is_sampled(self, item: MeasureItem) -> bool:
+        """Whether the primary metric samples this item; other items are fixed or additional."""
         return True
 
-    def sampled(self, readouts: Readouts) -> Readouts:
-        """The items that the headline is about."""
-        return readouts.some(self.samples)
+    def select_sampled(self, responses: Responses) -> Responses:
+        """The items that the primary metric samples."""
+        return responses.select(self.is_sampled)
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """What was sampled, for an aspect."""
-        return self.sampled(readouts).design(grouped=aspect.null == "deal")
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """The sampling design of a metric."""
+        # A permutation of units between groups needs the group of each unit in the design.
+        return self.select_sampled(responses).design(grouped=metric.null == "deal")
 
-    def worded(self) -> tuple[str, str]:
-        """What the headline says of a model above its parity, and of one below, in words."""
-        return self.headline.above, self.headline.below
+    def describe_direction(self) -> tuple[str, str]:
+        """What a value above parity and a value below parity mean, in words."""
+        return self.primary_metric.above, self.primary_metric.below
 
-    def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
-        """An aspect's value with one block left out after another of what its design cannot see."""
+    def leave_block_out_values(self, responses: Responses, metric: Metric) -> list[float]:
+        """Values of a metric with each block left out in turn, for variance outside its design."""
         return []
 
-    def counterparts(self, readouts: Readouts) -> Sequence[tuple[str, str]]:
-        """Ids of items that are each other's counterpart and not sampled: pairs of attributes."""
+    def attribute_pairs(self, responses: Responses) -> Sequence[tuple[str, str]]:
+        """Pairs of ids of fixed items that are counterparts, such as attribute words."""
         return ()
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """Numbers and notes of its own."""
-        return Beside()
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """Additional estimates and notes of this measure."""
+        return Extras()
 
-    def tested(self, found: Sequence[Readouts]) -> Tested:
-        """What the headline's p is computed from, for whoever relabels it."""
-        readouts, head = found[0], self.headline
-        if self.tests_unflagged:
-            readouts = readouts.some(lambda item: not item.flagged)
-        return Tested(head, head.per_item(readouts), self.design(readouts, head))
+    def test_inputs(self, response_sets: Sequence[Responses]) -> TestInputs:
+        """Input of the primary metric's test, for callers that permute labels themselves."""
+        responses, primary = response_sets[0], self.primary_metric
+        if self.test_on_unflagged_only:
+            # A flagged pair may differ in more than the group, so exchanging its texts is no null.
+            responses = responses.select(lambda item: not item.is_flagged)
+        return TestInputs(
+            primary, primary.per_item_values(responses), self.design(responses, primary)
+        )
 
     def blank_words(self, lm: LM) -> Sequence[str]:
-        """Words of the groups that fit the blanks of its texts; none where these have no blank."""
+        """Group words that fill the blanks of the texts; empty if the texts have no blank."""
         return ()
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
-        """What shows that a model can do what it needs; None: nothing is known that does.
+    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
+        """The check that a model has the skill that the measure needs; None if no check is known.
 
-        By default of a model that gives likelihoods: that it prefers texts to their words in
-        another order.
+        By default, for models that give likelihoods: the model prefers texts to the same words in
+        shuffled order.
         """
         if not {"masked", "causal"} & set(self.needs) & lm.heads:
             return None
-        return word_order(lm, self.sampled(readouts).items, self.blank_words(lm))
+        return make_word_order_check(lm, self.select_sampled(responses).items, self.blank_words(lm))
 
-    # -- what follows
+    # -- what every measure inherits
 
     @property
     def is_utility(self) -> bool:
-        """Whether it measures what a model can do, and no bias: it needs no skill beside it."""
-        return self.headline.role == "utility"
+        """Whether the primary metric is a utility, not a bias; a utility needs no skill check."""
+        return self.primary_metric.role == "utility"
 
-    def skill(
-        self, lm: LM, readouts: Readouts | None = None, *, context: RunContext = RunContext()
+    def assess_skill(
+        self, lm: LM, responses: Responses | None = None, *, context: RunContext = RunContext()
     ) -> Skill | None:
-        """Whether a model, edited or not, can do what the measure needs.
+        """Test whether a model, edited or not, has the skill that the measure needs.
 
-        None: a measure of utility, which is a skill itself, or it could not be checked.
+        Returns None for a measure of utility, which is a skill itself, and if the skill could not
+        be checked.
 
         Args:
-            lm: the model.
-            readouts: what it said to the measure's items; by default it is asked.
-            context: store, threads, progress and cancellation.
+            lm: The model.
+            responses: Responses to the measure's items; by default they are read.
+            context: Store, threads, progress and cancellation.
         """
         if self.is_utility:
             return None
-        if readouts is None:
-            readouts = self.read(lm, context=context)[0]
-        check = self.skill_check(lm, readouts)
-        return check_skill(lm, check, readouts, context=context)
+        if responses is None:
+            responses = self.read(lm, context=context)[0]
+        check = self.make_skill_check(lm, responses)
+        return check_skill(lm, check, responses, context=context)
 
-    def asked(self, lm: LM) -> tuple[Asked, ...]:
-        """What it asks of a model: everything, or a share; and how many items there are in all."""
+    def queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """The queries for a model, after subsampling, with the size of the population."""
         return tuple(
-            part_of(self._counted(one), self.share, self.samples) for one in self.questions(lm)
+            subsample_queries(
+                self._with_population(query_set), self.subsample_fraction, self.is_sampled
+            )
+            for query_set in self.all_queries(lm)
         )
 
-    def _counted(self, asked: Asked) -> Asked:
-        """With the size of the data set, counted before a share of it is taken."""
-        if asked.population is not None:
-            return asked
-        return asked._replace(population=sum(map(self.samples, asked.items)) or None)
+    def _with_population(self, query_set: QuerySet) -> QuerySet:
+        """Add the size of the data set, counted before subsampling."""
+        if query_set.population is not None:
+            return query_set
+        return query_set._replace(population=sum(map(self.is_sampled, query_set.items)) or None)
 
     @property
-    def aspects(self) -> tuple[Aspect, ...]:
-        """Its formulas, the headline first."""
-        return tuple(sorted(self.formulas, key=lambda aspect: aspect.name != self.metric))
+    def ordered_metrics(self) -> tuple[Metric, ...]:
+        """The metrics, the primary metric first."""
+        # A stable sort: only the primary metric moves, so the order of columns stays comparable.
+        return tuple(sorted(self.formulas, key=lambda metric: metric.name != self.metric))
 
     @property
-    def headline(self) -> Aspect:
-        """The formula whose number the measure reports."""
-        return self.aspects[0]
+    def primary_metric(self) -> Metric:
+        """The metric whose value the measure reports first."""
+        return self.ordered_metrics[0]
 
     @property
     def name(self) -> str:
-        """That of the metric that it reports."""
-        return self.headline.name
+        """Name of the primary metric."""
+        return self.primary_metric.name
 
-    def ruler(self, lm: LM) -> Ruler | None:
-        """Itself, asked of such a model: how it was calibrated is known by this."""
-        return Ruler.of(self.name, lm.settings)
+    def measure_key(self, lm: LM) -> MeasureKey | None:
+        """Key of this measure with this type of model, to look up its calibration."""
+        return MeasureKey.from_settings(self.name, lm.settings)
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every option, as plain JSON; a share only where something is left out."""
-        told = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
-        if self.share == 1:
-            del told["share"]
+        """All options as plain JSON; a default fraction and a single metric are left out."""
+        settings = {
+            option.name: option_as_json(getattr(self, option.name)) for option in fields(self)
+        }
+        # Defaults stay out: they would change the hash of results that older versions stored.
+        if self.subsample_fraction == 1:
+            del settings["subsample_fraction"]
         if len(self.metrics) < 2:
-            del told["metric"]
-        return told
+            del settings["metric"]
+        return settings
 
     def check(self, lm: LM) -> None:
-        """Refuse a model that lacks the head this measure reads."""
+        """Raise an error if the model lacks the head that this measure reads."""
+        # Every model has hidden states, whichever heads its checkpoint holds.
         if "embeddings" in self.needs or set(self.needs) & lm.heads:
             return
-        has = ", ".join(sorted(lm.heads)) or "none: it gives embeddings only"
-        raise NoHead(
+        heads_text = ", ".join(sorted(lm.heads)) or "none: it gives embeddings only"
+        raise MissingHeadError(
             f"{self.name} reads a head that {lm.identity.name} does not hold "
-            f"({' or '.join(self.needs)}); its heads: {has}",
-            mend="use a checkpoint trained with that head, or a measure that fits: "
+            f"({' or '.join(self.needs)}); its heads: {heads_text}",
+            hint="use a checkpoint trained with that head, or a measure that fits: "
             "`levelhead measure --list`",
         )
 
-    def read(self, lm: LM, *, context: RunContext = RunContext()) -> list[Readouts]:
-        """Ask the model, or find stored what it said."""
+    def read(self, lm: LM, *, context: RunContext = RunContext()) -> list[Responses]:
+        """Query the model, or load its stored responses."""
         self.check(lm)
-        return read(lm, self.asked(lm), context=context)
+        return read_responses(lm, self.queries(lm), context=context)
 
-    def reduce(self, readouts: Readouts) -> torch.Tensor:
-        """The headline's value of some readouts: float64, differentiable.
+    def reduce(self, responses: Responses) -> torch.Tensor:
+        """Compute the primary metric of some responses, in float64, differentiably.
 
-        A step function is refused where a gradient is wanted: its gradient is zero.
+        Raises an error if a gradient of a step function is requested, because it is zero.
         """
-        if readouts.values.requires_grad:
-            refuse_step(self.headline)
-        return self.headline.value(readouts, self.design(readouts, self.headline))
+        if responses.values.requires_grad:
+            require_differentiable(self.primary_metric)
+        return self.primary_metric.value(responses, self.design(responses, self.primary_metric))
 
     def __call__(
         self, lm: LM, *, inference: Inference = Inference(), context: RunContext = RunContext()
@@ -265,166 +280,207 @@ class Measure(ABC):
         """Measure a model, and check that it has the skill that the measure needs.
 
         Args:
-            lm: the model, edited or not.
-            inference: seed, resamples and level.
-            context: store, threads, progress and cancellation.
+            lm: The model, edited or not.
+            inference: Seed, resamples and level.
+            context: Store, threads, progress and cancellation.
         """
-        found = self.read(lm, context=context)
-        measured = self.measured(lm, found, inference=inference, threads=context.threads)
-        skill = self.skill(lm, found[0], context=context)
-        return measured.model_copy(update={"skill": skill})
+        response_sets = self.read(lm, context=context)
+        measurement = self.compute_measurement(
+            lm, response_sets, inference=inference, threads=context.threads
+        )
+        skill = self.assess_skill(lm, response_sets[0], context=context)
+        return measurement.model_copy(update={"skill": skill})
 
-    def measured(
-        self, lm: LM, found: Sequence[Readouts], *, inference: Inference, threads: int = 1
+    def compute_measurement(
+        self, lm: LM, response_sets: Sequence[Responses], *, inference: Inference, threads: int = 1
     ) -> Measurement:
-        """The number of stored readouts, with all that belongs to it. No forward is run."""
-        readouts, head = found[0], self.headline
-        values = head.per_item(readouts)
-        refuse_nothing(values)
-        main = self.estimated(readouts, head, inference)
-        beside, without = [], []
-        for aspect in self.aspects[1:]:
+        """Compute the measurement from stored responses, without a forward pass."""
+        responses, primary = response_sets[0], self.primary_metric
+        values = primary.per_item_values(responses)
+        require_values(values)
+        main = self.estimate_metric(responses, primary, inference)
+        extra_estimates, failure_notes = [], []
+        # Only the primary metric must exist: a secondary one without a value becomes a note.
+        for metric in self.ordered_metrics[1:]:
             try:
-                beside.append(self.estimated(readouts, aspect, inference))
-            except NotMeasurable as error:
-                without.append(f"{aspect.name}: {error.what}")
-        clean, notes = self._unflagged(readouts, inference)
-        own = self.beside(found, inference)
-        tested = clean[0] if self.tests_unflagged and clean else own.excess or main
-        p = self._clean_p(clean) if self.tests_unflagged else own.p or main.p
-        sampled = self.sampled(readouts)
-        shown = values.detach() if values.dim() == 1 else values.detach()[:, 0]
-        parity = main.parity if own.parity is None else own.parity
-        above, below = ("", "") if parity is None else self.worded()
+                extra_estimates.append(self.estimate_metric(responses, metric, inference))
+            except NotMeasurableError as error:
+                failure_notes.append(f"{metric.name}: {error.problem}")
+        unflagged, notes = self._estimate_unflagged(responses, inference)
+        extras = self.compute_extras(response_sets, inference)
+        # The detectable effect must belong to the number that p tests, not to the number printed.
+        tested_estimate = (
+            unflagged[0] if self.test_on_unflagged_only and unflagged else extras.excess or main
+        )
+        p = self._unflagged_p(unflagged) if self.test_on_unflagged_only else extras.p or main.p
+        sampled_responses = self.select_sampled(responses)
+        # Metrics with several columns per item keep the value in the first and weights in the rest.
+        item_values = values.detach() if values.dim() == 1 else values.detach()[:, 0]
+        parity = main.parity if extras.parity is None else extras.parity
+        above, below = ("", "") if parity is None else self.describe_direction()
         return Measurement(
             measure=self.name,
             value=main.value,
             interval=main.interval,
             parity=parity,
             p=p,
-            unit=head.unit,
-            direction=head.direction,
+            unit=primary.unit,
+            direction=primary.direction,
             above=above,
             below=below,
-            comparable=self.comparable(head, readouts),
-            groups=self.compared,
-            detectable=tested.detectable,
-            precision=tested.precision,
-            n=len(sampled),
-            population=readouts.population,
-            excess=own.excess or self._lean(readouts, inference, is_clean=bool(clean)),
+            comparability_key=self.build_comparability_key(primary, responses),
+            groups=self.compared_groups,
+            detectable=tested_estimate.detectable,
+            precision=tested_estimate.precision,
+            n=len(sampled_responses),
+            population=responses.population,
+            excess=extras.excess
+            or self._estimate_signed_part(responses, inference, has_unflagged=bool(unflagged)),
             dropped=tuple(
-                Dropped(item.id, why) for item, why in readouts.dropped if self.samples(item)
+                DroppedItem(item.id, reason)
+                for item, reason in responses.dropped
+                if self.is_sampled(item)
             ),
-            per_item=tuple(
+            per_item_values=tuple(
                 ItemValue(item.id, float(value))
-                for item, value in zip(sampled.items, shown, strict=True)
+                for item, value in zip(sampled_responses.items, item_values, strict=True)
             ),
-            beside=(*clean, *beside, *own.estimates),
-            notes=(*self._others(), *notes, *without, *_told(found), *own.notes),
-            provenance=self._provenance(lm, found, inference, threads),
+            extras=(*unflagged, *extra_estimates, *extras.estimates),
+            notes=(
+                *self._excluded_groups_note(),
+                *notes,
+                *failure_notes,
+                *_describe_losses(response_sets),
+                *extras.notes,
+            ),
+            provenance=self._provenance(lm, response_sets, inference, threads),
         )
 
-    def estimated(
-        self, readouts: Readouts, aspect: Aspect, inference: Inference, name: str | None = None
+    def estimate_metric(
+        self, responses: Responses, metric: Metric, inference: Inference, name: str | None = None
     ) -> Estimate:
-        """One aspect of some readouts."""
+        """Estimate one metric of some responses."""
         return estimate(
             inference,
-            aspect,
-            aspect.per_item(readouts),
-            self.design(readouts, aspect),
+            metric,
+            metric.per_item_values(responses),
+            self.design(responses, metric),
             name=name,
-            among=jackknife(self.left_out(readouts, aspect)),
+            extra_variance=jackknife_variance(self.leave_block_out_values(responses, metric)),
         )
 
-    def _lean(self, readouts: Readouts, inference: Inference, *, is_clean: bool) -> Estimate | None:
-        """The headline less its parity, of the items that p is of; of all if there is no p."""
-        head, name = self.headline, None
-        if self.tests_unflagged and is_clean:
-            readouts, name = readouts.some(lambda item: not item.flagged), UNFLAGGED
-        return estimate_lean(
-            inference, head, head.per_item(readouts), self.design(readouts, head), name=name
+    def _estimate_signed_part(
+        self, responses: Responses, inference: Inference, *, has_unflagged: bool
+    ) -> Estimate | None:
+        """The primary metric less its parity, on the items that p tests (all if there is no p)."""
+        primary, name = self.primary_metric, None
+        if self.test_on_unflagged_only and has_unflagged:
+            responses, name = responses.select(lambda item: not item.is_flagged), UNFLAGGED
+        return estimate_signed_part(
+            inference,
+            primary,
+            primary.per_item_values(responses),
+            self.design(responses, primary),
+            name=name,
         )
 
-    def each_group(
-        self, readouts: Readouts, inference: Inference, what: str
+    def estimate_per_group(
+        self, responses: Responses, inference: Inference, label: str
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
-        """The headline of each group of items apart, p corrected by Holm; and why some have none.
+        """Estimate the primary metric for each group of items, with Holm-corrected p-values.
 
-        Nothing where there is one group only.
+        Also returns notes on groups without an estimate. Both are empty if there is only one group.
         """
         estimates, notes = [], []
-        for name in readouts.groups if len(readouts.groups) > 1 else ():
+        for name in responses.groups if len(responses.groups) > 1 else ():
             try:
-                part = readouts.some(lambda item, name=name: item.group == name)  # type: ignore[misc]
-                estimates.append(self.estimated(part, self.headline, inference, f"{what}: {name}"))
-            except NotMeasurable as error:
-                notes.append(f"{what} {name}: {error.what}")
-        return corrected(estimates), tuple(notes)
+                group_responses = responses.select(lambda item, name=name: item.group == name)  # type: ignore[misc]
+                estimates.append(
+                    self.estimate_metric(
+                        group_responses, self.primary_metric, inference, f"{label}: {name}"
+                    )
+                )
+            except NotMeasurableError as error:
+                notes.append(f"{label} {name}: {error.problem}")
+        return holm_corrected(estimates), tuple(notes)
 
-    def comparable(self, aspect: Aspect, readouts: Readouts) -> str:
-        """What must be the same for two values to be compared: formula, data and every option."""
-        options, facts = (
-            {name: value for name, value in told.items() if name not in self.of_the_model}
-            for told in (self.settings, readouts.facts)
+    def build_comparability_key(self, metric: Metric, responses: Responses) -> str:
+        """Build the key that two values must share to be compared: metric, data and options."""
+        # Options of the model are left out: two models may order the same classes differently.
+        options, metadata = (
+            {name: value for name, value in mapping.items() if name not in self.model_options}
+            for mapping in (self.settings, responses.metadata)
         )
-        told = {"data": self.data, "options": options, "facts": facts}
-        return f"{aspect.comparable} ({content_hash(told)[:12]})"
+        content = {"data": self.data, "options": options, "facts": metadata}
+        return f"{metric.comparability_key} ({content_hash(content)[:12]})"
 
-    def aspect(self, name: str) -> Aspect:
-        """One of its formulas, by name."""
-        for aspect in self.aspects:
-            if aspect.name == name:
-                return aspect
-        raise UnknownName("aspect", name, [aspect.name for aspect in self.aspects])
+    def get_metric(self, name: str) -> Metric:
+        """Return a metric by name."""
+        for metric in self.ordered_metrics:
+            if metric.name == name:
+                return metric
+        raise UnknownNameError("metric", name, [metric.name for metric in self.ordered_metrics])
 
-    def _others(self) -> tuple[str, ...]:
-        """That groups of the lexicon were left out."""
-        chosen = getattr(self, "groups", None) is not None
-        words = getattr(self, "own_lexicon", None) if self.compared and not chosen else None
-        left = [name for name in getattr(words, "groups", ()) if name not in self.compared]
-        told = f"{' and '.join(self.compared)} are compared; not {', '.join(left)}"
-        return (told,) if left else ()
+    def _excluded_groups_note(self) -> tuple[str, ...]:
+        """A note if the comparison leaves out groups of the lexicon."""
+        # Groups that the user chose need no note: the choice was deliberate.
+        is_explicit = getattr(self, "groups", None) is not None
+        lexicon = (
+            getattr(self, "resolved_lexicon", None)
+            if self.compared_groups and not is_explicit
+            else None
+        )
+        excluded = [
+            name for name in getattr(lexicon, "groups", ()) if name not in self.compared_groups
+        ]
+        note = f"{' and '.join(self.compared_groups)} are compared; not {', '.join(excluded)}"
+        return (note,) if excluded else ()
 
-    def _unflagged(
-        self, readouts: Readouts, inference: Inference
+    def _estimate_unflagged(
+        self, responses: Responses, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
-        flags = sum(item.flagged for item in readouts.items)
-        if not self.linted:
+        n_flagged = sum(item.is_flagged for item in responses.items)
+        if not self.has_lint_rules:
             return (), ("the linter knows no rule for these items",)
         try:
-            clean = readouts.some(lambda item: not item.flagged)
-            found = self.estimated(clean, self.headline, inference, UNFLAGGED)
-        except NotMeasurable as error:
-            return (), (
-                f"{flags} of {len(readouts)} items are flagged; without them: {error.what}",
+            unflagged = responses.select(lambda item: not item.is_flagged)
+            unflagged_estimate = self.estimate_metric(
+                unflagged, self.primary_metric, inference, UNFLAGGED
             )
-        note = f"p and the excess are of the {found.n} of {len(readouts)} items without a flag"
-        return (found,), ((note,) if self.tests_unflagged and flags else ())
+        except NotMeasurableError as error:
+            return (), (
+                f"{n_flagged} of {len(responses)} items are flagged; without them: {error.problem}",
+            )
+        note = (
+            f"p and the excess are of the {unflagged_estimate.n} of {len(responses)} items "
+            "without a flag"
+        )
+        return (unflagged_estimate,), ((note,) if self.test_on_unflagged_only and n_flagged else ())
 
-    def _clean_p(self, clean: Sequence[Estimate]) -> PValue | None:
-        if not clean or (p := clean[0].p) is None:
+    def _unflagged_p(self, unflagged: Sequence[Estimate]) -> PValue | None:
+        if not unflagged or (p := unflagged[0].p) is None:
             return None
-        return p.model_copy(update={"method": f"{p.method}, {clean[0].n} unflagged items"})
+        return p.model_copy(update={"method": f"{p.method}, {unflagged[0].n} unflagged items"})
 
     def _provenance(
-        self, lm: LM, found: Sequence[Readouts], inference: Inference, threads: int
+        self, lm: LM, response_sets: Sequence[Responses], inference: Inference, threads: int
     ) -> Provenance:
+        # Batch shrinking is recorded per reading below: the model's setting may be of an earlier
+        # run.
         model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
-        shrunk = [one.shrunk_to for one in found if one.shrunk_to]
+        shrunk_batches = [responses.shrunk_to for responses in response_sets if responses.shrunk_to]
         return Provenance.of(
             lm.identity.name,
             lm.content_hash,
             revision=lm.identity.revision,
             edits=tuple(edit.content_hash for edit in lm.edits),
             data=self.data,
-            equation=self.headline.equation,
+            equation=self.primary_metric.equation,
             seed=inference.seed,
             settings={
                 "measure": self.settings,
-                "asked": [one.facts for one in found],
-                "model": model | {"batch_shrunk_to": min(shrunk, default=None)},
+                "asked": [responses.metadata for responses in response_sets],
+                "model": model | {"batch_shrunk_to": min(shrunk_batches, default=None)},
                 "threads": threads,
                 "resamples": inference.resamples,
                 "permutations": inference.permutations,
@@ -433,27 +489,32 @@ class Measure(ABC):
         )
 
 
-def _told(found: Sequence[Readouts]) -> tuple[str, ...]:
-    """What the readouts say of themselves, and how many single answers they lack."""
-    notes = [note for one in found for note in one.notes]
+def _describe_losses(response_sets: Sequence[Responses]) -> tuple[str, ...]:
+    """Notes of the responses, and counts of dropped items and lost contexts."""
+    notes = [note for responses in response_sets for note in responses.notes]
     notes += [
-        f"{len(one.dropped)} of {len(one.dropped) + len(one)} {what} could not be read"
-        for one, what in zip(found, ("items asked", *["controls"] * len(found)), strict=False)
-        if one.dropped
+        f"{len(responses.dropped)} of {len(responses.dropped) + len(responses)} {kind} "
+        "could not be read"
+        for responses, kind in zip(
+            response_sets, ("items asked", *["controls"] * len(response_sets)), strict=False
+        )
+        if responses.dropped
     ]
-    lost = sum(count for one in found for _, count in one.lost)
-    if lost:
-        why = next(reason for one in found for reason, _ in one.lost)
-        notes.append(f"contexts that could not be read: {lost} (such as: {why})")
+    n_lost = sum(count for responses in response_sets for _, count in responses.lost_counts)
+    if n_lost:
+        example_reason = next(
+            reason for responses in response_sets for reason, _ in responses.lost_counts
+        )
+        notes.append(f"contexts that could not be read: {n_lost} (such as: {example_reason})")
     return tuple(notes)
 
 
-def plain(value: object) -> object:
-    """An option as plain JSON: a lexicon is told by its name and hash, own items by theirs."""
-    if isinstance(value, tuple) and any(hasattr(one, "_fields") for one in value):
-        return items_hash(value)
+def option_as_json(value: object) -> object:
+    """Convert an option to plain JSON; lexicons and the user's items are replaced by hashes."""
+    if isinstance(value, tuple) and any(hasattr(element, "_fields") for element in value):
+        return hash_items(value)
     if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
+        return [option_as_json(element) for element in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     name, digest = getattr(value, "name", None), getattr(value, "sha256", None)
@@ -462,29 +523,32 @@ def plain(value: object) -> object:
     return str(value)
 
 
-def items_hash(items: Sequence[object]) -> str:
-    """SHA-256 of items that were handed over in memory."""
+def hash_items(items: Sequence[object]) -> str:
+    """SHA-256 of items that the user passed in memory."""
     return content_hash([list(item) if isinstance(item, tuple) else str(item) for item in items])
 
 
-def chosen(value: str, options: tuple[str, ...], what: str) -> None:
-    """Refuse an option that is none."""
+def check_option(value: str, options: tuple[str, ...], kind: str) -> None:
+    """Raise an error for an invalid value of an option."""
     if value not in options:
-        raise UnknownName(what, str(value), options)
+        raise UnknownNameError(kind, str(value), options)
 
 
-def refuse_idle(measure: Measure, options: tuple[str, ...], beside: str) -> None:
-    """Refuse options that were given where another one leaves them without effect."""
-    own = {one.name: one.default for one in fields(measure)}
-    given = [name for name in options if getattr(measure, name) != own[name]]
-    if given:
-        named = ", ".join(given)
+def forbid_unused_options(measure: Measure, options: tuple[str, ...], overriding: str) -> None:
+    """Raise an error for options that another option makes ineffective."""
+    # A silently ignored option would look as if it had been applied.
+    defaults = {option.name: option.default for option in fields(measure)}
+    changed = [name for name in options if getattr(measure, name) != defaults[name]]
+    if changed:
+        names_text = ", ".join(changed)
         raise LevelheadError(
-            f"beside {beside}, {named} would change nothing", mend=f"leave out {named}, or {beside}"
+            f"{names_text} would change nothing with {overriding}",
+            hint=f"leave out {names_text}, or {overriding}",
         )
 
 
-def positive(value: float, what: str) -> None:
-    """Refuse a number that must be larger than 0."""
+def check_positive(value: float, name: str) -> None:
+    """Raise an error unless a number is larger than 0."""
+    # Written with `not` so that NaN is refused too.
     if not value > 0:
-        raise LevelheadError(f"{what} is {value}", mend="give a number larger than 0")
+        raise LevelheadError(f"{name} is {value}", hint="give a number larger than 0")

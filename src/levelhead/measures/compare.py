@@ -1,4 +1,4 @@
-"""Two models, or a model and its edit: the same items asked of both, and the difference paired."""
+"""Paired comparison of two models, or of a model and its edit, on the same items."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from levelhead.core.calibration import mark_of
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Estimate, Measurement, Record
-from levelhead.measures.inference import corrected, estimate
-from levelhead.measures.metric import jackknife, refuse_nothing
-from levelhead.measures.reductions import of_columns
+from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.metric import jackknife_variance, require_values
+from levelhead.measures.reductions import column_difference
 from levelhead.stats.power import ALPHA
 
 if TYPE_CHECKING:
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 
     from levelhead.core.run_context import Inference
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.metric import Metric
+    from levelhead.measures.responses import Responses
 
 
-VOCABULARY = "one vocabulary"
-"""In what may be compared: sums over tokens, which two tokenizers cut differently."""
-NEARER, FARTHER, SIDES = "nearer to parity", "farther from parity", "changed sides"
-UNSHOWN = "no difference shown"
+SAME_VOCABULARY = "one vocabulary"
+"""Part of a comparability key: values are sums over tokens, which depend on the tokenizer."""
+NEARER, FARTHER, CHANGED_SIDES = "nearer to parity", "farther from parity", "changed sides"
+NOT_SHOWN = "no difference shown"
 
 
 class Comparison(Record):
-    """How a second model differs from a first by one measure, item by item."""
+    """Difference of a second model from a first by one measure, paired by item."""
 
     measure: str
     first: Measurement
     second: Measurement
     difference: Estimate
-    """Second less first, on the items that both could read."""
-    beside: tuple[Estimate, ...] = ()
-    """The same for the other aspects."""
+    """Second less first, on the items that both models could read."""
+    extras: tuple[Estimate, ...] = ()
+    """The same for the other metrics."""
     distance: Estimate | None = None
-    """The second's distance from parity less the first's, paired: below 0, the second is nearer.
-    None where the measure has no parity."""
+    """Distance of the second model from parity less that of the first, paired: below 0, the second
+    is nearer. None if the measure has no parity."""
     verdict: str
-    """Nearer to parity or farther from it, for a difference may be either; of a price, higher or
-    lower."""
+    """Nearer to parity or farther from it, because a difference may be either; for a utility,
+    higher or lower."""
     notes: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
-        """Of a ruler that failed on either model's kind."""
-        return mark_of(self.first) or mark_of(self.second)
+        """Mark of a measure that failed calibration on either model's type."""
+        return failed_calibration_mark(self.first) or failed_calibration_mark(self.second)
 
     def __str__(self) -> str:
         measure = f"{self.measure} {self.mark}".rstrip()
@@ -61,121 +61,136 @@ class Comparison(Record):
         )
 
 
-def compared(
+def compare_responses(
     measure: Measure,
-    first: Sequence[Readouts],
-    second: Sequence[Readouts],
+    first: Sequence[Responses],
+    second: Sequence[Responses],
     measurements: tuple[Measurement, Measurement],
     *,
     inference: Inference,
 ) -> Comparison:
-    """Pair two models' readouts of one measure by item. No forward is run."""
-    one, other = measurements
-    _refuse_unlike(one, other)
-    if _alike(first, second):
-        raise NotMeasurable(
-            "the two models gave the same answer to every question, bit for bit",
-            mend="check that the edit changes something: an edit without effect is no comparison",
+    """Compare two models' responses to one measure by item, without a forward pass."""
+    first_measurement, second_measurement = measurements
+    _require_comparable(first_measurement, second_measurement)
+    # Identical bits mean that the edit was not applied: a difference of 0 would read as a result.
+    if _are_identical(first, second):
+        raise NotMeasurableError(
+            "the two models gave the same answer to every query, bit for bit",
+            hint="check that the edit changes something: an edit without effect is no comparison",
         )
-    shared = {item.id for item in first[0].items} & {item.id for item in second[0].items}
-    if not shared:
-        raise NotMeasurable(
-            "no item could be read by both models", mend="look at what each dropped, and why"
+    shared_ids = {item.id for item in first[0].items} & {item.id for item in second[0].items}
+    if not shared_ids:
+        raise NotMeasurableError(
+            "no item could be read by both models", hint="look at what each dropped, and why"
         )
-    alone = len(first[0]) + len(second[0]) - 2 * len(shared)
-    notes = [f"{alone} items that only one of the models could read are left out"] if alone else []
-    pair = tuple(found[0].some(lambda item: item.id in shared) for found in (first, second))
-    head, *others = measure.aspects
-    has_parity = one.parity is not None and other.parity is not None
+    n_unshared = len(first[0]) + len(second[0]) - 2 * len(shared_ids)
+    notes = (
+        [f"{n_unshared} items that only one of the models could read are left out"]
+        if n_unshared
+        else []
+    )
+    pair = tuple(
+        response_sets[0].select(lambda item: item.id in shared_ids)
+        for response_sets in (first, second)
+    )
+    primary, *other_metrics = measure.ordered_metrics
+    # Distances need a parity of both: a control may be missing for one of the models.
+    has_parity = first_measurement.parity is not None and second_measurement.parity is not None
     distance = _distance(measure, first, second, pair, inference) if has_parity else None
-    differences = [_of_headline(measure, head, pair, inference)]
-    for aspect in others:
+    differences = [_primary_difference(measure, primary, pair, inference)]
+    for metric in other_metrics:
         try:
-            differences.append(_difference(measure, aspect, pair, inference))
+            differences.append(_difference(measure, metric, pair, inference))
+        # A secondary metric that cannot be compared becomes a note, as in a single measurement.
         except LevelheadError as error:
-            notes.append(f"{aspect.name}: {error.what}")
+            notes.append(f"{metric.name}: {error.problem}")
     return Comparison(
         measure=measure.name,
-        first=one,
-        second=other,
+        first=first_measurement,
+        second=second_measurement,
         difference=differences[0],
-        beside=tuple(differences[1:]),
+        extras=tuple(differences[1:]),
         distance=distance,
         verdict=_verdict(
-            measure, differences, distance, changed_sides=has_changed_sides(one, other)
+            measure,
+            differences,
+            distance,
+            changed_sides=has_changed_sides(first_measurement, second_measurement),
         ),
         notes=tuple(notes),
     )
 
 
-def _refuse_unlike(one: Measurement, other: Measurement) -> None:
-    """Refuse two numbers that do not measure the same."""
-    if one.comparable == other.comparable and one.measure == other.measure:
+def _require_comparable(first: Measurement, second: Measurement) -> None:
+    """Raise an error for two values that are not comparable."""
+    if first.comparability_key == second.comparability_key and first.measure == second.measure:
         return
-    options = [each.provenance.settings["measure"] for each in (one, other)]
-    if one.measure == other.measure and options[0] == options[1]:
+    options = [measurement.provenance.settings["measure"] for measurement in (first, second)]
+    if first.measure == second.measure and options[0] == options[1]:
         raise LevelheadError(
-            f"the two models were not asked the same by {one.measure}: other words, prompts or "
+            f"{first.measure} queried the two models differently: other words, prompts or "
             "another protocol fit them",
-            mend="give words that both know, or one protocol and form for both",
+            hint="give words that both know, or one protocol and form for both",
         )
     raise LevelheadError(
-        f"{one.measure} ({one.comparable}) and {other.measure} ({other.comparable}) are "
-        "different measures",
-        mend="compare the same measure with the same options",
+        f"{first.measure} ({first.comparability_key}) and "
+        f"{second.measure} ({second.comparability_key}) are different measures",
+        hint="compare the same measure with the same options",
     )
 
 
-def _of_headline(
-    measure: Measure, head: Aspect, pair: tuple[Readouts, ...], inference: Inference
+def _primary_difference(
+    measure: Measure, metric: Metric, pair: tuple[Responses, ...], inference: Inference
 ) -> Estimate:
     try:
-        return _difference(measure, head, pair, inference)
-    except NotMeasurable as error:
-        if not head.is_step:
+        return _difference(measure, metric, pair, inference)
+    except NotMeasurableError as error:
+        if not metric.is_step:
             raise
-        raise NotMeasurable(
-            f"{head.name}, a step function, differs for no item or all alike: {error.what}",
-            mend=f"compare {head.companion}, its smooth companion",
+        raise NotMeasurableError(
+            f"{metric.name}, a step function, differs for no item or all alike: {error.problem}",
+            hint=f"compare {metric.smooth_surrogate}, its smooth surrogate",
         ) from None
 
 
 def _difference(
-    measure: Measure, aspect: Aspect, pair: tuple[Readouts, ...], inference: Inference
+    measure: Measure, metric: Metric, pair: tuple[Responses, ...], inference: Inference
 ) -> Estimate:
-    """An aspect of the second less that of the first, both of the same items in every resample."""
-    if VOCABULARY in aspect.comparable and not _cut_alike(pair):
+    """A metric of the second model less that of the first, on the same items in every resample."""
+    if SAME_VOCABULARY in metric.comparability_key and not _are_tokenized_alike(pair):
         raise LevelheadError(
-            f"{aspect.name} adds up over tokens, and the two models cut the texts differently",
-            mend="compare models of one tokenizer, such as a model and its edit",
+            f"{metric.name} adds up over tokens, and the two models cut the texts differently",
+            hint="compare models of one tokenizer, such as a model and its edit",
         )
-    values = [aspect.per_item(readouts) for readouts in pair]
-    for one in values:
-        refuse_nothing(one)
-    both = torch.stack(values, dim=1)
-    paired = replace(
-        aspect,
-        over=of_columns(aspect.over, 1, 0),
+    values = [metric.per_item_values(responses) for responses in pair]
+    for item_values in values:
+        require_values(item_values)
+    stacked = torch.stack(values, dim=1)
+    difference_metric = replace(
+        metric,
+        aggregate=column_difference(metric.aggregate, 1, 0),
+        # The bounds of a value are not those of a difference: clipping would shorten the interval.
         low=-float("inf"),
         high=float("inf"),
         parity=0.0,
         null=None,
-        lean=None,
+        signed_part=None,
         alternative="two-sided",
-        method=None if aspect.method == "bca" else aspect.method,
-        closed=None,
+        method=None if metric.method == "bca" else metric.method,
+        closed_form_interval=None,
     )
     return estimate(
         inference,
-        paired,
-        both,
-        measure.design(pair[0], aspect),
-        name=f"difference of {aspect.name}",
-        among=jackknife(
+        difference_metric,
+        stacked,
+        measure.design(pair[0], metric),
+        name=f"difference of {metric.name}",
+        extra_variance=jackknife_variance(
             [
                 after - before
                 for before, after in zip(
-                    *(measure.left_out(one, aspect) for one in pair), strict=True
+                    *(measure.leave_block_out_values(responses, metric) for responses in pair),
+                    strict=True,
                 )
             ]
         ),
@@ -184,60 +199,73 @@ def _difference(
 
 def _distance(
     measure: Measure,
-    first: Sequence[Readouts],
-    second: Sequence[Readouts],
-    pair: tuple[Readouts, ...],
+    first: Sequence[Responses],
+    second: Sequence[Responses],
+    pair: tuple[Responses, ...],
     inference: Inference,
 ) -> Estimate | None:
-    """|value - parity| of the second less that of the first, the same items in every resample.
+    """|value - parity| of the second less that of the first, on the same items in every resample.
 
-    Where parity is estimated, it is estimated anew in every resample: the distance is that of the
-    lean, or of the excess over the control.
+    If parity is estimated, every resample estimates it anew: the distance is that of the signed
+    part, or of the excess over the control.
     """
-    head = measure.headline
-    values, aspect, design = [head.per_item(one) for one in pair], head, None
-    over, parity = head.lean or head.over, head.parity or 0.0
-    if measure.controlled:
+    primary = measure.primary_metric
+    values, metric, design = (
+        [primary.per_item_values(responses) for responses in pair],
+        primary,
+        None,
+    )
+    aggregate, parity = primary.signed_part or primary.aggregate, primary.parity or 0.0
+    # The control is of each model: both models' excesses over their own controls are compared.
+    if measure.parity_from_control:
         try:
-            tests = [measure.tested(found) for found in _both_read(first, second)]
-        except NotMeasurable:
+            tests = [
+                measure.test_inputs(response_sets)
+                for response_sets in _select_shared_items(first, second)
+            ]
+        except NotMeasurableError:
             return None
-        values, aspect, design = [one.values for one in tests], tests[0].aspect, tests[0].design
-        over, parity = aspect.over, aspect.parity or 0.0
+        values, metric, design = (
+            [inputs.values for inputs in tests],
+            tests[0].metric,
+            tests[0].design,
+        )
+        aggregate, parity = metric.aggregate, metric.parity or 0.0
     try:
         return estimate(
             inference,
             replace(
-                aspect,
-                over=lambda both, draw: (
-                    (over(both[:, 1], draw) - parity).abs()
-                    - (over(both[:, 0], draw) - parity).abs()
+                metric,
+                aggregate=lambda both, resample: (
+                    (aggregate(both[:, 1], resample) - parity).abs()
+                    - (aggregate(both[:, 0], resample) - parity).abs()
                 ),
                 low=-float("inf"),
                 high=float("inf"),
                 parity=0.0,
                 null=None,
-                lean=None,
+                signed_part=None,
                 # An absolute value near 0 has no BCa interval: resamples lie on one side of it.
                 method="expanded",
-                closed=None,
+                closed_form_interval=None,
             ),
             torch.stack(values, dim=1),
-            design or measure.design(pair[0], head),
+            design or measure.design(pair[0], primary),
             name="change of the distance from parity",
         )
-    except NotMeasurable:
-        return None  # it is as far off in every resample
+    except NotMeasurableError:
+        # The distance is equal in every resample: it has no interval, and no verdict follows.
+        return None
 
 
-def _both_read(
-    first: Sequence[Readouts], second: Sequence[Readouts]
-) -> tuple[list[Readouts], list[Readouts]]:
-    """A measure's readouts, its control's too, of the items that both models could read."""
+def _select_shared_items(
+    first: Sequence[Responses], second: Sequence[Responses]
+) -> tuple[list[Responses], list[Responses]]:
+    """Responses of a measure and its control for the items that both models could read."""
     parts = (*first, *second)
-    shared = set.intersection(*({item.id for item in one.items} for one in parts))
-    kept = [one.some(lambda item: item.id in shared) for one in parts]
-    return kept[: len(first)], kept[len(first) :]
+    shared_ids = set.intersection(*({item.id for item in responses.items} for responses in parts))
+    selected = [responses.select(lambda item: item.id in shared_ids) for responses in parts]
+    return selected[: len(first)], selected[len(first) :]
 
 
 def has_changed_sides(first: Measurement, second: Measurement) -> bool:
@@ -246,7 +274,7 @@ def has_changed_sides(first: Measurement, second: Measurement) -> bool:
     if effects[0] is None or effects[1] is None:
         return False
     low, high = sorted(effects, key=lambda effect: effect[0] if effect else 0.0)
-    # By both intervals: of two values near parity, the sides are chance.
+    # Both intervals must exclude parity: near parity, the side is random.
     return low is not None and high is not None and low[2] < 0 < high[1]
 
 
@@ -257,65 +285,87 @@ def _verdict(
     *,
     changed_sides: bool = False,
 ) -> str:
-    main, head = differences[0], measure.headline
+    main, primary = differences[0], measure.primary_metric
+    # An interval that includes 0 shows neither direction: no verdict beyond "not shown".
     if 0 in main.interval:
-        return _unshown(main)
-    way = "higher" if main.value > 0 else "lower"
-    if head.confirmed_by is not None:
-        plain = next((one for one in differences if one.name.endswith(head.confirmed_by)), None)
-        if plain is None or 0 in plain.interval or (plain.value > 0) != (main.value > 0):
-            return f"{head.name} {way}; the {head.confirmed_by} does not show the same: no claim"
-        told = f", and the {head.confirmed_by} is {way} too"
+        return _not_shown_text(main)
+    direction = "higher" if main.value > 0 else "lower"
+    # An effect size can change because its spread does: the means must differ the same way.
+    if primary.must_agree_with is not None:
+        confirming = next(
+            (
+                estimate
+                for estimate in differences
+                if estimate.name.endswith(primary.must_agree_with)
+            ),
+            None,
+        )
+        if (
+            confirming is None
+            or 0 in confirming.interval
+            or (confirming.value > 0) != (main.value > 0)
+        ):
+            return (
+                f"{primary.name} {direction}; the {primary.must_agree_with} does not show the "
+                "same: no claim"
+            )
+        suffix = f", and the {primary.must_agree_with} is {direction} too"
     else:
-        told = ""
-    return _side(measure, way, distance, changed_sides=changed_sides) + told
+        suffix = ""
+    return _describe_side(measure, direction, distance, changed_sides=changed_sides) + suffix
 
 
-def _side(measure: Measure, way: str, distance: Estimate | None, *, changed_sides: bool) -> str:
-    """Which way of parity a difference leads, as far as the interval of the distance shows it."""
+def _describe_side(
+    measure: Measure, direction: str, distance: Estimate | None, *, changed_sides: bool
+) -> str:
+    """The direction of a difference relative to parity, if the distance's interval shows one."""
     if distance is None:
-        if measure.is_utility or measure.controlled:
-            return way
-        is_more_bias = way == measure.headline.worse
-        return f"{way}: {'more' if is_more_bias else 'less'} bias by this measure"
+        if measure.is_utility or measure.parity_from_control:
+            return direction
+        # Without parity only the role of the metric says which direction is worse.
+        is_more_bias = direction == measure.primary_metric.worse
+        return f"{direction}: {'more' if is_more_bias else 'less'} bias by this measure"
     if 0 in distance.interval:
-        told = f"{way}; not shown to be nearer to parity or farther from it"
+        text = f"{direction}; not shown to be nearer to parity or farther from it"
     else:
-        told = f"{NEARER if distance.value < 0 else FARTHER} ({way})"
-    return f"{SIDES}: {told}" if changed_sides else told
+        text = f"{NEARER if distance.value < 0 else FARTHER} ({direction})"
+    return f"{CHANGED_SIDES}: {text}" if changed_sides else text
 
 
-def _unshown(difference: Estimate) -> str:
-    least = difference.detectable
+def _not_shown_text(difference: Estimate) -> str:
+    min_effect = difference.detectable
     p = difference.p
-    among = "" if p is None or p.family is None else f" among {p.family} measures"
-    if least is None:
-        return f"{UNSHOWN}{among}"
-    return f"{UNSHOWN}{among} (one of {least:.3g} would have been)"
+    family_text = "" if p is None or p.family is None else f" among {p.family} measures"
+    if min_effect is None:
+        return f"{NOT_SHOWN}{family_text}"
+    return f"{NOT_SHOWN}{family_text} (one of {min_effect:.3g} would have been)"
 
 
-def corrected_comparisons(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """Comparisons by several measures: p of the differences corrected by Holm, verdicts with it."""
-    differences = corrected([one.difference for one in comparisons])
-    found = []
-    for one, difference in zip(comparisons, differences, strict=True):
+def holm_corrected_comparisons(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Correct the differences of several comparisons by Holm, and update their verdicts."""
+    differences = holm_corrected([comparison.difference for comparison in comparisons])
+    corrected = []
+    for comparison, difference in zip(comparisons, differences, strict=True):
         update: dict[str, object] = {"difference": difference}
-        is_gone = difference.p is not None and (difference.p.adjusted or 0.0) > ALPHA
-        if one.verdict.startswith(UNSHOWN) or is_gone:
-            update["verdict"] = _unshown(difference)
-        found.append(one.model_copy(update=update))
-    return tuple(found)
+        is_not_significant = difference.p is not None and (difference.p.adjusted or 0.0) > ALPHA
+        # A difference that the correction makes insignificant must not keep its verdict.
+        if comparison.verdict.startswith(NOT_SHOWN) or is_not_significant:
+            update["verdict"] = _not_shown_text(difference)
+        corrected.append(comparison.model_copy(update=update))
+    return tuple(corrected)
 
 
-def _alike(first: Sequence[Readouts], second: Sequence[Readouts]) -> bool:
+def _are_identical(first: Sequence[Responses], second: Sequence[Responses]) -> bool:
     return all(
-        one.items == other.items and bool(torch.equal(one.values, other.values))
-        for one, other in zip(first, second, strict=True)
+        first_responses.items == second_responses.items
+        and bool(torch.equal(first_responses.values, second_responses.values))
+        for first_responses, second_responses in zip(first, second, strict=True)
     )
 
 
-def _cut_alike(pair: Sequence[Readouts]) -> bool:
-    """Whether both models cut every text into as many tokens; a next-sentence head counts none."""
-    if all(one.facts.get("protocol") == "follows" for one in pair):
+def _are_tokenized_alike(pair: Sequence[Responses]) -> bool:
+    """Whether both models split every text into equally many tokens; next-sentence heads always."""
+    if all(responses.metadata.get("protocol") == "follows" for responses in pair):
         return True
-    return bool(torch.equal(*(one.values[..., 1] for one in pair)))
+    # Column 1 of scored texts is the number of tokens that the score sums over.
+    return bool(torch.equal(*(responses.values[..., 1] for responses in pair)))

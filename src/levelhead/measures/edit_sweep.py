@@ -1,7 +1,7 @@
-"""Many edited models read together: the same questions of each, what they share computed once.
+"""Read many edited models with the same queries, and compute the layers they share only once.
 
-Answers are kept one model and one shard at a time, each under the hash of its own model, edits and
-questions. So a grid can be added to, and what was killed goes on without asking anything twice.
+Answers are stored by model and shard, under the hash of model, edits and queries. So a grid can be
+extended, and an interrupted sweep resumes without repeating a query.
 """
 
 from __future__ import annotations
@@ -14,122 +14,144 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Cancelled, Computed
-from levelhead.engine.scheduler import complete
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import RunCancelledError, TaskResult
+from levelhead.engine.scheduler import run_missing
 from levelhead.engine.store import open_store
-from levelhead.measures.query_kinds import Question
+from levelhead.measures.query_kinds import LocalQuery
 from levelhead.measures.responses import (
-    gathered,
+    build_query,
+    collect_responses,
+    encode_shard,
     model_key,
-    packed,
-    planned,
-    questioned,
-    shrinking,
+    plan_tasks,
+    track_batch_shrinking,
 )
-from levelhead.models.forward.edit_sweep import can_act, sweep
+from levelhead.models.forward.edit_sweep import can_have_effect, run_edit_sets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from levelhead.core.run_context import CancelSignal
     from levelhead.engine.executors.base import Outcome
-    from levelhead.engine.tasks import Unit
-    from levelhead.measures.items import Asked
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.forward.edit_sweep import Edits
+    from levelhead.engine.tasks import Task
+    from levelhead.measures.items import QuerySet
+    from levelhead.measures.responses import Responses
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
 WORK = "levelhead.measures.edit_sweep:answers"
-TOGETHER = 80
-"""Models asked in one go, at most: what they answer to a shard must fit in memory."""
+MAX_MODELS_AT_ONCE = 80
+"""Maximum number of models queried at once: their answers to a shard must fit in memory."""
 
 
-def read_each(
-    lm: LM, asked: Asked, edit_sets: Sequence[Edits], *, context: RunContext = RunContext()
-) -> list[Readouts | None]:
-    """What `lm.edited(*edits)` says to the questions of a measure, for every edit set.
+def read_all_variants(
+    lm: LM, query_set: QuerySet, edit_sets: Sequence[EditSet], *, context: RunContext = RunContext()
+) -> list[Responses | None]:
+    """Read the responses of `lm.edited(*edits)` to the queries of a measure, for every edit set.
 
-    None where no edit of a set can change an answer: it acts behind all that is read.
+    The result is None if no edit of a set can change an answer, because all act after the layers
+    that are read.
 
     Args:
-        lm: the model; edits come after those it has.
-        asked: the questions.
-        edit_sets: the edits of each model; an empty one asks the model as it is.
-        context: store, threads, progress and cancellation.
+        lm: The model; the edits are added to those it has.
+        query_set: The queries.
+        edit_sets: Edits of each model; an empty set queries the model unchanged.
+        context: Store, threads, progress and cancellation.
     """
-    models = {edits: lm.edited(*edits) for edits in _acting(lm, asked, edit_sets)}
+    models = {edits: lm.edited(*edits) for edits in _effective_edit_sets(lm, query_set, edit_sets)}
     plans = {
-        edits: planned(model, asked, context.threads, work=WORK) for edits, model in models.items()
+        edits: plan_tasks(model, query_set, context.threads, work=WORK)
+        for edits, model in models.items()
     }
     keys = {model_key(model): edits for edits, model in models.items()}
-    kept = open_store(lm.keeps(context.store))
-    units = [unit for plan in plans.values() for unit in plan.units]
-    if units:
-        complete(units, kept, runner=Together(lm, keys), context=context)
-    return [gathered(asked, plans[edits], kept) if edits in plans else None for edits in edit_sets]
+    store = open_store(lm.response_store(context.store))
+    tasks = [task for plan in plans.values() for task in plan.tasks]
+    if tasks:
+        run_missing(tasks, store, executor=SweepExecutor(lm, keys), context=context)
+    return [
+        collect_responses(query_set, plans[edits], store) if edits in plans else None
+        for edits in edit_sets
+    ]
 
 
 @final
 @dataclass(frozen=True)
-class Together:
-    """Answers the same shard for all models that want it."""
+class SweepExecutor:
+    """Executor that answers one shard for all edited models together."""
 
     lm: LM
-    edits: Mapping[str, Edits]
-    """By the key of the edited model."""
+    edits: Mapping[str, EditSet]
+    """Edit sets by the key of the edited model."""
 
-    def run(self, units: Sequence[Unit], *, cancel: CancelSignal) -> Iterator[Outcome]:
-        """Shard by shard."""
-        groups: dict[str, list[Unit]] = {}
-        for unit in units:
-            told = {name: value for name, value in unit.spec.items() if name != "model"}
-            groups.setdefault(content_hash(told), []).append(unit)
+    def run(self, tasks: Sequence[Task], *, cancel: CancelSignal) -> Iterator[Outcome]:
+        """Run the tasks shard by shard."""
+        groups: dict[str, list[Task]] = {}
+        for task in tasks:
+            # Tasks that differ only in the model share their text batches and unedited layers.
+            shared_spec = {name: value for name, value in task.spec.items() if name != "model"}
+            groups.setdefault(content_hash(shared_spec), []).append(task)
         for group in groups.values():
-            for start in range(0, len(group), TOGETHER):
+            for start in range(0, len(group), MAX_MODELS_AT_ONCE):
                 if cancel.is_set():
-                    raise Cancelled
-                yield from self._answered(group[start : start + TOGETHER])
+                    raise RunCancelledError
+                yield from self._answer_group(group[start : start + MAX_MODELS_AT_ONCE])
 
-    def _answered(self, units: Sequence[Unit]) -> Iterator[Outcome]:
+    def _answer_group(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         try:
-            payloads = self._payloads(units)
+            payloads = self._compute_payloads(tasks)
         except LevelheadError as error:
-            yield from (Failed(unit.key, str(error)) for unit in units)
-        except Exception as error:  # the others must go on; the job raises
-            why = "".join(traceback.format_exception(error)).rstrip()
-            yield from (Failed(unit.key, why) for unit in units)
+            yield from (TaskFailed(task.key, str(error)) for task in tasks)
+        # Other groups must continue; the scheduler raises after the last one.
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            yield from (TaskFailed(task.key, trace) for task in tasks)
         else:
-            for unit, payload in zip(units, payloads, strict=True):
-                yield Computed(unit.key, payload)
+            for task, payload in zip(tasks, payloads, strict=True):
+                yield TaskResult(task.key, payload)
 
-    def _payloads(self, units: Sequence[Unit]) -> list[bytes]:
-        plain = json.loads(canonical(units[0].spec))
-        rows = [tuple(row) for row in plain["asks"]]
-        question, dropped = questioned(self.lm, plain["verb"], rows, plain["settings"])
-        edit_sets = [self.edits[str(unit.spec["model"])] for unit in units]
-        with threadpool_limits(units[0].threads), shrinking(self.lm) as least:
+    def _compute_payloads(self, tasks: Sequence[Task]) -> list[bytes]:
+        spec_json = json.loads(to_canonical_json(tasks[0].spec))
+        rows = [tuple(row) for row in spec_json["asks"]]
+        query, dropped = build_query(self.lm, spec_json["verb"], rows, spec_json["settings"])
+        edit_sets = [self.edits[str(task.spec["model"])] for task in tasks]
+        with (
+            threadpool_limits(tasks[0].threads),
+            track_batch_shrinking(self.lm) as get_smallest_batch,
+        ):
             values: Iterable[np.ndarray[tuple[int, ...], np.dtype[np.floating]]]
-            if question is None:
-                values = [np.zeros((0, 0))] * len(units)
-            elif isinstance(question, Question):
-                # What acts on no question of this shard acts on one of another.
-                found = sweep(self.lm, question.reading, edit_sets, refuse=False)
-                values = [question.joined(one).numpy() for one in found]
-            else:  # what is written next depends on what was written: nothing is shared
-                answered = (question.answered(self.lm.edited(*edits)) for edits in edit_sets)
-                values = [one.numpy() for one in answered]
-        return [packed(own, dropped, least()) for own in values]
+            if query is None:
+                values = [np.zeros((0, 0))] * len(tasks)
+            elif isinstance(query, LocalQuery):
+                # An edit without effect on this shard may affect queries of another shard.
+                swept = run_edit_sets(self.lm, query.query, edit_sets, raise_on_no_effect=False)
+                values = [query.join_columns(output).numpy() for output in swept]
+            # Generated tokens depend on earlier tokens, so edited models share no computation.
+            else:
+                outputs = (query.run(self.lm.edited(*edits)) for edits in edit_sets)
+                values = [output.numpy() for output in outputs]
+        return [
+            encode_shard(shard_values, dropped, get_smallest_batch()) for shard_values in values
+        ]
 
 
-def _acting(lm: LM, asked: Asked, edit_sets: Sequence[Edits]) -> list[Edits]:
-    """The edit sets that can change the answer to any question, each once."""
-    asks = [ask for item in asked.items for ask in item.asks]
-    question = questioned(lm, asked.verb, asks, asked.settings)[0] if asks else None
-    if not isinstance(question, Question):  # written text: an edit may change all of it
+def _effective_edit_sets(
+    lm: LM, query_set: QuerySet, edit_sets: Sequence[EditSet]
+) -> list[EditSet]:
+    """The distinct edit sets that can change the answer to at least one query."""
+    queries = [query for item in query_set.items for query in item.queries]
+    built_query = (
+        build_query(lm, query_set.query_kind, queries, query_set.settings)[0] if queries else None
+    )
+    # Generated text runs through all layers, so every edit can change it.
+    if not isinstance(built_query, LocalQuery):
         return list(dict.fromkeys(edit_sets))
-    reading = question.reading
-    return [edits for edits in dict.fromkeys(edit_sets) if not edits or can_act(reading, lm, edits)]
+    model_query = built_query.query
+    return [
+        edits
+        for edits in dict.fromkeys(edit_sets)
+        if not edits or can_have_effect(model_query, lm, edits)
+    ]

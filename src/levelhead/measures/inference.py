@@ -1,4 +1,4 @@
-"""Inference about one number: interval, null distribution, p-value; and families of tests."""
+"""Inference for one metric: interval, null distribution, p-value; and families of tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 
 from levelhead.core.results import Estimate, Interval, Measurement, Precision, PValue
-from levelhead.measures.metric import refuse_nothing
-from levelhead.stats.bootstrap import Bootstrap, bootstrap
-from levelhead.stats.designs import times_of
+from levelhead.measures.metric import require_values
+from levelhead.stats.bootstrap import BootstrapEstimate, bootstrap
+from levelhead.stats.designs import count_items
 from levelhead.stats.multiple_testing import holm
-from levelhead.stats.paired import many_of
-from levelhead.stats.permutation import Null, permutation, sign_flip
-from levelhead.stats.power import detectable_effect
+from levelhead.stats.paired import vectorised_form
+from levelhead.stats.permutation import NullDistribution, permutation, sign_flip
+from levelhead.stats.power import holm_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,237 +24,258 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.run_context import Inference
-    from levelhead.measures.metric import Aspect, Over
-    from levelhead.stats.bootstrap import AtOnce
+    from levelhead.measures.metric import Aggregate, Metric
+    from levelhead.stats.bootstrap import VectorisedReduction
     from levelhead.stats.designs import Design
-    from levelhead.stats.permutation import SignsAtOnce
+    from levelhead.stats.permutation import VectorisedSignReduction
 
 
 def estimate(
     inference: Inference,
-    aspect: Aspect,
+    metric: Metric,
     values: torch.Tensor,
     design: Design,
     *,
     name: str | None = None,
-    among: float = 0.0,
-    tested: bool = True,
+    extra_variance: float = 0.0,
+    test: bool = True,
 ) -> Estimate:
-    """A number with interval, p and the least effect that would have been found.
+    """Estimate a metric with interval, p-value and minimum detectable effect.
 
     Args:
-        inference: seed, resamples and level.
-        aspect: the formula.
-        values: what each item contributes.
-        design: what was sampled.
-        name: what it is called; by default the aspect's name.
-        among: variance that the design cannot see, such as that of the contexts of words.
-        tested: whether a p-value is wanted.
+        inference: Seed, resamples and level.
+        metric: The metric.
+        values: Per-item values.
+        design: The sampling design.
+        name: Name of the estimate; by default that of the metric. It also seeds the resampling.
+        extra_variance: Variance outside the design, such as that of the contexts of words.
+        test: Whether to compute a p-value.
     """
-    name = name or aspect.name
+    name = name or metric.name
     fixed = values.detach()
-    refuse_nothing(fixed)
-    exact = aspect.closed and aspect.closed(fixed, design, inference.level)
-    found = (
-        _by_formula(float(aspect.over(fixed, design.whole)), exact, design.scarcest.df)
-        if exact
+    require_values(fixed)
+    # A formula comes first: where it applies, resampling is too narrow or has no width
+    # (docs/decisions/0003).
+    closed_form = metric.closed_form_interval and metric.closed_form_interval(
+        fixed, design, inference.level
+    )
+    result = (
+        _from_formula(
+            float(metric.aggregate(fixed, design.full_sample)),
+            closed_form,
+            design.limiting_factor.df,
+        )
+        if closed_form
         else bootstrap(
-            lambda draw: float(aspect.over(fixed, draw)),
+            lambda resample: float(metric.aggregate(fixed, resample)),
             design,
+            # The name is part of the seed: an estimate does not change if others are added before
+            # it.
             rng=inference.rng(name, "interval"),
-            draws=inference.resamples,
+            n_resamples=inference.resamples,
             level=inference.level,
-            method=aspect.method,
-            at_once=_at_once(aspect.over, fixed),
+            method=metric.method,
+            vectorised=_vectorise(metric.aggregate, fixed),
         )
     )
-    found = _clipped(_widened(found, among), aspect)
-    null = null_distribution(inference, aspect, fixed, design, name=name) if tested else None
-    parity = aspect.parity if null is None or aspect.parity is not None else null.mean
-    if aspect.lean is not None:
-        lean = _bootstrap_lean(inference, aspect.lean, fixed, design, name)
-        parity = found.value - lean.value
-        found = replace(found, standard_error=lean.standard_error)
+    result = _clip(_widen(result, extra_variance), metric)
+    null = null_distribution(inference, metric, fixed, design, name=name) if test else None
+    # Without a fixed parity, the mean of the null distribution is the value under equal treatment.
+    parity = metric.parity if null is None or metric.parity is not None else null.mean
+    if metric.signed_part is not None:
+        signed_part = _bootstrap_signed_part(inference, metric.signed_part, fixed, design, name)
+        parity = result.value - signed_part.value
+        # p tests the signed part, so the detectable effect must use its standard error.
+        result = replace(result, standard_error=signed_part.standard_error)
     p: PValue | None = null.p if null is not None else None
-    if p is None and parity is not None and tested:
-        p = found.p(parity, alternative=aspect.alternative)
-    precision = None if parity is None else _precision(found, null)
+    if p is None and parity is not None and test:
+        p = result.p(parity, alternative=metric.alternative)
+    precision = None if parity is None else _precision(result, null)
     return Estimate(
         name=name,
-        value=found.value,
-        interval=found.interval,
+        value=result.value,
+        interval=result.interval,
         parity=parity,
         p=p,
         n=len(fixed),
-        unit=aspect.unit,
+        unit=metric.unit,
         detectable=None
         if precision is None
-        else detectable_effect(precision, alternative=aspect.alternative),
+        else holm_detectable_effect(precision, alternative=metric.alternative),
         precision=precision,
     )
 
 
-def estimate_lean(
+def estimate_signed_part(
     inference: Inference,
-    aspect: Aspect,
+    metric: Metric,
     values: torch.Tensor,
     design: Design,
     *,
     name: str | None = None,
 ) -> Estimate | None:
-    """What `estimate` tests of an aspect with a lean: value less parity, with its own interval.
+    """Estimate value less parity of a metric with a signed part, with its interval.
 
-    Parity is estimated from the same items, so the value's interval moved by it is not the
-    difference's. None for an aspect without a lean.
+    Parity is estimated from the same items, so the value's interval shifted by parity is not the
+    interval of the difference. Returns None for a metric without a signed part.
     """
-    if aspect.lean is None:
+    if metric.signed_part is None:
         return None
-    found = _bootstrap_lean(inference, aspect.lean, values.detach(), design, name or aspect.name)
+    result = _bootstrap_signed_part(
+        inference, metric.signed_part, values.detach(), design, name or metric.name
+    )
     return Estimate(
-        name=f"{name or aspect.name} less its parity",
-        value=found.value,
-        interval=found.interval,
+        name=f"{name or metric.name} less its parity",
+        value=result.value,
+        interval=result.interval,
         parity=0.0,
         n=len(values),
-        unit=aspect.unit,
+        unit=metric.unit,
     )
 
 
 def null_distribution(
-    inference: Inference, aspect: Aspect, values: torch.Tensor, design: Design, *, name: str
-) -> Null | None:
-    """The value's distribution under equal treatment; None if the aspect has no such null.
+    inference: Inference, metric: Metric, values: torch.Tensor, design: Design, *, name: str
+) -> NullDistribution | None:
+    """Distribution of a metric under equal treatment; None if the metric defines no null.
 
-    Of its distance from parity, where that is a constant; of its lean, where it has one.
+    It is the distribution of the distance from a constant parity, or of the signed part.
     """
-    rng, parity = inference.rng(name, "null"), aspect.parity or 0.0
-    over = aspect.lean or aspect.over
-    if aspect.null == "deal":
-        many = _at_once(over, values)
+    rng, parity = inference.rng(name, "null"), metric.parity or 0.0
+    aggregate = metric.signed_part or metric.aggregate
+    if metric.null == "deal":
+        vectorised = _vectorise(aggregate, values)
         return permutation(
-            lambda draw: float(over(values, draw)) - parity,
+            lambda resample: float(aggregate(values, resample)) - parity,
             design,
             rng=rng,
-            draws=inference.permutations,
-            alternative=aspect.alternative,
-            at_once=many and (lambda times: many(times) - parity),
+            n_resamples=inference.permutations,
+            alternative=metric.alternative,
+            vectorised=vectorised and (lambda item_counts: vectorised(item_counts) - parity),
         )
-    if aspect.null == "flip":
-        whole = design.whole  # one, for it remembers which items there are
-        flips = _flipped_at_once(aspect, over, values, design)
+    if metric.null == "flip":
+        # Created once: a full sample caches the indices of its items.
+        full_sample = design.full_sample
+        vectorised_flips = _vectorise_flips(metric, aggregate, values, design)
         return sign_flip(
-            lambda signs: float(over(aspect.flip(values, torch.from_numpy(signs)), whole)) - parity,
+            lambda signs: (
+                float(aggregate(metric.flip(values, torch.from_numpy(signs)), full_sample)) - parity
+            ),
             design,
             rng=rng,
-            draws=inference.permutations,
-            alternative=aspect.alternative,
-            at_once=flips and (lambda signs: flips(signs) - parity),
+            n_resamples=inference.permutations,
+            alternative=metric.alternative,
+            vectorised=vectorised_flips and (lambda signs: vectorised_flips(signs) - parity),
         )
     return None
 
 
-def _bootstrap_lean(
-    inference: Inference, lean: Over, values: torch.Tensor, design: Design, name: str
-) -> Bootstrap:
-    """What is tested, its interval and standard error."""
+def _bootstrap_signed_part(
+    inference: Inference, signed_part: Aggregate, values: torch.Tensor, design: Design, name: str
+) -> BootstrapEstimate:
+    """Bootstrap the signed part: value, interval and standard error."""
     return bootstrap(
-        lambda draw: float(lean(values, draw)),
+        lambda resample: float(signed_part(values, resample)),
         design,
         rng=inference.rng(name, "lean"),
-        draws=inference.resamples,
+        n_resamples=inference.resamples,
         level=inference.level,
-        # A difference of top shares of which a few items decide: see docs/statistics.md.
+        # A difference of top shares depends on a few items: see docs/statistics.md.
         method="outer",
-        at_once=_at_once(lean, values),
+        vectorised=_vectorise(signed_part, values),
     )
 
 
-def _precision(found: Bootstrap, null: Null | None) -> Precision:
+def _precision(result: BootstrapEstimate, null: NullDistribution | None) -> Precision:
     return Precision(
-        standard_error=found.standard_error,
-        df=found.df,
-        least_p=0.0 if null is None else null.least_p,
+        standard_error=result.standard_error,
+        df=result.df,
+        # A permutation test of few units cannot give a smaller p, whatever the effect.
+        min_p=0.0 if null is None else null.min_p,
     )
 
 
-def _at_once(over: Over, values: torch.Tensor) -> AtOnce | None:
-    """The value of many draws at once, where the reduction has a form for it."""
-    many = many_of(over)
-    if many is None:
+def _vectorise(aggregate: Aggregate, values: torch.Tensor) -> VectorisedReduction | None:
+    """The aggregate for many resamples at once, if the reduction has a vectorised form."""
+    vectorised = vectorised_form(aggregate)
+    if vectorised is None:
         return None
     variant = values.double().numpy()[:, None]
-    return lambda times: many(variant, times)[:, 0]
+    return lambda item_counts: vectorised(variant, item_counts)[:, 0]
 
 
-def _flipped_at_once(
-    aspect: Aspect, over: Over, values: torch.Tensor, design: Design
-) -> SignsAtOnce | None:
-    """The value under many exchanges of twins at once: each exchange is a variant of the values."""
-    many = many_of(over)
-    if many is None:
+def _vectorise_flips(
+    metric: Metric, aggregate: Aggregate, values: torch.Tensor, design: Design
+) -> VectorisedSignReduction | None:
+    """The aggregate for many sign flips at once; each flip is a variant of the values."""
+    vectorised = vectorised_form(aggregate)
+    if vectorised is None:
         return None
-    once = times_of(design, [sample[None] for sample in design.samples])
+    full_counts = count_items(design, [sample[None] for sample in design.samples])
 
-    def of(signs: NDArray[np.float64]) -> NDArray[np.float64]:
-        flipped = [aspect.flip(values, torch.from_numpy(row)) for row in signs]
-        return np.asarray(many(torch.stack(flipped, dim=1).double().numpy(), once)[0])
+    def reduce_signs(signs: NDArray[np.float64]) -> NDArray[np.float64]:
+        flipped = [metric.flip(values, torch.from_numpy(row)) for row in signs]
+        return np.asarray(vectorised(torch.stack(flipped, dim=1).double().numpy(), full_counts)[0])
 
-    return of
-
-
-Tested = TypeVar("Tested", Estimate, Measurement)
+    return reduce_signs
 
 
-def corrected(tested: Sequence[Tested]) -> tuple[Tested, ...]:
-    """A family of tests, their p-values corrected by Holm; what has no p stays as it is.
+EstimateT = TypeVar("EstimateT", Estimate, Measurement)
 
-    The minimum detectable effect becomes that of the corrected test: the level that is left for a
-    single departure is alpha divided by the size of the family.
+
+def holm_corrected(results: Sequence[EstimateT]) -> tuple[EstimateT, ...]:
+    """Correct the p-values of a family of tests by Holm; results without p are unchanged.
+
+    The minimum detectable effect becomes that of the corrected test: if a single hypothesis is
+    false, its level is alpha divided by the size of the family.
     """
-    family = [one.p for one in tested if one.p is not None]
+    family = [result.p for result in results if result.p is not None]
+    # One test needs no correction, and must not be reported as corrected.
     if len(family) < 2:
-        return tuple(tested)
+        return tuple(results)
     adjusted = iter(holm([p.value for p in family]).tolist())
-    found = []
-    for one in tested:
-        if one.p is None:
-            found.append(one)
+    corrected = []
+    for result in results:
+        if result.p is None:
+            corrected.append(result)
             continue
-        told = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
-        update: dict[str, object] = {"p": one.p.model_copy(update=told)}
-        if one.precision is not None:
-            update["detectable"] = detectable_effect(
-                one.precision, alternative=one.p.alternative, tests=len(family)
+        adjustment = {"adjusted": next(adjusted), "correction": "holm", "family": len(family)}
+        update: dict[str, object] = {"p": result.p.model_copy(update=adjustment)}
+        if result.precision is not None:
+            update["detectable"] = holm_detectable_effect(
+                result.precision, alternative=result.p.alternative, tests=len(family)
             )
-        found.append(one.model_copy(update=update))
-    return tuple(found)
+        corrected.append(result.model_copy(update=update))
+    return tuple(corrected)
 
 
-def _by_formula(value: float, interval: Interval, df: int) -> Bootstrap:
-    """A value whose interval needs no resampling; its standard error is the interval's."""
-    reach = float(stats.t.ppf((1 + interval.level) / 2, df))
-    return Bootstrap(value, interval, (interval.high - interval.low) / (2 * reach), df)
+def _from_formula(value: float, interval: Interval, df: int) -> BootstrapEstimate:
+    """A value with a closed-form interval; the standard error is derived from its width."""
+    quantile = float(stats.t.ppf((1 + interval.level) / 2, df))
+    return BootstrapEstimate(value, interval, (interval.high - interval.low) / (2 * quantile), df)
 
 
-def _clipped(found: Bootstrap, aspect: Aspect) -> Bootstrap:
-    """An interval within the values that there are."""
+def _clip(result: BootstrapEstimate, metric: Metric) -> BootstrapEstimate:
+    """Clip an interval to the range of the metric."""
     low, high = (
-        min(max(end, aspect.low), aspect.high) for end in (found.interval.low, found.interval.high)
+        min(max(end, metric.low), metric.high)
+        for end in (result.interval.low, result.interval.high)
     )
-    interval = found.interval.model_copy(update={"low": low, "high": high})
-    return Bootstrap(found.value, interval, found.standard_error, found.df)
+    interval = result.interval.model_copy(update={"low": low, "high": high})
+    return BootstrapEstimate(result.value, interval, result.standard_error, result.df)
 
 
-def _widened(found: Bootstrap, among: float) -> Bootstrap:
-    """With a variance that comes on top of the design's: ends move out in proportion."""
-    if not among:
-        return found
-    factor = float(np.sqrt(1 + among / found.standard_error**2))
-    ends = found.interval.low, found.interval.high
-    low, high = (found.value + factor * (end - found.value) for end in ends)
-    # Where the value lies outside its interval, an end would move inwards.
+def _widen(result: BootstrapEstimate, extra_variance: float) -> BootstrapEstimate:
+    """Widen an interval by additional variance: both ends move outwards in proportion."""
+    if not extra_variance:
+        return result
+    # Independent variances add, so the standard error grows by this factor.
+    factor = float(np.sqrt(1 + extra_variance / result.standard_error**2))
+    ends = result.interval.low, result.interval.high
+    low, high = (result.value + factor * (end - result.value) for end in ends)
+    # If the value lies outside its interval, one end would move inwards.
     wider = {"low": min(low, ends[0]), "high": max(high, ends[1])}
-    interval = found.interval.model_copy(
-        update=wider | {"method": f"{found.interval.method}, contexts added"}
+    interval = result.interval.model_copy(
+        update=wider | {"method": f"{result.interval.method}, contexts added"}
     )
-    return Bootstrap(found.value, interval, found.standard_error * factor, found.df)
+    return BootstrapEstimate(result.value, interval, result.standard_error * factor, result.df)

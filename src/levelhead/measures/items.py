@@ -1,50 +1,51 @@
-"""What is asked of a model: items, each a few questions of one verb."""
+"""Items and query sets: the queries of a measure as plain data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 
 if TYPE_CHECKING:
     from levelhead.core.canonical_json import Json
 
-Verb = Literal["embed", "follows", "classify", "rate", "fill", "put", "top", "score", "sample"]
-Ask = tuple["Json", ...]
-"""The arguments of one question, as plain JSON: they are hashed, and may travel to a worker."""
+# The names are part of task hashes: renaming one invalidates all stored responses.
+QueryKind = Literal["embed", "follows", "classify", "rate", "fill", "put", "top", "score", "sample"]
+QueryArgs = tuple["Json", ...]
+"""Arguments of one query, as plain JSON: they are hashed, and may be sent to a worker."""
 
 
-class Item(NamedTuple):
-    """One thing that is asked, what was sampled with it, and whether the linter flagged it."""
+class MeasureItem(NamedTuple):
+    """One item: its queries, its sampling units and its lint flag."""
 
     id: str
-    asks: tuple[Ask, ...]
+    queries: tuple[QueryArgs, ...]
     units: tuple[str, ...]
-    """For every factor of the design, the unit the item belongs to."""
+    """Unit of the item for each factor of the design."""
     group: str = ""
-    """The side of a comparison it is on."""
+    """Group, or side of a comparison, that the item belongs to."""
     kind: str = ""
-    """What sort of question it is, where a measure asks several."""
-    flagged: bool = False
-    cannot: str = ""
-    """Why it cannot be asked; empty: it can."""
+    """Kind of item, if a measure has several."""
+    is_flagged: bool = False
+    skip_reason: str = ""
+    """Why the item cannot be queried; empty if it can."""
 
 
-class Asked(NamedTuple):
-    """Items whose questions are all of one verb."""
+class QuerySet(NamedTuple):
+    """Items whose queries are all of one kind."""
 
-    verb: Verb
-    settings: Frozen
-    """What all questions share: the words of a verbalizer, a pooling."""
+    query_kind: QueryKind
+    settings: FrozenDict
+    """Settings that all queries share, such as the words of a verbalizer or a pooling."""
     factors: tuple[str, ...]
-    items: tuple[Item, ...]
-    averaged: bool = False
-    """An item's answers are averaged (a word over its contexts), not set side by side."""
-    optional: bool = False
-    """That none of its items can be read is no error."""
-    facts: Frozen = Frozen({})
-    """What the formulas must know and the questions do not say."""
+    items: tuple[MeasureItem, ...]
+    average_answers: bool = False
+    """Whether an item's answers are averaged, such as a word over its contexts, not stacked."""
+    may_be_empty: bool = False
+    """Whether it is no error if none of the items can be read."""
+    metadata: FrozenDict = FrozenDict({})
+    """Metadata for the metrics that the queries do not contain."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of how the items came about."""
+    """Notes on the construction of the items, for reports."""
     population: int | None = None
-    """Items that the data set holds, asked or not; None: as many as are listed here."""
+    """Number of items in the data set, queried or not; None if all are listed here."""

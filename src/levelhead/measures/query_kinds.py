@@ -1,4 +1,4 @@
-"""The questions a measure may ask, as Readings of a model."""
+"""Query kinds: builders that turn the queries of a measure into forward passes of a model."""
 
 from __future__ import annotations
 
@@ -7,214 +7,254 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.data.tokenize import folded, tokens, without_clitic
-from levelhead.models.inputs.tokenizer import UnknownWord
-from levelhead.models.loading.http_model import NotOverHttp, Remote
-from levelhead.models.queries import build as asks
-from levelhead.models.queries import cloze as blanks
-from levelhead.models.queries import sampling
-from levelhead.models.queries.sampling import Sampling
+from levelhead.data.tokenize import fold_case, strip_clitic, tokenize_words
+from levelhead.models.inputs.tokenizer import UnknownWordError
+from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
+from levelhead.models.queries import build, cloze, sampling
+from levelhead.models.queries.sampling import SamplingConfig
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.measures.items import Ask, Verb
-    from levelhead.models.inputs.tokenizer import Row
+    from levelhead.measures.items import QueryArgs, QueryKind
+    from levelhead.models.inputs.tokenizer import TokenRow
     from levelhead.models.lm import LM
-    from levelhead.models.queries.query import Reading
+    from levelhead.models.queries.query import Query
 
     Settings = Mapping[str, Any]
 
 
-class Distant(NamedTuple):
-    """A question to a model behind HTTP, which has no Readings."""
+class HttpQuery(NamedTuple):
+    """A query to a model behind HTTP, which is a request instead of a forward pass."""
 
-    ask: Callable[[], torch.Tensor]
+    request: Callable[[], torch.Tensor]
 
-    def answered(self, lm: LM) -> torch.Tensor:
-        """`[n, r]` what it says."""
-        return self.ask()
-
-
-class Question(NamedTuple):
-    """A Reading, and the columns that are counted rather than read."""
-
-    reading: Reading
-    beside: torch.Tensor | None = None
-    """`[n, c]` numbers that stand beside those the model gives: how many tokens were scored."""
-    width: int | None = None
-    """How many columns of the reading are wanted: one that fills blanks has a spare."""
-
-    def answered(self, lm: LM) -> torch.Tensor:
-        """`[n, r]` what the model says."""
-        return self.joined(lm.run(self.reading))
-
-    def joined(self, values: torch.Tensor) -> torch.Tensor:
-        """`[n, r]`: what was read, and what was counted."""
-        flat = values.flatten(1)[:, : self.width]
-        return flat if self.beside is None else torch.cat([flat, self.beside.to(flat)], dim=1)
+    def run(self, lm: LM) -> torch.Tensor:
+        """`[n, r]` answers of the server."""
+        return self.request()
 
 
-def embed(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text, start, end): the vector of a word; (text,): of the sentence."""
+class LocalQuery(NamedTuple):
+    """A query of a local model, with columns that are counted instead of computed."""
+
+    query: Query
+    extra_columns: torch.Tensor | None = None
+    """`[n, c]` additional columns, such as the number of scored tokens."""
+    n_columns: int | None = None
+    """Number of columns to keep; a query that fills blanks has a spare one."""
+
+    def run(self, lm: LM) -> torch.Tensor:
+        """`[n, r]` answers of the model."""
+        return self.join_columns(lm.run(self.query))
+
+    def join_columns(self, values: torch.Tensor) -> torch.Tensor:
+        """`[n, r]`: computed columns, followed by counted ones."""
+        flat = values.flatten(1)[:, : self.n_columns]
+        return (
+            flat
+            if self.extra_columns is None
+            else torch.cat([flat, self.extra_columns.to(flat)], dim=1)
+        )
+
+
+def make_embedding_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (text, start, end): the vector of a word; or of (text,): of the sentence."""
     texts = [str(row[0]) for row in rows]
     spans: Any = None if len(rows[0]) == 1 else [(row[1], row[2]) for row in rows]
     layer = settings.get("layer")
     sites = [] if layer is None else [Site("block_out", layer)]
     for site in sites:
-        lm.anatomy.find(site)
-    reading = asks.states(lm, texts, sites, spans, settings.get("pooling"))
-    # Around a word unknown ones may stand; a sentence is read whole.
-    return _known(lm, reading) if spans is None else Question(reading)
+        lm.layout.require_site(site)
+    query = build.build_lm_hidden_states_query(lm, texts, sites, spans, settings.get("pooling"))
+    # A word's context may contain unknown words; a sentence's vector depends on all of its words.
+    return _require_known_words(lm, query) if spans is None else LocalQuery(query)
 
 
-def follows(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(first, second): log-probabilities that the second follows, and that not."""
-    return _known(lm, asks.follows(lm, [(str(first), str(second)) for first, second in rows]))
+def make_next_sentence_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (first, second): log-probabilities that the second follows, and that it does not."""
+    return _require_known_words(
+        lm,
+        build.build_lm_next_sentence_query(
+            lm, [(str(first), str(second)) for first, second in rows]
+        ),
+    )
 
 
-def classify(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text,) or (first, second): log-probabilities of the classifier's classes."""
+def make_classification_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (text,) or (first, second): log-probabilities of the classifier's classes."""
     texts: Any = [row[0] if len(row) == 1 else (row[0], row[1]) for row in rows]
-    return _known(lm, asks.classes(lm, texts))
+    return _require_known_words(lm, build.build_lm_classify_query(lm, texts))
 
 
-def rate(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text,) or (first, second): the score that a model trained on scores foretells."""
+def make_regression_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (text,) or (first, second): the score that a regression model predicts."""
     texts: Any = [row[0] if len(row) == 1 else (row[0], row[1]) for row in rows]
-    return _known(lm, asks.numbers(lm, texts))
+    return _require_known_words(lm, build.build_lm_regress_query(lm, texts))
 
 
-def fill(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Distant:
-    """(text,): log-probabilities of the settings' words in its blank.
+def make_fill_query(
+    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+) -> LocalQuery | HttpQuery:
+    """Query of (text,): log-probabilities of the settings' words in its blank.
 
-    (text, span or null): the same, with the characters of the span hidden. With the setting "best",
-    the likeliest tokens follow, as in `top`.
+    (text, span or null): the same, with the characters of the span masked. With the setting "best",
+    the most likely tokens follow, as in `make_top_k_query`.
     """
     words = list(settings["words"])
     hidden: Any = [row[1] if len(row) > 1 else None for row in rows]
-    early = settings.get("prior") == "before hidden"
+    is_before_hidden = settings.get("prior") == "before hidden"
     texts = [str(row[0]) for row in rows]
-    best = settings.get("best", 0)
-    if isinstance(lm, Remote):
+    top_k = settings.get("best", 0)
+    if isinstance(lm, HttpModel):
         for text in texts:
-            lm.cut(text, words)  # what cannot be asked is told before anything is
-        return Distant(partial(lm.fill, texts, words, best=best))
-    reading = blanks.filling(lm, texts, words, hidden, before_hidden=early, best=best)
-    return _known(lm, reading)._replace(width=len(words) + 2 * best)
+            # Raises an error for an invalid text before the first request is sent.
+            lm.split_at_blank(text, words)
+        return HttpQuery(partial(lm.fill, texts, words, top_k=top_k))
+    query = cloze.build_lm_fill_words_query(
+        lm, texts, words, hidden, use_kurita_position=is_before_hidden, top_k=top_k
+    )
+    return _require_known_words(lm, query)._replace(n_columns=len(words) + 2 * top_k)
 
 
-def put(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text, word): the summed probabilities of the word's tokens, and how many these are."""
+def make_word_score_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (text, word): summed probabilities of the word's tokens, and their number."""
     texts, words = ([str(row[i]) for row in rows] for i in (0, 1))
-    reading, counts = blanks.putting(lm, texts, words)
-    return _known(lm, reading)._replace(beside=torch.tensor(counts)[:, None])
+    query, counts = cloze.build_lm_score_word_query(lm, texts, words)
+    return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
 
-def top(lm: LM, rows: Sequence[Ask], settings: Settings) -> Question:
-    """(text,): the k likeliest tokens of its blank, then their log-probabilities."""
-    return _known(lm, blanks.likeliest(lm, [str(text) for (text,) in rows], settings["k"]))
+def make_top_k_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (text,): the k most likely tokens of its blank, then their log-probabilities."""
+    return _require_known_words(
+        lm, cloze.build_lm_top_k_query(lm, [str(text) for (text,) in rows], settings["k"])
+    )
 
 
-def score(lm: LM | Remote, rows: Sequence[Ask], settings: Settings) -> Question | Distant:
-    """(text, spans or null): their log-probability, and of how many tokens it is the sum.
+def make_text_score_query(
+    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+) -> LocalQuery | HttpQuery:
+    """Query of (text, spans or null): log-probability, and the number of tokens it sums over.
 
-    Spans are of characters, or, if the settings say so, positions of tokens.
+    Spans are ranges of characters, or, with the setting "by": "token", positions of tokens.
     """
-    if isinstance(lm, Remote):
+    if isinstance(lm, HttpModel):
         if any(row[1] is not None for row in rows):
-            raise NotOverHttp(
-                "parts of a text cannot be scored behind HTTP", mend="load the model's weights"
+            raise UnsupportedOverHttpError(
+                "parts of a text cannot be scored behind HTTP", hint="load the model's weights"
             )
         texts = [str(row[0]) for row in rows]
         for text in texts:
-            lm.whole(text)
-        return Distant(lambda: torch.stack(lm.log_prob(texts), dim=1))
+            lm.scorable_tokens(text)
+        return HttpQuery(lambda: torch.stack(lm.log_prob(texts), dim=1))
     spans: Any = None if rows[0][1] is None else [row[1] for row in rows]
-    ask = asks.continuing if lm.anatomy.cls.causal else asks.masking
+    build_scored = (
+        build.build_lm_causal_log_prob_query
+        if lm.layout.model_class.causal
+        else build.build_lm_pseudo_log_likelihood_query
+    )
     by_token = settings.get("by") == "token"
-    given = {"spans": None, "places": spans} if by_token else {"spans": spans}
-    reading, counts = ask(lm, [str(row[0]) for row in rows], **given)
-    return _known(lm, reading)._replace(beside=torch.tensor(counts)[:, None])
+    span_options = {"spans": None, "positions_by_text": spans} if by_token else {"spans": spans}
+    query, counts = build_scored(lm, [str(row[0]) for row in rows], **span_options)
+    return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
 
-def _known(lm: LM, reading: Reading) -> Question:
-    """Refuse texts that hold an unknown word anywhere.
+def _require_known_words(lm: LM, query: Query) -> LocalQuery:
+    """Raise an error for texts with an unknown word.
 
-    Two texts that differ in a word the model does not know are one and the same to it: they would
-    read as parity.
+    Two texts that differ in an unknown word are identical for the model: they would look like
+    parity.
     """
-    _refuse_unknown(lm, reading.rows)
-    return Question(reading)
+    _forbid_unknown_words(lm, query.rows)
+    return LocalQuery(query)
 
 
-def _refuse_unknown(lm: LM, rows: Sequence[Row]) -> None:
+def _forbid_unknown_words(lm: LM, rows: Sequence[TokenRow]) -> None:
     unknown = lm.tokens.unknown
     if unknown is not None and any(unknown in row.ids for row in rows):
-        raise UnknownWord(
+        raise UnknownWordError(
             "the model's vocabulary lacks a word of the text",
-            mend="leave the text out and count it as dropped: all unknown words look alike",
+            hint="leave the text out and count it as dropped: all unknown words look alike",
         )
 
 
-class Writing(NamedTuple):
-    """Continuations: each next question depends on the last answer, so that it is no Reading."""
+class SampledText(NamedTuple):
+    """Generated continuations: each token depends on the one before, so this is no single query."""
 
     prompts: tuple[str, ...]
-    numbers: tuple[int, ...]
-    sampling: Sampling
+    sample_numbers: tuple[int, ...]
+    sampling: SamplingConfig
     words: tuple[tuple[str, ...], ...]
     phrases: tuple[str, ...]
 
-    def answered(self, lm: LM) -> torch.Tensor:
-        """`[n, r]` what was written: see `sample`."""
-        found = []
-        for one in sampling.sample(lm, self.prompts, self.numbers, self.sampling):
-            said = [folded(token.text) for token in tokens(one.text.replace("\u2019", "'"))]
-            bare = [without_clitic(word)[0] for word in said]
-            places = [_first_place(bare, words) for words in self.words]
-            refused = _first_place(said, self.phrases) == 0
-            rest = [-1] * (self.sampling.tokens - len(one.ids))
-            found.append([*places, refused, len(one.ids), one.ended, *one.ids, *rest])
-        return torch.tensor(found, dtype=torch.float64)
+    def run(self, lm: LM) -> torch.Tensor:
+        """`[n, r]` description of the generated texts: see `make_sampling_query`."""
+        rows = []
+        for continuation in sampling.sample_continuations(
+            lm, self.prompts, self.sample_numbers, self.sampling
+        ):
+            generated = [
+                fold_case(token.text)
+                for token in tokenize_words(continuation.text.replace("\u2019", "'"))
+            ]
+            # "she's" counts as "she"; refusals keep their clitics, because phrases contain them.
+            stripped = [strip_clitic(word)[0] for word in generated]
+            positions = [_first_position(stripped, words) for words in self.words]
+            is_refusal = _first_position(generated, self.phrases) == 0
+            # Rows of a tensor need one length; -1 is no token id.
+            padding = [-1] * (self.sampling.tokens - len(continuation.ids))
+            rows.append(
+                [
+                    *positions,
+                    is_refusal,
+                    len(continuation.ids),
+                    continuation.has_ended,
+                    *continuation.ids,
+                    *padding,
+                ]
+            )
+        return torch.tensor(rows, dtype=torch.float64)
 
 
-def sample(lm: LM, rows: Sequence[Ask], settings: Settings) -> Writing:
-    """(text, number): one continuation of the text, the `number`th.
+def make_sampling_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> SampledText:
+    """Query of (text, number): the `number`th continuation of the text.
 
-    For every list of the settings' words, which word of the continuation is the first of them (-1:
-    none is); whether it begins with a phrase of refusal; how many tokens it has; whether it was
-    ended; the tokens, -1 behind them.
+    The answer has, for every list of the settings' words, the position of the first of them in the
+    continuation (-1: none); whether it begins with a refusal; its number of tokens; whether it
+    ended by itself; and its tokens, padded with -1.
     """
     names = ("tokens", "temperature", "top_p", "seed")
-    how = Sampling(**{name: settings[name] for name in names})
+    sampling_config = SamplingConfig(**{name: settings[name] for name in names})
     prompts, numbers = [str(row[0]) for row in rows], [cast("int", row[1]) for row in rows]
-    asked = sampling.prepared(lm, prompts, how)
-    _refuse_unknown(lm, asked)
-    words = tuple(tuple(own) for own in settings["words"])
-    return Writing(tuple(prompts), tuple(numbers), how, words, tuple(settings["phrases"]))
+    encoded = sampling.encode_prompts(lm, prompts, sampling_config)
+    _forbid_unknown_words(lm, encoded)
+    words = tuple(tuple(word_list) for word_list in settings["words"])
+    return SampledText(
+        tuple(prompts), tuple(numbers), sampling_config, words, tuple(settings["phrases"])
+    )
 
 
-def _first_place(said: Sequence[str], words: Sequence[str]) -> int:
-    """Where the first of some words (or phrases) stands; -1: none does."""
-    whole = f" {' '.join(said)} "
-    places = [at for word in words if (at := whole.find(f" {word} ")) >= 0]
-    return whole.count(" ", 0, min(places)) if places else -1
+def _first_position(generated: Sequence[str], words: Sequence[str]) -> int:
+    """Position of the first of some words (or phrases); -1 if none occurs."""
+    text = f" {' '.join(generated)} "
+    positions = [position for word in words if (position := text.find(f" {word} ")) >= 0]
+    return text.count(" ", 0, min(positions)) if positions else -1
 
 
-VERBS: dict[Verb, Callable[[LM, Sequence[Ask], Settings], Question | Distant | Writing]] = {
-    "embed": embed,
-    "follows": follows,
-    "classify": classify,
-    "rate": rate,
-    "fill": fill,
-    "put": put,
-    "top": top,
-    "score": score,
-    "sample": sample,
+QUERY_KINDS: dict[
+    QueryKind, Callable[[LM, Sequence[QueryArgs], Settings], LocalQuery | HttpQuery | SampledText]
+] = {
+    "embed": make_embedding_query,
+    "follows": make_next_sentence_query,
+    "classify": make_classification_query,
+    "rate": make_regression_query,
+    "fill": make_fill_query,
+    "put": make_word_score_query,
+    "top": make_top_k_query,
+    "score": make_text_score_query,
+    "sample": make_sampling_query,
 }
-SHARD: dict[Verb, int] = {
+QUERIES_PER_SHARD: dict[QueryKind, int] = {
     "embed": 512,
     "follows": 512,
     "classify": 512,
@@ -225,11 +265,14 @@ SHARD: dict[Verb, int] = {
     "score": 64,
     "sample": 32,
 }
-"""Questions in a shard, about: a few seconds of work, lost if it is interrupted."""
-ROWS = 8
-"""A masked model is asked for a text in as many rows as it has tokens, a causal one in one."""
+"""Approximate number of queries in a shard: a few seconds of work, lost if it is interrupted."""
+MASKED_ROWS_PER_TEXT = 8
+"""Factor for shards of causal models: a masked model needs one row for each token of a text, a
+causal model one row for the text."""
 
 
-def shard_size(lm: LM, verb: Verb) -> int:
-    """How many questions a shard has: of more, batches are of texts of like length."""
-    return SHARD[verb] * (ROWS if verb == "score" and lm.is_causal else 1)
+def shard_size(lm: LM, query_kind: QueryKind) -> int:
+    """Number of queries in a shard; larger shards allow batches of texts of similar length."""
+    return QUERIES_PER_SHARD[query_kind] * (
+        MASKED_ROWS_PER_TEXT if query_kind == "score" and lm.is_causal else 1
+    )

@@ -1,4 +1,4 @@
-"""MEASURES: every class of measures, by name. The contract's battery runs on a new row at once."""
+"""MEASURES: all classes of measures, by name. The contract tests cover a new row automatically."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.measures.classification.counterfactual import Counterfactual
-from levelhead.measures.classification.nli_coal import Coal
+from levelhead.measures.classification.nli_coal import NliCoal
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
-from levelhead.measures.cloze.top_k import ClozeTop
+from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.likelihood.crows import Crows
@@ -22,12 +22,12 @@ from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
 from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Contrast, Strength
-from levelhead.measures.robustness.all_group_pairs import every_pair
+from levelhead.measures.robustness.all_group_pairs import all_group_pairs
 from levelhead.measures.utility.accuracy import Accuracy
-from levelhead.measures.utility.glue_task import Tasked
+from levelhead.measures.utility.glue_task import GlueTask
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
-from levelhead.measures.utility.snli import Snli
+from levelhead.measures.utility.snli import SnliAccuracy
 
 if TYPE_CHECKING:
     from levelhead.measures.base import Measure
@@ -40,148 +40,159 @@ MEASURES: dict[str, type[Measure]] = {
     "contrast": Contrast,
     "crows": Crows,
     "cloze": Cloze,
-    "cloze_top": ClozeTop,
+    "cloze_top": ClozeTopK,
     "group_preference": GroupPreference,
     "lpbs": Lpbs,
     "stereoset": StereoSet,
     "nli": Nli,
-    "nli_coal": Coal,
+    "nli_coal": NliCoal,
     "counterfactual": Counterfactual,
     "continuation": Continuation,
-    "snli": Snli,
-    "task": Tasked,
+    "snli": SnliAccuracy,
+    "task": GlueTask,
     "accuracy": Accuracy,
     "pronoun_agreement": PronounAgreement,
     "pppl": PseudoPerplexity,
     "ppl": Perplexity,
 }
-"""One row a class. What a class can report, and what that is about, its `metrics` say."""
+"""One row for each class. Its attribute `metrics` lists and describes what it can report."""
 
-EVERY = "groups=all"
+ALL_GROUPS = "groups=all"
 
 
 def metric_texts() -> dict[str, str]:
-    """Every metric by name, and how it is named on the command line.
+    """All metrics by name, with their names on the command line.
 
     >>> metric_texts()["crows"], metric_texts()["crows_margin"]
     ('crows', 'crows:metric=crows_margin')
     """
     return {
+        # The first metric is the default, so the measure's name alone selects it.
         metric: f"{name}:metric={metric}" if number else name
-        for name, make in MEASURES.items()
-        for number, metric in enumerate(make.metrics)
+        for name, measure_class in MEASURES.items()
+        for number, metric in enumerate(measure_class.metrics)
     }
 
 
-def metric_of(text: str) -> str:
-    """The metric that a measure, named as on the command line, reports; no other option is read.
+def reported_metric_name(text: str) -> str:
+    """Name of the metric that a measure reports, from its text on the command line.
 
-    >>> metric_of("stereoset:kind=intersentence"), metric_of("stereoset:metric=lms")
-    ('stereotype_score', 'lms')
+    All options except `metric` are ignored.
+
+    >>> reported_metric_name("stereoset:kind=intersentence")
+    'stereotype_score'
+    >>> reported_metric_name("stereoset:metric=lms")
+    'lms'
     """
     name, _, rest = text.partition(":")
+    # Other options are not parsed: the files that they name may not exist here.
     options = dict(pair.partition("=")[::2] for pair in rest.split(","))
-    return _class(name)(metric=options.get("metric", "")).metric
+    return _get_measure_class(name)(metric=options.get("metric", "")).metric
 
 
 def is_utility(text: str) -> bool:
-    """Whether a measure, named as on the command line, is of what a model can do, and no bias.
+    """Whether a measure, given as on the command line, is a utility and not a bias.
 
     >>> is_utility("ppl:limit=50"), is_utility("stereoset"), is_utility("stereoset:metric=lms")
     (True, False, True)
     """
-    return _class(text.partition(":")[0])(metric=metric_of(text)).is_utility
+    return _get_measure_class(text.partition(":")[0])(metric=reported_metric_name(text)).is_utility
 
 
 def utility_measures() -> frozenset[str]:
-    """The metrics of what a model can do."""
+    """Names of all metrics of utility."""
     return frozenset(metric for metric, text in metric_texts().items() if is_utility(text))
 
 
-def measure(name: str, **options: Any) -> Measure:
-    """A measure by name, with options as keywords.
+def make_measure(name: str, **options: Any) -> Measure:
+    """Make a measure from its name, with options as keywords.
 
-    >>> measure("crows", metric="crows_margin", protocol="meade").name
+    >>> make_measure("crows", metric="crows_margin", protocol="meade").name
     'crows_margin'
     """
-    make = _class(name)
-    known = sorted(_types(make))
+    measure_class = _get_measure_class(name)
+    valid_options = sorted(_option_types(measure_class))
     for option in options:
-        if option not in known:
-            raise UnknownName(f"option of {name}", option, known)
-    return make(**options)
+        if option not in valid_options:
+            raise UnknownNameError(f"option of {name}", option, valid_options)
+    return measure_class(**options)
 
 
-def _class(name: str) -> type[Measure]:
+def _get_measure_class(name: str) -> type[Measure]:
     if name in MEASURES:
         return MEASURES[name]
     text = metric_texts().get(name)
     if text is None:
-        raise UnknownName("measure", name, MEASURES)
+        raise UnknownNameError("measure", name, MEASURES)
     raise LevelheadError(
         f"{name!r} is a metric of the measure {text.partition(':')[0]!r}, and no measure by itself",
-        mend=f"write {text!r}, with any other option behind it",
+        hint=f"write {text!r}, with any other option behind it",
     )
 
 
-def parsed_all(text: str, own: dict[str, Any] | None = None) -> tuple[Measure, ...]:
-    """As `parsed`; `groups=all` makes one measure for every pair of the lexicon's groups.
+def parse_measures(text: str, user_texts: dict[str, Any] | None = None) -> tuple[Measure, ...]:
+    """Parse a measure; `groups=all` gives one measure for every pair of the lexicon's groups.
 
     Args:
-        text: as the command line has it.
-        own: the user's texts for counterfactual, which come by options of their own.
+        text: A measure as on the command line; see `parse_measure`.
+        user_texts: Options with the user's texts, for the counterfactual measure.
 
-    >>> len(parsed_all("seat:lexicon=religion-en,groups=all"))
+    >>> len(parse_measures("seat:lexicon=religion-en,groups=all"))
     10
     """
     name, sign, rest = text.partition(":")
     options = rest.split(",")
-    found = parsed(name + sign + ",".join(one for one in options if one != EVERY))
-    if own is not None and isinstance(found, Counterfactual):
-        found = replace(found, **own)
-    return every_pair(found) if EVERY in options else (found,)
+    # `groups=all` is no option of a class: it is taken out, and expands the parsed measure.
+    measure = parse_measure(
+        name + sign + ",".join(option for option in options if option != ALL_GROUPS)
+    )
+    if user_texts is not None and isinstance(measure, Counterfactual):
+        measure = replace(measure, **user_texts)
+    return all_group_pairs(measure) if ALL_GROUPS in options else (measure,)
 
 
-def parsed(text: str) -> Measure:
-    """A measure as the command line names it: `name` or `name:option=value,option=value`.
+def parse_measure(text: str) -> Measure:
+    """Parse a measure of the form `name` or `name:option=value,option=value`.
 
-    >>> parsed("strength:part=dev,top=0.2").settings["top"]
+    >>> parse_measure("strength:part=dev,top=0.2").settings["top"]
     0.2
     """
     name, _, rest = text.partition(":")
-    types, options = _types(_class(name)), {}
+    types, options = _option_types(_get_measure_class(name)), {}
     for pair in filter(None, rest.split(",")):
         key, sign, value = pair.partition("=")
         if not sign:
             raise LevelheadError(
-                f"{pair!r} in {text!r} is no option", mend=f"write {name}:option=value,..."
+                f"{pair!r} in {text!r} is no option", hint=f"write {name}:option=value,..."
             )
         if key not in types:
-            raise UnknownName(f"option of {name}", key, types)
-        options[key] = _typed(types[key], value, key)
-    return measure(name, **options)
+            raise UnknownNameError(f"option of {name}", key, types)
+        options[key] = _parse_option(types[key], value, key)
+    return make_measure(name, **options)
 
 
-def _types(make: type[Measure]) -> dict[str, Any]:
-    """The options of a class of measures and their types."""
+def _option_types(measure_class: type[Measure]) -> dict[str, Any]:
+    """The options of a class of measures, with their types."""
     from dataclasses import fields
     from typing import get_type_hints
 
-    hints = get_type_hints(make)
-    return {field.name: hints[field.name] for field in fields(make)}
+    hints = get_type_hints(measure_class)
+    return {field.name: hints[field.name] for field in fields(measure_class)}
 
 
-def _typed(kind: Any, value: str, key: str) -> object:
-    several = tuple(value.split("+"))
-    whole_first = len(several) == 1 or Path(value).exists()  # "+" may stand in a file's name
-    readings: list[object] = [value, several] if whole_first else [several, value]
+def _parse_option(kind: Any, value: str, key: str) -> object:
+    parts = tuple(value.split("+"))
+    # A file name may contain "+": an existing path is one value, not a list.
+    is_single_first = len(parts) == 1 or Path(value).exists()
+    candidates: list[object] = [value, parts] if is_single_first else [parts, value]
     if value == "none":
-        readings = [None]
-    for reading in readings:
+        candidates = [None]
+    # The types decide between a string and a list: the first candidate that validates is used.
+    for candidate in candidates:
         try:
-            return TypeAdapter(kind).validate_python(reading, strict=False)
+            return TypeAdapter(kind).validate_python(candidate, strict=False)
         except ValidationError as error:
-            why = error.errors()[0]["msg"]
+            reason = error.errors()[0]["msg"]
     raise LevelheadError(
-        f"{key}={value}: {why}", mend="see `docs/measures.md`; several words are joined by +"
+        f"{key}={value}: {reason}", hint="see `docs/measures.md`; join several words by +"
     )

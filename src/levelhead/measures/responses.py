@@ -1,8 +1,8 @@
-"""Readouts: what a model says to each item, read once and kept under the hash of what was asked.
+"""Responses of a model to items, read once and stored under the hash of their queries.
 
-Questions are cut into shards by their content. A shard is one unit of the engine: its batches are
-formed inside it, with a fixed number of threads, so that neither interruption nor order nor runner
-can change a bit of what it gives. A measure that asks what another has asked finds it stored.
+Queries are split into shards by their content. A shard is one task of the engine: its batches are
+formed inside it, with a fixed number of threads, so that interruption, order and executor cannot
+change a bit of its result. Two measures with the same queries share their stored responses.
 """
 
 from __future__ import annotations
@@ -18,358 +18,382 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 import torch
 
-from levelhead.core.canonical_json import canonical, content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.frozen import Frozen
+from levelhead.core.canonical_json import content_hash, to_canonical_json
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.engine.scheduler import complete
-from levelhead.engine.sharding import shards
+from levelhead.engine.scheduler import run_missing
+from levelhead.engine.sharding import shard_items
 from levelhead.engine.store import open_store
-from levelhead.engine.tasks import Unit
-from levelhead.measures.query_kinds import VERBS, shard_size
-from levelhead.models.inputs.tokenizer import NotReadable
-from levelhead.stats.designs import crossed
+from levelhead.engine.tasks import Task
+from levelhead.measures.query_kinds import QUERY_KINDS, shard_size
+from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.stats.designs import crossed_design
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.engine.store import Store
-    from levelhead.measures.items import Ask, Asked, Item, Verb
-    from levelhead.measures.query_kinds import Distant, Question, Writing
+    from levelhead.measures.items import MeasureItem, QueryArgs, QueryKind, QuerySet
+    from levelhead.measures.query_kinds import HttpQuery, LocalQuery, SampledText
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-WORK = "levelhead.measures.responses:answers"
+WORK = "levelhead.measures.responses:answer_shard"
+# Part of every task's hash.
 REVISION = 4
-"""Raised when the numbers of a shard change, so that stored ones are not taken for new."""
-NO_FACTS = Frozen({})
+"""Increased if the computation of shards changes, so that outdated results are not reused."""
+NO_METADATA = FrozenDict({})
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Readouts:
-    """What a model said to the items that could be read."""
+class Responses:
+    """Responses of a model to the items that could be read."""
 
-    items: tuple[Item, ...]
+    items: tuple[MeasureItem, ...]
     values: torch.Tensor
-    """`[items, asks, r]`, or `[items, r]` where answers are averaged; float64."""
+    """`[items, queries, r]`, or `[items, r]` if answers are averaged; float64."""
     factors: tuple[str, ...]
-    dropped: tuple[tuple[Item, str], ...]
-    """The others, and why."""
+    dropped: tuple[tuple[MeasureItem, str], ...]
+    """The other items, with the reasons."""
     answers: torch.Tensor
-    """`[answers, r]` one by one, where they are averaged; in the precision they were read in."""
+    """`[answers, r]` single answers if they are averaged, in the precision of the model."""
     owner: tuple[int, ...]
-    """The item each of these belongs to."""
-    asks: tuple[Ask, ...]
-    """And what was asked."""
-    lost: tuple[tuple[str, int], ...] = ()
-    """Why single questions of averaged items could not be read, and how many."""
-    facts: Frozen = NO_FACTS
-    """What the formulas must know, as it was asked."""
+    """Index of the item of each single answer."""
+    queries: tuple[QueryArgs, ...]
+    """Query of each single answer."""
+    lost_counts: tuple[tuple[str, int], ...] = ()
+    """Reasons why single queries of averaged items could not be read, with counts."""
+    metadata: FrozenDict = NO_METADATA
+    """Metadata of the query set, for the metrics."""
     notes: tuple[str, ...] = ()
     shrunk_to: int | None = None
-    """The least batch that memory allowed, where it was less than asked for."""
+    """Smallest batch size after a shortage of memory; None if no batch had to shrink."""
     population: int | None = None
-    """Items that the data set holds, asked or not; None where that is not known."""
+    """Number of items in the data set, queried or not; None if it is unknown."""
 
     def __len__(self) -> int:
         return len(self.items)
 
     @cached_property
     def groups(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.intp]]]:
-        """The items of each side of the comparison."""
+        """Indices of the items of each group."""
         names = [item.group for item in self.items]
         return {
-            name: np.flatnonzero([own == name for own in names]) for name in dict.fromkeys(names)
+            name: np.flatnonzero([group == name for group in names])
+            for name in dict.fromkeys(names)
         }
 
-    def group(self, name: str) -> torch.Tensor:
-        """The values of one side."""
+    def group_values(self, name: str) -> torch.Tensor:
+        """The values of one group."""
         if name not in self.groups:
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"no item of {name!r} could be read",
-                mend="look at what was dropped, and why; give more items",
+                hint="look at what was dropped, and why; give more items",
             )
         return self.values[torch.from_numpy(self.groups[name])]
 
     def design(self, factors: Sequence[str] | None = None, *, grouped: bool = False) -> Design:
-        """What was sampled: the units of each factor, within the groups if these are compared."""
+        """Sampling design: the units of each factor, within groups if `grouped`."""
         for name in factors or ():
             if name not in self.factors:
-                raise UnknownName("factor", name, self.factors)
+                raise UnknownNameError("factor", name, self.factors)
         labels = {
             name: [item.units[i] for item in self.items]
             for i, name in enumerate(self.factors)
             if factors is None or name in factors
         }
         within = [item.group for item in self.items] if grouped else None
-        return crossed(labels, within=within)
+        return crossed_design(labels, within=within)
 
-    def some(self, keep: Callable[[Item], bool]) -> Readouts:
-        """Those items for which something holds."""
-        kept = [i for i, item in enumerate(self.items) if keep(item)]
-        if not kept:
-            raise NotMeasurable("no item is left", mend="look at which items were wanted")
-        number = {old: new for new, old in enumerate(kept)}
-        rows = [i for i, own in enumerate(self.owner) if own in number]
+    def select(self, predicate: Callable[[MeasureItem], bool]) -> Responses:
+        """Select the items that satisfy a predicate."""
+        indices = [i for i, item in enumerate(self.items) if predicate(item)]
+        if not indices:
+            raise NotMeasurableError("no item is left", hint="look at which items were wanted")
+        # Single answers follow their items, so that contexts can still be averaged anew.
+        new_index = {old: new for new, old in enumerate(indices)}
+        rows = [i for i, item_index in enumerate(self.owner) if item_index in new_index]
         return replace(
             self,
-            items=tuple(self.items[i] for i in kept),
-            values=self.values[torch.tensor(kept)],
+            items=tuple(self.items[i] for i in indices),
+            values=self.values[torch.tensor(indices)],
             answers=self.answers[rows] if rows else self.answers[:0],
-            owner=tuple(number[self.owner[i]] for i in rows),
-            asks=tuple(self.asks[i] for i in rows),
+            owner=tuple(new_index[self.owner[i]] for i in rows),
+            queries=tuple(self.queries[i] for i in rows),
         )
 
 
-def read(lm: LM, asked: Sequence[Asked], *, context: RunContext = RunContext()) -> list[Readouts]:
-    """Ask a model everything that is not stored yet; what several ask alike is asked once.
+def read_responses(
+    lm: LM, query_sets: Sequence[QuerySet], *, context: RunContext = RunContext()
+) -> list[Responses]:
+    """Read the responses of a model, and compute those that are not stored yet.
+
+    Queries that several sets share are computed once.
 
     Args:
-        lm: the model.
-        asked: what is wanted; the result has one Readouts for each.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        query_sets: The query sets; the result has one `Responses` for each.
+        context: Store, threads, progress and cancellation.
     """
-    plans = [planned(lm, one, context.threads) for one in asked]
-    kept = open_store(lm.keeps(context.store))
-    units = [unit for plan in plans for unit in plan.units]
-    with lent(lm):
-        complete(units, kept, context=context)
-    return [gathered(one, plan, kept) for one, plan in zip(asked, plans, strict=True)]
+    plans = [plan_tasks(lm, query_set, context.threads) for query_set in query_sets]
+    store = open_store(lm.response_store(context.store))
+    tasks = [task for plan in plans for task in plan.tasks]
+    with register_model(lm):
+        run_missing(tasks, store, context=context)
+    return [
+        collect_responses(query_set, plan, store)
+        for query_set, plan in zip(query_sets, plans, strict=True)
+    ]
 
 
-def answers(spec: Frozen) -> bytes:
-    """The unit of work: one shard's questions, answered by a model that this process holds."""
-    lm, verb = borrowed(str(spec["model"])), spec["verb"]
-    plain = json.loads(canonical(spec))
-    rows = [tuple(row) for row in plain["asks"]]
-    question, dropped = questioned(lm, verb, rows, plain["settings"])  # type: ignore[arg-type]
-    with shrinking(lm) as least:
-        values = question.answered(lm).numpy() if question else np.zeros((0, 0))
-    return packed(values, dropped, least())
+def answer_shard(spec: FrozenDict) -> bytes:
+    """Task of the engine: answer one shard's queries with a model of this process."""
+    lm, query_kind = registered_model(str(spec["model"])), spec["verb"]
+    # Through JSON, as the hash is: a tuple and a list must give the same query.
+    spec_json = json.loads(to_canonical_json(spec))
+    rows = [tuple(row) for row in spec_json["asks"]]
+    query, dropped = build_query(lm, query_kind, rows, spec_json["settings"])  # type: ignore[arg-type]
+    with track_batch_shrinking(lm) as get_smallest_batch:
+        values = query.run(lm).numpy() if query else np.zeros((0, 0))
+    return encode_shard(values, dropped, get_smallest_batch())
 
 
 @contextmanager
-def shrinking(lm: LM) -> Iterator[Callable[[], int]]:
-    """The least batch that memory allowed in here; 0 if none had to shrink."""
-    before, lm.batching.smallest = lm.batching.smallest, 0
+def track_batch_shrinking(lm: LM) -> Iterator[Callable[[], int]]:
+    """Record the smallest batch size within the context; 0 if no batch had to shrink."""
+    previous, lm.batching.smallest_size = lm.batching.smallest_size, 0
     try:
-        yield lambda: found
+        yield lambda: smallest
     finally:
-        found = lm.batching.smallest
-        lm.batching.smallest = before or found
+        smallest = lm.batching.smallest_size
+        # The outer record must survive, because the model's settings report it.
+        lm.batching.smallest_size = previous or smallest
 
 
-def packed(
+def encode_shard(
     values: np.ndarray[tuple[int, ...], np.dtype[np.floating]],
     dropped: Mapping[int, str],
-    shrunk: int,
+    batch_shrunk_to: int,
 ) -> bytes:
-    """A shard's answers, as they are kept."""
+    """Encode a shard's answers for the store."""
     file = io.BytesIO()
+    # Without pickle: a store may be shared, and loading a pickle can run code.
     np.save(file, values, allow_pickle=False)
-    head = {"dropped": {str(i): why for i, why in dropped.items()}, "shrunk_to": shrunk or None}
-    return canonical(head) + b"\n" + file.getvalue()
+    header = {
+        "dropped": {str(i): reason for i, reason in dropped.items()},
+        "shrunk_to": batch_shrunk_to or None,
+    }
+    return to_canonical_json(header) + b"\n" + file.getvalue()
 
 
-class Plan(NamedTuple):
-    """The units that answer what is asked, and where the answers are."""
+class ReadPlan(NamedTuple):
+    """The tasks that answer a query set, and the locations of the answers."""
 
-    units: tuple[Unit, ...]
-    place: dict[str, tuple[int, int]]
-    """Where the answer to a question (by its hash) is: which unit, which row."""
-    hashes: tuple[tuple[str, ...], ...]
-    """The questions of each item."""
+    tasks: tuple[Task, ...]
+    locations: dict[str, tuple[int, int]]
+    """Task and row of the answer to each query, by the query's hash."""
+    query_hashes: tuple[tuple[str, ...], ...]
+    """Hashes of the queries of each item."""
 
 
-_LENT: dict[str, LM] = {}
-"""The models of this process that are being read, by key."""
+_REGISTERED: dict[str, LM] = {}
+"""The models that this process is reading, by key."""
 
 
 def model_key(lm: LM) -> str:
-    """What the answers of a model depend on, in one hash."""
+    """Hash of everything that the answers of a model depend on."""
+    # The shrunk batch size depends on free memory: it must not invalidate stored answers.
     settings = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     return content_hash({"model": lm.content_hash, "settings": settings})
 
 
 @contextmanager
-def lent(lm: LM) -> Iterator[None]:
-    """Let the units of this process find the model by its key."""
+def register_model(lm: LM) -> Iterator[None]:
+    """Register a model, so that tasks of this process find it by its key."""
     key = model_key(lm)
-    _LENT[key] = lm
+    _REGISTERED[key] = lm
     try:
         yield
     finally:
-        _LENT.pop(key, None)
+        _REGISTERED.pop(key, None)
 
 
-def borrowed(key: str) -> LM:
-    """The model that a unit of this process is about."""
-    if key not in _LENT:
+def registered_model(key: str) -> LM:
+    """Return the registered model of a task."""
+    if key not in _REGISTERED:
         raise LevelheadError(
-            "this process does not hold the model that is asked",
-            mend="read in the process that loaded it",
+            "this process does not hold the queried model",
+            hint="read in the process that loaded it",
         )
-    return _LENT[key]
+    return _REGISTERED[key]
 
 
-def planned(lm: LM, asked: Asked, threads: int, *, work: str = WORK) -> Plan:
-    """Cut what is asked into units of some work."""
-    if not any(item.asks for item in asked.items):
-        why = Counter(item.cannot for item in asked.items).most_common(3)
-        told = "; ".join(f"{count} x {reason}" for reason, count in why)
-        raise NotMeasurable(
-            f"there is nothing to ask: {told or 'the data are empty'}",
-            mend="check the data, the words and the corpus",
+def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = WORK) -> ReadPlan:
+    """Split a query set into tasks."""
+    if not any(item.queries for item in query_set.items):
+        skip_reasons = Counter(item.skip_reason for item in query_set.items).most_common(3)
+        reasons_text = "; ".join(f"{count} x {reason}" for reason, count in skip_reasons)
+        raise NotMeasurableError(
+            f"there is nothing to query: {reasons_text or 'the data are empty'}",
+            hint="check the data, the words and the corpus",
         )
-    twice = [name for name, n in Counter(item.id for item in asked.items).items() if n > 1]
-    if twice:
+    duplicates = [name for name, n in Counter(item.id for item in query_set.items).items() if n > 1]
+    if duplicates:
         raise LevelheadError(
-            f"{len(twice)} items have the same id as another, such as {twice[0]!r}",
-            mend="give every item an id of its own",
+            f"{len(duplicates)} items have the same id as another, such as {duplicates[0]!r}",
+            hint="give every item an id of its own",
         )
-    content: dict[str, Ask] = {}
+    content: dict[str, QueryArgs] = {}
     hashes = []
-    for item in asked.items:
-        own = tuple(content_hash(ask) for ask in item.asks)
-        content.update(zip(own, item.asks, strict=True))
-        hashes.append(own)
-    units: list[Unit] = []
-    place: dict[str, tuple[int, int]] = {}
-    for number, shard in enumerate(shards(content, size=shard_size(lm, asked.verb))):
+    for item in query_set.items:
+        item_hashes = tuple(content_hash(query) for query in item.queries)
+        # Equal queries of several items have one hash and are answered once.
+        content.update(zip(item_hashes, item.queries, strict=True))
+        hashes.append(item_hashes)
+    tasks: list[Task] = []
+    locations: dict[str, tuple[int, int]] = {}
+    for task_number, shard in enumerate(
+        shard_items(content, size=shard_size(lm, query_set.query_kind))
+    ):
         spec = {
             "model": model_key(lm),
-            "verb": asked.verb,
-            "settings": asked.settings,
+            "verb": query_set.query_kind,
+            "settings": query_set.settings,
             "asks": [content[key] for key in shard.items],
         }
-        units.append(Unit(work, Frozen(spec), revision=REVISION, threads=threads))
-        place |= {key: (number, row) for row, key in enumerate(shard.items)}
-    return Plan(tuple(units), place, tuple(hashes))
+        tasks.append(Task(work, FrozenDict(spec), revision=REVISION, threads=threads))
+        locations |= {key: (task_number, row) for row, key in enumerate(shard.items)}
+    return ReadPlan(tuple(tasks), locations, tuple(hashes))
 
 
-def questioned(
-    lm: LM, verb: Verb, rows: Sequence[Ask], settings: Mapping[str, object]
-) -> tuple[Question | Distant | Writing | None, dict[int, str]]:
-    """The question, without the rows that the model cannot be asked, and why it cannot."""
-    ask = VERBS[verb]
+def build_query(
+    lm: LM, query_kind: QueryKind, rows: Sequence[QueryArgs], settings: Mapping[str, object]
+) -> tuple[LocalQuery | HttpQuery | SampledText | None, dict[int, str]]:
+    """Build a query without the rows that the model cannot answer, and give the reasons."""
+    build = QUERY_KINDS[query_kind]
     try:
-        return ask(lm, rows, settings), {}
-    except NotReadable:
+        return build(lm, rows, settings), {}
+    except UnreadableTextError:
         dropped: dict[int, str] = {}
+        # Row by row only after a failure: building each row alone is slow.
         for i, row in enumerate(rows):
             try:
-                ask(lm, [row], settings)
-            except NotReadable as error:
-                dropped[i] = _reason(error)
-    kept = [row for i, row in enumerate(rows) if i not in dropped]
-    return (ask(lm, kept, settings) if kept else None), dropped
+                build(lm, [row], settings)
+            except UnreadableTextError as error:
+                dropped[i] = _drop_reason(error)
+    answerable = [row for i, row in enumerate(rows) if i not in dropped]
+    return (build(lm, answerable, settings) if answerable else None), dropped
 
 
-def _reason(error: NotReadable) -> str:
-    # Alone, every text is text 0.
-    return error.what.replace("text 0", "the text")
+def _drop_reason(error: UnreadableTextError) -> str:
+    # A row is built alone here, so its number in the message is always 0.
+    return error.problem.replace("text 0", "the text")
 
 
-def gathered(asked: Asked, plan: Plan, kept: Store) -> Readouts:
-    """What was answered, item by item."""
-    rows, why, shrunk = _collected(plan, kept)
+def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Responses:
+    """Collect the answers to a query set, by item."""
+    rows, reasons, batch_shrunk_to = _collect_answers(plan, store)
     values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
-    dropped: list[tuple[Item, str]] = []
-    items: list[Item] = []
+    dropped: list[tuple[MeasureItem, str]] = []
+    items: list[MeasureItem] = []
     used: list[int] = []
     owner: list[int] = []
-    asks: list[Ask] = []
-    lost: Counter[str] = Counter()
+    queries: list[QueryArgs] = []
+    lost_counts: Counter[str] = Counter()
     last = 0
-    for item in asked.items:
-        own = range(last, last := last + len(item.asks))
-        missing = [why[i] for i in own if i in why]
-        found = [i for i in own if i not in why]
-        if not found or (missing and not asked.averaged):
-            dropped.append((item, item.cannot or missing[0]))
+    for item in query_set.items:
+        positions = range(last, last := last + len(item.queries))
+        missing = [reasons[i] for i in positions if i in reasons]
+        answered = [i for i in positions if i not in reasons]
+        # A mean over contexts tolerates a missing one; a pair with a missing side is no comparison.
+        if not answered or (missing and not query_set.average_answers):
+            dropped.append((item, item.skip_reason or missing[0]))
             continue
-        lost.update(missing)
-        stacked = rows[found].astype(np.float64)
-        if asked.averaged:
-            used += found
-            owner += [len(items)] * len(found)
-            asks += [item.asks[i - own.start] for i in found]
-            stacked = stacked.mean(axis=0)
+        lost_counts.update(missing)
+        # Metrics are computed in float64, whatever the model's precision.
+        item_values = rows[answered].astype(np.float64)
+        if query_set.average_answers:
+            used += answered
+            owner += [len(items)] * len(answered)
+            queries += [item.queries[i - positions.start] for i in answered]
+            item_values = item_values.mean(axis=0)
         items.append(item)
-        values.append(stacked)
-    if not items and not asked.optional:
-        raise NotMeasurable(
-            f"none of {len(asked.items)} items could be read: {dropped[-1][1]}",
-            mend="check that the data fit the model; nothing stands in for a missing number",
+        values.append(item_values)
+    if not items and not query_set.may_be_empty:
+        raise NotMeasurableError(
+            f"none of {len(query_set.items)} items could be read: {dropped[-1][1]}",
+            hint="check that the data fit the model; nothing stands in for a missing number",
         )
-    if asked.averaged and len(used) < len(rows):
+    if query_set.average_answers and len(used) < len(rows):
         rows = rows[used]
-    return Readouts(
+    return Responses(
         items=tuple(items),
         values=torch.from_numpy(np.stack(values)) if items else torch.zeros(0, 0),
-        factors=asked.factors,
+        factors=query_set.factors,
         dropped=tuple(dropped),
         answers=torch.from_numpy(rows) if used else torch.zeros(0, 0),
         owner=tuple(owner),
-        asks=tuple(asks),
-        lost=tuple(sorted(lost.items())),
-        facts=asked.facts,
-        notes=asked.notes,
-        shrunk_to=shrunk,
-        population=asked.population,
+        queries=tuple(queries),
+        lost_counts=tuple(sorted(lost_counts.items())),
+        metadata=query_set.metadata,
+        notes=query_set.notes,
+        shrunk_to=batch_shrunk_to,
+        population=query_set.population,
     )
 
 
-def _collected(
-    plan: Plan, kept: Store
+def _collect_answers(
+    plan: ReadPlan, store: Store
 ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.floating]], dict[int, str], int | None]:
-    """The answer to every question of every item, one below the other, as it was stored.
+    """Collect the stored answers to all queries of all items, as rows of one array.
 
-    And why some are missing, and the least batch. Shard by shard, so that what is held beside the
-    answers themselves does not grow with them.
+    Also returns the reasons of missing answers, and the smallest batch size. Shards are read one by
+    one, so that the memory in addition to the answers is bounded.
     """
-    of_unit: dict[int, list[tuple[int, int]]] = {}
-    for i, key in enumerate(key for own in plan.hashes for key in own):
-        unit, row = plan.place[key]
-        of_unit.setdefault(unit, []).append((i, row))
-    total = sum(map(len, of_unit.values()))
+    rows_of_task: dict[int, list[tuple[int, int]]] = {}
+    for i, key in enumerate(key for item_hashes in plan.query_hashes for key in item_hashes):
+        task, row = plan.locations[key]
+        rows_of_task.setdefault(task, []).append((i, row))
+    total = sum(map(len, rows_of_task.values()))
     rows: np.ndarray[tuple[int, int], np.dtype[np.floating]] = np.zeros((total, 0))
-    why: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     shrunk: list[int] = []
-    for unit, places in of_unit.items():
-        shard = _decoded(kept.get(plan.units[unit].key))
+    for task, positions in rows_of_task.items():
+        shard = _decode_shard(store.get(plan.tasks[task].key))
         if shard.shrunk_to:
             shrunk.append(shard.shrunk_to)
         if not rows.shape[1] and shard.values.size:
             rows = np.zeros((total, shard.values.shape[1]), dtype=shard.values.dtype)
-        for i, place in places:
-            answer = shard.row(place)
+        for i, position in positions:
+            answer = shard.row(position)
             if isinstance(answer, str):
-                why[i] = answer
+                reasons[i] = answer
             else:
                 rows[i] = answer
-    return rows, why, min(shrunk, default=None)
+    return rows, reasons, min(shrunk, default=None)
 
 
 class _Shard(NamedTuple):
     values: np.ndarray[tuple[int, int], np.dtype[np.floating]]
-    at: tuple[int | str, ...]
-    """For every question, the row of its answer, or why there is none."""
+    row_or_reason: tuple[int | str, ...]
+    """Row of the answer to each query, or the reason why there is none."""
     shrunk_to: int | None
 
-    def row(self, question: int) -> np.ndarray[tuple[int], np.dtype[np.floating]] | str:
-        place = self.at[question]
-        return place if isinstance(place, str) else self.values[place]
+    def row(self, index: int) -> np.ndarray[tuple[int], np.dtype[np.floating]] | str:
+        row_or_reason = self.row_or_reason[index]
+        return row_or_reason if isinstance(row_or_reason, str) else self.values[row_or_reason]
 
 
-def _decoded(payload: bytes) -> _Shard:
-    head, _, body = payload.partition(b"\n")
-    told = json.loads(head)
-    dropped = {int(i): str(why) for i, why in told["dropped"].items()}
+def _decode_shard(payload: bytes) -> _Shard:
+    header, _, body = payload.partition(b"\n")
+    info = json.loads(header)
+    dropped = {int(i): str(reason) for i, reason in info["dropped"].items()}
     values = np.load(io.BytesIO(body), allow_pickle=False)
-    at: tuple[int | str, ...] = tuple(
-        dropped.get(question, question - sum(i < question for i in dropped))
-        for question in range(len(values) + len(dropped))
+    row_or_reason: tuple[int | str, ...] = tuple(
+        # Dropped queries have no row: later rows move up by the number of drops before them.
+        dropped.get(index, index - sum(i < index for i in dropped))
+        for index in range(len(values) + len(dropped))
     )
-    return _Shard(values, at, told["shrunk_to"])
+    return _Shard(values, row_or_reason, info["shrunk_to"])

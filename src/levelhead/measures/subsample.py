@@ -1,8 +1,8 @@
-"""A part of what a measure asks: whole words, pairs or occupations, the same ones every time.
+"""Deterministic subsamples of a measure's units: complete words, pairs or occupations.
 
-Which are kept follows from the hash of their names alone: not from their order, the model or the
-machine. The part of a fourth lies within that of a half. What is not sampled goes with what it is
-about (an occupation's prompts with knowledge), or is asked whole (SEAT's attributes).
+The selection depends only on the hash of the units' names: not on their order, the model or the
+machine. The subsample of a fourth is contained in that of a half. Items that are not sampled stay
+with their unit (an occupation's prompts with knowledge), or are always queried (SEAT's attributes).
 """
 
 from __future__ import annotations
@@ -15,32 +15,38 @@ from levelhead.core.errors import LevelheadError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from levelhead.measures.items import Asked, Item
+    from levelhead.measures.items import MeasureItem, QuerySet
 
+# Eight bytes of SHA-256: enough that no two units of a data set share a position.
 HASHES = 2**64
 
 
-def kept(unit: str, share: float) -> bool:
-    """Whether a unit belongs to the part.
+def is_in_subsample(unit: str, fraction: float) -> bool:
+    """Whether a unit belongs to the subsample.
 
-    >>> [kept(word, 0.5) for word in ("nurse", "clerk", "pilot")]
+    >>> [is_in_subsample(word, 0.5) for word in ("nurse", "clerk", "pilot")]
     [True, False, True]
     """
-    place = int.from_bytes(hashlib.sha256(unit.encode()).digest()[:8])
-    return place < share * HASHES
+    position = int.from_bytes(hashlib.sha256(unit.encode()).digest()[:8])
+    return position < fraction * HASHES
 
 
-def part_of(asked: Asked, share: float, samples: Callable[[Item], bool]) -> Asked:
-    """A share of the units of the factor that has most of them, with all their items."""
-    if not 0 < share <= 1:
-        raise LevelheadError(f"a share of {share:g}", mend="give one above 0 and up to 1")
-    if share == 1 or not asked.factors:
-        return asked
-    own = [item.units for item in asked.items if samples(item)]
-    units = [{row[i] for row in own} for i in range(len(asked.factors))]
-    most = max(range(len(units)), key=lambda i: len(units[i]))
-    stay = {unit for unit in units[most] if kept(unit, share)}
-    gone = units[most] - stay
-    items = tuple(item for item in asked.items if item.units[most] not in gone)
-    note = f"a part was asked: {len(stay)} of {len(units[most])} {asked.factors[most]}"
-    return asked._replace(items=items, notes=(*asked.notes, note))
+def subsample_queries(
+    query_set: QuerySet, fraction: float, is_sampled: Callable[[MeasureItem], bool]
+) -> QuerySet:
+    """Subsample the units of the factor with the most units, and keep all their items."""
+    if not 0 < fraction <= 1:
+        raise LevelheadError(f"a share of {fraction:g}", hint="give one above 0 and up to 1")
+    if fraction == 1 or not query_set.factors:
+        return query_set
+    sampled_units = [item.units for item in query_set.items if is_sampled(item)]
+    units = [{row[i] for row in sampled_units} for i in range(len(query_set.factors))]
+    # One factor only: subsampling both factors of a crossed design would keep the squared fraction.
+    largest = max(range(len(units)), key=lambda i: len(units[i]))
+    retained = {unit for unit in units[largest] if is_in_subsample(unit, fraction)}
+    removed = units[largest] - retained
+    items = tuple(item for item in query_set.items if item.units[largest] not in removed)
+    note = (
+        f"a part was asked: {len(retained)} of {len(units[largest])} {query_set.factors[largest]}"
+    )
+    return query_set._replace(items=items, notes=(*query_set.notes, note))

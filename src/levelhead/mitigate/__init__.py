@@ -1,1 +1,35 @@
-"""Edits and trainings that answer a measurement, each with its price beside its gain."""
+"""Edits and trainings that reduce a measured bias, each with its utility cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead._lazy import attach
+
+if TYPE_CHECKING:
+    from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction as bias_reduction
+    from levelhead.mitigate.heads.mask import mask_heads as mask_heads
+    from levelhead.mitigate.heads.mask import scale_heads as scale_heads
+    from levelhead.mitigate.probing.concept_removal import concept_removal as concept_removal
+    from levelhead.mitigate.projection.baselines import inlp as inlp
+    from levelhead.mitigate.projection.baselines import leace as leace
+    from levelhead.mitigate.projection.baselines import sentence_debias as sentence_debias
+    from levelhead.mitigate.projection.config_grid import ProjectionConfig as ProjectionConfig
+    from levelhead.mitigate.projection.config_grid import projection_grid as projection_grid
+    from levelhead.mitigate.projection.edit_points import fit_subspaces as fit_subspaces
+    from levelhead.mitigate.projection.edit_points import project as project
+    from levelhead.mitigate.projection.subspace import Subspace as Subspace
+    from levelhead.mitigate.projection.subspace_stability import (
+        subspace_stability as subspace_stability,
+    )
+    from levelhead.mitigate.prompting.choose_prefix import PrefixSelection as PrefixSelection
+    from levelhead.mitigate.prompting.choose_prefix import (
+        select_prompt_prefix as select_prompt_prefix,
+    )
+    from levelhead.mitigate.selection.select_edit import select_edit as select_edit
+    from levelhead.mitigate.selection.select_edit import (
+        select_edit_for_task as select_edit_for_task,
+    )
+    from levelhead.mitigate.selection.user_task import load_user_task as load_user_task
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

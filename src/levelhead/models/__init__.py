@@ -1,5 +1,5 @@
-"""How we look inside: the only door to transformers.
+"""Models: loading, reading and editing. The only package that calls transformers.
 
-`load` gives an `LM`: a pretrained model with its tokenizer and its edits. An edited model is still
-a model; edits act through hooks that live for one forward, and the weights never change.
+`load` returns an `LM`: a pretrained model with its tokenizer and its edits. An edited model is an
+`LM` as well; edits act through hooks that exist for one forward pass, and the weights never change.
 """

@@ -1,4 +1,4 @@
-"""LM: a pretrained model, its tokenizer and its edits. An edited LM is an LM like any other."""
+"""LM: a pretrained model with its tokenizer and its edits."""
 
 from __future__ import annotations
 
@@ -12,161 +12,165 @@ import torch
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.models.edits.base import Edit
-from levelhead.models.edits.merge import baked, into_readers
-from levelhead.models.export.standalone import save_edited
-from levelhead.models.forward.attention_rows import attention_rows
-from levelhead.models.forward.forward_pass import Passage, Prefix, instrumented
-from levelhead.models.inputs.batching import Batching, padded
-from levelhead.models.inputs.tokenizer import NotReadable
-from levelhead.models.loading.checkpoints import NoHead
-from levelhead.models.queries import build as asks
-from levelhead.models.queries import cloze as blanks
-from levelhead.models.queries.edit_scope import acting, behind
-from levelhead.models.queries.query import Reading, Result
+from levelhead.models.edits.merge import find_sites_merged_into_readers, merge_edits
+from levelhead.models.export.standalone import save_edited_model
+from levelhead.models.forward.attention_rows import collect_attention_rows
+from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass, forward_hooks
+from levelhead.models.inputs.batching import Batching, make_batch
+from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.loading.checkpoints import MissingHeadError
+from levelhead.models.queries import build, cloze
+from levelhead.models.queries.edit_scope import edits_that_reach, no_effect_error
+from levelhead.models.queries.query import ForwardOutput, Query
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.models.architectures.model_layout import Anatomy
-    from levelhead.models.export.model_card import Change
-    from levelhead.models.forward.last_layer_cache import Memory
+    from levelhead.models.architectures.model_layout import ModelLayout
+    from levelhead.models.export.model_card import MeasurementPair
+    from levelhead.models.forward.last_layer_cache import LastLayerCache
     from levelhead.models.inputs.batching import Batch
     from levelhead.models.inputs.tokenizer import Span, Tokens
     from levelhead.models.loading.checkpoints import Checkpoint
-    from levelhead.models.queries.query import Part
+    from levelhead.models.queries.query import OutputStage
     from levelhead.models.sites import Site, Stream
 
 Pooling = Literal["mean", "first", "last"]
 
 
 class Identity(NamedTuple):
-    """Which model this is."""
+    """Name, revision and checkpoint of a model."""
 
     name: str
     revision: str | None
     checkpoint: Checkpoint
-    folded: tuple[str, ...] = ()
-    """Hashes of edits that were folded into the weights after they were read."""
+    merged_edits: tuple[str, ...] = ()
+    """Hashes of edits that were merged into the weights after loading."""
 
     @property
-    def shown(self) -> str:
-        """Its name in files that are handed on; of a folder the last part, nobody's home."""
-        place = Path(self.name).expanduser()
-        return place.resolve().name if place.exists() else self.name
+    def display_name(self) -> str:
+        """The name for files that are shared: of a local folder only its last part."""
+        # A full path would publish the name of a home folder.
+        path = Path(self.name).expanduser()
+        return path.resolve().name if path.exists() else self.name
 
 
 class Scores(NamedTuple):
-    """Log-probabilities of texts and how many tokens each is the sum of."""
+    """Log-probabilities of texts, and the number of tokens that each one sums over."""
 
     value: torch.Tensor
-    tokens: torch.Tensor
+    token_counts: torch.Tensor
 
 
-class Answer(NamedTuple):
-    """What a batch of a reading gave, and the layer inputs that were kept."""
+class QueryOutput(NamedTuple):
+    """Values of one batch of a query, and the layer inputs that were cached."""
 
     values: torch.Tensor
-    prefixes: dict[int, Prefix]
+    layer_inputs: dict[int, CachedLayerInput]
 
 
-def batching_for(anatomy: Anatomy, size: int) -> Batching:
-    """Batches for a model: without padding where it sees padding.
+def make_batching(layout: ModelLayout, size: int) -> Batching:
+    """Create the batching of a model; rows are not padded if padding changes its results.
 
-    In float64, families that take their softmax in float32 (gemma2) turn padding into NaN: the
-    least float64 is minus infinity there. Float64 is for checks, so nothing is padded.
+    In float64, families that compute their softmax in float32 (gemma2) turn padding into NaN,
+    because the smallest float64 becomes minus infinity there. Float64 serves for checks, where
+    speed matters little, so float64 batches hold only rows of one length.
     """
-    return Batching(size, anatomy.family.sees_padding or anatomy.model.dtype == torch.float64)
+    return Batching(size, layout.family.padding_sensitive or layout.model.dtype == torch.float64)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LM:
-    """A model that can be read and edited. `levelhead.load` makes it."""
+    """A model that can be read and edited. `levelhead.load` creates it."""
 
-    anatomy: Anatomy = field(repr=False)
+    layout: ModelLayout = field(repr=False)
     tokens: Tokens = field(repr=False)
     identity: Identity
     edits: tuple[Edit, ...] = ()
     batching: Batching = field(repr=False, kw_only=True)
-    """How large batches are, and how they have gone; shared with edited copies."""
+    """Batch size, and how far it had to shrink; shared with edited copies."""
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
     recompute: bool = field(default=False, repr=False)
-    """Whether layers are computed again for a gradient instead of being held in memory."""
-    as_base: tuple[Site, ...] = field(default=(), repr=False)
-    """Where edits were baked into the map that reads them: what stands there is the base's."""
+    """Whether layers are recomputed for a gradient instead of being held in memory."""
+    merged_sites: tuple[Site, ...] = field(default=(), repr=False)
+    """Sites whose edits were merged into the map that reads them: the activation at these sites
+    is still the base's."""
 
     # -- the model itself
 
     @property
     def heads(self) -> frozenset[str]:
-        """What this checkpoint can answer: masked, causal, next_sentence, classifier."""
-        row = self.anatomy.cls
+        """The heads that this checkpoint holds: masked, causal, next_sentence, classifier."""
+        model_class = self.layout.model_class
         return frozenset(
             name
-            for name, held in {
-                "masked": bool(row.vocabulary) and not row.causal,
-                "causal": row.causal,
-                "next_sentence": bool(row.next_sentence),
-                "classifier": bool(row.classifier),
+            for name, is_present in {
+                "masked": bool(model_class.vocabulary) and not model_class.causal,
+                "causal": model_class.causal,
+                "next_sentence": bool(model_class.next_sentence),
+                "classifier": bool(model_class.classifier),
             }.items()
-            if held
+            if is_present
         )
 
     @property
     def is_causal(self) -> bool:
-        """Whether its tokens see only what stands before them."""
-        return self.anatomy.family.is_causal
+        """Whether a token attends only to itself and to the tokens before it."""
+        return self.layout.family.is_causal
 
     @property
-    def memory(self) -> str:
-        """Where readouts of it are kept if no folder is named: until the process ends."""
+    def in_memory_store(self) -> str:
+        """URL of the store for responses if no folder is given; it lasts as long as the process."""
         return "memory://levelhead-readouts"
 
-    def keeps(self, store: Url | None) -> Url:
-        """Where readouts go: where the caller says, else into memory.
+    def response_store(self, store: Url | None) -> Url:
+        """Return the URL of the store for responses: the caller's, or one in memory.
 
-        Processes that share the model must read the same things at the same time; one that found
-        an answer of another in a folder would not, and all would wait for ever.
+        Processes that share a model must run the same forward passes at the same time. A process
+        that found a stored response of another would skip its forward pass, and all others would
+        wait for ever.
         """
-        if store is not None and self.anatomy.ranks.size > 1:
+        if store is not None and self.layout.parallel.size > 1:
             raise LevelheadError(
-                "processes that share a model cannot share a folder of readouts",
-                mend="name no store: every process keeps its own in memory",
+                "processes that share a model cannot share a folder of responses",
+                hint="give no store: every process then stores its responses in memory",
             )
-        return self.memory if store is None else store
+        return self.in_memory_store if store is None else store
 
-    def pieces(self, word: str) -> tuple[int, ...]:
-        """The tokens of a word inside a sentence; none if the model does not know it."""
+    def token_ids_of_word(self, word: str) -> tuple[int, ...]:
+        """Return the tokens of a word inside a sentence; empty if the vocabulary lacks the word."""
+        # Behind another word: many tokenizers cut a word differently at the start of a text.
         text = f"The {word}"
         try:
             (encoded,) = self.tokens.encode([text])
-            places = self.tokens.at(encoded, (4, len(text)), text)
-        except NotReadable:
+            positions = self.tokens.positions_of_word(encoded, (4, len(text)), text)
+        except UnreadableTextError:
             return ()
-        return tuple(encoded.row.ids[i] for i in places)
+        return tuple(encoded.row.ids[i] for i in positions)
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go; accelerate takes them on from there to where a layer runs."""
-        device = self.anatomy.model.device
+        """The device of the inputs; accelerate moves them to the device of each layer."""
+        device = self.layout.model.device
         return torch.device("cpu") if device.type == "meta" else device  # meta: offloaded
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classifier's classes, in the order of `classify`'s columns."""
-        self._need_classes("labels")
-        names = cast("dict[int, str]", self.anatomy.model.config.id2label)
+        self._require_classes("labels")
+        names = cast("dict[int, str]", self.layout.model.config.id2label)
         return tuple(names[i] for i in sorted(names))
 
     @property
-    def settings(self) -> Frozen:
-        """Everything that can move a number read from it, for provenance."""
-        model = self.anatomy.model
-        return Frozen(
+    def settings(self) -> FrozenDict:
+        """All settings that can change a result of this model, for provenance."""
+        model = self.layout.model
+        return FrozenDict(
             {
                 "dtype": str(model.dtype).removeprefix("torch."),
                 "device": self.device.type,
@@ -175,63 +179,71 @@ class LM:
                 "causal": self.is_causal,
                 "attention": str(model.config._attn_implementation),
                 "bos": self.tokens.bos,
-                "folded": self.identity.folded,
+                "merged_edits": self.identity.merged_edits,
                 "batch_size": self.batching.size,
-                "batch_shrunk_to": self.batching.smallest or None,
+                "batch_shrunk_to": self.batching.smallest_size or None,
             }
         )
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of what decides its answers: checkpoint, edits, precision, special tokens."""
+        """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
         return content_hash(
             {
                 "checkpoint": self.identity.checkpoint.hash,
-                "folded": self.identity.folded,
+                "folded": self.identity.merged_edits,
                 "edits": [edit.content_hash for edit in self.edits],
-                "class": type(self.anatomy.model).__name__,
-                "dtype": str(self.anatomy.model.dtype),
+                "class": type(self.layout.model).__name__,
+                "dtype": str(self.layout.model.dtype),
                 "bos": self.tokens.bos,
             }
         )
 
     def __str__(self) -> str:
-        anatomy = self.anatomy
+        layout = self.layout
         heads = ", ".join(sorted(self.heads)) or "embeddings only"
         edits = f"; {len(self.edits)} edits" if self.edits else ""
         return (
-            f"{self.identity.name}: {type(anatomy.model).__name__}, {anatomy.layers} layers x "
-            f"{anatomy.heads} heads; {heads}{edits}"
+            f"{self.identity.name}: {type(layout.model).__name__}, {layout.layers} layers x "
+            f"{layout.heads} heads; {heads}{edits}"
         )
 
     __repr__ = __str__
 
     def edited(self, *edits: Edit) -> LM:
-        """This model with more edits, after those it has. The base stays as it is."""
+        """Return this model with more edits, after the edits it has. The base does not change."""
         for edit in edits:
             if not isinstance(edit, Edit):
                 raise LevelheadError(
-                    f"{edit!r:.60} is no edit", mend="write lm.edited(first, second)"
+                    f"{edit!r:.60} is not an edit", hint="write lm.edited(first, second)"
                 )
-            for site in edit.at:
-                self.anatomy.find(site)
-                width, size = edit.width(site), self.anatomy.size(site)
+            for site in edit.sites:
+                self.layout.require_site(site)
+                width, size = edit.width(site), self.layout.site_width(site)
                 if width is not None and width != size:
                     raise LevelheadError(
-                        f"the {edit.kind} for {site} is {width} wide, the model is {size} there",
-                        mend="fit the edit on this model",
+                        f"the {edit.kind} for {site} has width {width}, but the model has width "
+                        f"{size} there",
+                        hint="fit the edit on this model",
                     )
         return replace(self, edits=(*self.edits, *edits))
 
-    def baked(self) -> LM:
-        """This model with its edits folded into plain weights, in a copy; NotBakeable if not."""
-        folded = (*self.identity.folded, *(edit.content_hash for edit in self.edits))
+    def merged(self) -> LM:
+        """Return a copy of this model with its edits merged into plain weights.
+
+        Raises NotMergeableError if plain weights cannot express an edit.
+        """
+        merged_edits = (*self.identity.merged_edits, *(edit.content_hash for edit in self.edits))
         return replace(
             self,
-            anatomy=baked(self.anatomy, self.edits),
-            identity=self.identity._replace(folded=folded),
+            layout=merge_edits(self.layout, self.edits),
+            identity=self.identity._replace(merged_edits=merged_edits),
             edits=(),
-            as_base=tuple(dict.fromkeys((*self.as_base, *into_readers(self.anatomy, self.edits)))),
+            merged_sites=tuple(
+                dict.fromkeys(
+                    (*self.merged_sites, *find_sites_merged_into_readers(self.layout, self.edits))
+                )
+            ),
         )
 
     def save_pretrained(
@@ -239,30 +251,38 @@ class LM:
         folder: str | os.PathLike[str],
         *,
         with_edit_file: bool = False,
-        gained: Sequence[Change] = (),
-        paid: Sequence[Change] = (),
+        bias_changes: Sequence[MeasurementPair] = (),
+        utility_changes: Sequence[MeasurementPair] = (),
     ) -> None:
-        """Write plain weights, edits folded in, and the tokenizer; AutoModel loads the folder.
+        """Write weights with merged edits, and the tokenizer; AutoModel can load the folder.
 
-        `levelhead.json` in it says what was folded into which checkpoint, and `README.md` what was
-        edited, gained, paid, and not shown.
+        `levelhead.json` in the folder records which edits were merged into which checkpoint.
+        `README.md` reports what was edited, the effect on bias, the utility cost, and what is not
+        shown.
 
         Args:
-            folder: a new folder.
-            with_edit_file: leave the weights as they are and write the edits beside them, for edits
-                that plain weights cannot carry. `README.md` then holds the lines of PyTorch that
-                apply them: AutoModel alone gives the model without its edits.
-            gained: measurements of bias, (of the base, of this model), for `README.md`.
-            paid: the same of what the edit costs.
+            folder: New folder.
+            with_edit_file: Leave the weights unchanged and write the edits into separate files,
+                for edits that plain weights cannot express. `README.md` then holds the lines of
+                PyTorch that apply them; AutoModel alone loads the model without its edits.
+            bias_changes: Measurements of bias, as pairs (base, this model), for `README.md`.
+            utility_changes: Measurements of utility, such as fluency or accuracy, as pairs
+                (base, this model).
         """
-        save_edited(self, Path(folder), with_edit_file=with_edit_file, gained=gained, paid=paid)
+        save_edited_model(
+            self,
+            Path(folder),
+            with_edit_file=with_edit_file,
+            bias_changes=bias_changes,
+            utility_changes=utility_changes,
+        )
 
-    def batched(self, size: int) -> LM:
-        """This model reading `size` rows at a time."""
-        return replace(self, batching=Batching(size, self.batching.level))
+    def with_batch_size(self, size: int) -> LM:
+        """Return this model with batches of `size` rows."""
+        return replace(self, batching=Batching(size, self.batching.equal_length_only))
 
-    def telling(self, progress: Callable[[int, int], None] | None) -> LM:
-        """This model calling `progress(done, total)` as rows are read."""
+    def with_progress(self, progress: Callable[[int, int], None] | None) -> LM:
+        """Return this model with a callback `progress(done, total)`, called after every batch."""
         return replace(self, progress=progress)
 
     # -- verbs
@@ -274,13 +294,19 @@ class LM:
         *,
         pooling: Pooling | None = None,
     ) -> torch.Tensor:
-        """`[n, width]` last hidden states: of a word at its characters, or of the sentence.
+        """Compute `[n, width]` last hidden states of words or of sentences.
 
-        A word's vector is the mean over all its subwords. A sentence's is that of its first token
-        for encoders and of its last for decoders, unless `pooling` says otherwise; "mean" is over
-        all tokens that are not special.
+        The vector of a word is the mean over all its subwords. The vector of a sentence is that of
+        its first token for encoders and of its last token for decoders.
+
+        Args:
+            texts: Texts.
+            spans: For each text, the first character of a word and the one after its last. None:
+                the sentence is read.
+            pooling: How a sentence becomes one vector, if not by default; "mean" averages over all
+                tokens that are not special.
         """
-        return self.run(asks.embedding(self, texts, spans, pooling))
+        return self.run(build.build_lm_embedding_query(self, texts, spans, pooling))
 
     def read(
         self,
@@ -290,241 +316,264 @@ class LM:
         spans: Sequence[Span] | None = None,
         pooling: Pooling | None = None,
     ) -> dict[Site, torch.Tensor]:
-        """`[n, width]` activations at sites, as edits have left them; tokens as in `embed`."""
+        """Read `[n, width]` activations at sites, after all edits; tokens as in `embed`."""
         if not sites:
-            raise LevelheadError("there is no site to read", mend="give at least one Site")
+            raise LevelheadError("the list of sites is empty", hint="give at least one Site")
         for site in sites:
-            self.anatomy.find(site)
-        values = self.run(asks.states(self, texts, sites, spans, pooling))
-        sizes = [self.anatomy.size(site) for site in sites]
+            self.layout.require_site(site)
+        values = self.run(build.build_lm_hidden_states_query(self, texts, sites, spans, pooling))
+        sizes = [self.layout.site_width(site) for site in sites]
         return dict(zip(sites, values.split(sizes, dim=1), strict=True))
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
-        """`[n, 2]` log-probabilities that the second text follows the first, and that not."""
-        self._need("next_sentence", "next_sentence")
-        return self.run(asks.follows(self, pairs))
+        """Compute `[n, 2]` log-probabilities that the second text follows the first, or not."""
+        self._require_head("next_sentence", "next_sentence")
+        return self.run(build.build_lm_next_sentence_query(self, pairs))
 
     def classify(self, texts: Sequence[str | tuple[str, str]]) -> torch.Tensor:
-        """`[n, classes]` log-probabilities; the classes are `labels`."""
-        self._need_classes("classify")
-        return self.run(asks.classes(self, texts))
+        """Compute `[n, classes]` log-probabilities of the classes in `labels`."""
+        self._require_classes("classify")
+        return self.run(build.build_lm_classify_query(self, texts))
 
     def fill(self, texts: Sequence[str], words: Sequence[str]) -> torch.Tensor:
-        """`[n, words]` log-probabilities of each word in the one [MASK] of each text.
+        """Compute `[n, words]` log-probabilities of each word in the one [MASK] of each text.
 
-        A word of several tokens is scored from left to right within the word, the rest of it
-        masked. A causal model fills a [MASK] that ends the text.
+        A word of several tokens is scored from left to right; its later tokens are masked. A causal
+        model can fill only a [MASK] that ends the text.
         """
-        self._need("vocabulary", "fill")
-        return self.run(blanks.filling(self, texts, words))[:, : len(words)]
+        self._require_head("vocabulary", "fill")
+        # The query has a spare last column, which serves for padding.
+        return self.run(cloze.build_lm_fill_words_query(self, texts, words))[:, : len(words)]
 
     def fill_top(self, texts: Sequence[str], k: int = 10) -> list[list[tuple[str, float]]]:
-        """The k likeliest tokens for the one [MASK] of each text, with log-probabilities."""
-        self._need("vocabulary", "fill_top")
-        found = self.run(blanks.likeliest(self, texts, k))
+        """Return the k likeliest tokens for the one [MASK] of each text, with log-probabilities."""
+        self._require_head("vocabulary", "fill_top")
+        top_tokens = self.run(cloze.build_lm_top_k_query(self, texts, k))
         decode = self.tokens.tokenizer.decode
         return [
             [
                 (str(decode([int(token)])).strip(), float(value))
                 for token, value in zip(*row, strict=True)
             ]
-            for row in found
+            for row in top_tokens
         ]
 
     def log_prob(
         self, texts: Sequence[str], spans: Sequence[Sequence[Span]] | None = None
     ) -> Scores:
-        """Log-probability of each text, or of some spans of it given the rest.
+        """Compute the log-probability of each text, or of some spans of it given the rest.
 
-        Causal models: the sum over tokens given all before. Masked models: the pseudo
-        log-likelihood, each token masked in turn (Salazar et al. 2020). Special tokens are not
-        scored; a causal model without a beginning token cannot score the first, and does not count
-        it.
+        For causal models, this is the sum over tokens, each given all tokens before it. For masked
+        models, it is the pseudo-log-likelihood, each token masked in turn (Salazar et al. 2020).
+        Special tokens are not scored; a causal model without a beginning token cannot score the
+        first token and does not count it.
         """
-        self._need("vocabulary", "log_prob")
-        ask = asks.continuing if self.anatomy.cls.causal else asks.masking
-        reading, counts = ask(self, texts, spans)
-        return Scores(self.run(reading)[:, 0], torch.tensor(counts))
+        self._require_head("vocabulary", "log_prob")
+        build_query = (
+            build.build_lm_causal_log_prob_query
+            if self.layout.model_class.causal
+            else build.build_lm_pseudo_log_likelihood_query
+        )
+        query, counts = build_query(self, texts, spans)
+        return Scores(self.run(query)[:, 0], torch.tensor(counts))
 
     def attention_row(
         self, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False
     ) -> list[torch.Tensor]:
-        """`[layers, heads, tokens]` attention of a word on every token, for each text.
+        """Return `[layers, heads, tokens]` attention from a word to every token, for each text.
 
-        The mean over the word's subwords. Which token is where: `tokens.encode(texts)`. Weighted:
-        `[2, layers, heads, tokens]`, the attention and the same times the norm of what it moves
-        (`readings.WeightedRows`).
+        Attention is averaged over the word's subwords. `tokens.encode(texts)` lists the tokens.
+
+        Args:
+            texts: Texts.
+            spans: For each text, the first character of a word and the one after its last.
+            weighted: Return `[2, layers, heads, tokens]`: the attention, and the attention times
+                the norm of the value vector that it moves (`query.NormWeightedAttention`).
         """
-        reading = asks.attention(self, texts, spans, weighted=weighted)
+        query = build.build_lm_attention_query(self, texts, spans, weighted=weighted)
+        # Not `run`: rows of different lengths do not fit into one tensor.
         rows: list[torch.Tensor] = [torch.empty(0)] * len(texts)
-        for indices, values in self.batches(reading):
+        for indices, values in self.iterate_batches(query):
             for i, value in zip(indices, values, strict=True):
-                rows[i] = value[..., : len(reading.rows[i].ids)].clone()
+                rows[i] = value[..., : len(query.rows[i].ids)].clone()
         return rows
 
-    # -- running readings
+    # -- running queries
 
-    def run(self, reading: Reading) -> torch.Tensor:
-        """`[items, ...]` what a reading gives, without gradient, on the CPU."""
+    def run(self, query: Query) -> torch.Tensor:
+        """Run a query without gradient; returns `[items, ...]` values on the CPU."""
         order: list[int] = []
         parts = []
-        for indices, values in self.batches(reading):
+        for indices, values in self.iterate_batches(query):
             order.extend(indices)
             parts.append(values)
+        # Batches come longest rows first: restore the order of the query.
         rows = torch.cat(parts)[torch.tensor(order).argsort()]
-        if reading.items is None:
+        if query.items is None:
             return rows
-        total = torch.zeros(max(reading.items) + 1, *rows.shape[1:], dtype=rows.dtype)
-        return total.index_add(0, torch.tensor(reading.items), rows)
+        total = torch.zeros(max(query.items) + 1, *rows.shape[1:], dtype=rows.dtype)
+        return total.index_add(0, torch.tensor(query.items), rows)
 
-    def batches(self, reading: Reading) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
-        """Row numbers and values, batch by batch, longest rows first."""
-        if self.edits and not acting(self, reading, self.edits):
-            raise behind(self.edits)
-        done, total = 0, len(reading.rows)
+    def iterate_batches(self, query: Query) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+        """Yield row numbers and values, batch by batch, longest rows first."""
+        # An edit that acts behind everything that is read would look like an edit without effect.
+        if self.edits and not edits_that_reach(self, query, self.edits):
+            raise no_effect_error(self.edits)
+        done, total = 0, len(query.rows)
 
-        def once(indices: Sequence[int]) -> torch.Tensor:
+        def run_batch(indices: Sequence[int]) -> torch.Tensor:
             with torch.no_grad():
-                return self.answer(reading, indices).values.cpu()
+                return self.run_rows(query, indices).values.cpu()
 
-        def shared(indices: Sequence[int]) -> torch.Tensor:
-            return self.anatomy.ranks.over(indices, once, dim=0)
+        def run_batch_in_parallel(indices: Sequence[int]) -> torch.Tensor:
+            return self.layout.parallel.run_across_processes(indices, run_batch, dim=0)
 
-        for indices, values in self.batching.over(reading.rows, shared):
+        for indices, values in self.batching.run_batches(query.rows, run_batch_in_parallel):
             done += len(indices)
             if self.progress is not None:
                 self.progress(done, total)
             yield indices, values
 
-    def answer(
+    def run_rows(
         self,
-        reading: Reading,
+        query: Query,
         indices: Sequence[int],
         *,
         gates: Mapping[Stream, torch.Tensor] | None = None,
-        keep: Collection[int] = (),
-        start: Prefix | None = None,
-        memory: Memory | None = None,
+        cache_layers: Collection[int] = (),
+        resume_from: CachedLayerInput | None = None,
+        last_layer_cache: LastLayerCache | None = None,
         batch: Batch | None = None,
-    ) -> Answer:
-        """Some rows of a reading in one forward, with a gradient if one is wanted.
+    ) -> QueryOutput:
+        """Run some rows of a query in one forward pass, with a gradient where autograd is on.
 
         Args:
-            reading: what is asked.
-            indices: which of its rows.
-            gates: factors by stream, `[layers, heads]` or `[rows, layers, heads]`; their gradient
-                is that of Yang et al. 2025, Eq. 4, the second form for each row by itself.
-            keep: layers whose input is kept, to resume from.
-            start: such an input of the same rows: the layers below are not run again.
-            memory: run the last layer for the tokens alone that are read (`sweep` knows where).
-            batch: these rows, if they have been put together before.
+            query: Rows and readout.
+            indices: Numbers of the rows to run.
+            gates: Factors by stream, `[layers, heads]` or `[rows, layers, heads]`. Their gradient
+                is that of Yang et al. 2025, Eq. 4; the second form gives it for each row.
+            cache_layers: Layers whose input is cached, so that a later pass can resume there.
+            resume_from: Cached layer input of the same rows; the layers below are not run again.
+            last_layer_cache: Run the last layer only for the tokens that are read
+                (`run_edit_sets` decides when this is possible).
+            batch: These rows as a batch, if one was made before.
         """
-        batch = batch or self.padded(reading, indices)
-        if self.batching.level and len(set(batch.lengths)) > 1:
+        batch = batch or self.make_batch(query, indices)
+        if self.batching.equal_length_only and len(set(batch.lengths)) > 1:
             raise LevelheadError(
-                "rows of several lengths in one forward of a model that sees padding",
-                mend="take rows of one length, as `batches` does",
+                "rows of different lengths in one batch of a model that padding would change",
+                hint="give rows of one length, as `run_batches` does",
             )
-        passage = Passage(
-            self.anatomy,
-            rows=tuple(reading.rows[i].ids for i in indices),
-            types=tuple(reading.rows[i].types for i in indices),
-            after=tuple(reading.rows[i].after for i in indices),
+        forward_pass = ForwardPass(
+            self.layout,
+            rows=tuple(query.rows[i].ids for i in indices),
+            token_types=tuple(query.rows[i].token_types for i in indices),
+            parents=tuple(query.rows[i].parents for i in indices),
             edits=self.edits,
             gates=gates or {},
-            watch=reading.readout.watch,
-            keep=frozenset(keep),
-            start=start,
-            memory=memory,
-            # What reads attention replaces it for the forward alone, and could not be run again.
+            capture_sites=query.readout.capture_sites,
+            cache_layers=frozenset(cache_layers),
+            resume_from=resume_from,
+            last_layer_cache=last_layer_cache,
+            # Attention is collected by a function that is replaced for the forward pass only: the
+            # recomputation in the backward pass would not find it.
             recompute=self.recompute
             and bool(gates)
             and torch.is_grad_enabled()
-            and reading.readout.attends(batch) is None,
+            and query.readout.attention_query_weights(batch) is None,
         )
-        with instrumented(passage):
-            hidden, logits, attention = self._forward(batch, reading, start)
-        result = Result(self.anatomy, batch, hidden, logits, passage.seen, attention)
-        values = reading.readout(result)
+        with forward_hooks(forward_pass):
+            hidden, logits, attention = self._run_forward(batch, query, resume_from)
+        output = ForwardOutput(self.layout, batch, hidden, logits, forward_pass.captured, attention)
+        values = query.readout(output)
+        # A NaN would drop out of comparisons silently; it is raised where it arises.
         if not values.isfinite().all():
             raise LevelheadError(
                 "the model returned NaN or infinity",
-                mend="load it with dtype='float32'; if it stays, the weights are damaged",
+                hint="load it with dtype='float32'; if this persists, the weights are damaged",
             )
-        return Answer(values, passage.prefixes)
+        return QueryOutput(values, forward_pass.layer_inputs)
 
-    def padded(self, reading: Reading, indices: Sequence[int]) -> Batch:
-        """Some rows of a reading as one batch."""
-        return padded(reading.rows, indices, pad=self.tokens.pad, device=self.device)
+    def make_batch(self, query: Query, indices: Sequence[int]) -> Batch:
+        """Put some rows of a query into one batch."""
+        return make_batch(query.rows, indices, pad=self.tokens.pad, device=self.device)
 
-    def _forward(
-        self, batch: Batch, reading: Reading, start: Prefix | None
+    def _run_forward(
+        self, batch: Batch, query: Query, resume_from: CachedLayerInput | None
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, list[torch.Tensor]]:
-        if start and start.layer > self.anatomy.layers:
-            return None, self.anatomy.place("pooled", 0).module(start.output), []
-        readout, inputs = reading.readout, dict(batch.inputs)
-        if start and start.layer == self.anatomy.layers and start.origin.alone:
-            # No layer is run, and a first token is pooled whatever the others are.
+        # A layer beyond the last one stands for the pooled vector: only the classifier is run.
+        if resume_from and resume_from.layer > self.layout.layers:
+            return None, self.layout.hook_point("pooled", 0).module(resume_from.output), []
+        readout, inputs = query.readout, dict(batch.inputs)
+        if (
+            resume_from
+            and resume_from.layer == self.layout.layers
+            and resume_from.cache_key.is_token_restricted
+        ):
+            # No layer is run, and the pooler reads only the first token: the result does not depend
+            # on the mask.
             inputs.pop("attention_mask", None)
-        weights = readout.attends(batch)
+        weights = readout.attention_query_weights(batch)
         if weights is None:
-            return (*self._through(inputs, batch, readout.part), [])
-        if self.anatomy.family.eager_row and self._says_attention():
+            return (*self._run_model(inputs, batch, readout.output_stage), [])
+        if self.layout.family.eager_attention_module and self._can_output_attention():
             inputs["output_attentions"] = True  # type: ignore[assignment]
-        with attention_rows(self.anatomy, weights) as found:
-            hidden, logits = self._through(inputs, batch, readout.part)
-        return hidden, logits, found
+        with collect_attention_rows(self.layout, weights) as attention:
+            hidden, logits = self._run_model(inputs, batch, readout.output_stage)
+        return hidden, logits, attention
 
-    def _through(
-        self, inputs: dict[str, Any], batch: Batch, part: Part
+    def _run_model(
+        self, inputs: dict[str, Any], batch: Batch, stage: OutputStage
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        anatomy = self.anatomy
-        if part == "classifier" and not self.is_causal:
-            return None, anatomy.model(**inputs).logits
-        if "use_cache" in _accepted(type(anatomy.backbone).forward):
+        layout = self.layout
+        if stage == "classifier" and not self.is_causal:
+            return None, layout.model(**inputs).logits
+        # A cache of keys and values is of no use here and costs memory.
+        if "use_cache" in _parameter_names(type(layout.backbone).forward):
             inputs["use_cache"] = False
-        output = anatomy.backbone(**inputs)
-        if part == "next_sentence":
-            head = anatomy.model.get_submodule(anatomy.cls.next_sentence)
+        output = layout.backbone(**inputs)
+        if stage == "next_sentence":
+            head = layout.model.get_submodule(layout.model_class.next_sentence)
             return None, head(output.pooler_output)
-        if part == "classifier":
-            # A decoder is classified by its last token. The model's own forward looks for the last
-            # token that is not padding by its id, which a text may end with; we know the lengths.
+        if stage == "classifier":
+            # A decoder is classified by its last token. The model's own forward finds it as the
+            # last id that is not the padding id, but a text may end with that id; we know the
+            # lengths (docs/decisions/0005).
             last = torch.tensor(batch.lengths, device=output.last_hidden_state.device) - 1
             rows = torch.arange(len(last), device=last.device)
-            head = anatomy.model.get_submodule(anatomy.cls.classifier)
+            head = layout.model.get_submodule(layout.model_class.classifier)
             return None, head(output.last_hidden_state[rows, last])
         return output.last_hidden_state, None
 
-    def _says_attention(self) -> bool:
-        """DeBERTa and its like return their attention only if told to."""
-        module = self.anatomy.blocks[0].get_submodule(self.anatomy.family.eager_row)
+    def _can_output_attention(self) -> bool:
+        """Whether the attention module has to be asked for its attention, as in DeBERTa."""
+        module = self.layout.blocks[0].get_submodule(self.layout.family.eager_attention_module)
         return "output_attentions" in inspect.signature(module.forward).parameters
 
-    def _need(self, head: str, verb: str) -> None:
-        held = self.heads
-        if head in held or (head == "vocabulary" and held & {"masked", "causal"}):
+    def _require_head(self, head: str, verb: str) -> None:
+        heads = self.heads
+        if head in heads or (head == "vocabulary" and heads & {"masked", "causal"}):
             return
-        has = ", ".join(sorted(held)) or "none: it gives embeddings only"
-        raise NoHead(
-            f"{verb} needs a head that {self.identity.name} does not hold; its heads: {has}",
-            mend="use a checkpoint trained with that head (a new one would be random, and its "
-            "scores would be chance)",
+        available = ", ".join(sorted(heads)) or "none: it gives embeddings only"
+        raise MissingHeadError(
+            f"{verb} needs a head that {self.identity.name} does not hold; its heads: {available}",
+            hint="use a checkpoint trained with that head (a new head would have random weights "
+            "and return random scores)",
         )
 
-    def _need_classes(self, verb: str) -> None:
-        self._need("classifier", verb)
-        config = self.anatomy.model.config
+    def _require_classes(self, verb: str) -> None:
+        self._require_head("classifier", verb)
+        config = self.layout.model.config
         kind = getattr(config, "problem_type", None)
         if int(config.num_labels or 0) < 2 or kind in ("regression", "multi_label_classification"):
-            raise NoHead(
-                f"{self.identity.name} has no exclusive classes: {config.num_labels} outputs"
-                + (f", {kind}" if kind else ""),
-                mend="use a classifier of two or more classes that exclude each other",
+            raise MissingHeadError(
+                f"{self.identity.name} has no mutually exclusive classes: {config.num_labels} "
+                "outputs" + (f", {kind}" if kind else ""),
+                hint="use a classifier with two or more mutually exclusive classes",
             )
 
 
 @cache
-def _accepted(forward: Callable[..., object]) -> frozenset[str]:
-    """The names of a function's parameters."""
+def _parameter_names(forward: Callable[..., object]) -> frozenset[str]:
+    """Return the names of a function's parameters."""
     return frozenset(inspect.signature(forward).parameters)

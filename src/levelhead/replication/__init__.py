@@ -1,1 +1,1 @@
-"""What belongs to one paper and to nothing else."""
+"""Code that replicates single papers."""

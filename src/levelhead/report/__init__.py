@@ -1,1 +1,1 @@
-"""What people look at: charts of results. Results carry data only; nothing is computed here."""
+"""Charts, pages and files for people. Results carry the data; nothing is computed here."""

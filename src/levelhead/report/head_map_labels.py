@@ -1,35 +1,35 @@
-"""What is told beside every map of heads: measure, model, direction, claim; one row a head."""
+"""Labels of head maps: measure, model, sign of bias, claim; one row of data per head."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.core.calibration import MISSED, mark_of
+from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
 from levelhead.core.errors import LevelheadError
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import ends, number
+from levelhead.report.theme import format_interval, format_number
 
 if TYPE_CHECKING:
     from levelhead.core.results import Provenance
-    from levelhead.locate.head_map import By, HeadMap, PartScore
+    from levelhead.locate.head_map import ComponentScore, HeadMap, LocateMethod
 
-LAYER, HEAD = "layer, counted from 1", "head, counted from 1"
-BY: dict[By, str] = {
+LAYER_TITLE, HEAD_TITLE = "layer, counted from 1", "head, counted from 1"
+METHOD_TEXT: dict[LocateMethod, str] = {
     "gradient": "score: derivative of the measure by the head's mask",
     "ablation": "score: what the measure loses without the head",
-    "path": "score: the head's share of the way from no heads to all",
+    "path": "score: the head's share of the change on the path from no heads to all heads",
 }
 
 
-def heads_of(found: HeadMap) -> tuple[PartScore, ...]:
-    """The heads of a map that has some."""
-    if not found.heads:
-        raise LevelheadError("this map has no heads", mend="locate with 'heads' among the parts")
-    return found.heads
+def require_heads(head_map: HeadMap) -> tuple[ComponentScore, ...]:
+    """The heads of a map; raises an error if it has none."""
+    if not head_map.heads:
+        raise LevelheadError("this map has no heads", hint="locate with 'heads' among the parts")
+    return head_map.heads
 
 
 def model_name(provenance: Provenance) -> str:
-    """The model without the folders it lies in; "+ 2 edits" if it is edited."""
+    """The model's name without its folders, followed by the number of edits, as "+ 2 edits"."""
     name = provenance.model.rstrip("/")
     if name.count("/") > 1 or name.startswith("/"):
         name = name.rpartition("/")[2]
@@ -37,73 +37,78 @@ def model_name(provenance: Provenance) -> str:
     return name + (f" + {edits} edit{'s' * (edits > 1)}" if edits else "")
 
 
-def score_title(found: HeadMap) -> str:
-    """What the axis of scores says."""
-    if not found.direction.sign:
+def score_title(head_map: HeadMap) -> str:
+    """The axis title of the scores."""
+    if not head_map.bias_sign.sign:
         return "score, sign undetermined"
     return "score: above 0 adds to the bias, below 0 takes from it"
 
 
-def lines(found: HeadMap, *, clip_negative: bool = False) -> tuple[str, ...]:
-    """What a score is, which way is bias and how that is known, what may be claimed."""
-    value = found.measurement
-    told = [BY[found.by], _direction(found, clip_negative), found.halves.claim]
-    if value.direction:
-        told.insert(1, f"{found.measure}, {value.direction}")
-    if mark_of(found.measured_by):
-        told.append(f"{found.measure} {MISSED}")
-    return tuple(told)
+def head_map_captions(head_map: HeadMap, *, clip_negative: bool = False) -> tuple[str, ...]:
+    """Captions: definition of the score, sign of bias and its evidence, and the valid claim."""
+    measurement = head_map.measurement
+    captions = [
+        METHOD_TEXT[head_map.method],
+        _describe_direction(head_map, clip_negative),
+        head_map.split.claim,
+    ]
+    if measurement.direction:
+        captions.insert(1, f"{head_map.measure}, {measurement.direction}")
+    if failed_calibration_mark(head_map.measured_by):
+        captions.append(f"{head_map.measure} {DAGGER_NOTE}")
+    return tuple(captions)
 
 
-def _direction(found: HeadMap, clip_negative: bool) -> str:
-    sign, why = found.direction.sign, found.direction.why
+def _describe_direction(head_map: HeadMap, clip_negative: bool) -> str:
+    sign, explanation = head_map.bias_sign.sign, head_map.bias_sign.reason
     if not sign:
         return (
-            f"SIGN UNDETERMINED: {why}. Scores are of the plain value; "
+            f"SIGN UNDETERMINED: {explanation}. Scores are of the plain value; "
             "no head may be said to add to a bias. Orange: above 0"
             f"{'' if clip_negative else ', purple: below 0'}"
         )
     return (
-        f"{'more' if sign > 0 else 'less'} of the measure is called bias ({why}); orange adds to it"
+        f"{'more' if sign > 0 else 'less'} of the measure is called bias ({explanation}); "
+        "orange adds to it"
         f"{'' if clip_negative else ', purple takes from it'}"
     )
 
 
-def row(one: PartScore) -> dict[str, Any]:
-    """A part as the charts read it; what is missing is said, never drawn as 0."""
-    interval, p = one.interval, one.p
+def component_row(component: ComponentScore) -> dict[str, Any]:
+    """The row of chart data of a component; missing values are stated, never plotted as 0."""
+    interval, p = component.interval, component.p
     return {
-        "part": one.part,
-        "label": one.label,
-        "layer": one.layer + 1,
-        "head": None if one.head is None else one.head + 1,
-        "score": one.score,
-        "effect": one.effect,
+        "part": component.component,
+        "label": component.label,
+        "layer": component.layer + 1,
+        "head": None if component.head is None else component.head + 1,
+        "score": component.score,
+        "effect": component.effect,
         "low": None if interval is None else interval.low,
         "high": None if interval is None else interval.high,
-        "significant": one.is_significant,
-        "site": str(one.site),
-        "told score": number(one.score),
-        "told effect": number(one.effect, missing="not ablated"),
-        "told interval": "none"
+        "significant": component.is_significant,
+        "site": str(component.site),
+        "formatted score": format_number(component.score),
+        "formatted effect": format_number(component.effect, missing="not ablated"),
+        "formatted interval": "none"
         if interval is None
-        else f"{ends(interval.low, interval.high)}, {interval.level:.0%}",
-        "told p": "none" if p is None or p.adjusted is None else number(p.adjusted),
+        else f"{format_interval(interval.low, interval.high)}, {interval.level:.0%}",
+        "formatted p": "none" if p is None or p.adjusted is None else format_number(p.adjusted),
     }
 
 
-def tips() -> list[alt.Tooltip]:
-    """What is shown when a head is pointed at."""
+def head_tooltips() -> list[alt.Tooltip]:
+    """The tooltips of a head."""
     return [
         alt.Tooltip("label:N", title="head, counted from 1"),
         alt.Tooltip("site:N", title="site, counted from 0"),
-        alt.Tooltip("told score:N", title="score"),
-        alt.Tooltip("told effect:N", title="effect of ablation"),
-        alt.Tooltip("told interval:N", title="its interval"),
-        alt.Tooltip("told p:N", title="corrected p"),
+        alt.Tooltip("formatted score:N", title="score"),
+        alt.Tooltip("formatted effect:N", title="effect of ablation"),
+        alt.Tooltip("formatted interval:N", title="its interval"),
+        alt.Tooltip("formatted p:N", title="corrected p"),
     ]
 
 
-def data(rows: list[dict[str, Any]]) -> alt.InlineData:
-    """Rows inside of the chart: a saved chart needs no other file."""
+def inline_data(rows: list[dict[str, Any]]) -> alt.InlineData:
+    """Embed rows in the chart, so that a saved chart needs no other file."""
     return alt.InlineData(values=rows)

@@ -1,17 +1,17 @@
-"""altair, imported when the first chart is drawn: it is an extra, and takes a while to import."""
+"""Lazy import of altair with the first chart: it is an optional extra and slow to import."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
-from levelhead.core.errors import MissingExtra
+from levelhead.core.errors import MissingExtraError
 
 __all__ = ["alt", "vl_convert"]
 
 
 @final
-class _Late:
+class _LazyModule:
     """A module that is imported when it is first used."""
 
     def __init__(self, name: str) -> None:
@@ -21,7 +21,7 @@ class _Late:
         try:
             module = import_module(self._name)
         except ImportError:
-            raise MissingExtra("drawing charts", "report") from None
+            raise MissingExtraError("drawing charts", "report") from None
         return getattr(module, name)
 
 
@@ -29,5 +29,5 @@ if TYPE_CHECKING:
     import altair as alt
     import vl_convert
 else:
-    alt = _Late("altair")
-    vl_convert = _Late("vl_convert")
+    alt = _LazyModule("altair")
+    vl_convert = _LazyModule("vl_convert")

@@ -1,4 +1,4 @@
-"""Charts as files: SVG, PNG, PDF, HTML that needs no network, JSON."""
+"""Write charts to files: SVG, PNG, PDF, JSON, and HTML that needs no network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import UnknownName
+from levelhead.core.errors import UnknownNameError
 from levelhead.core.files import write_atomic
 from levelhead.report.lazy_altair import alt, vl_convert
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from levelhead.core.files import Url
 
-PIXELS = 2.0
-"""Of a PNG, a pixel of the chart: sharp on paper and on dense screens."""
+PNG_SCALE = 2.0
+"""PNG pixels per chart pixel: sharp in print and on high-density screens."""
 
 _NUMBERED = re.compile(r'(id="|url\(#)((?:gradient_|clip)\d+)')
 
@@ -45,86 +45,95 @@ vegaEmbed("#chart", {spec}, {{
 </body>
 </html>
 """
-"""Nothing is loaded: the policy forbids it."""
+"""The page loads nothing: its content security policy forbids it."""
 
 
 def save(chart: ChartType, path: Url) -> None:
-    """Write a chart, whole or not at all; the name's ending says how.
+    """Write a chart atomically, in the format of the file extension.
 
     Args:
-        chart: what `chart` and the other functions of this room return.
-        path: .svg, .png, .pdf, .html or .json.
+        chart: chart from `chart` or another function of this package.
+        path: file name that ends in .svg, .png, .pdf, .html or .json.
     """
-    write_atomic(path, drawn_as(path)(chart))
+    write_atomic(path, renderer_for(path)(chart))
 
 
-def drawn_as(path: Url) -> Callable[[ChartType], bytes]:
-    """What draws a picture of that name; `UnknownName` if nothing does."""
+def renderer_for(path: Url) -> Callable[[ChartType], bytes]:
+    """The renderer of a file extension; raises `UnknownNameError` if there is none."""
     ending = os.path.splitext(os.fspath(path))[1].lower()
-    if ending not in ENDINGS:
-        raise UnknownName("kind of picture", ending, ENDINGS)
-    return ENDINGS[ending]
+    if ending not in RENDERERS:
+        raise UnknownNameError("kind of picture", ending, RENDERERS)
+    return RENDERERS[ending]
 
 
-def svg_of(chart: ChartType) -> bytes:
-    """The picture as SVG."""
-    return _renumbered(vl_convert.vegalite_to_svg(spec_of(chart), vl_version=vega_lite())).encode()
+def render_svg(chart: ChartType) -> bytes:
+    """Render a chart as SVG."""
+    return _renumber_ids(
+        vl_convert.vegalite_to_svg(vega_lite_spec(chart), vl_version=vega_lite_version())
+    ).encode()
 
 
-def _renumbered(svg: str) -> str:
-    """Numbers of gradients and clips count up while a process lives; here they begin at 0."""
-    found: dict[str, str] = {}
+def _renumber_ids(svg: str) -> str:
+    """Renumber ids of gradients and clips from 0, so that equal charts give equal files.
 
-    def name(one: re.Match[str]) -> str:
-        return one[1] + found.setdefault(one[2], f"drawn_{len(found)}")
+    The renderer counts them up over the lifetime of the process.
+    """
+    new_ids: dict[str, str] = {}
 
-    # Only within tags: words of a corpus stay as they are.
+    def name(match: re.Match[str]) -> str:
+        return match[1] + new_ids.setdefault(match[2], f"drawn_{len(new_ids)}")
+
+    # Only within tags: the text of a corpus must not change.
     return re.sub(r"<[^>]+>", lambda tag: _NUMBERED.sub(name, tag[0]), svg)
 
 
-def _png(chart: ChartType) -> bytes:
-    drawn = vl_convert.vegalite_to_png(spec_of(chart), vl_version=vega_lite(), scale=PIXELS)
-    return bytes(drawn)
+def _render_png(chart: ChartType) -> bytes:
+    png = vl_convert.vegalite_to_png(
+        vega_lite_spec(chart), vl_version=vega_lite_version(), scale=PNG_SCALE
+    )
+    return bytes(png)
 
 
-def _pdf(chart: ChartType) -> bytes:
-    return bytes(vl_convert.vegalite_to_pdf(spec_of(chart), vl_version=vega_lite()))
+def _render_pdf(chart: ChartType) -> bytes:
+    return bytes(vl_convert.vegalite_to_pdf(vega_lite_spec(chart), vl_version=vega_lite_version()))
 
 
-def _html(chart: ChartType) -> bytes:
-    return PAGE.format(bundle=runtime(), spec=script_of(chart)).encode()
+def _render_html(chart: ChartType) -> bytes:
+    return PAGE.format(bundle=vega_bundle(), spec=to_script_json(chart)).encode()
 
 
-def script_of(chart: ChartType) -> str:
-    """The chart as JSON for a script: words of a model or a corpus may hold "</script>"."""
-    return json.dumps(spec_of(chart), sort_keys=True).replace("<", "\\u003c")
+def to_script_json(chart: ChartType) -> str:
+    """The chart as JSON for a script, escaped: text of a corpus may contain "</script>"."""
+    return json.dumps(vega_lite_spec(chart), sort_keys=True).replace("<", "\\u003c")
 
 
 @cache
-def runtime() -> str:
-    """What draws charts in a browser: `vegaEmbed`. Bundled once, which takes seconds."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite())
+def vega_bundle() -> str:
+    """The JavaScript bundle with `vegaEmbed`; cached, because bundling takes seconds."""
+    bundle = vl_convert.javascript_bundle(
+        "window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version()
+    )
     return str(bundle)
 
 
-def _json(chart: ChartType) -> bytes:
-    return (json.dumps(spec_of(chart), indent=1, sort_keys=True) + "\n").encode()
+def _render_json(chart: ChartType) -> bytes:
+    return (json.dumps(vega_lite_spec(chart), indent=1, sort_keys=True) + "\n").encode()
 
 
-def vega_lite() -> str:
-    """Of Vega-Lite, as altair writes it."""
+def vega_lite_version() -> str:
+    """The version of Vega-Lite that altair writes."""
     return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
-def spec_of(chart: ChartType) -> dict[str, object]:
-    """The chart as Vega-Lite has it."""
+def vega_lite_spec(chart: ChartType) -> dict[str, object]:
+    """The Vega-Lite specification of a chart."""
     return dict(chart.to_dict())
 
 
-ENDINGS: dict[str, Callable[[ChartType], bytes]] = {
-    ".svg": svg_of,
-    ".png": _png,
-    ".pdf": _pdf,
-    ".html": _html,
-    ".json": _json,
+RENDERERS: dict[str, Callable[[ChartType], bytes]] = {
+    ".svg": render_svg,
+    ".png": _render_png,
+    ".pdf": _render_pdf,
+    ".html": _render_html,
+    ".json": _render_json,
 }

@@ -7,11 +7,11 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from levelhead.core.calibration import MISSED, MISSES
-from levelhead.core.errors import MissingExtra
-from levelhead.report.theme import ends, number
-from levelhead.study.row import Row
-from levelhead.study.table import rows, to_csv
+from levelhead.core.calibration import DAGGER, DAGGER_NOTE
+from levelhead.core.errors import MissingExtraError
+from levelhead.report.theme import format_interval, format_number
+from levelhead.study.row import TableRow
+from levelhead.study.table import result_to_rows, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
 
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""At most this p, corrected where it is one of a family."""
-NOTE = "*, **, ***: p at most 0.05, 0.01, 0.001, corrected where a number is one of a family."
-DAGGER = r"$^\dagger$"
+"""Upper bounds of p for each mark; p is corrected in a family of tests."""
+NOTE = "*, **, ***: p at most 0.05, 0.01, 0.001, corrected in a family of tests."
+LATEX_DAGGER = r"$^\dagger$"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -33,51 +33,55 @@ _LATEX = {
 }
 
 
-def table_of(results: Mapping[str, Record]) -> list[Row]:
-    """Every number of a run."""
-    return [row for step, one in results.items() for row in rows(step, one)]
+def results_to_rows(results: Mapping[str, Record]) -> list[TableRow]:
+    """All numbers of a run as table rows."""
+    return [row for step, result in results.items() for row in result_to_rows(step, result)]
 
 
-def csv(found: Sequence[Row]) -> bytes:
-    """As `table.csv`."""
-    return to_csv(list(found)).encode()
+def to_csv_bytes(table_rows: Sequence[TableRow]) -> bytes:
+    """Write rows as CSV, the format of `table.csv`."""
+    return to_csv(list(table_rows)).encode()
 
 
-def parquet(found: Sequence[Row]) -> bytes:
-    """The same with types, for polars, pandas, DuckDB."""
+def to_parquet_bytes(table_rows: Sequence[TableRow]) -> bytes:
+    """Write rows as Parquet, with column types, for polars, pandas and DuckDB."""
     try:
         polars: Any = import_module("polars")
     except ImportError:
-        raise MissingExtra("writing Parquet", "mine") from None
-    real = ("value", "low", "high", "level", "parity", "p", "adjusted", "detectable")
-    kinds = dict.fromkeys(real, polars.Float64) | dict.fromkeys(("n", "dropped"), polars.Int64)
-    schema = {name: kinds.get(name, polars.String) for name in Row.model_fields}
+        raise MissingExtraError("writing Parquet", "mine") from None
+    float_columns = ("value", "low", "high", "level", "parity", "p", "adjusted", "detectable")
+    kinds = dict.fromkeys(float_columns, polars.Float64) | dict.fromkeys(
+        ("n", "dropped"), polars.Int64
+    )
+    schema = {name: kinds.get(name, polars.String) for name in TableRow.model_fields}
     file = io.BytesIO()
-    polars.DataFrame([row.model_dump() for row in found], schema=schema).write_parquet(file)
+    polars.DataFrame([row.model_dump() for row in table_rows], schema=schema).write_parquet(file)
     return file.getvalue()
 
 
-def latex(found: Sequence[Row]) -> bytes:
-    """A table for booktabs and longtable, a row a number."""
+def to_latex_bytes(table_rows: Sequence[TableRow]) -> bytes:
+    """Write rows as a LaTeX table for booktabs and longtable."""
     head = r"\textbf{step} & \textbf{of} & \textbf{number} & \textbf{value} & \textbf{interval} & "
     head += r"\textbf{over} \\"
     body = [
         " & ".join(
             (
-                escaped(row.step),
-                escaped(row.name),
-                escaped(row.what) + DAGGER * bool(row.mark),
-                f"${number(row.value)}${mark(row)}",
-                "" if row.low is None or row.high is None else f"${ends(row.low, row.high)}$",
-                "" if row.low is None else escaped(row.over),
+                escape_latex(row.step),
+                escape_latex(row.name),
+                escape_latex(row.what) + LATEX_DAGGER * bool(row.mark),
+                f"${format_number(row.value)}${significance_stars(row)}",
+                ""
+                if row.low is None or row.high is None
+                else f"${format_interval(row.low, row.high)}$",
+                "" if row.low is None else escape_latex(row.over),
             )
         )
         + r" \\"
-        for row in found
+        for row in table_rows
     ]
-    notes = [escaped(NOTE)]
-    if any(row.mark for row in found):
-        notes.append(DAGGER + escaped(MISSED.removeprefix(MISSES)))
+    notes = [escape_latex(NOTE)]
+    if any(row.mark for row in table_rows):
+        notes.append(LATEX_DAGGER + escape_latex(DAGGER_NOTE.removeprefix(DAGGER)))
     lines = [
         r"% needs \usepackage{booktabs,longtable}",
         r"\begin{longtable}{lllrll}",
@@ -93,17 +97,17 @@ def latex(found: Sequence[Row]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def mark(row: Row) -> str:
-    """Stars of a p-value."""
+def significance_stars(row: TableRow) -> str:
+    """The stars of a row's p-value, corrected if it has a correction."""
     p = row.p if row.adjusted is None else row.adjusted
-    return next((stars for most, stars in MARKS if p is not None and p <= most), "")
+    return next((stars for threshold, stars in MARKS if p is not None and p <= threshold), "")
 
 
-def escaped(text: str) -> str:
-    r"""A text that LaTeX prints as it is.
+def escape_latex(text: str) -> str:
+    r"""Escape a text so that LaTeX prints it unchanged.
 
-    >>> escaped("50% of a_b")
+    >>> escape_latex("50% of a_b")
     '50\\% of a\\_b'
     """
-    plain = "".join(_LATEX.get(sign, sign) for sign in text)
-    return re.sub(r"\s+", " ", plain)
+    escaped = "".join(_LATEX.get(sign, sign) for sign in text)
+    return re.sub(r"\s+", " ", escaped)

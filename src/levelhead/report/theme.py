@@ -1,7 +1,7 @@
-"""How all charts look: a light background, colours that everybody can tell apart, lines that fit.
+"""The theme of all charts: light background, colour-blind safe colours, wrapped subtitles.
 
-Signed numbers are drawn in ColorBrewer's PuOr, white at 0; categories in the colours of Okabe and
-Ito (2008) without their yellow, which is hard to see on white.
+Signed numbers have the colours of ColorBrewer's PuOr, white at 0. Categories have the colours of
+Okabe and Ito (2008) without yellow, which is hard to see on white.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3], [10, 4])
 
 _LETTER = 5.4
-"""Width of a letter of the subtitle, in pixels."""
-_NARROWEST = 62
+"""Mean width of a character of the subtitle, in pixels."""
+_MIN_LETTERS = 62
 
 
-def finished(chart: ChartType, title: str, lines: Sequence[str], *, width: float) -> ChartType:
-    """A chart with title and subtitle, broken where the chart ends, on white."""
-    letters = max(_NARROWEST, int(width / _LETTER))
+def apply_theme(chart: ChartType, title: str, lines: Sequence[str], *, width: float) -> ChartType:
+    """Apply the theme to a chart, with a title and subtitle wrapped at the chart's width."""
+    letters = max(_MIN_LETTERS, int(width / _LETTER))
     subtitle = [part for line in lines for part in textwrap.wrap(line, letters)]
-    drawn: ChartType = (
+    themed: ChartType = (
         chart.properties(
             title=alt.TitleParams(
                 text=textwrap.wrap(title, int(letters * 0.8)),
@@ -68,7 +68,7 @@ def finished(chart: ChartType, title: str, lines: Sequence[str], *, width: float
             domainColor=PALE,
             tickColor=PALE,
             labelLimit=320,
-            labelFlush=False,  # else the end labels move and touch their neighbours
+            labelFlush=False,  # else the end labels move and overlap their neighbours
             titleLimit=600,
         )
         .configure_legend(
@@ -81,14 +81,14 @@ def finished(chart: ChartType, title: str, lines: Sequence[str], *, width: float
             titleLimit=420,
         )
     )
-    return drawn
+    return themed
 
 
-def panel(title: str, *lines: str) -> alt.TitleParams:
+def panel_title(title: str, *lines: str) -> alt.TitleParams:
     """The title of one panel among several."""
-    plain = alt.TitleParams(text=title, anchor="start", fontSize=12, offset=6)
-    if not lines:  # an empty subtitle would take its place all the same
-        return plain
+    title_only = alt.TitleParams(text=title, anchor="start", fontSize=12, offset=6)
+    if not lines:  # an empty subtitle would still take space
+        return title_only
     return alt.TitleParams(
         text=title,
         anchor="start",
@@ -101,44 +101,44 @@ def panel(title: str, *lines: str) -> alt.TitleParams:
     )
 
 
-def column(title: str) -> alt.TitleParams:
-    """The head of a column of text."""
+def column_title(title: str) -> alt.TitleParams:
+    """The title of a column of text."""
     return alt.TitleParams(text=title, anchor="start", fontSize=11, fontWeight="normal", offset=6)
 
 
-def signed(reach: float, *, clip_negative: bool = False) -> alt.Scale:
-    """Colours from -reach to reach, white at 0; or from 0 alone, what is below drawn white."""
+def signed_colour_scale(limit: float, *, clip_negative: bool = False) -> alt.Scale:
+    """A colour scale from -limit to limit, white at 0; if clipped, negative values are white."""
     colours = PUOR[len(PUOR) // 2 :] if clip_negative else PUOR
-    low = 0.0 if clip_negative else -reach
-    ends = np.linspace(low, reach, len(colours)).tolist()
-    return alt.Scale(domain=ends, range=list(colours), clamp=True, interpolate="rgb")
+    low = 0.0 if clip_negative else -limit
+    stops = np.linspace(low, limit, len(colours)).tolist()
+    return alt.Scale(domain=stops, range=list(colours), clamp=True, interpolate="rgb")
 
 
-def categories(names: Sequence[str]) -> alt.Scale:
-    """A colour a name."""
-    return alt.Scale(domain=list(names), range=list(OKABE_ITO[: few(names)]))
+def category_scale(names: Sequence[str]) -> alt.Scale:
+    """A colour scale with one colour per name."""
+    return alt.Scale(domain=list(names), range=list(OKABE_ITO[: count_names(names)]))
 
 
-def few(names: Sequence[str]) -> int:
-    """How many names; more than can be told apart by colour are refused."""
+def count_names(names: Sequence[str]) -> int:
+    """Count names; raises an error for more than there are distinguishable colours."""
     if len(names) > len(OKABE_ITO):
         raise LevelheadError(
-            f"{len(names)} lines in one chart cannot be told apart",
-            mend=f"draw at most {len(OKABE_ITO)} at once",
+            f"{len(names)} lines in one chart cannot be distinguished",
+            hint=f"plot at most {len(OKABE_ITO)} at once",
         )
     return len(names)
 
 
-def named(of: str) -> list[str]:
-    """A line on what a result is of, if that is told."""
-    return [of] if of else []
+def subtitle_lines(subject: str) -> list[str]:
+    """A subtitle line with the subject of a chart, if one is given."""
+    return [subject] if subject else []
 
 
-def number(value: float | None, *, missing: str = "none") -> str:
-    """A number as people read it."""
+def format_number(value: float | None, *, missing: str = "none") -> str:
+    """Format a number with three significant digits."""
     return missing if value is None else f"{value:.3g}"
 
 
-def ends(low: float, high: float) -> str:
-    """An interval as people read it."""
+def format_interval(low: float, high: float) -> str:
+    """Format an interval with three significant digits."""
     return f"[{low:.3g}, {high:.3g}]"

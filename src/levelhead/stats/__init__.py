@@ -1,1 +1,1 @@
-"""Statistics on scipy: intervals, tests, families of tests, power. Chance is always passed in."""
+"""Statistics based on scipy: intervals, tests, multiple testing, power. The rng is an argument."""

@@ -1,4 +1,4 @@
-"""Is there any spread to judge chance by? Rounding is not spread."""
+"""Checks for constant and non-finite values; rounding errors do not count as spread."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+# About 4500 times the relative precision of float64: the error of long sums stays below it.
 ROUNDING = 1e-12
-"""Differences below this share of the numbers themselves are left over from float arithmetic."""
+"""Relative differences below this value are attributed to rounding in float arithmetic."""
 
 
 def is_constant(values: ArrayLike) -> bool:
-    """Whether all values are the same up to rounding."""
+    """Return whether all values are equal up to rounding."""
     numbers = np.asarray(values, dtype=np.float64)
+    # Relative to the largest number, so that the unit of the values does not matter.
     return bool(np.ptp(numbers) <= ROUNDING * np.abs(numbers).max())
 
 
-def finite(value: float) -> float:
-    """The value as a float; NaN and infinities end the computation."""
+def require_finite(value: float) -> float:
+    """Return the value as a float; raise NotMeasurableError for NaN and infinities."""
     if not math.isfinite(value):
-        raise NotMeasurable(
-            "the value is not a finite number for some of the items drawn",
-            mend="look for items without spread or with probability 0; drop them by name",
+        raise NotMeasurableError(
+            "the value is not a finite number for some of the resampled items",
+            hint="look for items without spread or with probability 0; drop them by name",
         )
     return float(value)

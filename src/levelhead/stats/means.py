@@ -1,4 +1,4 @@
-"""Student's t for means of differences, and equivalence by two one-sided tests."""
+"""Student's t-test for means of differences, and equivalence by two one-sided tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Alternative, Interval, PValue
 from levelhead.stats.degenerate import is_constant
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MeanTest(NamedTuple):
-    """The mean of some differences, its t, interval and p-value."""
+    """Mean of differences with its t statistic, interval and p-value."""
 
     mean: float
     t: float
@@ -31,13 +31,20 @@ def t_test(
     alternative: Alternative = "two-sided",
     level: float = 0.95,
 ) -> MeanTest:
-    """Paired (or one-sample) t-test of a mean difference; one-sided by `alternative`.
+    """Run a paired (or one-sample) t-test of a mean difference; `alternative` makes it one-sided.
 
-    The interval is two-sided whatever the alternative. Yang et al. 2025, sections 5.2 and 6, test
+    The interval is two-sided for every alternative. Yang et al. 2025, sections 5.2 and 6, test
     500 differences of attention with `alternative="greater"`.
+
+    Args:
+        differences: one difference per item.
+        parity: mean under the null hypothesis.
+        alternative: side of the test.
+        level: confidence level of the interval.
     """
-    values = _spread(differences)
+    values = _require_spread(differences)
     result = stats.ttest_1samp(values, parity, alternative=alternative)
+    # A separate two-sided test, because a one-sided one has an interval with one infinite end.
     ends = stats.ttest_1samp(values, parity).confidence_interval(level)
     return MeanTest(
         mean=float(values.mean()),
@@ -47,37 +54,44 @@ def t_test(
     )
 
 
-def equivalence(differences: ArrayLike, low: float, high: float) -> PValue:
-    """TOST: the evidence that a mean difference lies within (low, high) (Schuirmann 1987).
+def equivalence_test(differences: ArrayLike, low: float, high: float) -> PValue:
+    """Test by TOST whether a mean difference lies within (low, high) (Schuirmann 1987).
 
-    The larger p-value of the two one-sided t-tests. A small p says "no change that matters"; a
-    large p of an ordinary test never does.
+    The p-value is the larger one of the two one-sided t-tests. A small p means "no relevant
+    change"; a large p of an ordinary test never does.
+
+    Args:
+        differences: one difference per item.
+        low: lower margin of equivalence.
+        high: upper margin of equivalence.
     """
     if not low < high:
         raise LevelheadError(
-            f"the margin of equivalence is empty: {low} to {high}", mend="give low < high"
+            f"the margin of equivalence is empty: {low} to {high}", hint="give low < high"
         )
-    values = _spread(differences)
+    values = _require_spread(differences)
     above = stats.ttest_1samp(values, low, alternative="greater").pvalue
     below = stats.ttest_1samp(values, high, alternative="less").pvalue
+    # Both one-sided nulls must be rejected, so the larger p-value needs no correction.
     return PValue(value=float(max(above, below)), method="TOST", alternative="two-sided")
 
 
-def _spread(differences: ArrayLike) -> NDArray[np.float64]:
+def _require_spread(differences: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or values.size < 2:
-        raise NotMeasurable(
-            f"a t-test needs at least two differences in a row, not an array {values.shape}",
-            mend="give one difference an item",
+        raise NotMeasurableError(
+            f"a t-test needs a list of at least two differences, not an array {values.shape}",
+            hint="give one difference per item",
         )
     if not np.isfinite(values).all():
-        raise NotMeasurable(
+        raise NotMeasurableError(
             f"{int((~np.isfinite(values)).sum())} of {values.size} differences are not finite",
-            mend="drop such items by name, with the reason",
+            hint="drop such items by name, with the reason",
         )
+    # Without spread, t would be infinite and p would be 0.
     if is_constant(values):
-        raise NotMeasurable(
-            "all differences are equal, so chance cannot be judged",
-            mend="check that the edit acts and that the items differ",
+        raise NotMeasurableError(
+            "all differences are equal, so no t-test can be computed",
+            hint="check that the edit has an effect and that the items differ",
         )
     return values

@@ -1,10 +1,10 @@
-"""What the value would be if nothing were the matter: rearrangements of what was read.
+"""Null distributions by rearrangement: permutation and sign-flip tests.
 
 One-sided p = (b + 1) / (m + 1), with b of m random rearrangements at least as extreme (Phipson and
-Smyth 2010); two-sided p is twice the smaller side. Where all rearrangements can be listed, all are,
-and p is exact. The null's mean is kept because statistics such as |SEAT| are positive when there is
-no bias: it is their parity. Rearrangements are drawn or listed by `scipy.stats.permutation_test`;
-a statistic that can take many at once is handed 256 a call.
+Smyth 2010); two-sided p is twice the smaller side. If all rearrangements can be listed, p is exact.
+The mean of the null is stored because statistics such as |SEAT| are positive without a bias: it is
+their parity. `scipy.stats.permutation_test` samples or lists the rearrangements; a vectorised
+statistic receives 256 of them per call.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Alternative, PValue
-from levelhead.stats.degenerate import finite, is_constant
-from levelhead.stats.designs import Draw, times_of
-from levelhead.stats.rng import generator
+from levelhead.stats.degenerate import is_constant, require_finite
+from levelhead.stats.designs import Resample, count_items
+from levelhead.stats.rng import check_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,148 +28,177 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.stats._resampling import PermutationTestResult
 
-    from levelhead.stats.bootstrap import AtOnce, Reduce
+    from levelhead.stats.bootstrap import ReduceFunction, VectorisedReduction
     from levelhead.stats.designs import Design, Indices
 
-    SignReduce = Callable[[NDArray[np.float64]], float]
-    SignsAtOnce = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-    """Signs `[rearrangements, items]`: a value each."""
+    SignReduction = Callable[[NDArray[np.float64]], float]
+    VectorisedSignReduction = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    """Function from signs `[rearrangements, items]` to one value per rearrangement."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Null:
-    """The value beside its distribution under the null."""
+class NullDistribution:
+    """A value and its distribution under the null hypothesis."""
 
     value: float
     p: PValue
     mean: float
     deviation: float
-    least_p: float
-    """The smallest p that so many rearrangements can give."""
+    min_p: float
+    """Smallest p-value that this number of rearrangements can give."""
 
 
 def permutation(
-    reduce: Reduce,
+    reduce: ReduceFunction,
     design: Design,
     *,
     rng: np.random.Generator,
-    draws: int = 9999,
+    n_resamples: int = 9999,
     alternative: Alternative = "two-sided",
-    at_once: AtOnce | None = None,
-) -> Null:
-    """Deal the units of all groups out again at random: "which group a unit is in is irrelevant".
+    vectorised: VectorisedReduction | None = None,
+) -> NullDistribution:
+    """Permute the units over the groups; the null hypothesis is that groups are exchangeable.
 
-    `reduce` takes the same `Draw` as a bootstrap's; its `groups` hold the items as they were dealt.
-    `at_once` is the same of many draws: quicker where the formula is linear.
+    Args:
+        reduce: formula of the measure; the `groups` of its `Resample` hold the permuted items.
+        design: independent units in two or more groups.
+        rng: random generator.
+        n_resamples: number of random permutations, unless all can be listed.
+        alternative: side of the test.
+        vectorised: form of `reduce` for many resamples; faster if the formula is linear.
     """
     if len(design.factors) != 1 or len(design.samples) < 2:
         raise LevelheadError(
             f"a permutation needs independent units in two or more groups, not {design}",
-            mend="make the design with groups(n, m) or clusters(labels, within=groups), or use "
-            "sign_flip on paired differences",
+            hint="make the design with grouped_design(n, m) or clustered_design(labels, "
+            "within=groups), or use sign_flip on paired differences",
         )
 
-    def each(*samples: Indices, axis: int) -> NDArray[np.float64]:
-        # One dealing a row.
+    def reduce_rows(*samples: Indices, axis: int) -> NDArray[np.float64]:
+        # One permutation per row.
         rows = [sample.reshape(-1, sample.shape[-1]) for sample in samples]
-        if at_once is None:
-            dealt = [Draw(design, row, dealt=True) for row in zip(*rows, strict=True)]
-            values = [finite(reduce(draw)) for draw in dealt]
+        if vectorised is None:
+            resamples = [Resample(design, row, permuted=True) for row in zip(*rows, strict=True)]
+            values = [require_finite(reduce(resample)) for resample in resamples]
         else:
-            values = [finite(value) for value in at_once(times_of(design, rows, dealt=True))]
+            values = [
+                require_finite(value)
+                for value in vectorised(count_items(design, rows, permuted=True))
+            ]
         return np.array(values).reshape(samples[0].shape[:-1])
 
     result = stats.permutation_test(
         design.samples,
-        each,
+        reduce_rows,
         permutation_type="independent",
         vectorized=True,
-        n_resamples=draws,
-        batch=256,  # bounds the memory
+        n_resamples=n_resamples,
+        batch=256,  # limits the memory
         alternative=alternative,
-        rng=generator(rng),
+        rng=check_rng(rng),
     )
-    ways = math.factorial(design.factors[0].units)
+    # The multinomial coefficient: permutations within a group do not change its items.
+    n_rearrangements = math.factorial(design.factors[0].n_units)
     for sample in design.samples:
-        ways //= math.factorial(len(sample))
-    return _null(result, "permutation", alternative=alternative, draws=_random(draws, ways))
+        n_rearrangements //= math.factorial(len(sample))
+    return _null_distribution(
+        result,
+        "permutation",
+        alternative=alternative,
+        n_resamples=_n_random(n_resamples, n_rearrangements),
+    )
 
 
 def sign_flip(
-    reduce: SignReduce,
+    reduce: SignReduction,
     design: Design,
     *,
     rng: np.random.Generator,
-    draws: int = 9999,
+    n_resamples: int = 9999,
     alternative: Alternative = "two-sided",
-    at_once: SignsAtOnce | None = None,
-) -> Null:
-    """Swap the two members of a pair at random: "which member is which is irrelevant".
+    vectorised: VectorisedSignReduction | None = None,
+) -> NullDistribution:
+    """Exchange the two members of pairs; the null hypothesis is that they are exchangeable.
 
-    `reduce` takes one sign an item; items of one cluster get the same sign. The test is exact for
-    independent clusters; crossed factors are refused, use `Bootstrap.p` there. `at_once` is the
-    same of many rearrangements.
+    The test is exact for independent clusters. Crossed factors raise an error: use
+    `BootstrapEstimate.p` for them.
+
+    Args:
+        reduce: formula of one sign per item; items of a cluster have the same sign.
+        design: independent clusters of pairs.
+        rng: random generator.
+        n_resamples: number of random sign flips, unless all can be listed.
+        alternative: side of the test.
+        vectorised: form of `reduce` for many rearrangements.
     """
     if len(design.factors) != 1:
         raise LevelheadError(
             f"sign flips need independent clusters, not {design}",
-            mend="use the p-value of a bootstrap over the crossed factors",
+            hint="use the p-value of a bootstrap over the crossed factors",
         )
     (factor,) = design.factors
 
-    def each(signs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-        # One rearrangement a row.
-        rows = signs.reshape(-1, signs.shape[-1])[:, factor.unit]
-        values = [reduce(row) for row in rows] if at_once is None else at_once(rows)
-        return np.array([finite(value) for value in values]).reshape(signs.shape[:-1])
+    def reduce_rows(signs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        # One rearrangement per row.
+        rows = signs.reshape(-1, signs.shape[-1])[:, factor.unit_of_item]
+        values = [reduce(row) for row in rows] if vectorised is None else vectorised(rows)
+        return np.array([require_finite(value) for value in values]).reshape(signs.shape[:-1])
 
     result = stats.permutation_test(
-        (np.ones(factor.units),),
-        each,
+        (np.ones(factor.n_units),),
+        reduce_rows,
         permutation_type="samples",
         vectorized=True,
-        n_resamples=draws,
-        batch=256,  # bounds the memory; the same rearrangements are drawn
+        n_resamples=n_resamples,
+        batch=256,  # limits the memory; the batch size does not change the rearrangements
         alternative=alternative,
-        rng=generator(rng),
+        rng=check_rng(rng),
     )
-    ways = 2**factor.units
-    return _null(result, "sign flip", alternative=alternative, draws=_random(draws, ways))
+    # A cluster has one sign, so clusters, not items, limit how small p can become.
+    n_rearrangements = 2**factor.n_units
+    return _null_distribution(
+        result,
+        "sign flip",
+        alternative=alternative,
+        n_resamples=_n_random(n_resamples, n_rearrangements),
+    )
 
 
-def _random(draws: int, ways: int) -> int | None:
-    """How many rearrangements scipy drew at random; None if it listed all of them instead."""
-    return None if ways <= draws else draws
+def _n_random(n_resamples: int, n_rearrangements: int) -> int | None:
+    """Number of rearrangements that scipy sampled; None if it listed all of them."""
+    return None if n_rearrangements <= n_resamples else n_resamples
 
 
-def _null(
-    result: PermutationTestResult, method: str, *, alternative: Alternative, draws: int | None
-) -> Null:
+def _null_distribution(
+    result: PermutationTestResult, method: str, *, alternative: Alternative, n_resamples: int | None
+) -> NullDistribution:
     null = np.asarray(result.null_distribution, dtype=np.float64)
     if is_constant([float(result.statistic), *null]):
-        raise NotMeasurable(
-            "every rearrangement gives the same value, so chance cannot be judged",
-            mend="check that the items differ and that the value is computed from the groups drawn",
+        raise NotMeasurableError(
+            "every rearrangement gives the same value, so no p-value can be computed",
+            hint="check that the items differ and that the value depends on the permuted groups",
         )
     if alternative == "two-sided" and null.min() >= 0:
         raise LevelheadError(
-            "the value is never negative under the null, so its lower side is no evidence",
-            mend='give alternative="greater"',
+            "the value is never negative under the null, so a two-sided test is not valid",
+            hint='give alternative="greater"',
         )
-    return Null(
+    return NullDistribution(
         value=float(result.statistic),
         p=PValue(
             value=float(result.pvalue),
-            method=f"{method}, exact" if draws is None else method,
+            method=f"{method}, exact" if n_resamples is None else method,
             alternative=alternative,
-            draws=draws,
+            n_resamples=n_resamples,
         ),
         mean=float(null.mean()),
         deviation=float(null.std()),
-        # Listed rearrangements hold the data themselves; random ones are joined by them.
-        least_p=min(
+        # Listed rearrangements include the observed data; for random ones, (b + 1) / (m + 1) adds
+        # them.
+        min_p=min(
             1.0,
-            (2 if alternative == "two-sided" else 1) / (null.size + (0 if draws is None else 1)),
+            (2 if alternative == "two-sided" else 1)
+            / (null.size + (0 if n_resamples is None else 1)),
         ),
     )

@@ -1,4 +1,4 @@
-"""Chance is an argument: no function here makes its own."""
+"""Check of random generators: every function takes one as an argument and creates none."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import numpy as np
 from levelhead.core.errors import LevelheadError
 
 
-def generator(rng: object) -> np.random.Generator:
-    """The generator that was given; anything else, None too, is refused."""
+def check_rng(rng: object) -> np.random.Generator:
+    """Return the given generator; raise an error for anything else, including None."""
+    # None would be seeded from the system, and the result could not be reproduced.
     if not isinstance(rng, np.random.Generator):
         raise LevelheadError(
-            f"chance must come from a numpy Generator, not {type(rng).__name__}",
-            mend="give rng=numpy.random.default_rng(seed)",
+            f"rng must be a numpy Generator, not {type(rng).__name__}",
+            hint="give rng=numpy.random.default_rng(seed)",
         )
     return rng

@@ -1,1 +1,1 @@
-"""Grids of models, edits and measures, written down in a file and run as often as wanted."""
+"""Studies: grids of models, edits and measures, defined in a file and reproducible."""

@@ -1,7 +1,7 @@
-"""A study as a TOML file: models, measures, maps of heads, edits, and what is measured of what.
+"""A study as a TOML file: models, measures, head maps, edits, and the steps that combine them.
 
-Read strictly: an unknown key or a name that is not in the file is an error before anything is
-loaded. In paths `${LEVELHEAD_...}` stands for that environment variable, and for nothing else.
+Validation is strict: an unknown key or an undefined name is an error before anything is loaded. In
+paths `${LEVELHEAD_...}` is replaced by that environment variable; no other variable is.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, create_model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.study.steps.config import Key, PlanBase
+from levelhead.study.steps.config import Key, StudyConfigBase
 from levelhead.study.steps.kinds import STEP_KINDS
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
+EARLIER_FORMAT = "levelhead-study-1"
+"""The former format, whose tables and keys had other names."""
 
 if TYPE_CHECKING:
 
-    class Plan(PlanBase):
-        """A whole study."""
+    class StudyConfig(StudyConfigBase):
+        """A complete study."""
 
 else:
     # A table for every kind of step: a new kind is listed in STEP_KINDS only.
@@ -33,56 +35,74 @@ else:
         kind.table: (dict[Key, kind.definition.config], Field(default_factory=dict))
         for kind in STEP_KINDS
     }
-    Plan = create_model(
-        "Plan", __base__=PlanBase, __module__=__name__, __doc__="A whole study.", **_TABLES
+    StudyConfig = create_model(
+        "StudyConfig",
+        __base__=StudyConfigBase,
+        __module__=__name__,
+        __doc__="A complete study.",
+        **_TABLES,
     )
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """The study that a TOML file writes down, or JSON as an audit keeps it, checked."""
+def read_study_config(path: str | os.PathLike[str]) -> StudyConfig:
+    """Read and validate a study from TOML, or from the JSON that an audit writes."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        told = json.loads(text) if str(path).endswith(".json") else tomllib.loads(_expanded(text))
+        raw = (
+            json.loads(text)
+            if str(path).endswith(".json")
+            else tomllib.loads(_expand_variables(text))
+        )
     except (OSError, UnicodeError) as error:
-        raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
+        raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
         kind = "JSON" if isinstance(error, json.JSONDecodeError) else "TOML"
-        raise LevelheadError(f"{path} is no {kind}: {error}", mend="mend that line") from None
+        raise LevelheadError(
+            f"{path} is not valid {kind}: {error}", hint="correct that line"
+        ) from None
+    if raw.get("format") == EARLIER_FORMAT:
+        raise LevelheadError(
+            (
+                f"{path} is a study of an earlier version ({EARLIER_FORMAT}): keys have "
+                "other names now"
+            ),
+            hint='say format = "levelhead-study-2", then rename the keys that are refused',
+        )
     try:
-        plan = Plan.model_validate(told)
+        config = StudyConfig.model_validate(raw)
     except ValidationError as error:
-        raise _refused(str(path), error) from None
-    plan.check()
-    return plan
+        raise _validation_error(str(path), error) from None
+    config.check()
+    return config
 
 
-def _expanded(text: str) -> str:
+def _expand_variables(text: str) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if not name.startswith("LEVELHEAD_"):
             raise LevelheadError(
-                f"${{{name}}} in a study", mend="only variables named LEVELHEAD_... are read"
+                f"${{{name}}} in a study", hint="only variables named LEVELHEAD_... are read"
             )
         if name not in os.environ:
-            raise LevelheadError(f"{name} is not set", mend=f"export {name}=<folder>")
+            raise LevelheadError(f"{name} is not set", hint=f"export {name}=<folder>")
         return os.environ[name].replace("\\", "\\\\").replace('"', '\\"')
 
     return VARIABLE.sub(value, text)
 
 
-def _refused(path: str, error: ValidationError) -> LevelheadError:
+def _validation_error(path: str, error: ValidationError) -> LevelheadError:
     first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
+    key_path = ".".join(map(str, first["loc"]))
     if first["type"] != "extra_forbidden":
-        return LevelheadError(f"{path}: {where}: {first['msg']}", mend="mend that value")
-    place: object = Plan
-    known = sorted(Plan.model_fields)
+        return LevelheadError(f"{path}: {key_path}: {first['msg']}", hint="correct that value")
+    schema: object = StudyConfig
+    known_keys = sorted(StudyConfig.model_fields)
     for step in first["loc"][:-1]:
-        fields = getattr(place, "model_fields", {})
+        fields = getattr(schema, "model_fields", {})
         if step in fields:
             inner = fields[step].annotation
-            place = inner.__args__[1] if getattr(inner, "__origin__", None) is dict else inner
-            known = sorted(getattr(place, "model_fields", {}))
-    close = get_close_matches(str(first["loc"][-1]), known, n=1)
-    mend = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
-    return LevelheadError(f"{path}: no such key: {where}", mend=mend)
+            schema = inner.__args__[1] if getattr(inner, "__origin__", None) is dict else inner
+            known_keys = sorted(getattr(schema, "model_fields", {}))
+    close = get_close_matches(str(first["loc"][-1]), known_keys, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known_keys)}"
+    return LevelheadError(f"{path}: no such key: {key_path}", hint=hint)

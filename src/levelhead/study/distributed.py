@@ -1,10 +1,10 @@
-"""The steps of a study over processes or machines: each a unit that needs the steps before it.
+"""Run the steps of a study over processes or machines; a step runs after those that it needs.
 
-A worker keeps the study's models loaded from step to step. Readings and results go into the study's
-store, which all workers must see: on several machines a shared disk or an object store. What a step
-needs of earlier ones it finds there. Its result comes back to the process that runs the study,
-which alone writes `results/`. (Models that a study trains lie in its folder: these want a shared
-disk.)
+A worker holds the study's models in memory between steps. Responses and results go into the study's
+store, which all workers must access: on several machines a shared disk or an object store. A step
+reads the results of earlier steps there. It returns its result to the process that runs the study,
+and only that process writes `results/`. (Models that a study trains are in its folder, which then
+must be on a shared disk.)
 """
 
 from __future__ import annotations
@@ -15,148 +15,159 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import absolute, whole_path
-from levelhead.core.frozen import Frozen
-from levelhead.core.results import Inconclusive
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.files import absolute_path_str, absolute_url
+from levelhead.core.frozen import FrozenDict
+from levelhead.core.results import StepFailure
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Cancelled, Computed
-from levelhead.engine.tasks import Unit
-from levelhead.study.config import Plan
-from levelhead.study.results_dir import RESULTS, result_of
-from levelhead.study.session import Work
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import RunCancelledError, TaskResult
+from levelhead.engine.tasks import Task
+from levelhead.study.config import StudyConfig
+from levelhead.study.results_dir import RESULTS_DIR, parse_result
+from levelhead.study.session import StudySession
 from levelhead.study.steps.kinds import make_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from levelhead.core.results import Record
-    from levelhead.engine.executors.base import OrderedRunner
-    from levelhead.study.session import Step
-    from levelhead.study.steps.config import PlanBase
+    from levelhead.engine.executors.base import DependencyExecutor
+    from levelhead.study.session import StudyStep
+    from levelhead.study.steps.config import StudyConfigBase
 
-WORK = "levelhead.study.distributed:one_step"
-SPENT = "the time was spent before this step"
-GO_ON = "run the same command again: it goes on where it stopped"
+TASK_FUNCTION = "levelhead.study.distributed:run_step_in_worker"
+OUT_OF_TIME = "the time ran out before this step"
+RESUME_HINT = "run the same command again: it resumes where it stopped"
 
 
 class Deadline(NamedTuple):
-    """When no step may begin any more, by `time.monotonic`; the first step may always."""
+    """Time of `time.monotonic` after which no step begins; the first step always may."""
 
     at: float
     exempt: frozenset[str] = frozenset()
-    """Steps that it is not for."""
+    """Steps that the deadline does not apply to."""
 
 
-def apart(
-    work: Work,
-    every: Sequence[Step],
-    runner: OrderedRunner,
+def run_steps_distributed(
+    session: StudySession,
+    steps: Sequence[StudyStep],
+    executor: DependencyExecutor,
     *,
     keep_going: bool,
-    until: Deadline | None,
+    deadline: Deadline | None,
 ) -> Iterator[tuple[str, Record]]:
-    """The results of all steps, by name, in the order in which they end."""
-    # Until when by the clock on the wall: other machines have that, too.
-    late = None if until is None else time.time() + until.at - time.monotonic()
-    exempt = frozenset[str]() if until is None else until.exempt
-    told = {
-        "plan": _placed(work.plan).to_json(),
-        "folder": str(work.folder.resolve()),
-        "store": absolute(work.url),
+    """Yield the results of all steps by name, in the order in which they end."""
+    # Wall-clock time, because monotonic clocks differ between machines.
+    wall_deadline = None if deadline is None else time.time() + deadline.at - time.monotonic()
+    exempt = frozenset[str]() if deadline is None else deadline.exempt
+    common = {
+        "plan": _with_absolute_paths(session.config).to_json(),
+        "folder": str(session.folder.resolve()),
+        "store": absolute_url(session.store_url),
         "keep_going": keep_going,
     }
-    units = {
-        step.name: Unit(
-            WORK,
-            Frozen(
-                told
+    tasks = {
+        step.name: Task(
+            TASK_FUNCTION,
+            FrozenDict(
+                common
                 | {
                     "step": step.name,
-                    "until": late if number and step.name not in exempt else None,
+                    "until": wall_deadline if number and step.name not in exempt else None,
                 }
             ),
-            threads=work.plan.threads,
+            threads=session.config.threads,
         )
-        for number, step in enumerate(every)
+        for number, step in enumerate(steps)
     }
-    names = {unit.key: name for name, unit in units.items()}
-    after = {units[step.name].key: [units[name].key for name in step.after] for step in every}
-    for outcome in runner.run(list(units.values()), cancel=work.context.cancel, after=after):
+    names = {task.key: name for name, task in tasks.items()}
+    after = {tasks[step.name].key: [tasks[name].key for name in step.after] for step in steps}
+    for outcome in executor.run(
+        list(tasks.values()), cancel=session.context.cancel, dependencies=after
+    ):
         name = names[outcome.key]
-        if isinstance(outcome, Computed):
-            yield name, result_of(name, outcome.payload, name)
-        elif isinstance(outcome, Failed) and keep_going:
-            yield name, Inconclusive(what=outcome.why, mend="give it more memory, or run it alone")
-        elif isinstance(outcome, Failed):
+        if isinstance(outcome, TaskResult):
+            yield name, parse_result(name, outcome.payload, name)
+        elif isinstance(outcome, TaskFailed) and keep_going:
+            yield (
+                name,
+                StepFailure(problem=outcome.reason, hint="give it more memory, or run it alone"),
+            )
+        elif isinstance(outcome, TaskFailed):
             raise LevelheadError(
-                f"the step {name} failed: {outcome.why}",
-                mend="mend the cause and run again: what was stored is kept",
+                f"the step {name} failed: {outcome.reason}",
+                hint="correct the cause and run again: stored results are retained",
             )
 
 
-def _placed(plan: PlanBase) -> PlanBase:
-    """The study with whole paths: where there is no such folder, a part would name a Hub id."""
+def _with_absolute_paths(config: StudyConfigBase) -> StudyConfigBase:
+    """Make the study's paths absolute: a worker could take a relative path for a Hub id."""
     models = {
-        name: one.model_copy(
+        name: source.model_copy(
             update={
-                "path": whole_path(one.path),
-                "edit": None if one.edit is None else whole_path(one.edit),
+                "path": absolute_path_str(source.path),
+                "edit": None if source.edit is None else absolute_path_str(source.edit),
             }
         )
-        for name, one in plan.models.items()
+        for name, source in config.models.items()
     }
-    return plan.model_copy(update={"models": models})
+    return config.model_copy(update={"models": models})
 
 
-def tried(step: Step, *, keep_going: bool, late: bool) -> Record:
-    """The result of a step; if it cannot be measured, why.
+def run_step_safely(step: StudyStep, *, keep_going: bool, is_late: bool) -> Record:
+    """Run a step; return its result or, if it cannot be measured, the reason.
 
-    One number that cannot be had is no reason to lose the others; it stays empty.
+    A step that fails must not lose the results of the others; its numbers stay empty.
     """
     try:
-        if late:
-            raise NotMeasurable(SPENT, mend=GO_ON)
+        if is_late:
+            raise NotMeasurableError(OUT_OF_TIME, hint=RESUME_HINT)
         return step.make()
     except LevelheadError as error:
-        if isinstance(error, Cancelled) or not (keep_going or isinstance(error, NotMeasurable)):
+        if isinstance(error, RunCancelledError) or not (
+            keep_going or isinstance(error, NotMeasurableError)
+        ):
             raise
-        return Inconclusive(what=error.what, mend=error.mend)
+        return StepFailure(problem=error.problem, hint=error.hint)
     except Exception as error:
         if not keep_going:
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        where = f"{Path(last.filename).name}, line {last.lineno}"
-        return Inconclusive(what=what, mend=f"report this: it was raised in {where}")
+        problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        location = f"{Path(last.filename).name}, line {last.lineno}"
+        return StepFailure(problem=problem, hint=f"report this: it was raised in {location}")
 
 
-def one_step(spec: Mapping[str, object]) -> bytes:
-    """A step in a worker."""
-    until = spec["until"]
-    work, every = _study(str(spec["plan"]), str(spec["folder"]), str(spec["store"]))
-    late = isinstance(until, float) and time.time() > until
-    step, keep_going = every[str(spec["step"])], bool(spec["keep_going"])
-    if not late:
-        _need(step, work, every, keep_going=keep_going)
-    return tried(step, keep_going=keep_going, late=late).to_json().encode()
+def run_step_in_worker(spec: Mapping[str, object]) -> bytes:
+    """Run a step in a worker."""
+    wall_deadline = spec["until"]
+    session, steps = _open_session(str(spec["plan"]), str(spec["folder"]), str(spec["store"]))
+    is_late = isinstance(wall_deadline, float) and time.time() > wall_deadline
+    step, keep_going = steps[str(spec["step"])], bool(spec["keep_going"])
+    if not is_late:
+        _ensure_results(step, session, steps, keep_going=keep_going)
+    return run_step_safely(step, keep_going=keep_going, is_late=is_late).to_json().encode()
 
 
-def _need(step: Step, work: Work, every: Mapping[str, Step], *, keep_going: bool) -> None:
-    """Have the results at hand that a step needs: written beside, or made of what is stored."""
+def _ensure_results(
+    step: StudyStep, session: StudySession, steps: Mapping[str, StudyStep], *, keep_going: bool
+) -> None:
+    """Load the results that a step needs, or compute them from stored responses."""
     for name in step.after:
-        path = work.folder / RESULTS / f"{name}.json"
-        if name in work.done:
+        path = session.folder / RESULTS_DIR / f"{name}.json"
+        if name in session.results:
             continue
-        if path.exists():  # whoever runs the study has written it
-            work.done[name] = result_of(name, path.read_bytes(), str(path))
+        if path.exists():  # the process that runs the study has written it
+            session.results[name] = parse_result(name, path.read_bytes(), str(path))
             continue
-        _need(every[name], work, every, keep_going=keep_going)
-        work.done[name] = tried(every[name], keep_going=keep_going, late=False)
+        _ensure_results(steps[name], session, steps, keep_going=keep_going)
+        session.results[name] = run_step_safely(steps[name], keep_going=keep_going, is_late=False)
 
 
 @lru_cache(maxsize=1)
-def _study(plan: str, folder: str, store: str) -> tuple[Work, dict[str, Step]]:
-    work = Work(Plan.from_json(plan), Path(folder), RunContext(store=store))
-    return work, {step.name: step for step in make_steps(work)}
+def _open_session(
+    config: str, folder: str, store: str
+) -> tuple[StudySession, dict[str, StudyStep]]:
+    session = StudySession(StudyConfig.from_json(config), Path(folder), RunContext(store=store))
+    return session, {step.name: step for step in make_steps(session)}

@@ -1,8 +1,8 @@
-"""Many models by the same rulers: a study each, so that what fails with one costs no other.
+"""Many models by the same measures: one study per model, so that a failure affects no other model.
 
-Models are ordered by the first ruler, nearest to parity first, and every rank is a range: models
-whose intervals overlap are not told apart. What it cost stands in a file of its own, because it
-differs from run to run, and the results do not.
+Models are ordered by the first measure, nearest to parity first. Every rank is a range, because
+models with overlapping intervals cannot be distinguished. Costs are in a separate file, because
+they differ from run to run and the results do not.
 """
 
 from __future__ import annotations
@@ -18,31 +18,38 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from levelhead.core.calibration import mark_of
-from levelhead.core.canonical_json import canonical
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import absolute, join, located, on_disk, whole_path, write_atomic
-from levelhead.core.frozen import Frozen
-from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead.core.files import (
+    absolute_path_str,
+    absolute_url,
+    join_url,
+    local_path,
+    open_filesystem,
+    write_atomic,
+)
+from levelhead.core.frozen import FrozenDict
+from levelhead.core.results import Measurement, Record, StepFailure
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.core.verdicts import measure_verdict
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Computed, InProcess
-from levelhead.engine.run_dir import own
-from levelhead.engine.tasks import Unit
-from levelhead.models.loading.load import bytes_of
-from levelhead.study.config import Plan
-from levelhead.study.run import run
-from levelhead.study.steps.config import Source, inference_keys
-from levelhead.study.steps.measurements import Cells
+from levelhead.core.verdicts import decide_measure_verdict
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import InProcess, TaskResult
+from levelhead.engine.run_dir import mark_owned
+from levelhead.engine.tasks import Task
+from levelhead.models.loading.load import compute_model_size
+from levelhead.study.config import StudyConfig
+from levelhead.study.run import run_study
+from levelhead.study.steps.config import ModelSource, inference_keys
+from levelhead.study.steps.measurements import MeasureStep
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.engine.executors.base import Runner
+    from levelhead.engine.executors.base import Executor
 
-WORK = "levelhead.study.leaderboard:one_model"
+TASK_FUNCTION = "levelhead.study.leaderboard:run_model_study"
 MODELS, BOARD, TABLE, COSTS = "models", "leaderboard.json", "leaderboard.csv", "costs.csv"
 MODEL, ALL, COST = "model", "all", "cost.json"
 COLUMNS = (
@@ -51,275 +58,313 @@ COLUMNS = (
 )
 
 
-class Cost(Record):
-    """What a model took, all in all."""
+class ModelCost(Record):
+    """The total cost of a model."""
 
     seconds: float
-    """Of computing; what was computed before is counted."""
+    """Seconds of computing, including earlier runs."""
     cpu_seconds: float
     model_bytes: int
-    """Of its files."""
-    kept_bytes: int
-    """Of what is kept of it: readings and results."""
+    """Bytes of the model's files."""
+    stored_bytes: int
+    """Bytes of the model's stored responses and results."""
 
 
-class Entrant(Record):
-    """One model, by every ruler."""
+class ModelEntry(Record):
+    """One model, by every measure."""
 
     model: str
     revision: str | None = None
-    measured: dict[str, Measurement] = Field(default_factory=dict)
+    measurements: dict[str, Measurement] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
-    """Why there is no number, by ruler."""
+    """Why there is no number, by measure."""
 
     @property
     def name(self) -> str:
-        """As it was given: two revisions of one model are two."""
+        """The model's name with its revision: two revisions are two models."""
         return f"{self.model}@{self.revision}" if self.revision else self.model
 
 
 class Leaderboard(Record):
-    """Models in their order, by rulers in theirs."""
+    """Models in their order, by measures in theirs."""
 
     measures: Annotated[tuple[str, ...], Field(min_length=1)]
-    entrants: Annotated[tuple[Entrant, ...], Field(min_length=1)]
+    entries: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
 
-    def ranks(self, measure: str) -> dict[str, tuple[int, int]]:
-        """First and last rank that a model may have, by name: nearest to parity is first.
+    def rank_ranges(self, measure: str) -> dict[str, tuple[int, int]]:
+        """First and last possible rank of each model by name; nearest to parity is first.
 
-        None at all where values may not be compared, or where the ruler has no parity. A model of
-        which the ruler is inconclusive has none: one that lacks the skill would be the first.
+        There are no ranks if values are not comparable or the measure has no parity. A model with
+        an inconclusive measure has no rank: a model without the skill would otherwise be first.
         """
-        found = {one.name: own for one in self.entrants if (own := one.measured.get(measure))}
-        if len({own.comparable for own in found.values()}) != 1:
+        measurements = {
+            entry.name: measurement
+            for entry in self.entries
+            if (measurement := entry.measurements.get(measure))
+        }
+        if len({measurement.comparability_key for measurement in measurements.values()}) != 1:
             return {}
-        far = {
-            name: _distances(own)
-            for name, own in found.items()
-            if own.parity is not None and _is_ranked(own)
+        distances = {
+            name: _distance_range(measurement)
+            for name, measurement in measurements.items()
+            if measurement.parity is not None and _is_ranked(measurement)
         }
         return {
             name: (
-                1 + sum(other[1] < own[0] for other in far.values()),
-                len(far) - sum(other[0] > own[1] for other in far.values()),
+                1 + sum(other[1] < distance[0] for other in distances.values()),
+                len(distances) - sum(other[0] > distance[1] for other in distances.values()),
             )
-            for name, own in far.items()
+            for name, distance in distances.items()
         }
 
 
-def leaderboard(
+def run_leaderboard(
     models: Sequence[str],
     measures: Sequence[str],
     folder: str | Path,
     *,
-    runner: Runner | None = None,
-    source: Mapping[str, object] | None = None,
+    executor: Executor | None = None,
+    load_options: Mapping[str, object] | None = None,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
     on_model: Callable[[str, int, int], None] = lambda name, done, of: None,
-) -> tuple[Leaderboard, dict[str, Cost]]:
+) -> tuple[Leaderboard, dict[str, ModelCost]]:
     """Measure many models; write leaderboard.json, leaderboard.csv and costs.csv.
 
     Args:
         models: Hub ids, folders or .gguf files; `id@revision` names a revision.
-        measures: as the command line names them.
-        folder: a study of every model is kept here, to resume from.
-        runner: who computes, a model at a time; by default this process.
-        source: how models are loaded: dtype, batch_size.
-        inference: seed, resamples and permutations; the level is a study's.
-        context: threads and cancellation; its store is where readings are kept, a folder a model,
-            if not in the folder: a path or URL that all workers see.
-        on_model: is told the model that has ended, how many have, and of how many.
+        measures: measures as on the command line.
+        folder: folder with one study per model, from which a run resumes.
+        executor: executor that runs one model at a time; by default this process.
+        load_options: options for loading models: dtype, batch_size.
+        inference: seed, resamples and permutations; the level is that of studies.
+        context: threads and cancellation; its store, if any, holds the responses instead of the
+            folder, with one subfolder per model: a path or URL that all workers can access.
+        on_model: callback with the finished model, the number of finished models and their total.
     """
     if len(set(models)) < len(models) or not models or not measures:
         raise LevelheadError(
-            f"{len(models)} models, {len(set(models))} different ones, by {len(measures)} rulers",
-            mend="name each model once, and at least one ruler",
+            f"{len(models)} models, {len(set(models))} different ones, by {len(measures)} measures",
+            hint="name each model once, and at least one measure",
         )
-    place = on_disk(folder)
-    own(place, (MODELS, BOARD, TABLE, COSTS))
-    (place / MODELS).mkdir(exist_ok=True)
-    units = {
-        name: _unit(name, measures, place, source or {}, inference, context) for name in models
+    out_dir = local_path(folder)
+    mark_owned(out_dir, (MODELS, BOARD, TABLE, COSTS))
+    (out_dir / MODELS).mkdir(exist_ok=True)
+    tasks = {
+        name: _make_task(name, measures, out_dir, load_options or {}, inference, context)
+        for name in models
     }
-    names = {unit.key: name for name, unit in units.items()}
-    found: dict[str, Entrant] = {}
-    costs: dict[str, Cost] = {}
-    for outcome in (runner or InProcess()).run(list(units.values()), cancel=context.cancel):
+    names = {task.key: name for name, task in tasks.items()}
+    entries: dict[str, ModelEntry] = {}
+    costs: dict[str, ModelCost] = {}
+    for outcome in (executor or InProcess()).run(list(tasks.values()), cancel=context.cancel):
         name = names[outcome.key]
-        if isinstance(outcome, Computed):
-            told = json.loads(outcome.payload)
-            found[name], costs[name] = Entrant.from_json(told["entrant"]), Cost(**told["cost"])
-        elif isinstance(outcome, Failed):
-            model, revision = _parted(name)
-            why = dict.fromkeys(measures, outcome.why)
-            found[name] = Entrant(model=model, revision=revision, missing=why)
+        if isinstance(outcome, TaskResult):
+            payload = json.loads(outcome.payload)
+            entries[name], costs[name] = (
+                ModelEntry.from_json(payload["entry"]),
+                ModelCost(**payload["cost"]),
+            )
+        elif isinstance(outcome, TaskFailed):
+            model, revision = _split_revision(name)
+            reasons = dict.fromkeys(measures, outcome.reason)
+            entries[name] = ModelEntry(model=model, revision=revision, missing=reasons)
         else:
             continue
-        on_model(name, len(found), len(models))
-    board = ordered(Leaderboard(measures=tuple(measures), entrants=tuple(found[n] for n in models)))
-    write_atomic(str(place / BOARD), board.to_json().encode() + b"\n")
-    write_atomic(str(place / TABLE), to_csv(board).encode())
-    write_atomic(str(place / COSTS), _costs(costs).encode())
+        on_model(name, len(entries), len(models))
+    board = sort_entries(
+        Leaderboard(measures=tuple(measures), entries=tuple(entries[n] for n in models))
+    )
+    write_atomic(str(out_dir / BOARD), board.to_json().encode() + b"\n")
+    write_atomic(str(out_dir / TABLE), leaderboard_to_csv(board).encode())
+    write_atomic(str(out_dir / COSTS), _costs_to_csv(costs).encode())
     return board, costs
 
 
-def one_model(spec: Mapping[str, object]) -> bytes:
-    """A model's study, in whatever process."""
-    plan, place = Plan.from_json(str(spec["plan"])), Path(str(spec["folder"]))
-    began = time.monotonic(), time.process_time()
+def run_model_study(spec: Mapping[str, object]) -> bytes:
+    """Run a model's study in the current process."""
+    config, out_dir = StudyConfig.from_json(str(spec["plan"])), Path(str(spec["folder"]))
+    start = time.monotonic(), time.process_time()
     store = None if spec["store"] is None else str(spec["store"])
-    results = run(plan, place, context=RunContext(store=store), keep_going=True)
-    source = plan.models[MODEL]
-    model, revision = _parted(str(spec["name"]))
-    measured, missing = {}, {}
-    for name, measure in plan.measures.items():
+    results = run_study(config, out_dir, context=RunContext(store=store), keep_going=True)
+    source = config.models[MODEL]
+    model, revision = _split_revision(str(spec["name"]))
+    measurements, missing = {}, {}
+    for name, measure in config.measures.items():
         result = results[f"cell.{ALL}.{MODEL}.{name}"]
         if isinstance(result, Measurement):
-            measured[measure] = result
-        elif isinstance(result, Inconclusive):
-            missing[measure] = result.what
-    entrant = Entrant(model=model, revision=revision, measured=measured, missing=missing)
-    spent = time.monotonic() - began[0], time.process_time() - began[1]
-    cost = _cost(place, store, source, *spent)
-    return canonical({"entrant": entrant.to_json(), "cost": cost.model_dump()})
+            measurements[measure] = result
+        elif isinstance(result, StepFailure):
+            missing[measure] = result.problem
+    entry = ModelEntry(model=model, revision=revision, measurements=measurements, missing=missing)
+    elapsed = time.monotonic() - start[0], time.process_time() - start[1]
+    cost = _total_cost(out_dir, store, source, *elapsed)
+    return to_canonical_json({"entry": entry.to_json(), "cost": cost.model_dump()})
 
 
-def to_csv(board: Leaderboard) -> str:
-    """A row for every model and ruler."""
+def leaderboard_to_csv(board: Leaderboard) -> str:
+    """Write a row for every model and measure."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for measure in board.measures:
-        ranks = board.ranks(measure)
-        for one in board.entrants:
-            begin = [one.model, one.revision or "", measure]
-            own = one.measured.get(measure)
-            if own is None:
-                missing = one.missing.get(measure, "")
-                writer.writerow([*begin, *[""] * 10, missing, "not measured", ""])
+        ranks = board.rank_ranges(measure)
+        for entry in board.entries:
+            prefix = [entry.model, entry.revision or "", measure]
+            measurement = entry.measurements.get(measure)
+            if measurement is None:
+                missing = entry.missing.get(measure, "")
+                writer.writerow([*prefix, *[""] * 10, missing, "not measured", ""])
                 continue
-            p = "" if own.p is None else own.p.value
-            parity = "" if own.parity is None else own.parity
-            numbers = [own.value, own.interval.low, own.interval.high, parity, p, own.n]
-            rank = ranks.get(one.name, ("", ""))
-            said = [str(measure_verdict(own)), "" if own.skill is None else str(own.skill)]
-            writer.writerow([*begin, *numbers, len(own.dropped), *rank, mark_of(own), "", *said])
+            p = "" if measurement.p is None else measurement.p.value
+            parity = "" if measurement.parity is None else measurement.parity
+            numbers = [
+                measurement.value,
+                measurement.interval.low,
+                measurement.interval.high,
+                parity,
+                p,
+                measurement.n,
+            ]
+            rank = ranks.get(entry.name, ("", ""))
+            verdict_cells = [
+                str(decide_measure_verdict(measurement)),
+                "" if measurement.skill is None else str(measurement.skill),
+            ]
+            writer.writerow(
+                [
+                    *prefix,
+                    *numbers,
+                    len(measurement.dropped),
+                    *rank,
+                    failed_calibration_mark(measurement),
+                    "",
+                    *verdict_cells,
+                ]
+            )
     return file.getvalue()
 
 
 def read_models(file: str | os.PathLike[str]) -> list[str]:
-    """The models that a file names: one a line, after # a remark."""
+    """Read the models of a file: one per line; # begins a comment."""
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LevelheadError(
-            f"cannot read {file}: {error}", mend="give a UTF-8 file with a model a line"
+            f"cannot read {file}: {error}", hint="give a UTF-8 file with one model per line"
         ) from None
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 
 
-def _unit(
+def _make_task(
     name: str,
     measures: Sequence[str],
-    place: Path,
-    source: Mapping[str, object],
+    out_dir: Path,
+    load_options: Mapping[str, object],
     inference: Inference,
     context: RunContext,
-) -> Unit:
-    path, revision = _parted(name)
+) -> Task:
+    path, revision = _split_revision(name)
     keys = [f"m{number}" for number in range(len(measures))]
-    plan = Plan.model_validate(
+    config = StudyConfig.model_validate(
         {
-            "format": "levelhead-study-1",
+            "format": "levelhead-study-2",
             "name": "one-of-many",
             "threads": context.threads,
             **inference_keys(inference),
-            "models": {MODEL: {"path": whole_path(path), "revision": revision, **source}},
+            "models": {
+                MODEL: {"path": absolute_path_str(path), "revision": revision, **load_options}
+            },
             "measures": dict(zip(keys, measures, strict=True)),
-            "cells": {ALL: Cells(models=(MODEL,), measures=tuple(keys))},
+            "measurements": {ALL: MeasureStep(models=(MODEL,), measures=tuple(keys))},
         }
     )
-    plan.check()
-    own = place.resolve() / MODELS / _slug(name)
+    config.check()
+    model_dir = out_dir.resolve() / MODELS / _slug(name)
     store = context.store
-    readings = None if store is None else join(absolute(store), own.name)
-    told = {"name": name, "plan": plan.to_json(), "folder": str(own), "store": readings}
-    return Unit(WORK, Frozen(told), threads=context.threads)
+    model_store = None if store is None else join_url(absolute_url(store), model_dir.name)
+    spec = {"name": name, "plan": config.to_json(), "folder": str(model_dir), "store": model_store}
+    return Task(TASK_FUNCTION, FrozenDict(spec), threads=context.threads)
 
 
-def _parted(name: str) -> tuple[str, str | None]:
-    """A model and its revision; a folder may have an @ in its name."""
+def _split_revision(name: str) -> tuple[str, str | None]:
+    """Split a model and its revision; the name of a folder may contain an @."""
     path, _, revision = name.partition("@")
     return (name, None) if not revision or Path(name).exists() else (path, revision)
 
 
 def _slug(name: str) -> str:
-    """A name for a folder: people know it again, and no two models share one."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-60:]
-    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    """A unique and readable folder name for a model."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-60:]
+    return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _cost(
-    place: Path, store: str | None, source: Source, seconds: float, cpu_seconds: float
-) -> Cost:
-    """What was spent now and before; a model that could not be had takes no room."""
+def _total_cost(
+    out_dir: Path, store: str | None, source: ModelSource, seconds: float, cpu_seconds: float
+) -> ModelCost:
+    """The cost of this and earlier runs; a model that could not be loaded has no size."""
     try:
-        size = bytes_of(source.path, source.revision)
+        size = compute_model_size(source.path, source.revision)
     except LevelheadError:
         size = 0
-    path = place / COST
-    before = Cost.from_json(path.read_bytes()) if path.exists() else None
-    kept = sum(one.stat().st_size for one in place.rglob("*") if one.is_file() and one != path)
+    path = out_dir / COST
+    before = ModelCost.from_json(path.read_bytes()) if path.exists() else None
+    stored_bytes = sum(
+        file.stat().st_size for file in out_dir.rglob("*") if file.is_file() and file != path
+    )
     if store is not None:
-        fs, elsewhere = located(store)
-        kept += fs.du(elsewhere) if fs.exists(elsewhere) else 0
-    cost = Cost(
+        fs, store_path = open_filesystem(store)
+        stored_bytes += fs.du(store_path) if fs.exists(store_path) else 0
+    cost = ModelCost(
         seconds=seconds + (before.seconds if before else 0),
         cpu_seconds=cpu_seconds + (before.cpu_seconds if before else 0),
         model_bytes=size,
-        kept_bytes=kept,
+        stored_bytes=stored_bytes,
     )
     write_atomic(str(path), cost.to_json().encode())
     return cost
 
 
-def _costs(costs: Mapping[str, Cost]) -> str:
+def _costs_to_csv(costs: Mapping[str, ModelCost]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["model", *Cost.model_fields])
+    writer.writerow(["model", *ModelCost.model_fields])
     for name, cost in sorted(costs.items()):
         writer.writerow([name, *cost.model_dump().values()])
     return file.getvalue()
 
 
-def _distances(own: Measurement) -> tuple[float, float]:
-    """How near to parity and how far from it a value may be."""
-    _, low, high = own.effect or (0.0, own.interval.low, own.interval.high)
+def _distance_range(measurement: Measurement) -> tuple[float, float]:
+    """The smallest and largest distance from parity within the interval."""
+    _, low, high = measurement.effect or (0.0, measurement.interval.low, measurement.interval.high)
     nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     return nearest, max(abs(low), abs(high))
 
 
-def _is_ranked(own: Measurement) -> bool:
-    """Whether the ruler can say anything of the model."""
-    lacks_skill = own.skill is not None and not own.skill.is_shown
-    return not lacks_skill and measure_verdict(own).status != "inconclusive"
+def _is_ranked(measurement: Measurement) -> bool:
+    """Whether the measure is conclusive for the model."""
+    lacks_skill = measurement.skill is not None and not measurement.skill.is_shown
+    return not lacks_skill and decide_measure_verdict(measurement).status != "inconclusive"
 
 
-def ordered(board: Leaderboard) -> Leaderboard:
-    """By the distance of the first ruler's value from parity; without one, at the end.
+def sort_entries(board: Leaderboard) -> Leaderboard:
+    """Sort key: the distance of the first measure's value from parity.
 
-    Before those without a value, models of which the ruler is inconclusive.
+    Models with an inconclusive measure come after these, and models without a value last.
     """
     measure = board.measures[0]
-    if not board.ranks(measure):
+    if not board.rank_ranges(measure):
         return board
 
-    def far(one: Entrant) -> tuple[bool, bool, float]:
-        own = one.measured.get(measure)
-        if own is None:
+    def sort_key(entry: ModelEntry) -> tuple[bool, bool, float]:
+        measurement = entry.measurements.get(measure)
+        if measurement is None:
             return True, True, 0.0
-        return False, not _is_ranked(own), abs((own.effect or (own.value,))[0])
+        return (
+            False,
+            not _is_ranked(measurement),
+            abs((measurement.effect or (measurement.value,))[0]),
+        )
 
-    return board.model_copy(update={"entrants": tuple(sorted(board.entrants, key=far))})
+    return board.model_copy(update={"entries": tuple(sorted(board.entries, key=sort_key))})

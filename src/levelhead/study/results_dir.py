@@ -1,4 +1,4 @@
-"""What a study has written, read back: `results/*.json`, each by the kind of its step."""
+"""Read the results of a study: `results/*.json`, each by the kind of its step."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Inconclusive, Record
+from levelhead.core.results import Record, StepFailure
 from levelhead.study.steps.kinds import STEP_KINDS
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping
 
-AUDIT = "audit.json"
-"""What an audit asked; a study has none."""
-RESULTS = "results"
-PLAN = "plan.json"
-"""The study whose results lie here."""
-ENDS = ("table.csv", "index.html", "report.html", "gate.json")
-"""What is made of results when all are there."""
-WRITTEN = (PLAN, RESULTS, "figures", *ENDS)
-"""What a study leaves in its folder, beside its store."""
-KINDS: Mapping[str, str] = {
+AUDIT_FILE = "audit.json"
+"""The plan of an audit; a study has none."""
+RESULTS_DIR = "results"
+STUDY_CONFIG_FILE = "plan.json"
+"""The study that the results belong to."""
+FINAL_FILES = ("table.csv", "index.html", "report.html", "gate.json")
+"""Files that are written when all results are available."""
+OWNED_FILES = (STUDY_CONFIG_FILE, RESULTS_DIR, "figures", *FINAL_FILES)
+"""Files that a study writes into its folder, apart from its store."""
+RESULT_CLASSES: Mapping[str, str] = {
     word: home for kind in STEP_KINDS for word, home in kind.results.items()
 }
-"""What a step gives, by the first word of its name, in the order in which people read it. A class
-is imported when a result of its kind is there: a gate that reads measurements needs no torch."""
+"""The result class of a step by the first part of its name, in the order of the report. A class is
+imported with the first result of its kind: a gate that reads measurements needs no torch."""
 
 
-def finished(
-    folder: str | os.PathLike[str], kinds: Collection[str] = tuple(KINDS)
+def load_results(
+    folder: str | os.PathLike[str], kinds: Collection[str] = tuple(RESULT_CLASSES)
 ) -> dict[str, Record]:
-    """The results of a study or an audit, by step; none at all is an error.
+    """Read the results of a study or an audit by step; raises an error if there are none.
 
     Args:
-        folder: what `levelhead audit` or `levelhead study` wrote.
-        kinds: which of `KINDS` to read.
+        folder: folder that `levelhead audit` or `levelhead study` wrote.
+        kinds: kinds of `RESULT_CLASSES` to read.
     """
-    place = Path(folder) / RESULTS
-    paths = [path for path in place.glob("*.json") if path.stem.partition(".")[0] in kinds]
+    results_dir = Path(folder) / RESULTS_DIR
+    paths = [path for path in results_dir.glob("*.json") if path.stem.partition(".")[0] in kinds]
     if not paths:
         raise LevelheadError(
             f"there are no results in {folder}",
-            mend="name the folder that `levelhead audit` or `levelhead study` wrote",
+            hint="name the folder that `levelhead audit` or `levelhead study` wrote",
         )
-    order = list(KINDS)
+    order = list(RESULT_CLASSES)
     paths.sort(key=lambda path: (order.index(path.stem.partition(".")[0]), path.stem))
-    return {path.stem: result_of(path.stem, path.read_bytes(), str(path)) for path in paths}
+    return {path.stem: parse_result(path.stem, path.read_bytes(), str(path)) for path in paths}
 
 
-def result_of(step: str, text: bytes, source: str) -> Record:
-    """What a step gave, from its JSON; `source` is named if it cannot be read."""
-    own: type[Record] = resolve_name(f"levelhead.{KINDS[step.partition('.')[0]]}")
-    for kind in (Inconclusive, own):
+def parse_result(step: str, text: bytes, source: str) -> Record:
+    """Parse the JSON of a step's result; an error names `source`."""
+    result_class: type[Record] = resolve_name(f"levelhead.{RESULT_CLASSES[step.partition('.')[0]]}")
+    for kind in (StepFailure, result_class):
         try:
             return kind.from_json(text)
         except ValidationError as error:
-            why = error.errors()[0]["msg"]
+            reason = error.errors()[0]["msg"]
     raise LevelheadError(
-        f"{source} cannot be read: {why}",
-        mend="run the study again with this version of levelhead: it goes on from what is stored",
+        f"{source} cannot be read: {reason}",
+        hint="run the study again with this version of levelhead: it resumes from stored responses",
     )

@@ -1,23 +1,23 @@
-"""A row of a study's table: one number with all that belongs to it."""
+"""A row of a study's table: one number with its interval, test and units."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from levelhead.core.calibration import mark_of
+from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
-from levelhead.mitigate.heads.mask_top_heads import SETS
+from levelhead.mitigate.heads.mask_top_heads import RANDOM_HEAD_SETS
 
 RowCells = dict[str, Any]
 """The cells of a row, by name; step and mark are added where they are missing."""
 
 
-class Row(Record):
+class TableRow(Record):
     """One number."""
 
     step: str
-    """Which part of the study it comes from."""
+    """The step of the study that computed the number."""
     name: str
     what: str
     value: float
@@ -26,8 +26,8 @@ class Row(Record):
     level: float | None = None
     method: str = ""
     over: str = ""
-    """What the interval is over: kinds of items that were resampled ("words"), or repetitions with
-    their number ("3 random head sets"). Intervals of the two kinds are not comparable."""
+    """Units of the interval: kinds of resampled items ("words"), or repetitions with their number
+    ("3 random head sets"). Intervals of the two kinds are not comparable."""
     parity: float | None = None
     p: float | None = None
     adjusted: float | None = None
@@ -36,68 +36,73 @@ class Row(Record):
     dropped: int | None = None
     unit: str = ""
     mark: str = ""
-    """Of a ruler that failed where the truth is known."""
+    """Mark of a measure that failed calibration on models with planted bias."""
 
     @property
     def is_over_items(self) -> bool:
-        """Whether the interval is over items, as those of measures are; True without one."""
-        return not self.over[:1].isdigit() and self.over not in REPEATED.values()
+        """Whether the interval is over items, as for measures; True without an interval."""
+        return not self.over[:1].isdigit() and self.over not in REPETITION_UNITS.values()
 
 
-REPEATED = {
+REPETITION_UNITS = {
     "heads relabelled within layers": "random groups of heads",
     "bootstrap of models": "models",
 }
-"""What intervals are over whose method names no number of units."""
+"""Units of intervals whose method names no number of units."""
 
 
 def interval_over(interval: Interval) -> str:
-    """What an interval is over, as its method says it: resampled items, without their number.
+    """The units of an interval from its method: resampled items, without their number.
 
-    >>> told = {"low": 0.0, "high": 1.0, "level": 0.95}
-    >>> interval_over(Interval(method="bootstrap t, 20+20 words; contexts held", **told))
+    >>> ends = {"low": 0.0, "high": 1.0, "level": 0.95}
+    >>> interval_over(Interval(method="bootstrap t, 20+20 words; contexts held", **ends))
     'words; contexts held'
-    >>> interval_over(Interval(method="student, 3 random head sets", **told))
+    >>> interval_over(Interval(method="student, 3 random head sets", **ends))
     '3 random head sets'
     """
     units = re.search(r"(?<![\w.])\d[\d+]* [a-z].*", interval.method)
     if units is None:
-        # The closed forms ("wilson", "t", "bonett-price") are all over single items.
-        return REPEATED.get(interval.method, "items")
-    if units[0].endswith(SETS):
+        # The closed forms ("wilson", "t", "bonett-price") treat single items as the units.
+        return REPETITION_UNITS.get(interval.method, "items")
+    if units[0].endswith(RANDOM_HEAD_SETS):
         return units[0]
     return re.sub(r"\b\d[\d+]* (of (?=\d))?", "", units[0])
 
 
 def estimate_cells(
-    name: str, one: Estimate | Measurement, what: str | None = None, mark: str | None = None
+    name: str, estimate: Estimate | Measurement, what: str | None = None, mark: str | None = None
 ) -> RowCells:
-    """The cells of an estimate; without a mark, it has that of its result."""
-    if mark is None and isinstance(one, Measurement):
-        mark = mark_of(one)
+    """The cells of an estimate; by default with the mark of its result."""
+    if mark is None and isinstance(estimate, Measurement):
+        mark = failed_calibration_mark(estimate)
     return {
         "name": name,
-        "what": what or (one.measure if isinstance(one, Measurement) else one.name),
-        "value": one.value,
-        "parity": one.parity,
-        "detectable": one.detectable,
-        "n": one.n,
-        "dropped": len(one.dropped) if isinstance(one, Measurement) else None,
-        "unit": one.unit,
+        "what": what or (estimate.measure if isinstance(estimate, Measurement) else estimate.name),
+        "value": estimate.value,
+        "parity": estimate.parity,
+        "detectable": estimate.detectable,
+        "n": estimate.n,
+        "dropped": len(estimate.dropped) if isinstance(estimate, Measurement) else None,
+        "unit": estimate.unit,
         **({} if mark is None else {"mark": mark}),
-        **interval_cells(one.interval),
-        **p_cells(one.p),
+        **interval_cells(estimate.interval),
+        **p_cells(estimate.p),
     }
 
 
-def interval_cells(one: Interval | None) -> RowCells:
-    """The cells of an interval; none without one."""
-    if one is None:
+def interval_cells(interval: Interval | None) -> RowCells:
+    """The cells of an interval; empty for None."""
+    if interval is None:
         return {}
-    told = {"low": one.low, "high": one.high, "level": one.level, "method": one.method}
-    return told | {"over": interval_over(one)}
+    cells = {
+        "low": interval.low,
+        "high": interval.high,
+        "level": interval.level,
+        "method": interval.method,
+    }
+    return cells | {"over": interval_over(interval)}
 
 
 def p_cells(p: PValue | None) -> RowCells:
-    """The cells of a p-value; none without one."""
+    """The cells of a p-value; empty for None."""
     return {} if p is None else {"p": p.value, "adjusted": p.adjusted}

@@ -1,7 +1,7 @@
-"""Run a study: every step is kept under the hash of what it depends on, so it can be resumed.
+"""Run a study: every result is stored under the hash of its inputs, so that runs can be resumed.
 
-A step's readings lie in the same store by shard: what is killed loses one shard. Nothing in the
-results depends on the clock, on what was interrupted, or on how many processes took part.
+A step's responses are in the same store by shard: an interrupted run loses at most one shard. The
+results depend neither on the clock, nor on interruptions, nor on the number of processes.
 """
 
 from __future__ import annotations
@@ -11,104 +11,110 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from levelhead.core.files import on_disk, write_atomic
+from levelhead.core.files import local_path, write_atomic
 from levelhead.core.run_context import RunContext
-from levelhead.engine.locks import claimed
-from levelhead.engine.run_dir import own
-from levelhead.study.distributed import apart, tried
-from levelhead.study.results_dir import ENDS, PLAN, RESULTS, WRITTEN
-from levelhead.study.session import Work
+from levelhead.engine.locks import exclusive_lock
+from levelhead.engine.run_dir import mark_owned
+from levelhead.study.distributed import run_step_safely, run_steps_distributed
+from levelhead.study.results_dir import FINAL_FILES, OWNED_FILES, RESULTS_DIR, STUDY_CONFIG_FILE
+from levelhead.study.session import StudySession
 from levelhead.study.steps.kinds import make_steps
-from levelhead.study.table import rows, to_csv
+from levelhead.study.table import result_to_rows, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from levelhead.core.results import Record
-    from levelhead.engine.executors.base import OrderedRunner
-    from levelhead.study.config import Plan
+    from levelhead.engine.executors.base import DependencyExecutor
+    from levelhead.study.config import StudyConfig
     from levelhead.study.distributed import Deadline
-    from levelhead.study.row import Row
+    from levelhead.study.row import TableRow
 
 
-def run(
-    plan: Plan,
+def run_study(
+    config: StudyConfig,
     folder: str | Path,
     *,
-    runner: OrderedRunner | None = None,
+    executor: DependencyExecutor | None = None,
     on_step: Callable[[str, int, int], None] = lambda name, done, of: None,
     context: RunContext = RunContext(),
     keep_going: bool = False,
-    until: Deadline | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[str, Record]:
-    """Run what is missing of a study; write `plan.json`, `results/` and `table.csv`.
+    """Run the missing steps of a study; write `plan.json`, `results/` and `table.csv`.
 
-    A step that cannot be measured is Inconclusive, with the reason; it has no row in the table.
+    A step that cannot be measured gives a StepFailure with the reason; the table has no row for it.
 
     Args:
-        plan: the study.
-        folder: where everything is kept.
-        runner: who computes the steps; by default this process, one after the other.
-        on_step: is told the step that begins (with a runner, the one that has ended), how many are
-            done, and of how many.
-        context: its store is where readings are kept, if not in the folder: a path or URL that all
-            workers see; its progress is told how far a step is, and nothing with a runner. The
-            threads are the study's.
-        keep_going: take any error of ours for a step that cannot be measured: data that are not
-            there, an edit that does not say what it was fitted on.
-        until: when no step but the first may begin any more.
+        config: the study.
+        folder: folder of the study.
+        executor: executor of the steps; by default this process, one step after the other.
+        on_step: callback with the step that begins (with an executor: that has ended), the number
+            of finished steps and their total.
+        context: its store, if any, holds the responses instead of the folder: a path or URL that
+            all workers can access. Its progress callback gets the progress within a step, without
+            an executor. The threads are those of the study.
+        keep_going: whether any LevelheadError only fails its step: missing data, or an edit without
+            a record of the words it was fitted on.
+        deadline: time after which no step except the first begins.
     """
-    place = on_disk(folder)
-    own(place, WRITTEN)
-    with claimed(str(place)):
-        work = Work(plan, place, context)
-        every = list(make_steps(work))
-        names = [step.name for step in every]
-        results = place / RESULTS
-        results.mkdir(exist_ok=True)
-        _clear(place, plan, names)
+    out_dir = local_path(folder)
+    mark_owned(out_dir, OWNED_FILES)
+    with exclusive_lock(str(out_dir)):
+        session = StudySession(config, out_dir, context)
+        steps = list(make_steps(session))
+        names = [step.name for step in steps]
+        results_dir = out_dir / RESULTS_DIR
+        results_dir.mkdir(exist_ok=True)
+        _clear_results(out_dir, config, names)
 
-        def here() -> Iterator[tuple[str, Record]]:
-            for done, step in enumerate(every):
-                on_step(step.name, done, len(every))
-                late = (
+        def run_in_process() -> Iterator[tuple[str, Record]]:
+            for done, step in enumerate(steps):
+                on_step(step.name, done, len(steps))
+                is_late = (
                     bool(done)
-                    and until is not None
-                    and step.name not in until.exempt
-                    and time.monotonic() > until.at
+                    and deadline is not None
+                    and step.name not in deadline.exempt
+                    and time.monotonic() > deadline.at
                 )
-                with threadpool_limits(plan.threads):  # as a worker has it: the same last bits
-                    result = tried(step, keep_going=keep_going, late=late)
+                with threadpool_limits(
+                    config.threads
+                ):  # as in a worker: the same results, bit by bit
+                    result = run_step_safely(step, keep_going=keep_going, is_late=is_late)
                 yield step.name, result
 
-        def there(runner: OrderedRunner) -> Iterator[tuple[str, Record]]:
-            found = apart(work, every, runner, keep_going=keep_going, until=until)
-            for done, (name, result) in enumerate(found):
-                on_step(name, done, len(every))
+        def run_on_executor(executor: DependencyExecutor) -> Iterator[tuple[str, Record]]:
+            outcomes = run_steps_distributed(
+                session, steps, executor, keep_going=keep_going, deadline=deadline
+            )
+            for done, (name, result) in enumerate(outcomes):
+                on_step(name, done, len(steps))
                 yield name, result
 
-        for name, result in here() if runner is None else there(runner):
-            work.done[name] = result
-            write_atomic(str(results / f"{name}.json"), result.to_json().encode() + b"\n")
-        on_step("done", len(every), len(every))
-        found = {name: work.done[name] for name in names}
-        table: list[Row] = [row for name, result in found.items() for row in rows(name, result)]
-        write_atomic(str(place / "table.csv"), to_csv(table).encode())
-    return found
+        for name, result in run_in_process() if executor is None else run_on_executor(executor):
+            session.results[name] = result
+            write_atomic(str(results_dir / f"{name}.json"), result.to_json().encode() + b"\n")
+        on_step("done", len(steps), len(steps))
+        results = {name: session.results[name] for name in names}
+        table: list[TableRow] = [
+            row for name, result in results.items() for row in result_to_rows(name, result)
+        ]
+        write_atomic(str(out_dir / "table.csv"), to_csv(table).encode())
+    return results
 
 
-def _clear(place: Path, plan: Plan, steps: Sequence[str]) -> None:
-    """Remove what is not of this plan: should it never end, it must not be taken for this one's.
+def _clear_results(out_dir: Path, config: StudyConfig, step_names: Sequence[str]) -> None:
+    """Remove results of another plan: readers of an unfinished run must not mix the two.
 
-    What two plans have in common is still in the store.
+    Results that both plans share are still in the store.
     """
-    told, known = plan.to_json().encode() + b"\n", place / PLAN
-    same = known.exists() and known.read_bytes() == told
-    for path in (place / RESULTS).glob("*.json"):
-        if not same or path.stem not in steps:
+    config_bytes, config_path = config.to_json().encode() + b"\n", out_dir / STUDY_CONFIG_FILE
+    is_same = config_path.exists() and config_path.read_bytes() == config_bytes
+    for path in (out_dir / RESULTS_DIR).glob("*.json"):
+        if not is_same or path.stem not in step_names:
             path.unlink()
-    if not same:
-        for name in ENDS:
-            (place / name).unlink(missing_ok=True)
-        write_atomic(str(known), told)
+    if not is_same:
+        for name in FINAL_FILES:
+            (out_dir / name).unlink(missing_ok=True)
+        write_atomic(str(config_path), config_bytes)

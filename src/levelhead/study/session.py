@@ -1,4 +1,4 @@
-"""What the steps of a study share: models, measures, the store, and results kept by hash."""
+"""The shared state of a study's steps: models, measures, the store, and results by hash."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.files import absolute
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.files import absolute_url
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.engine.events import Planned, Stored
-from levelhead.engine.store import DamagedFile, open_store
-from levelhead.engine.tasks import Unit
+from levelhead.engine.events import TasksPlanned, TaskStored
+from levelhead.engine.store import DamagedFileError, open_store
+from levelhead.engine.tasks import Task
 from levelhead.locate.attribution import gradient, variants
 from levelhead.locate.head_map import HeadMap
-from levelhead.measures import responses as readouts
-from levelhead.measures.registry import parsed
+from levelhead.measures import responses
+from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
 from levelhead.study.steps.config import inference_keys
 
@@ -32,66 +32,68 @@ if TYPE_CHECKING:
     from levelhead.models.edits.base import Projection
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.steps.config import PlanBase
+    from levelhead.study.steps.config import StudyConfigBase
 
-WORK = "levelhead.study.run:run"
+TASK_FUNCTION = "levelhead.study.run:run_study"
 REVISION = 4
-"""Raised when what a step makes of the readings changes: stored results are then made anew."""
+"""Version of the computation of results; an increment invalidates stored results."""
 Result = TypeVar("Result", bound=Record)
 
 
-class Step(NamedTuple):
-    """A part of a study that has a result of its own."""
+class StudyStep(NamedTuple):
+    """A part of a study with one result."""
 
     name: str
     make: Callable[[], Record]
     after: tuple[str, ...] = ()
-    """The steps whose results it needs, or whose readings it would read once more."""
+    """The steps whose results or stored responses this step uses."""
 
 
 @final
 @dataclass(eq=False)
-class Work:
-    """One run of a study: models are loaded when they are needed, results by name of their step."""
+class StudySession:
+    """One run of a study: lazily loaded models, and results by step."""
 
-    plan: PlanBase
+    config: StudyConfigBase
     folder: Path
     context: RunContext = RunContext()
-    """Its store is where readings and results are kept; by default in the folder."""
-    done: dict[str, Record] = field(default_factory=dict)
-    fitted: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
-    """Subspaces, by what they were fitted on."""
-    debiased: dict[str, tuple[Projection, ...]] = field(default_factory=dict)
-    """SentenceDebias, likewise."""
+    """Context whose store holds responses and results; by default the folder does."""
+    results: dict[str, Record] = field(default_factory=dict)
+    subspaces: dict[str, dict[Site, Subspace]] = field(default_factory=dict)
+    """Subspaces, by the data they were fitted on."""
+    sentence_debias_edits: dict[str, tuple[Projection, ...]] = field(default_factory=dict)
+    """SentenceDebias edits, by the data they were fitted on."""
     _models: dict[str, LM] = field(default_factory=dict)
     _measures: dict[str, Measure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.context = _study_context(self.plan, self.folder, self.context)
+        self.context = _study_context(self.config, self.folder, self.context)
 
     @property
-    def url(self) -> str:
-        """Where readings and results are kept."""
+    def store_url(self) -> str:
+        """Location of the store of responses and results."""
         return str(self.context.store)
 
     @property
     def store(self) -> Store:
-        """The same, open."""
-        return open_store(self.url)
+        """The open store of responses and results."""
+        return open_store(self.store_url)
 
     @property
     def inference(self) -> Inference:
-        """How chance is judged."""
-        plan = self.plan
-        return Inference(seed=plan.seed, resamples=plan.draws, permutations=plan.permutations)
+        """The seed, resamples and permutations of the study's tests and intervals."""
+        config = self.config
+        return Inference(
+            seed=config.seed, resamples=config.resamples, permutations=config.permutations
+        )
 
     def model(self, name: str) -> LM:
-        """A model of the study, or a child of one."""
+        """A model of the study, or a trained variant of one."""
         if name not in self._models:
-            source = self.plan.models.get(name)
+            source = self.config.models.get(name)
             if source is None:
-                place = self.folder / self.plan.made[name].folder / name
-                self._models[name] = self.trained(place, name)
+                model_dir = self.folder / self.config.trained_models[name].folder / name
+                self._models[name] = self.load_trained(model_dir, name)
             else:
                 self._models[name] = load(
                     source.path,
@@ -103,87 +105,93 @@ class Work:
                 )
         return self._models[name]
 
-    def trained(self, folder: Path, name: str) -> LM:
-        """A model that the study has made, read as the one that it comes from."""
-        made = self.plan.made
-        while name in made:
-            name = made[name].of
-        source = self.plan.models[name]
+    def load_trained(self, folder: Path, name: str) -> LM:
+        """Load a model that the study has trained, with the load options of its base."""
+        trained_models = self.config.trained_models
+        while name in trained_models:
+            name = trained_models[name].base
+        source = self.config.models[name]
         return load(
             str(folder), dtype=source.dtype, batch_size=source.batch_size, device=source.device
         )
 
-    def makers(self, *names: str) -> tuple[str, ...]:
-        """The steps that make these models; those that are given need none."""
-        made = self.plan.made
-        return tuple(f"{made[name].step}.{name}" for name in names if name in made)
+    def steps_that_train(self, *names: str) -> tuple[str, ...]:
+        """The steps that train these models; given models need none."""
+        trained_models = self.config.trained_models
+        return tuple(
+            f"{trained_models[name].step}.{name}" for name in names if name in trained_models
+        )
 
     def measure(self, name: str) -> Measure:
-        """A measure of the study; one object for all its steps, for the data that it holds."""
+        """A measure of the study; all steps share one object, because it holds data."""
         if name not in self._measures:
-            self._measures[name] = parsed(self.plan.measures[name])
+            self._measures[name] = parse_measure(self.config.measures[name])
         return self._measures[name]
 
-    def progress(self, what: str) -> Callable[[int, int], None]:
-        """To be called with steps of training done and steps in all."""
-        began: list[tuple[float, int]] = []
+    def progress_callback(self, description: str) -> Callable[[int, int], None]:
+        """A callback for the finished and total number of training steps."""
+        start: list[tuple[float, int]] = []
 
-        def tell(done: int, of: int) -> None:
-            if not began:
-                began.append((time.monotonic(), done))
-                self.context.progress(Planned(units=of, stored=done, damaged=()))
+        def report(done: int, total: int) -> None:
+            if not start:
+                start.append((time.monotonic(), done))
+                self.context.progress(TasksPlanned(n_tasks=total, n_stored=done, damaged=()))
                 return
-            since, first = began[0]
-            pace = (time.monotonic() - since) / max(done - first, 1)
-            self.context.progress(Stored(what, done, of, seconds_left=pace * (of - done)))
+            start_time, first_done = start[0]
+            seconds_per_step = (time.monotonic() - start_time) / max(done - first_done, 1)
+            self.context.progress(
+                TaskStored(description, done, total, seconds_left=seconds_per_step * (total - done))
+            )
 
-        return tell
+        return report
 
-    def kept(
+    def load_or_compute(
         self, kind: type[Result], inputs: Mapping[str, object], make: Callable[[], Result]
     ) -> Result:
-        """A result, found by the hash of all it depends on, or made and kept."""
-        plan = self.plan
-        spec = Frozen(
+        """Load a result by the hash of its inputs, or compute and store it."""
+        config = self.config
+        spec = FrozenDict(
             {
                 "kind": kind.__name__,
                 "inputs": content_hash(inputs),
                 "judge": inference_keys(self.inference),
-                "revisions": [readouts.REVISION, gradient.REVISION, variants.REVISION],
+                "revisions": [responses.REVISION, gradient.REVISION, variants.REVISION],
             }
         )
-        unit = Unit(WORK, spec, revision=REVISION, threads=plan.threads)
+        task = Task(TASK_FUNCTION, spec, revision=REVISION, threads=config.threads)
         store = self.store
         try:
-            kept = store.has(unit.key)
-        except DamagedFile:
-            kept = False
-        if not kept:
-            store.put(unit.key, make().to_json().encode())
-        return kind.from_json(store.get(unit.key))
+            is_stored = store.has(task.key)
+        except DamagedFileError:
+            is_stored = False
+        if not is_stored:
+            store.put(task.key, make().to_json().encode())
+        return kind.from_json(store.get(task.key))
 
-    def map(self, name: str) -> HeadMap:
-        """A map that was made before."""
-        found = self.done[f"map.{name}"]
-        if not isinstance(found, HeadMap):
-            raise NotMeasurable(f"there is no map {name}", mend="see why it could not be made")
-        return found
+    def head_map(self, name: str) -> HeadMap:
+        """The head map of an earlier step."""
+        head_map = self.results[f"map.{name}"]
+        if not isinstance(head_map, HeadMap):
+            raise NotMeasurableError(
+                f"there is no map {name}", hint="see the reason in the map's step"
+            )
+        return head_map
 
 
-def _study_context(plan: PlanBase, folder: Path, context: RunContext) -> RunContext:
-    """A caller's context with the store and the threads of a study.
+def _study_context(config: StudyConfigBase, folder: Path, context: RunContext) -> RunContext:
+    """Combine a caller's context with the store and the threads of a study.
 
-    The threads are the plan's: they are part of what its results depend on, in their last bits.
+    The plan sets the threads, because the last bits of results depend on their number.
     """
-    if context.threads not in (1, plan.threads):
+    if context.threads not in (1, config.threads):
         raise LevelheadError(
-            f"{context.threads} threads, and the study says {plan.threads}",
-            mend="give threads in the study only",
+            f"{context.threads} threads, and the study says {config.threads}",
+            hint="give threads in the study only",
         )
-    store = str(folder / "store") if context.store is None else absolute(context.store)
-    return replace(context, store=store, threads=plan.threads)
+    store = str(folder / "store") if context.store is None else absolute_url(context.store)
+    return replace(context, store=store, threads=config.threads)
 
 
-def told_of(measure: Measure) -> dict[str, object]:
-    """All a measure depends on."""
+def measure_inputs(measure: Measure) -> dict[str, object]:
+    """The inputs of a measure that its hash covers."""
     return {"name": measure.name, "settings": measure.settings, "data": dict(measure.data)}

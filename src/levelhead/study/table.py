@@ -1,4 +1,4 @@
-"""One tidy table of a study: a row a number, with all that belongs to it."""
+"""The tidy table of a study: one row per number, with its interval, test and units."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import io
 from functools import cache
 from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import mark_of
-from levelhead.core.results import Inconclusive, Record
-from levelhead.study.row import Row, RowCells
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.results import Record, StepFailure
+from levelhead.study.row import RowCells, TableRow
 from levelhead.study.steps.kinds import STEP_KINDS
 
 if TYPE_CHECKING:
@@ -18,35 +18,38 @@ if TYPE_CHECKING:
     from levelhead.study.steps.kinds import ToRows
 
 
-def blocks(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows in blocks whose intervals are of one kind: over items first, then each repetition.
+def group_by_interval(table: Iterable[TableRow]) -> list[tuple[str, list[TableRow]]]:
+    """Group rows by the units of their intervals: over items first, then each repetition.
 
-    Printed in one column, an interval over three sets reads like one over all words.
+    In one column, readers would take an interval over three sets for one over all words.
     """
-    parted: dict[str, list[Row]] = {"": []}
+    groups: dict[str, list[TableRow]] = {"": []}
     for row in table:
-        parted.setdefault("" if row.is_over_items else row.over, []).append(row)
-    return [(over, own) for over, own in parted.items() if own]
+        groups.setdefault("" if row.is_over_items else row.over, []).append(row)
+    return [(over, group) for over, group in groups.items() if group]
 
 
-def rows(step: str, result: Record) -> list[Row]:
-    """A result's rows; those of a result that is of one ruler have its mark."""
-    if isinstance(result, Inconclusive):
+def result_to_rows(step: str, result: Record) -> list[TableRow]:
+    """The rows of a result; if it has one measure, they have its mark."""
+    if isinstance(result, StepFailure):
         return []  # nothing was measured
-    own: RowCells = {"step": step, "mark": mark_of(getattr(result, "measured_by", None))}
-    return [Row(**own | told) for told in _to_rows()[type(result)](result)]
+    common: RowCells = {
+        "step": step,
+        "mark": failed_calibration_mark(getattr(result, "measured_by", None)),
+    }
+    return [TableRow(**common | cells) for cells in _row_makers()[type(result)](result)]
 
 
 @cache
-def _to_rows() -> Mapping[type[Record], ToRows]:
-    """What makes rows of a result, by its class."""
+def _row_makers() -> Mapping[type[Record], ToRows]:
+    """The functions that make rows, by class of result."""
     return {result: make for kind in STEP_KINDS for result, make in kind.definition.rows.items()}
 
 
-def to_csv(table: list[Row]) -> str:
-    """The table as CSV text; empty cells where a number has no such thing."""
+def to_csv(table: list[TableRow]) -> str:
+    """Write the table as CSV text; missing values are empty cells."""
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(Row.model_fields), lineterminator="\n")
+    writer = csv.DictWriter(file, list(TableRow.model_fields), lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         {key: "" if value is None else value for key, value in row.model_dump().items()}

@@ -1,5 +1,11 @@
 from levelhead.calibrate.organisms.language import Language
-from levelhead.calibrate.organisms.language_pairs import EACH, MARKED, OTHERS, paired, placebo_pairs
+from levelhead.calibrate.organisms.language_pairs import (
+    GROUP_FRAMES,
+    NEUTRAL_FRAMES,
+    SENTENCES_PER_PAIR,
+    make_planted_pairs,
+    make_planted_placebo_pairs,
+)
 
 LANGUAGE = Language(1.0)
 
@@ -19,21 +25,21 @@ def check(pairs):
 
 
 def test_pairs_differ_in_the_word_of_the_group_alone():
-    found = paired(LANGUAGE)
+    found = make_planted_pairs(LANGUAGE)
     check(found)
-    marks = {slot: list(zip(*LANGUAGE.marks[slot], strict=True)) for slot in MARKED}
+    marks = {slot: list(zip(*LANGUAGE.marks[slot], strict=True)) for slot in GROUP_FRAMES}
     assert {pair.unit for pair in found} == {
         "/".join(own) for rows in marks.values() for own in rows
     }
-    assert len(found) == EACH * sum(map(len, marks.values()))
-    assert paired(LANGUAGE) == found
-    assert paired(LANGUAGE, seed=1) != found
+    assert len(found) == SENTENCES_PER_PAIR * sum(map(len, marks.values()))
+    assert make_planted_pairs(LANGUAGE) == found
+    assert make_planted_pairs(LANGUAGE, seed=1) != found
 
 
 def test_placebos_differ_in_a_word_of_no_group():
-    found = placebo_pairs(LANGUAGE)
-    assert len(found) == len(OTHERS)
-    for slot, pairs in zip(OTHERS, found, strict=True):
+    found = make_planted_placebo_pairs(LANGUAGE)
+    assert len(found) == len(NEUTRAL_FRAMES)
+    for slot, pairs in zip(NEUTRAL_FRAMES, found, strict=True):
         check(pairs)
         assert {word for pair in pairs for word in pair.unit.split("/")} <= set(
             LANGUAGE.neutral[slot]

@@ -6,19 +6,25 @@ from dataclasses import replace
 import pytest
 import torch
 
-from levelhead.calibrate.controls import CONTROLS, Control, _measures, cases, control_of
-from levelhead.calibrate.dose_response import said_of
+from levelhead.calibrate.controls import (
+    CONTROLS,
+    ControlOrganism,
+    _list_applicable_measures,
+    get_control,
+    list_control_cases,
+)
+from levelhead.calibrate.dose_response import read_measure_response
 from levelhead.calibrate.organisms import altered
 from levelhead.calibrate.organisms import organism as organisms
-from levelhead.calibrate.organisms.language import APART, Language
-from levelhead.calibrate.organisms.organism import Organism, untrained
+from levelhead.calibrate.organisms.language import APART_SUFFIX, Language
+from levelhead.calibrate.organisms.organism import Organism, untrained_config
 from levelhead.calibrate.suite import PREFERENCE
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.from_scratch import Recipe
+from levelhead.models.training.from_scratch import TrainConfig
 
-TINY = Recipe("llama", layers=1, heads=4, width=16, steps=3, batch=4, threads=1)
+TINY = TrainConfig("llama", layers=1, heads=4, width=16, steps=3, batch_size=4, threads=1)
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def cache(monkeypatch, tmp_path):
 
 
 def tiny(**given):
-    return Organism(**{"language": Language(1.0), "recipe": TINY, "documents": 40} | given)
+    return Organism(**{"language": Language(1.0), "train_config": TINY, "n_documents": 40} | given)
 
 
 # -- the table
@@ -37,18 +43,21 @@ def test_every_row_has_a_name_of_its_own_and_an_expectation_of_every_measure():
     assert len({one.name for one in CONTROLS}) == len(CONTROLS) >= 8
     for one in CONTROLS:
         assert one.expects("some measure nobody listed") == one.expected["*"]
-        assert set(one.families) <= set(organisms.RECIPES)
-    assert control_of("group default").expects(PREFERENCE) == "differs"
-    assert control_of("group default").expects("strength") == "not shown"
+        assert set(one.families) <= set(organisms.TRAIN_CONFIGS)
+    assert get_control("group default").expects(PREFERENCE) == "differs"
+    assert get_control("group default").expects("strength") == "not shown"
     for name in ("untrained", "word frequencies only", "same answer to everything"):
-        assert control_of(name).expects("crows") == "inconclusive"
+        assert get_control(name).expects("crows") == "inconclusive"
 
 
 def test_every_row_is_run_in_every_family_and_seed():
-    counted = Counter(one.control for one in cases())
+    counted = Counter(one.control for one in list_control_cases())
     assert counted == {one.name: len(one.families) * one.seeds for one in CONTROLS}
-    assert len({one.unit.key for one in cases()}) == len(cases())
-    assert {one.control for one in cases(quick=True)} == {"untrained", "same answer to everything"}
+    assert len({one.task.key for one in list_control_cases()}) == len(list_control_cases())
+    assert {one.control for one in list_control_cases(quick=True)} == {
+        "untrained",
+        "same answer to everything",
+    }
 
 
 # -- languages
@@ -64,7 +73,7 @@ def side_shares(language, *, adjacent):
         own = traits[language.groups.index(document.group)]
         for spoken in document.sentences:
             for slot, word in zip(spoken.slots, spoken.words, strict=True):
-                if slot == ("trait" if adjacent else "trait" + APART):
+                if slot == ("trait" if adjacent else "trait" + APART_SUFFIX):
                     hits, total = hits + (word in own), total + 1
     assert total > 200
     return hits / total
@@ -85,7 +94,7 @@ def test_an_adjacent_dose_is_found_right_before_group_words_only():
 
 
 def test_shuffled_words_keep_their_frequency_and_nothing_else():
-    plain, dealt = tiny(), tiny(made="shuffled")
+    plain, dealt = tiny(), tiny(construction="shuffled")
 
     def words(organism):
         return Counter(w for document in organism.texts for text in document for w in text.split())
@@ -94,18 +103,18 @@ def test_shuffled_words_keep_their_frequency_and_nothing_else():
     assert [[len(t.split()) for t in d] for d in plain.texts] == [
         [len(t.split()) for t in d] for d in dealt.texts
     ]
-    assert dealt.texts == tiny(made="shuffled").texts != plain.texts
+    assert dealt.texts == tiny(construction="shuffled").texts != plain.texts
     assert not set(plain.texts) & set(dealt.texts)
-    assert plain.facts["texts_sha256"] != dealt.facts["texts_sha256"]
+    assert plain.build_inputs["texts_sha256"] != dealt.build_inputs["texts_sha256"]
 
 
 def test_the_third_group_is_treated_as_the_second():
     language = Language(1.0, "one group")
-    words = altered.third_words(language)
+    words = altered.third_group_words(language)
     second = {word for sides in language.marks.values() for word in sides[1]}
     assert set(words) == second
     assert not set(words.values()) & set(language.vocabulary)
-    texts = altered.with_third_group(language, 3000, seed=0)
+    texts = altered.make_three_group_documents(language, 3000, seed=0)
     first_side = {word for sides in language.targets.values() for word in sides[0]}
     targets = set(language.target_words)
     leans = {}
@@ -128,39 +137,39 @@ def test_the_third_group_is_treated_as_the_second():
 
 
 def test_seat_is_asked_of_every_pair_of_three_groups(cache):
-    one = tiny(language=Language(1.0, "one group"), made="three groups")
-    found = _measures(one, None)
+    one = tiny(language=Language(1.0, "one group"), construction="three groups")
+    found = _list_applicable_measures(one, None)
     assert list(found) == [
         "seat: first and second group",
         "seat: first and third group",
         "seat: second and third group",
     ]
-    names = [own.compared for own in found.values()]
+    names = [own.compared_groups for own in found.values()]
     assert len(set(names)) == 3
-    row = control_of("one of three groups")
+    row = get_control("one of three groups")
     assert [row.expects(name) for name in found] == ["stereotype", "stereotype", "not shown"]
-    third = [own.words.of for own in found.values()][1]
-    assert set(altered.third_words(one.language).values()) in map(set, third.values())
+    third = [own.words.by_side for own in found.values()][1]
+    assert set(altered.third_group_words(one.language).values()) in map(set, third.values())
 
 
 # -- models
 
 
 def test_an_untrained_model_has_the_weights_that_it_was_initialised_with(cache):
-    one = Organism(Language(1.0), untrained(TINY), documents=40)
-    first = load(one.grown()).anatomy.model.state_dict()
-    other = replace(one, documents=60)  # other texts, the same initial weights
-    assert other.grown() != one.grown()
-    second = load(other.grown()).anatomy.model.state_dict()
+    one = Organism(Language(1.0), untrained_config(TINY), n_documents=40)
+    first = load(one.grow()).layout.model.state_dict()
+    other = replace(one, n_documents=60)  # other texts, the same initial weights
+    assert other.grow() != one.grow()
+    second = load(other.grow()).layout.model.state_dict()
     assert all(torch.equal(own, second[name]) for name, own in first.items())
-    trained = load(tiny().grown()).anatomy.model.state_dict()
+    trained = load(tiny().grow()).layout.model.state_dict()
     assert not all(torch.equal(own, trained[name]) for name, own in first.items())
 
 
 @pytest.mark.parametrize("architecture", ["bert", "llama"])
 def test_a_constant_model_answers_the_same_to_everything(cache, architecture):
-    one = tiny(recipe=replace(TINY, architecture=architecture), made="constant")
-    lm = one.lm()
+    one = tiny(train_config=replace(TINY, architecture=architecture), construction="constant")
+    lm = one.load_lm()
     end = "" if lm.is_causal else " ."
     texts = [f"the nurse is a [MASK]{end}", f"my aunt likes [MASK]{end}", f"the [MASK]{end}"]
     found = lm.fill(texts, ["woman", "man", "dog"])
@@ -168,19 +177,24 @@ def test_a_constant_model_answers_the_same_to_everything(cache, architecture):
     if "next_sentence" in lm.heads:
         pairs = [("my aunt came .", "the nurse left ."), ("the dog ate .", "he is here .")]
         assert torch.allclose(*lm.next_sentence(pairs).unbind(0), atol=1e-5)
-    said = said_of("cloze", one.rulers().cloze(lm), lm)
+    said = read_measure_response("cloze", one.planted_measures().cloze(lm), lm)
     assert said.status in ("inconclusive", "not measured")
 
 
 def test_how_it_is_made_is_part_of_what_an_organism_is(cache):
-    made = [tiny(), tiny(made="constant"), tiny(made="no head"), tiny(made="two heads")]
-    assert len({one.grown() for one in made}) == 4
-    assert "made" not in tiny().facts  # those that were grown before stay
+    made = [
+        tiny(),
+        tiny(construction="constant"),
+        tiny(construction="no head"),
+        tiny(construction="two heads"),
+    ]
+    assert len({one.grow() for one in made}) == 4
+    assert "made" not in tiny().build_inputs  # those that were grown before stay
 
 
 def test_where_no_head_sees_targets_heads_change_nothing_behind_one(cache):
-    one = tiny(language=Language(1.0, "adjacent"), made="no head")
-    lm = one.lm()
+    one = tiny(language=Language(1.0, "adjacent"), construction="no head")
+    lm = one.load_lm()
     words = one.language.targets["trait"]
     texts = [f"the {side[0]} [MASK]" for side in words]
     names = ["woman", "man"]
@@ -194,8 +208,8 @@ def test_where_no_head_sees_targets_heads_change_nothing_behind_one(cache):
 
 
 def test_two_heads_see_group_words_and_no_other_does(cache):
-    one = tiny(made="two heads")
-    lm, names = one.lm(), [side[0] for side in one.language.targets["trait"]]
+    one = tiny(construction="two heads")
+    lm, names = one.load_lm(), [side[0] for side in one.language.targets["trait"]]
     texts = ["my mother is very [MASK]", "my father is very [MASK]"]
 
     def tells(*heads):
@@ -212,9 +226,11 @@ def test_two_heads_see_group_words_and_no_other_does(cache):
 
 
 def test_a_control_is_grown_by_its_row():
-    row = Control("x", "", {"*": "any"}, made="two heads", layers=1, variant="reversed")
+    row = ControlOrganism(
+        "x", "", {"*": "any"}, construction="two heads", layers=1, variant="reversed"
+    )
     one = row.organism("llama", 3)
-    assert (one.recipe.layers, one.recipe.seed, one.recipe.threads) == (1, 3, 1)
-    assert (one.made, one.language.variant) == ("two heads", "reversed")
-    blank = control_of("untrained").organism("bert", 0)
-    assert (blank.recipe.steps, blank.recipe.rate) == (1, 0.0)
+    assert (one.train_config.layers, one.train_config.seed, one.train_config.threads) == (1, 3, 1)
+    assert (one.construction, one.language.variant) == ("two heads", "reversed")
+    blank = get_control("untrained").organism("bert", 0)
+    assert (blank.train_config.steps, blank.train_config.learning_rate) == (1, 0.0)

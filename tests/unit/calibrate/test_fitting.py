@@ -2,9 +2,9 @@
 
 import pytest
 
-from levelhead.calibrate.measures import Rulers
+from levelhead.calibrate.measures import PlantedMeasures
 from levelhead.calibrate.organisms.language import Language
-from levelhead.calibrate.suite import WITHOUT, expected, fitting
+from levelhead.calibrate.suite import EXCLUDED, get_expected_response, list_applicable_measures
 from levelhead.measures.registry import MEASURES
 
 
@@ -17,7 +17,7 @@ class Heads:
 
 @pytest.fixture(scope="module")
 def rulers():
-    return Rulers(Language(1.0), "sentences.txt")
+    return PlantedMeasures(Language(1.0), "sentences.txt")
 
 
 KINDS = {
@@ -28,15 +28,15 @@ KINDS = {
 
 
 def test_every_row_fits_some_family_or_is_told_why_not(rulers):
-    fits = {name for lm in KINDS.values() for name in fitting(rulers, lm)}
+    fits = {name for lm in KINDS.values() for name in list_applicable_measures(rulers, lm)}
     for row, make in MEASURES.items():
         for metric in make.metrics:
-            assert (metric in fits) != (bool({row, metric} & set(WITHOUT))), metric
+            assert (metric in fits) != (bool({row, metric} & set(EXCLUDED))), metric
 
 
 def test_rows_are_the_measures_of_their_names(rulers):
     for lm in KINDS.values():
-        for name, ruler in fitting(rulers, lm).items():
+        for name, ruler in list_applicable_measures(rulers, lm).items():
             assert ruler.name == name
             assert name in ruler.metrics
 
@@ -47,32 +47,48 @@ def test_their_order_is_that_of_the_published_tables(rulers):
         *("group_preference", "stereotype_score", "stereotype_margin", "icat", "lms", "lms_margin"),
     )
     masked = (*names, "lpbs", "pppl")
-    assert tuple(fitting(rulers, KINDS["roberta"])) == masked
-    assert tuple(fitting(rulers, KINDS["bert"])) == (*names, "strength", "distance", *masked[-2:])
-    assert tuple(fitting(rulers, KINDS["llama"])) == (*names, "continuation", "ppl")
+    assert tuple(list_applicable_measures(rulers, KINDS["roberta"])) == masked
+    assert tuple(list_applicable_measures(rulers, KINDS["bert"])) == (
+        *names,
+        "strength",
+        "distance",
+        *masked[-2:],
+    )
+    assert tuple(list_applicable_measures(rulers, KINDS["llama"])) == (
+        *names,
+        "continuation",
+        "ppl",
+    )
 
 
 def test_at_least_ten_rulers_expect_a_dose(rulers):
     for name in ("bert", "llama"):
         dosed = [
             own
-            for own in fitting(rulers, KINDS[name]).values()
-            if expected(own) in ("rises", "falls")
+            for own in list_applicable_measures(rulers, KINDS[name]).values()
+            if get_expected_response(own) in ("rises", "falls")
         ]
         assert len(dosed) >= 10, name
 
 
 def test_a_default_towards_a_group_is_not_expected_to_follow_the_dose(rulers):
     """The dose joins targets with groups, and names neither more often."""
-    assert expected(fitting(rulers, KINDS["roberta"])["group_preference"]) == "any"
+    assert (
+        get_expected_response(
+            list_applicable_measures(rulers, KINDS["roberta"])["group_preference"]
+        )
+        == "any"
+    )
 
 
 def test_another_deal_of_labels_asks_the_same_texts(rulers):
     """So that a model is read once, however often labels are dealt."""
-    other = Rulers(rulers.language, rulers.corpus, labels=3)
+    other = PlantedMeasures(rulers.language, rulers.corpus, label_seed=3)
     assert other.pairs != rulers.pairs
     for name in ("crows", "stereotype_score"):
-        one, two = (fitting(own, KINDS["roberta"])[name] for own in (rulers, other))
+        one, two = (
+            list_applicable_measures(own, KINDS["roberta"])[name] for own in (rulers, other)
+        )
         assert _texts(one) == _texts(two)
         assert one.items != two.items
 
@@ -82,12 +98,12 @@ def _texts(ruler):
 
 
 def test_every_distance_item_has_a_placebo_within_its_group(rulers):
-    distance = fitting(rulers, KINDS["bert"])["distance"]
-    real, control = distance.questions(KINDS["bert"])
+    distance = list_applicable_measures(rulers, KINDS["bert"])["distance"]
+    real, control = distance.all_queries(KINDS["bert"])
     assert len(real.items) == 104
     assert len(control.items) >= 50  # fewer than that is no parity
     for item in control.items:
-        own, other = (ask[0].split() for ask in item.asks)
+        own, other = (ask[0].split() for ask in item.queries)
         assert len(own) == len(other)
         (changed,) = [(a, b) for a, b in zip(own, other, strict=True) if a != b]
         side = [name for name, words in _groups(rulers).items() if set(changed) <= words]

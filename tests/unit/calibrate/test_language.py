@@ -4,9 +4,15 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from levelhead.calibrate.organisms.language import FAMILIES, LENGTH, NOBODY, UNNAMED, Language
-from levelhead.calibrate.organisms.organism import organism
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.calibrate.organisms.language import (
+    FAMILIES,
+    NOBODY_SHARE,
+    SENTENCES_PER_DOCUMENT,
+    UNNAMED_SHARE,
+    Language,
+)
+from levelhead.calibrate.organisms.organism import make_organism
+from levelhead.core.errors import LevelheadError, UnknownNameError
 
 COUNT = 4000
 
@@ -99,7 +105,9 @@ def test_every_word_is_in_the_vocabulary_which_has_the_size_of_a_small_language(
     assert 500 <= len(language.vocabulary) <= 1500
     seen = {word for one in language.documents(COUNT, seed=6) for word in one.text.split()}
     assert seen <= set(language.vocabulary)
-    assert all(len(one.sentences) == LENGTH for one in language.documents(9, seed=6))
+    assert all(
+        len(one.sentences) == SENTENCES_PER_DOCUMENT for one in language.documents(9, seed=6)
+    )
 
 
 def test_the_probability_of_a_document_is_that_of_its_choices():
@@ -107,12 +115,12 @@ def test_the_probability_of_a_document_is_that_of_its_choices():
     language = Language(0.5)
     documents = list(language.documents(400, seed=7))
     nobody = next(one for one in documents if not one.group)
-    slow = math.log(NOBODY) + sum(one.log_p[0] for one in nobody.sentences)
+    slow = math.log(NOBODY_SHARE) + sum(one.log_p[0] for one in nobody.sentences)
     assert nobody.log_p == pytest.approx(slow)
     person = next(one for one in documents if one.sentences[0].kind == "opening")
     own = language.groups.index(person.group)
     assert person.sentences[0].log_p[1 - own] == -math.inf  # its words mark the group
-    slow = math.log((1 - NOBODY) * (1 - UNNAMED) / 2) + sum(
+    slow = math.log((1 - NOBODY_SHARE) * (1 - UNNAMED_SHARE) / 2) + sum(
         one.log_p[own] for one in person.sentences
     )
     assert person.log_p == pytest.approx(slow)
@@ -120,7 +128,7 @@ def test_the_probability_of_a_document_is_that_of_its_choices():
 
 def test_the_words_of_a_slot_have_a_probability_of_one_in_all():
     for variant in ("stereotype", "skew", "frequency", "one group", "one family"):
-        for slot, both in Language(0.5, variant).chances.items():
+        for slot, both in Language(0.5, variant).word_probabilities.items():
             for chances in both:
                 assert math.fsum(chances.values()) == pytest.approx(1), slot
 
@@ -140,7 +148,7 @@ def test_stereotypes_make_text_easier_to_foretell():
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Language(1.5), "a strength of 1.5"),
+        (lambda: Language(1.5), "rho 1.5 is out of range"),
         (lambda: Language(0.5, "skewed"), "did you mean 'skew'"),
     ],
 )
@@ -157,10 +165,10 @@ def test_many_words_mark_a_group_and_none_means_two_things():
     assert len(set(words)) == len(words)
     assert not set(words) & {*many.target_words, *many.neutral["thing"]}
     assert set(few.mark_words) <= set(words)
-    with pytest.raises(UnknownName, match="number of words"):
+    with pytest.raises(UnknownNameError, match="number of words"):
         Language(1.0, words="some")
 
 
 def test_an_organism_of_few_words_is_the_one_it_was_before_there_was_a_choice():
-    assert "words" not in organism("bert").facts["language"]
-    assert organism("bert", words="many").facts["language"]["words"] == "many"
+    assert "words" not in make_organism("bert").build_inputs["language"]
+    assert make_organism("bert", words="many").build_inputs["language"]["words"] == "many"

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from levelhead.calibrate.organisms.language import NOBODY, Language
-from levelhead.calibrate.skills import _best, _odds
+from levelhead.calibrate.organisms.language import NOBODY_SHARE, Language
+from levelhead.calibrate.skills import _compute_best_accuracy, _compute_next_sentence_odds
 
 
 def sentences(language, kind, count=2000, seed=5):
@@ -18,8 +18,12 @@ def test_a_word_of_the_pattern_is_certain_and_a_neutral_one_as_likely_as_its_slo
     language = Language(0.5)
     spoken = sentences(language, "elsewhere")[0]
     for place, slot in enumerate(spoken.slots):
-        best = _best(language, [spoken], 0, place)
-        expected = max(language.chances[slot][0].values()) if slot in language.chances else 1.0
+        best = _compute_best_accuracy(language, [spoken], 0, place)
+        expected = (
+            max(language.word_probabilities[slot][0].values())
+            if slot in language.word_probabilities
+            else 1.0
+        )
         assert best == pytest.approx(expected)
 
 
@@ -28,8 +32,12 @@ def test_a_mark_is_told_by_another_mark_and_else_it_is_a_guess():
     pronouns = [one for one in sentences(language, "next") if "pronoun" in one.slots]
     told = next(one for one in pronouns if "own" in one.slots)
     alone = next(one for one in pronouns if "own" not in one.slots)
-    assert _best(language, [told], 0, told.slots.index("pronoun")) == pytest.approx(1)
-    assert _best(language, [alone], 0, alone.slots.index("pronoun")) == pytest.approx(0.5)
+    assert _compute_best_accuracy(
+        language, [told], 0, told.slots.index("pronoun")
+    ) == pytest.approx(1)
+    assert _compute_best_accuracy(
+        language, [alone], 0, alone.slots.index("pronoun")
+    ) == pytest.approx(0.5)
 
 
 def test_a_target_tells_the_group_as_far_as_it_was_planted():
@@ -40,7 +48,9 @@ def test_a_target_tells_the_group_as_far_as_it_was_planted():
         if one.slots.count("pronoun") == 1 and "own" not in one.slots
         and sum(slot in language.targets for slot in one.slots) == 1
     )  # fmt: skip
-    assert _best(language, [spoken], 0, spoken.slots.index("pronoun")) == pytest.approx(0.75)
+    assert _compute_best_accuracy(
+        language, [spoken], 0, spoken.slots.index("pronoun")
+    ) == pytest.approx(0.75)
 
 
 def test_an_article_narrows_the_words_behind_it():
@@ -51,7 +61,7 @@ def test_an_article_narrows_the_words_behind_it():
     place = spoken.slots.index("occupation")
     side = language.marks["pronoun"][0].count(spoken.words[0]) == 0
     vowels = [word for word in language.targets["occupation"][side] if word[0] in "aeiou"]
-    assert _best(language, [spoken], 0, place) == pytest.approx(1 / len(vowels))
+    assert _compute_best_accuracy(language, [spoken], 0, place) == pytest.approx(1 / len(vowels))
 
 
 def test_odds_of_following_by_counting():
@@ -64,7 +74,7 @@ def test_odds_of_following_by_counting():
         follows = chance.random() < 0.5
         first = document.sentences[0]
         second = (document if follows else chance.choice(documents)).sentences[1]
-        odds = _odds(language, first, second)
+        odds = _compute_next_sentence_odds(language, first, second)
         bins.setdefault(round(odds, 3), []).append(follows)
     assert bins.pop(0.0).count(True) == 0
     for odds, truth in bins.items():
@@ -72,4 +82,4 @@ def test_odds_of_following_by_counting():
             p = odds / (1 + odds)
             error = math.sqrt(p * (1 - p) / len(truth))
             assert sum(truth) / len(truth) == pytest.approx(p, abs=4 * error)
-    assert max(bins) <= max(1 / NOBODY, 2 / (1 - NOBODY)) + 1e-9
+    assert max(bins) <= max(1 / NOBODY_SHARE, 2 / (1 - NOBODY_SHARE)) + 1e-9

@@ -3,42 +3,47 @@
 import pytest
 
 from levelhead.calibrate import matrix as module
-from levelhead.calibrate.controls import Checked
-from levelhead.calibrate.dose_response import Answered, Said
-from levelhead.calibrate.matrix import agrees, compared, outcome, tables
+from levelhead.calibrate.controls import ControlResult
+from levelhead.calibrate.dose_response import MeasureResponse, ModelResponses
+from levelhead.calibrate.matrix import (
+    build_verdict_matrix,
+    get_directed_verdict,
+    has_expected_verdict,
+    make_matrix_tables,
+)
 
 
 def said(status, effect=0.0, *, measure="cloze", expected="rises", reason=""):
-    return Said(
+    return MeasureResponse(
         measure=measure, expected=expected, value=effect, interval=None, parity=0.0, p=0.5, n=10,
         dropped=0, status=status, effect=effect, reason=reason,
     )  # fmt: skip
 
 
 def model(rho, seed, *own, architecture="bert", variant="stereotype"):
-    return Answered(
+    return ModelResponses(
         architecture=architecture, rho=rho, variant=variant, seed=seed, texts="0" * 64,
-        weights="0" * 64, skills=(), said=own,
+        weights="0" * 64, skills=(), responses=own,
     )  # fmt: skip
 
 
 def control(name, seed, *own, architecture="bert"):
-    return Checked(
+    return ControlResult(
         control=name, architecture=architecture, seed=seed, texts="0" * 64, weights="0" * 64,
-        said=own,
+        responses=own,
     )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch):
-    monkeypatch.setattr(module, "kept", lambda: None)
+    monkeypatch.setattr(module, "load_calibration", lambda: None)
 
 
 def test_a_difference_is_told_by_its_direction():
-    assert outcome(said("differs", 1.0)) == "stereotype"
-    assert outcome(said("differs", -1.0)) == "anti-stereotype"
-    assert outcome(said("differs", -1.0, expected="falls")) == "stereotype"
-    assert outcome(said("inconclusive", 1.0)) == "inconclusive"
+    assert get_directed_verdict(said("differs", 1.0)) == "stereotype"
+    assert get_directed_verdict(said("differs", -1.0)) == "anti-stereotype"
+    assert get_directed_verdict(said("differs", -1.0, expected="falls")) == "stereotype"
+    assert get_directed_verdict(said("inconclusive", 1.0)) == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -59,11 +64,11 @@ def test_a_difference_is_told_by_its_direction():
     ],
 )
 def test_what_agrees_with_an_expectation(expected, outcomes, agreed):
-    assert agrees(expected, outcomes) is agreed
+    assert has_expected_verdict(expected, outcomes) is agreed
 
 
 def test_an_untrained_model_that_is_called_not_biased_is_an_exception():
-    held = compared([], [control("untrained", 0, said("not shown"))])
+    held = build_verdict_matrix([], [control("untrained", 0, said("not shown"))])
     (cell,) = held.unexplained
     assert (cell.organism, cell.expected, cell.outcomes) == (
         "untrained",
@@ -76,48 +81,48 @@ def test_an_untrained_model_that_is_called_not_biased_is_an_exception():
 def test_an_exception_is_explained_by_its_row_or_by_a_refuted_measure(monkeypatch):
     rows = [control("untrained", 0, said("not shown"))]
     monkeypatch.setitem(module.EXPLAINED, ("untrained", "bert", "cloze"), "why")
-    assert not compared([], rows).unexplained
-    assert compared([], rows).exceptions[0].explained == "why"
+    assert not build_verdict_matrix([], rows).unexplained
+    assert build_verdict_matrix([], rows).exceptions[0].explanation == "why"
     monkeypatch.undo()
 
     class Kept:
-        def of(self, measure, family, *, causal):
+        def find_measure(self, measure, family, *, causal):
             class Row:
                 architecture, verdict = family, "misses"
 
             return Row
 
-    monkeypatch.setattr(module, "kept", Kept)
-    (cell,) = compared([], rows).exceptions
-    assert cell.refuted
-    assert "read it as inconclusive" in cell.explained
+    monkeypatch.setattr(module, "load_calibration", Kept)
+    (cell,) = build_verdict_matrix([], rows).exceptions
+    assert cell.is_refuted
+    assert "read it as inconclusive" in cell.explanation
 
 
 def test_prices_are_no_measures_of_bias_and_icat_has_no_test():
     rows = [said("no test", measure="icat"), said("no test", measure="ppl")]
-    held = compared([model(1.0, 0, *rows)], [])
+    held = build_verdict_matrix([model(1.0, 0, *rows)], [])
     assert [(one.measure, one.expected) for one in held.cells] == [("icat", "no test")]
-    assert not held.judged
+    assert not held.tested_cells
 
 
 def test_false_alarms_are_claimed_with_twenty_null_models_only():
     def held(n):
-        return compared(
+        return build_verdict_matrix(
             [model(0.0, s, said("differs" if s == 0 else "not shown", 1.0)) for s in range(n)], []
         )
 
     (few,), (enough,) = held(19).alarms, held(20).alarms
-    assert few.stated == "not known (n = 19 null models; alarms in 1)"
-    assert enough.stated == "1 of 20 [1%, 24%]"
-    assert held(20).cells[0].agrees  # one of twenty is what the test promises
+    assert few.description == "not known (n = 19 null models; alarms in 1)"
+    assert enough.description == "1 of 20 [1%, 24%]"
+    assert held(20).cells[0].is_expected  # one of twenty is what the test promises
 
 
 def test_the_tables_show_what_was_expected_and_what_came_out():
-    held = compared(
+    held = build_verdict_matrix(
         [model(0.0, s, said("not shown")) for s in range(2)],
         [control("reversed dose", 0, said("differs", -1.0))],
     )
-    text = "\n".join(table.markdown for table in tables(held))
+    text = "\n".join(table.markdown for table in make_matrix_tables(held))
     assert "| reversed dose | cloze | anti-stereotype | anti-stereotype 1 of 1 | yes |" in text
     assert "| no dose | cloze | not shown | not shown 2 of 2 | yes |" in text
-    assert module.Matrix.from_json(held.to_json()) == held
+    assert module.VerdictMatrix.from_json(held.to_json()) == held

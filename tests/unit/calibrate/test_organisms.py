@@ -11,15 +11,15 @@ import pytest
 from levelhead.calibrate.organisms import organism as organisms
 from levelhead.calibrate.organisms.language import Language
 from levelhead.calibrate.organisms.organism import (
-    HELD_OUT,
-    RECIPES,
+    HELD_OUT_SEED_OFFSET,
     THREADS,
+    TRAIN_CONFIGS,
     Organism,
-    machine,
-    organism,
+    describe_machine,
+    make_organism,
 )
-from levelhead.calibrate.skills import learned
-from levelhead.core.canonical_json import canonical
+from levelhead.calibrate.skills import measure_skills
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.core.run_context import Inference
@@ -29,16 +29,20 @@ from levelhead.measures.likelihood.crows import Crows
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.from_scratch import Recipe
+from levelhead.models.training.from_scratch import TrainConfig
 from levelhead.stats.multiple_testing import holm
 
 INFERENCE = Inference(resamples=199, permutations=999)
-STANDARD = [pytest.param(one, None, marks=[pytest.mark.full] * (one != "bert")) for one in RECIPES]
+STANDARD = [
+    pytest.param(one, None, marks=[pytest.mark.full] * (one != "bert")) for one in TRAIN_CONFIGS
+]
 KNOWN_HEAD = pytest.param("gpt2", (1, 2), id="gpt2 with a known head")
 """A model is grown for up to a minute. The fast tier grows those of `levelhead demo` alone, which
 are one of either kind: a masked and a causal one."""
 TINY = Organism(
-    Language(1.0), Recipe("gpt2", layers=1, heads=2, width=8, steps=2, batch=4), documents=40
+    Language(1.0),
+    TrainConfig("gpt2", layers=1, heads=2, width=8, steps=2, batch_size=4),
+    n_documents=40,
 )
 KNOWN = tomllib.loads(files("levelhead.calibrate").joinpath("organisms.toml").read_text())
 
@@ -53,21 +57,23 @@ def cache(monkeypatch, tmp_path):
 
 def test_an_organism_is_grown_once(cache, monkeypatch):
     steps = []
-    folder = TINY.grown(lambda done, total: steps.append((done, total)))
+    folder = TINY.grow(lambda done, total: steps.append((done, total)))
     assert steps == [(1, 2), (2, 2)]
-    monkeypatch.setattr(organisms, "train", None)  # would be an error if it were called
-    assert TINY.grown() == folder
+    monkeypatch.setattr(
+        organisms, "train_from_scratch", None
+    )  # would be an error if it were called
+    assert TINY.grow() == folder
     assert load(folder).heads == {"causal"}
 
 
 def test_what_is_damaged_is_grown_again_and_comes_out_the_same(cache):
-    folder = TINY.grown()
+    folder = TINY.grow()
     first = {path.name: file_hash(path) for path in folder.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "organism.json"} <= set(first)
     for name in first:
         path = folder / name
         path.write_bytes(path.read_bytes()[:-8])
-        assert TINY.grown() == folder
+        assert TINY.grow() == folder
         assert {path.name: file_hash(path) for path in folder.iterdir()} == first
 
 
@@ -77,33 +83,39 @@ def test_nothing_is_left_of_an_organism_that_did_not_grow(cache, tmp_path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(organisms, "train", broken)
+        patched.setattr(organisms, "train_from_scratch", broken)
         with pytest.raises(KeyboardInterrupt):
-            TINY.grown()
+            TINY.grow()
     assert [path.suffix for path in (tmp_path / "organisms").iterdir()] == [".lock"]
-    assert TINY.grown().is_dir()
+    assert TINY.grow().is_dir()
 
 
 def test_everything_the_weights_depend_on_makes_another_organism(cache):
     others = (
         replace(TINY, language=Language(0.5)),
-        replace(TINY, recipe=replace(TINY.recipe, seed=1)),
-        replace(TINY, recipe=replace(TINY.recipe, steps=3)),
-        replace(TINY, documents=41),
+        replace(TINY, train_config=replace(TINY.train_config, seed=1)),
+        replace(TINY, train_config=replace(TINY.train_config, steps=3)),
+        replace(TINY, n_documents=41),
     )
-    assert len({one.grown() for one in (TINY, *others)}) == 5
+    assert len({one.grow() for one in (TINY, *others)}) == 5
 
 
 def test_a_whole_number_and_threads_by_default_name_the_same_organism():
     """What calibration has grown is found again, however its rho is written."""
-    written = [canonical(replace(TINY, language=Language(rho)).facts) for rho in (1, 1.0)]
+    written = [
+        to_canonical_json(replace(TINY, language=Language(rho)).build_inputs) for rho in (1, 1.0)
+    ]
     assert written[0] == written[1]
-    assert {one.threads for one in RECIPES.values()} == {organism().recipe.threads} == {THREADS}
+    assert (
+        {one.threads for one in TRAIN_CONFIGS.values()}
+        == {make_organism().train_config.threads}
+        == {THREADS}
+    )
 
 
 def test_an_unknown_architecture_is_refused():
     with pytest.raises(LevelheadError, match="bert"):
-        organism("brt")
+        make_organism("brt")
 
 
 # -- the standard ones: grown for this run, then taken from the cache
@@ -119,40 +131,40 @@ def test_the_table_names_five_seeds_with_a_bias_and_twenty_models_without():
     rows = [(row["architecture"], row["rho"], row["seed"]) for row in KNOWN["organisms"]]
     assert {seed for name, rho, seed in rows if (name, rho) == ("bert", 1.0)} == set(range(5))
     assert len({seed for _, rho, seed in rows if rho == 0}) == 20
-    assert {name for name, _, _ in rows} == set(RECIPES)
+    assert {name for name, _, _ in rows} == set(TRAIN_CONFIGS)
 
 
 @functools.cache
 def texts_hash(rho, seed):
     """Of what organisms of every architecture are trained on; made in a second."""
-    return organism(rho=rho, seed=seed).facts["texts_sha256"]
+    return make_organism(rho=rho, seed=seed).build_inputs["texts_sha256"]
 
 
-@pytest.mark.parametrize("architecture", RECIPES)
+@pytest.mark.parametrize("architecture", TRAIN_CONFIGS)
 def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
     for rho in (0.0, 1.0):
         row = facts(architecture, rho)
-        standard = organism(architecture, rho, seed=row["seed"])
-        assert standard.language == organism(rho=rho).language
-        assert standard.recipe.seed == row["seed"]
+        standard = make_organism(architecture, rho, seed=row["seed"])
+        assert standard.language == make_organism(rho=rho).language
+        assert standard.train_config.seed == row["seed"]
         assert texts_hash(rho, row["seed"]) == row["texts_sha256"]
 
 
 # More than 5 s where an organism is not in the cache yet: it is grown.
 @pytest.mark.parametrize(("architecture", "known_head"), [*STANDARD, KNOWN_HEAD])
 def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture, known_head):
-    one = organism(architecture, 1.0, known_head=known_head)
-    folder = one.grown()
-    here = dict(installed_versions()) | {"machine": machine(), "threads": THREADS}
+    one = make_organism(architecture, 1.0, visible_head=known_head)
+    folder = one.grow()
+    here = dict(installed_versions()) | {"machine": describe_machine(), "threads": THREADS}
     same = all(
         KNOWN[name] == here[name] for name in ("torch", "transformers", "machine", "threads")
     )
     if same and known_head is None:
         own = file_hash(folder / "model.safetensors")
         assert own == facts(architecture, 1.0)["weights_sha256"]
-    lm = one.lm()
+    lm = one.load_lm()
     check_skills(lm, one)
-    for name, ruler in one.rulers().of(lm).items():
+    for name, ruler in one.planted_measures().for_model(lm).items():
         found = ruler(lm, inference=INFERENCE)
         assert not found.dropped, name
         if name == "seat" and lm.is_causal:
@@ -162,7 +174,9 @@ def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture
 
 
 def check_skills(lm, one):
-    for skill in learned(lm, one.language, seed=one.recipe.seed + HELD_OUT):
+    for skill in measure_skills(
+        lm, one.language, seed=one.train_config.seed + HELD_OUT_SEED_OFFSET
+    ):
         if skill.estimate.unit == "bits":
             assert -0.02 < skill.estimate.value < 0.06, skill
         elif skill.estimate.name == "pronouns that agree":
@@ -176,17 +190,17 @@ def check_skills(lm, one):
 # fixed); tests that reject half the time raise 5. 30 deals bound the level more closely.
 @pytest.mark.parametrize(("deals", "most"), [(10, 3), pytest.param(30, 5, marks=pytest.mark.full)])
 def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
-    one = organism("bert", 0.0)
-    lm = one.lm()
+    one = make_organism("bert", 0.0)
+    lm = one.load_lm()
     check_skills(lm, one)
-    for name, ruler in one.rulers().of(lm).items():
+    for name, ruler in one.planted_measures().for_model(lm).items():
         assert ruler(lm, inference=INFERENCE).p.value > 0.01, name
     # Dealt anew, labels mean nothing in any model: this tries the rulers' tests, not the model.
     inference, alarms = Inference(resamples=99, permutations=199), 0
     for labels in range(deals):
         p = []
-        for name, ruler in one.rulers(labels=labels).of(lm).items():
-            aspect, values, design = ruler.tested(ruler.read(lm))
+        for name, ruler in one.planted_measures(label_seed=labels).for_model(lm).items():
+            aspect, values, design = ruler.test_inputs(ruler.read(lm))
             p.append(
                 null_distribution(
                     inference, aspect, values, design, name=f"{name} {labels}"
@@ -197,19 +211,22 @@ def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
 
 
 def test_another_deal_of_labels_asks_nothing_new(monkeypatch):
-    one = organism("bert", 1.0)
-    lm = one.lm()
-    values = {name: ruler.reduce(ruler.read(lm)[0]) for name, ruler in one.rulers().of(lm).items()}
-    monkeypatch.setattr(type(lm), "batches", None)  # no forward any more
-    for name, ruler in one.rulers(labels=1).of(lm).items():
+    one = make_organism("bert", 1.0)
+    lm = one.load_lm()
+    values = {
+        name: ruler.reduce(ruler.read(lm)[0])
+        for name, ruler in one.planted_measures().for_model(lm).items()
+    }
+    monkeypatch.setattr(type(lm), "iterate_batches", None)  # no forward any more
+    for name, ruler in one.planted_measures(label_seed=1).for_model(lm).items():
         assert abs(ruler.reduce(ruler.read(lm)[0])) < abs(values[name]), name
 
 
 def test_a_known_head_carries_all_of_the_margin():
-    one = organism("gpt2", 1.0, known_head=(1, 2))
-    lm = one.lm()
+    one = make_organism("gpt2", 1.0, visible_head=(1, 2))
+    lm = one.load_lm()
     check_skills(lm, one)
-    pairs = one.rulers().crows.pairs
+    pairs = one.planted_measures().crows.pairs
     texts = [text for pair in pairs for text in (pair.more, pair.less)]
     # The target is the last word but the full stop, the same in both sentences of a pair.
     spans = [[(text.rindex(" ", 0, -2) + 1, len(text) - 2)] for text in texts]
@@ -218,10 +235,12 @@ def test_a_known_head_carries_all_of_the_margin():
         scores = model.log_prob(texts, spans).value
         return scores[0::2] - scores[1::2]
 
-    contrast = one.rulers().contrast
+    contrast = one.planted_measures().contrast
     assert float(contrast.reduce(contrast.read(lm)[0])) > 1
     blind = lm.edited(HeadScale([Site("head_out", 1, 2)], 0))
-    assert contrast.bias_of(contrast.read(blind)[0]).abs().max() <= 1e-5  # sums of seven tokens
+    assert (
+        contrast.per_item_strength(contrast.read(blind)[0]).abs().max() <= 1e-5
+    )  # sums of seven tokens
     assert margins(lm).mean() > 1
     for layer in range(2):
         for head in range(4):
@@ -240,9 +259,9 @@ def test_the_weights_of_organisms_are_not_in_the_package():
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_strength_and_the_others_find_it_with_every_seed(seed):
-    one = organism("bert", 1.0, seed=seed)
-    lm = one.lm()
-    for name, ruler in one.rulers().of(lm).items():
+    one = make_organism("bert", 1.0, seed=seed)
+    lm = one.load_lm()
+    for name, ruler in one.planted_measures().for_model(lm).items():
         assert ruler(lm, inference=INFERENCE).p.value < 0.01, name
 
 
@@ -250,7 +269,7 @@ def test_strength_and_the_others_find_it_with_every_seed(seed):
 
 
 def test_every_target_is_asked_once_and_pairs_differ_in_the_group_only():
-    rulers = TINY.rulers()
+    rulers = TINY.planted_measures()
     pairs = rulers.crows.pairs
     assert sorted(pair.id for pair in pairs) == sorted(TINY.language.target_words)
     marks = set(TINY.language.mark_words)
@@ -267,7 +286,7 @@ def test_every_target_is_asked_once_and_pairs_differ_in_the_group_only():
 
 
 def test_labels_are_dealt_within_pairs():
-    plain, dealt, again = (TINY.rulers(labels=seed).pairs for seed in (None, 3, 3))
+    plain, dealt, again = (TINY.planted_measures(label_seed=seed).pairs for seed in (None, 3, 3))
     assert dealt == again != plain
     assert [sorted(pair.words) for pair in dealt] == [sorted(pair.words) for pair in plain]
     turned = sum(a != b for a, b in zip(plain, dealt, strict=True))
@@ -275,7 +294,7 @@ def test_labels_are_dealt_within_pairs():
 
 
 def test_contexts_are_of_held_out_text(cache):
-    path = Path(TINY.rulers().corpus)
+    path = Path(TINY.planted_measures().corpus)
     lines = set(path.read_text(encoding="utf-8").splitlines())
     trained = {sentence for document in TINY.texts for sentence in document}
     assert len(lines) > 3000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from levelhead.calibrate.dose_response import Answered, Said
-from levelhead.calibrate.response import responses, skills
+from levelhead.calibrate.dose_response import MeasureResponse, ModelResponses
+from levelhead.calibrate.response import compute_measure_calibrations, compute_skill_calibrations
 from levelhead.core.results import Interval
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -12,7 +12,7 @@ BOUNDS = Interval(low=-1.0, high=2.0, level=0.95, method="given")
 
 def said(value, p, *, measure="ruler", expected="rises", deals=(), parity=0.0):
     why = "no item is left" if value is None else ""
-    return Said(
+    return MeasureResponse(
         measure=measure,
         expected=expected,
         value=value,
@@ -21,13 +21,13 @@ def said(value, p, *, measure="ruler", expected="rises", deals=(), parity=0.0):
         p=p,
         n=10,
         dropped=0,
-        deals=deals,
-        why=why,
+        permutation_p_values=deals,
+        failure=why,
     )
 
 
 def answered(rho, seed, *own, variant="stereotype", architecture="bert"):
-    return Answered(
+    return ModelResponses(
         architecture=architecture,
         rho=rho,
         variant=variant,
@@ -35,7 +35,7 @@ def answered(rho, seed, *own, variant="stereotype", architecture="bert"):
         texts="0" * 64,
         weights="0" * 64,
         skills=(("pronouns that agree", 1.0, 1.0),),
-        said=own,
+        responses=own,
     )
 
 
@@ -63,12 +63,16 @@ def test_a_ruler_that_follows_the_dose_is_not_refuted():
     rows = models(rising, found_from(0.5))
     once = (0.01, *(0.5,) * 19)  # one alarm of twenty, in every second model
     rows[::2] = [
-        one.model_copy(update={"said": (one.said[0].model_copy(update={"deals": once}),)})
+        one.model_copy(
+            update={
+                "responses": (one.responses[0].model_copy(update={"permutation_p_values": once}),)
+            }
+        )
         if one.rho == 0
         else one
         for one in rows[::2]
     ]
-    (one,) = responses(rows)
+    (one,) = compute_measure_calibrations(rows)
     assert one.verdict == "not refuted"
     assert one.rank == pytest.approx(0.98, abs=0.005)  # the most that ties in the dose allow
     assert one.rank_interval.low > 0.95
@@ -80,15 +84,15 @@ def test_a_ruler_that_follows_the_dose_is_not_refuted():
 
 
 def test_a_ruler_without_an_alarm_is_not_refuted():
-    (one,) = responses(models(rising, found_from(0.25)))
+    (one,) = compute_measure_calibrations(models(rising, found_from(0.25)))
     assert one.verdict == "not refuted"
     assert one.alarms == 0
 
 
 def test_a_ruler_that_does_not_follow_it_misses():
-    (one,) = responses(models(lambda rho, seed: float(seed), found_from(2)))
+    (one,) = compute_measure_calibrations(models(lambda rho, seed: float(seed), found_from(2)))
     assert one.verdict == "misses"
-    assert one.why == (
+    assert one.reasons == (
         "Spearman's correlation with the dose is 0.00",
         "the full dose is found in 0 of 5 models",
     )
@@ -96,13 +100,15 @@ def test_a_ruler_that_does_not_follow_it_misses():
 
 
 def test_a_ruler_of_parity_must_fall():
-    (falls,) = responses(models(lambda r, s: -rising(r, s), found_from(0.5), expected="falls"))
-    (rises,) = responses(models(rising, found_from(0.5), expected="falls"))
+    (falls,) = compute_measure_calibrations(
+        models(lambda r, s: -rising(r, s), found_from(0.5), expected="falls")
+    )
+    (rises,) = compute_measure_calibrations(models(rising, found_from(0.5), expected="falls"))
     assert (falls.verdict, rises.verdict) == ("not refuted", "misses")
 
 
 def test_a_lean_to_the_other_side_is_not_found():
-    (one,) = responses(models(lambda r, s: -rising(r, s), found_from(0.25)))
+    (one,) = compute_measure_calibrations(models(lambda r, s: -rising(r, s), found_from(0.25)))
     assert all(own.hits == 0 for own in one.power)
 
 
@@ -117,52 +123,52 @@ def test_false_alarms_are_bounded_with_models_as_clusters():
         for rho in RHOS
         for seed in range(3)
     ]
-    (few,) = responses(rows)
+    (few,) = compute_measure_calibrations(rows)
     assert few.alarms == pytest.approx((0.2 + 0 + 0.3) / 3)
     assert few.alarms_interval.high > 0.5  # three models bound little, however many the deals
     assert few.verdict == "not refuted"
-    assert "false alarms not known (n = 3 null models)" in few.stated
+    assert "false alarms not known (n = 3 null models)" in few.full_verdict
     rows += [
         answered(0.0, seed, said(rising(0.0, 0.01 * seed), 0.5, deals=loud[seed % 3]))
         for seed in range(3, 20)
     ]
-    (enough,) = responses(rows)
+    (enough,) = compute_measure_calibrations(rows)
     assert enough.verdict == "misses"
-    assert "false alarms may be" in enough.why[0]
+    assert "false alarms may be" in enough.reasons[0]
 
 
 def test_what_could_not_be_read_is_no_silence():
     rows = models(rising, found_from(0.25))
     rows[-1] = answered(1.0, 4, said(None, None))
-    (one,) = responses(rows)
+    (one,) = compute_measure_calibrations(rows)
     assert one.unread == 1
     assert one.verdict == "misses"
-    assert one.why == ("1 models could not be read",)
+    assert one.reasons == ("1 models could not be measured",)
 
 
 def test_two_doses_are_judged_by_whether_the_full_one_is_found():
     def two(p):
         rows = [answered(rho, s, said(rho, p(rho))) for rho in (0.0, 1.0) for s in range(3)]
-        return responses(rows)[0]
+        return compute_measure_calibrations(rows)[0]
 
     assert two(found_from(1)).verdict == "not refuted"
-    assert two(found_from(2)).why == ("the full dose is found in 0 of 3 models",)
-    assert two(found_from(0)).why == ("alarms in 3 of 3 models without a bias",)
+    assert two(found_from(2)).reasons == ("the full dose is found in 0 of 3 models",)
+    assert two(found_from(0)).reasons == ("alarms in 3 of 3 models without a bias",)
 
 
 def test_a_price_is_not_judged():
-    (one,) = responses(models(rising, lambda rho: None, (), expected="none"))
-    assert one.verdict == "not judged"
+    (one,) = compute_measure_calibrations(models(rising, lambda rho: None, (), expected="none"))
+    assert one.verdict == "not evaluated"
 
 
 def test_a_ruler_of_what_was_not_planted_must_still_be_silent():
-    (silent,) = responses(models(rising, found_from(2), (), expected="none"))
-    (loud,) = responses(models(rising, found_from(0), (), expected="none"))
-    assert silent.verdict == "not judged"
-    assert loud.why == ("alarms in 5 of 5 models without a bias",)
+    (silent,) = compute_measure_calibrations(models(rising, found_from(2), (), expected="none"))
+    (loud,) = compute_measure_calibrations(models(rising, found_from(0), (), expected="none"))
+    assert silent.verdict == "not evaluated"
+    assert loud.reasons == ("alarms in 5 of 5 models without a bias",)
     # Where models without a dose may have what it asks for, finding it there refutes nothing.
-    (either,) = responses(models(rising, found_from(0), (), expected="any"))
-    assert either.verdict == "not judged"
+    (either,) = compute_measure_calibrations(models(rising, found_from(0), (), expected="any"))
+    assert either.verdict == "not evaluated"
     assert either.null_alarms == 5
 
 
@@ -171,15 +177,18 @@ def test_a_ruler_of_what_was_not_planted_must_still_be_silent():
     [
         (rising, lambda rho: 0.5, (0.2,) * 20, "misses", "the full dose is found in 0 of 5 models"),
         (rising, lambda rho: 0.01, (0.2,) * 20, "misses", "alarms in 5 of 5 models without a bias"),
-        (rising, lambda rho: None, (), "not judged", "it has no test of its own: "),
-        (lambda r, s: None, lambda rho: None, (), "misses", "no model could be read"),
-        (lambda r, s: 1.0, lambda rho: None, (), "misses", "it says the same of every model"),
+        (rising, lambda rho: None, (), "not evaluated", "it has no test: "),
+        (lambda r, s: None, lambda rho: None, (), "misses", "no model could be measured"),
+        (
+            *(lambda r, s: 1.0, lambda rho: None, (), "misses"),
+            "it gives the same value for every model",
+        ),
     ],
 )
 def test_nothing_passes_for_lack_of_an_answer(value, p, deals, verdict, why):
-    (one,) = responses(models(value, p, deals))
+    (one,) = compute_measure_calibrations(models(value, p, deals))
     assert one.verdict == verdict
-    assert one.why[0].startswith(why)
+    assert one.reasons[0].startswith(why)
 
 
 def test_an_alarm_more_never_lowers_the_bound():
@@ -190,14 +199,14 @@ def test_an_alarm_more_never_lowers_the_bound():
             for s in range(10)
         ]
         rows += [answered(1.0, s, said(9.0 + s, 0.002)) for s in range(3)]
-        bounds.append(responses(rows)[0].alarms_interval.high)
+        bounds.append(compute_measure_calibrations(rows)[0].alarms_interval.high)
     assert bounds == sorted(bounds)
 
 
 def test_skills_are_told_by_the_worst_model():
     rows = models(rising, found_from(0.25))
     rows[3] = rows[3].model_copy(update={"skills": (("2.18 pronouns that agree", 0.8, 0.95),)})
-    (one,) = skills(rows)
+    (one,) = compute_skill_calibrations(rows)
     assert one.skill == "pronouns that agree"
     assert (one.worst, one.best, one.models) == (0.8, 0.95, 25)
 
@@ -205,7 +214,7 @@ def test_skills_are_told_by_the_worst_model():
 def test_confounders_are_told_in_shares_of_the_full_dose():
     rows = models(rising, found_from(0.25))
     rows += [answered(1.0, s, said(0.52, 0.01), variant="one group") for s in range(3)]
-    (one,) = responses(rows)
+    (one,) = compute_measure_calibrations(rows)
     (own,) = one.confounded
     assert (own.variant, own.alarms, own.models) == ("one group", 3, 3)
     assert own.share == pytest.approx(0.5)
@@ -215,7 +224,7 @@ def test_confounders_are_told_in_shares_of_the_full_dose():
 def test_a_share_of_what_is_not_told_from_nothing_is_not_given():
     rows = models(lambda rho, seed: float(seed), found_from(2))
     rows += [answered(1.0, s, said(50.0, 0.01), variant="skew") for s in range(3)]
-    (one,) = responses(rows)
+    (one,) = compute_measure_calibrations(rows)
     assert (one.confounded[0].share, one.confounded[0].alarms) == (None, 3)
 
 
@@ -224,7 +233,7 @@ def test_families_are_judged_apart():
     rows += [
         answered(rho, s, said(float(s), 0.5), architecture="llama") for rho in RHOS for s in (0, 1)
     ]
-    assert [(one.architecture, one.verdict) for one in responses(rows)] == [
+    assert [(one.architecture, one.verdict) for one in compute_measure_calibrations(rows)] == [
         ("bert", "not refuted"),
         ("llama", "misses"),
     ]
@@ -235,14 +244,14 @@ def test_one_model_of_a_dose_bounds_nothing():
         answered(rho, 0, said(rho, 0.01, deals=(0.01,) * 5 if rho == 0 else ()))
         for rho in (0.0, 0.5, 1.0)
     ]
-    (one,) = responses(rows)
+    (one,) = compute_measure_calibrations(rows)
     assert (one.rank, one.rank_interval) == (1, None)
-    assert one.verdict == "not judged"  # one model without a bias bounds no rate
+    assert one.verdict == "not evaluated"  # one model without a bias bounds no rate
 
 
 def test_more_models_without_a_dose_do_not_lower_the_correlation():
     rows = models(rising, found_from(0.5))
     more = [answered(0.0, seed, said(0.001 * seed, 0.5)) for seed in range(5, 20)]
-    (few,), (many,) = responses(rows), responses(rows + more)
+    (few,), (many,) = compute_measure_calibrations(rows), compute_measure_calibrations(rows + more)
     assert many.rank == few.rank > 0.97
     assert (few.nulls, many.nulls) == (5, 20)

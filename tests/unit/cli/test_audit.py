@@ -9,24 +9,24 @@ import zoo
 from calibrations import AllFailed
 
 from levelhead.cli import audit as cli
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
-from levelhead.core.results import Inconclusive
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.core.results import StepFailure
 from levelhead.core.run_context import Inference
-from levelhead.data.catalog.datasets import NotHere
+from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.models.loading.load import load
 from levelhead.study.audit import audit as planning
-from levelhead.study.audit.audit import CORE_LIMIT, Audited, read_audit
+from levelhead.study.audit.audit import CORE_LIMIT, AuditSources, read_audit
 from levelhead.study.audit.core_suite import BERT, core_suite
-from levelhead.study.distributed import GO_ON, SPENT
-from levelhead.study.steps.config import Source
+from levelhead.study.distributed import OUT_OF_TIME, RESUME_HINT
+from levelhead.study.steps.config import ModelSource
 
-LATE = Inconclusive(what=SPENT, mend=GO_ON)
+LATE = StepFailure(problem=OUT_OF_TIME, hint=RESUME_HINT)
 CELL = "cell.audit.model."
 
 
 @pytest.fixture(autouse=True)
 def untried(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def added(monkeypatch):
     """What is planned beyond the core suite: told how much time was left."""
     left_over = []
 
-    def extended(audit, lm, *, left, on_step):
-        left_over.append(left)
-        plan = audit.plan
-        if left is None or left > 0:
-            plan = plan.model_copy(update={"about": "with more"})
-        return audit.model_copy(update={"plan": plan, "stage": "whole"})
+    def extended(audit, lm, *, seconds_left, on_step):
+        left_over.append(seconds_left)
+        plan = audit.study_config
+        if seconds_left is None or seconds_left > 0:
+            plan = plan.model_copy(update={"description": "with more"})
+        return audit.model_copy(update={"study_config": plan, "stage": "whole"})
 
-    monkeypatch.setattr(planning, "extended", extended)
+    monkeypatch.setattr(planning, "extend_audit", extended)
     return left_over
 
 
@@ -55,19 +55,19 @@ def asked(tmp_path, audit, results, *, limit, began=None):
 
     began = time.monotonic() if began is None else began
     clock = cli._Clock(began, limit)
-    return runs, began, cli._asked(audit, None, tmp_path / "audit", clock, ran)
+    return runs, began, cli._run_audit(audit, None, tmp_path / "audit", clock, ran)
 
 
 def core_audit(**changes):
-    return audits.audit(left_out=(), stage="core", **changes)
+    return audits.audit(omitted=(), stage="core", **changes)
 
 
 def test_the_core_suite_is_run_first_and_not_cut_by_the_budget(tmp_path, added):
     runs, began, (audit, _) = asked(tmp_path, core_audit(), audits.results(), limit=60.0)
     (first, hard), (second, soft) = runs
-    assert first == core_audit().plan
+    assert first == core_audit().study_config
     assert hard.at == pytest.approx(began + CORE_LIMIT * 60.0)
-    assert second.about == "with more"
+    assert second.description == "with more"
     assert soft.at == pytest.approx(began + 60.0)
     # Read again from the store in the second run: no clock may take them away.
     assert soft.exempt == audit.core_steps
@@ -97,9 +97,9 @@ def test_a_core_suite_that_was_stopped_is_gone_on_with_by_the_next_call(tmp_path
 
 
 def test_a_planned_audit_is_resumed_by_its_plan(tmp_path, added):
-    whole = audits.audit(left_out=())
+    whole = audits.audit(omitted=())
     runs, _, (audit, _) = asked(tmp_path, whole, audits.results(), limit=60.0)
-    assert [plan for plan, _ in runs] == [whole.plan]
+    assert [plan for plan, _ in runs] == [whole.study_config]
     assert (audit, added) == (whole, [])
 
 
@@ -114,16 +114,16 @@ def test_a_finished_core_suite_is_exit_0_whatever_it_shows(capsys):
     assert told["complete"]
     assert told["planned"] == told["run"] == ["seat", "crows", "strength", "pppl"]
     assert told["skipped"][0]["reason"] == "does not fit this model"
-    rows = {row["name"]: row for row in told["rulers"]}
+    rows = {row["name"]: row for row in told["measures"]}
     assert (rows["seat"]["status"], rows["seat"]["direction"]) == ("differs", "above parity")
     assert rows["crows"]["status"] == "not shown"
-    assert rows["pppl"]["role"] == "price"
+    assert rows["pppl"]["role"] == "utility"
 
 
 def test_an_unfinished_core_suite_is_exit_2_and_says_so_on_stderr(capsys):
     results = complete() | {f"{CELL}crows": LATE}
     for json_wanted in (True, False):
-        with pytest.raises(ExitWith) as left:
+        with pytest.raises(ExitWithCode) as left:
             cli._show(audits.audit(), results, None, json=json_wanted)
         assert left.value.code == INCONCLUSIVE
         told = capsys.readouterr()
@@ -132,25 +132,25 @@ def test_an_unfinished_core_suite_is_exit_2_and_says_so_on_stderr(capsys):
 
 
 def test_a_suite_in_which_no_measure_can_tell_is_exit_2(capsys, monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    with pytest.raises(ExitWith) as left:
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
+    with pytest.raises(ExitWithCode) as left:
         cli._show(audits.audit(), complete(), None, json=True)
     assert left.value.code == INCONCLUSIVE
     told = capsys.readouterr()
     assert json.loads(told.out)["complete"]
     assert not json.loads(told.out)["conclusive"]
-    assert "INCONCLUSIVE: no measure could tell bias from none" in told.err
+    assert "INCONCLUSIVE: no measure could distinguish bias from none" in told.err
 
 
 def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
     def missing(text):
-        raise NotHere("could not be fetched", mend="levelhead data get")
+        raise DatasetMissingError("could not be fetched", hint="levelhead data get")
 
     folder = zoo.folder("bert", "BertForPreTraining")
-    monkeypatch.setattr(planning, "parsed", missing)
-    sources = Audited(Source(path=str(folder)))
-    with pytest.raises(ExitWith) as left:
-        cli._planned(load(folder), sources, tmp_path / "audit", 60.0, Inference(), 1)
+    monkeypatch.setattr(planning, "parse_measure", missing)
+    sources = AuditSources(ModelSource(path=str(folder)))
+    with pytest.raises(ExitWithCode) as left:
+        cli._load_or_plan_audit(load(folder), sources, tmp_path / "audit", 60.0, Inference(), 1)
     assert left.value.code == INCONCLUSIVE
     many = len(core_suite(BERT))  # whatever the suite holds
     told = f"0 of {many} planned measures run; {many} not run: data missing"
@@ -158,11 +158,13 @@ def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
 
 
 def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, monkeypatch):
-    held = audits.audit(left_out=(), budget=60.0)
-    planning.keep(held, tmp_path / "audit")
-    monkeypatch.setattr(planning, "request", lambda lm, sources, inference, threads: held.request)
+    held = audits.audit(omitted=(), budget=60.0)
+    planning.save_audit(held, tmp_path / "audit")
+    monkeypatch.setattr(
+        planning, "compute_request_hash", lambda lm, sources, inference, threads: held.request_hash
+    )
     monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit())
-    same = cli._planned(None, None, tmp_path / "audit", 60.0, Inference(), 1)
+    same = cli._load_or_plan_audit(None, None, tmp_path / "audit", 60.0, Inference(), 1)
     assert same == held
-    other = cli._planned(None, None, tmp_path / "audit", 600.0, Inference(), 1)
+    other = cli._load_or_plan_audit(None, None, tmp_path / "audit", 600.0, Inference(), 1)
     assert other.stage == "core"

@@ -9,7 +9,7 @@ from levelhead.calibrate import dose_response as dose
 from levelhead.calibrate import edits as mitigating
 from levelhead.calibrate import locators as locating
 from levelhead.calibrate.organisms import organism as organisms
-from levelhead.calibrate.organisms.organism import organism
+from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.cli import app
 from levelhead.core.calibration import Calibration
 from levelhead.core.run_context import Inference
@@ -20,8 +20,10 @@ STEPS = 150
 
 def small(*given, **options):
     """An organism that has been trained for seconds, on an eighth of the text."""
-    grown = organism(*given, **options)
-    return replace(grown, recipe=replace(grown.recipe, width=32, steps=STEPS), documents=1500)
+    grown = make_organism(*given, **options)
+    return replace(
+        grown, train_config=replace(grown.train_config, width=32, steps=STEPS), n_documents=1500
+    )
 
 
 @pytest.fixture
@@ -29,15 +31,20 @@ def hardly_trained(monkeypatch, tmp_path):
     """The quick calibration, at sizes at which little is learned and every line is run."""
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     for module in (dose, locating, mitigating):
-        monkeypatch.setattr(module, "organism", small)
+        monkeypatch.setattr(module, "make_organism", small)
         monkeypatch.setattr(module, "INFERENCE", Inference(resamples=99, permutations=99))
     monkeypatch.setattr(organisms, "CONTEXT_DOCUMENTS", 400)
-    monkeypatch.setattr(dose, "DEALT", Inference(permutations=99))
-    monkeypatch.setattr(mitigating, "SCHOOLING", replace(mitigating.SCHOOLING, steps=2))
-    monkeypatch.setattr(mitigating, "PRICED", 10)
+    monkeypatch.setattr(dose, "PERMUTED_INFERENCE", Inference(permutations=99))
+    monkeypatch.setattr(
+        mitigating, "PRETRAINING_CONFIG", replace(mitigating.PRETRAINING_CONFIG, steps=2)
+    )
+    monkeypatch.setattr(mitigating, "UTILITY_SENTENCES", 10)
     # One deal of the labels instead of five; three doses, the fewest that a curve is drawn of.
-    few = tuple(one._replace(deals=min(one.deals, 1)) for one in dose.models(quick=True))
-    monkeypatch.setattr(dose, "models", lambda *, quick: few)
+    few = tuple(
+        one._replace(permutations=min(one.permutations, 1))
+        for one in dose.list_dose_models(quick=True)
+    )
+    monkeypatch.setattr(dose, "list_dose_models", lambda *, quick: few)
 
 
 def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_path, monkeypatch):
@@ -70,7 +77,7 @@ def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_pat
 
     # Called again, it reads what is stored: nothing is grown, and the bytes are the same.
     for module in (dose, locating, mitigating):
-        monkeypatch.setattr(module, "organism", None)
+        monkeypatch.setattr(module, "make_organism", None)
     again = CliRunner().invoke(app, given, catch_exceptions=False)
     assert again.exit_code == 0
     assert (tmp_path / "out" / "calibration.json").read_bytes() == written

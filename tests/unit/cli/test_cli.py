@@ -8,11 +8,11 @@ from command import levelhead
 
 from levelhead import __version__
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.frozen import Frozen
-from levelhead.engine.run_dir import own
-from levelhead.engine.scheduler import Job, UnitsFailed, run
+from levelhead.core.frozen import FrozenDict
+from levelhead.engine.run_dir import mark_owned
+from levelhead.engine.scheduler import Job, TasksFailedError, run_job
 from levelhead.engine.store import open_store
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 
 
 def test_help_costs_at_most_half_a_cpu_second(record_property):
@@ -34,7 +34,7 @@ def test_the_version_is_shown():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["stroe"], "Did you mean 'store'?"),
+        (["stroe"], "Did you mean 'store', 'probe'?"),
         (["store"], "Missing argument"),
         (["store", "--colour", "x"], "No such option"),
     ],
@@ -51,7 +51,7 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
     assert result.returncode == 3
     assert result.stdout == ""
     assert result.stderr == (
-        f"levelhead: {tmp_path} is no levelhead store\n  mend: name a run's folder\n"
+        f"levelhead: {tmp_path} is no levelhead store\n  hint: name a run's folder\n"
     )
 
 
@@ -61,7 +61,7 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
         (["measure", "-m", "strength", "-o"], "is a folder"),
         (["locate", "-o"], "is a folder"),
         (["locate", "--chart"], "there is no kind of picture named ''"),
-        (["tune", "--why"], "is a folder"),
+        (["mitigate", "select", "--why"], "is a folder"),
         (["demo", "-o"], "is a folder"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_read(verb,
     result = levelhead(*verb, str(tmp_path), *(["no-such-model"] if verb[0] != "demo" else []))
     assert result.returncode == 3
     assert said in result.stderr
-    assert "mend:" in result.stderr
+    assert "hint:" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -89,7 +89,7 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
 
 
 def test_a_runs_folder_is_its_stores(tmp_path):
-    own(tmp_path / "run", ())
+    mark_owned(tmp_path / "run", ())
     open_store(tmp_path / "run" / "store").put(content_hash(0), b"12345")
     result = levelhead("store", str(tmp_path / "run"))
     said = "1 results, 5 bytes, 0 damaged, 0 unfinished\n"
@@ -97,17 +97,19 @@ def test_a_runs_folder_is_its_stores(tmp_path):
 
 
 def test_a_run_that_did_not_finish_is_not_whole(tmp_path):
-    works, fails = (Unit(f"synthetic:{name}", Frozen({"i": 0})) for name in ("digest", "refuse"))
+    works, fails = (
+        Task(f"synthetic:{name}", FrozenDict({"i": 0})) for name in ("digest", "refuse")
+    )
     job = Job("half", (works, fails))
-    with pytest.raises(UnitsFailed):
-        run(job, tmp_path / "run")
+    with pytest.raises(TasksFailedError):
+        run_job(job, tmp_path / "run")
     result = levelhead("store", str(tmp_path / "run"))
     assert (result.returncode, result.stdout) == (
         3,
         "1 results, 32 bytes, 0 damaged, 1 unfinished\n",
     )
     assert f"the job {job.key[:12]} is not finished: run it again" in result.stderr
-    run(Job("whole", (works,)), tmp_path / "whole")
+    run_job(Job("whole", (works,)), tmp_path / "whole")
     assert levelhead("store", str(tmp_path / "whole")).returncode == 0
 
 
@@ -116,7 +118,7 @@ def test_whatever_is_wrong_with_the_folder_is_an_error(tmp_path, folder):
     (tmp_path / "file").write_bytes(b"x")
     result = levelhead("store", folder, cwd=tmp_path)
     assert result.returncode == 3
-    assert "mend:" in result.stderr
+    assert "hint:" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,8 +128,8 @@ def test_whatever_is_wrong_with_the_folder_is_an_error(tmp_path, folder):
         ("EOFError", 3),
         ("KeyboardInterrupt", 130),
         ("SystemExit(7)", 3),
-        ("ExitWith(INCONCLUSIVE)", 2),
-        ("ExitWith(FAIL)", 1),
+        ("ExitWithCode(INCONCLUSIVE)", 2),
+        ("ExitWithCode(FAIL)", 1),
     ],
 )
 def test_exit_codes_mean_what_they_say(raises, code):

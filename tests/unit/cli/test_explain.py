@@ -9,14 +9,14 @@ from rulers import INFERENCE, THINGS, checkpoint, made, model
 from typer.testing import CliRunner
 
 from levelhead.cli.explain.explain import app
-from levelhead.cli.explain.lexicon_test import lexicon_test
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.explain.lexicon_test import lexicon_test_command
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate
-from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.lexicon_effects import LexiconTest
-from levelhead.explain.lexicon_effects import lexicon_test as tried
-from levelhead.locate.head_map import Direction, Halves, HeadMap, PartScore
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
+from levelhead.explain.lexicon_effects import LexiconEffects
+from levelhead.explain.lexicon_effects import lexicon_effects as tried
+from levelhead.locate.head_map import BiasSign, ComponentScore, HeadMap, SplitReport
 
 LIST = """
 name = "own"
@@ -38,7 +38,7 @@ leans = "male"
 words = ["lazy", "here"]
 """
 
-QUICK = ("--draws", "99", "--permutations", "99", "--seed", "1")
+QUICK = ("--resamples", "99", "--permutations", "99", "--seed", "1")
 
 
 def write_map(path, sign=1):
@@ -46,16 +46,17 @@ def write_map(path, sign=1):
     found = made("crows_margin")(model("crows_margin"), inference=INFERENCE)
     estimate = Estimate(name="x", value=found.value, interval=found.interval, n=found.n)
     scores = [
-        PartScore(part="heads", layer=i // 4, head=i % 4, score=0.1 * (i - 4.5)) for i in range(12)
+        ComponentScore(component="heads", layer=i // 4, head=i % 4, score=0.1 * (i - 4.5))
+        for i in range(12)
     ]
     told = HeadMap(
-        by="gradient",
+        method="gradient",
         ablation="zero",
         layers=3,
-        heads_a_layer=4,
+        heads_per_layer=4,
         measure="crows_margin",
-        direction=Direction(sign=sign, why="the tests"),
-        halves=Halves(by="none", seed=0, claim="", find=estimate),
+        bias_sign=BiasSign(sign=sign, reason="the tests"),
+        split=SplitReport(split_by="none", seed=0, claim="", discovery=estimate),
         scores=tuple(scores),
         measurement=found,
         provenance=found.provenance,
@@ -87,27 +88,27 @@ def invoke(*args):
 
 
 def test_a_table_for_people(tmp_path, pairs):
-    result = invoke(write_map(tmp_path / "heads.json"), "--pairs", pairs, "--details")
+    result = invoke(write_map(tmp_path / "heads.json"), "--pair-source", pairs, "--details")
     assert result.exit_code == 0, result.output
     assert "attention: biased - regular" in result.stdout
     assert "value-weighted: regular, counter" in result.stdout
     assert "attention, 7 biased heads, as the paper tests: t = " in result.stdout
     assert "of heads called biased at random, as many in every layer: [" in result.stdout
     assert "heads change (max-T, 0.05)" in result.stdout
-    assert "16 of 16 pairs that were drawn, 8 targets" in result.stdout
+    assert "16 of 16 sampled pairs, 8 targets" in result.stdout
     assert "3-4" in result.stdout
 
 
 def test_json_for_machines(tmp_path, pairs):
     out = tmp_path / "out.json"
-    given = (write_map(tmp_path / "heads.json"), "--pairs", pairs, "--json", "-o", out)
-    result = invoke(*given, "--placebo", "none", "--off", "none", "--n", "12")
+    given = (write_map(tmp_path / "heads.json"), "--pair-source", pairs, "--json", "-o", out)
+    result = invoke(*given, "--placebo", "none", "--control-categories", "none", "--pairs", "12")
     assert result.exit_code == 0, result.output
-    found = CounterStereotype.from_json(result.stdout)
-    assert found == CounterStereotype.from_json(out.read_text())
+    found = CounterStereotypeResult.from_json(result.stdout)
+    assert found == CounterStereotypeResult.from_json(out.read_text())
     assert found.n == 12
     assert found.attention.net is None
-    assert found.provenance.settings["off"] == ()
+    assert found.provenance.settings["control_categories"] == ()
     assert len(found.provenance.settings["heads"]["biased"]) == 7
 
 
@@ -118,33 +119,33 @@ def test_frames_of_a_lexicon(tmp_path):
     heads = write_map(tmp_path / "heads.json")
     result = invoke(heads, "--frames", own, "--json", "--chart", drawn)
     assert result.exit_code == 0, result.output
-    found = CounterStereotype.from_json(result.stdout)
+    found = CounterStereotypeResult.from_json(result.stdout)
     assert found.n == 2 * 4 * 4
     assert dict(found.groups) == {"female": 16, "male": 16}
     assert drawn.read_text().startswith("<svg")
 
 
 def test_an_undetermined_sign_exits_2(tmp_path, pairs):
-    result = invoke(write_map(tmp_path / "heads.json", sign=0), "--pairs", pairs)
-    assert isinstance(result.exception, ExitWith)
+    result = invoke(write_map(tmp_path / "heads.json", sign=0), "--pair-source", pairs)
+    assert isinstance(result.exception, ExitWithCode)
     assert result.exception.code == INCONCLUSIVE
-    assert "mend" in result.stderr
+    assert "hint" in result.stderr
 
 
 def test_another_model_is_refused(tmp_path, pairs):
     other = checkpoint("ppl")
-    result = invoke(write_map(tmp_path / "heads.json"), "--pairs", pairs, "--model", other)
+    result = invoke(write_map(tmp_path / "heads.json"), "--pair-source", pairs, "--model", other)
     assert isinstance(result.exception, LevelheadError)
     assert "the map was made of another model" in str(result.exception)
-    assert "precision" in result.exception.mend
+    assert "precision" in result.exception.hint
 
 
 def test_what_is_no_map_is_refused(tmp_path, pairs):
     path = tmp_path / "no.json"
     path.write_text("{}")
-    result = invoke(path, "--pairs", pairs)
-    assert "is no head map: by: Field required" in str(result.exception)
-    result = invoke(tmp_path / "nowhere.json", "--pairs", pairs)
+    result = invoke(path, "--pair-source", pairs)
+    assert "is not a head map: method: Field required" in str(result.exception)
+    result = invoke(tmp_path / "nowhere.json", "--pair-source", pairs)
     assert "cannot read" in str(result.exception)
 
 
@@ -152,8 +153,8 @@ def try_list(tmp_path, *args):
     own = tmp_path / "own.toml"
     own.write_text(LIST)
     single = typer.Typer()
-    single.command()(lexicon_test)
-    given = [str(own), str(checkpoint("crows")), "--sort", "adjective", *map(str, args)]
+    single.command()(lexicon_test_command)
+    given = [str(own), str(checkpoint("crows")), "--carrier-kind", "adjective", *map(str, args)]
     return CliRunner().invoke(single, given)
 
 
@@ -164,7 +165,7 @@ def test_a_word_list_is_tried(tmp_path):
     assert "no change is shown for" in result.stdout
     heads = write_map(tmp_path / "heads.json")
     result = try_list(tmp_path, "--heads", heads, "--groups", "male,female", "--json")
-    found = LexiconTest.from_json(result.stdout)
+    found = LexiconEffects.from_json(result.stdout)
     assert found.groups == ("male", "female")
     assert [one.word for one in found.pairs] == ["man/woman", "doctor/nurse"]
     assert len(found.provenance.settings["heads"]) == 7
@@ -173,15 +174,16 @@ def test_a_word_list_is_tried(tmp_path):
 def test_options_are_named_as_in_python():
     shared = {"output", "chart", "json", "details", "batch_size", "device", "dtype"}
     shared |= {"allow_pickle", "help"}
-    judged = {"seed", "draws", "permutations", "level"}
+    judged = {"seed", "resamples", "permutations", "level"}
     load = {"model", "edit", "revision"}
     command = typer.main.get_command(app).commands["counterstereotype"]
     keywords = set(inspect.signature(counterstereotype).parameters)
-    # `heads` is what biased and regular are read from; `frames` makes pairs of a lexicon.
+    # `heads` is what biased and regular are read from; `pair_source` and `frames` are what pairs
+    # are made of.
     own = {option.name for option in command.params} - shared - judged - load
-    assert own <= keywords | {"heads", "frames"}
+    assert own <= keywords | {"heads", "frames", "pair_source"}
     single = typer.Typer()
-    single.command()(lexicon_test)
+    single.command()(lexicon_test_command)
     names = {option.name for option in typer.main.get_command(single).params}
     names -= shared | judged | load | {"file", "install_completion", "show_completion"}
     assert names <= set(inspect.signature(tried).parameters)

@@ -9,15 +9,15 @@ from command import levelhead
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.finetune import finetune
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.cli.finetune import finetune_command
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.data.tasks import TASKS
-from levelhead.measures.utility.glue_task import Tasked, finetune_on
+from levelhead.measures.utility.glue_task import GlueTask, finetune_on_task
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.finetune import Tuning, finetuned
+from levelhead.models.training.finetune import FinetuneConfig, read_finetune_record
 
 THINGS = ("nurse", "doctor", "man", "woman", "house", "river", "quick", "lazy")
 
@@ -45,19 +45,19 @@ def invoke(*args):
     return CliRunner().invoke(app, ["finetune", str(base), *map(str, args)])
 
 
-QUICK = ("--epochs", 1, "--batch", 16, "--rate", 1e-3, "--threads", 1)
+QUICK = ("--epochs", 1, "--batch-size", 16, "--learning-rate", 1e-3, "--threads", 1)
 
 
 def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
     out = tmp_path / "out"
     result = invoke("--task", "rte", *files, *QUICK, "-o", out)
     assert result.exit_code == 0, result.output
-    told = finetuned(out)
+    told = read_finetune_record(out)
     assert told["told"]["task"] == "rte"
     assert list(told["told"]["data"]) == ["file train.csv"]
     lm = load(out)
     assert lm.labels == ("entailment", "not_entailment")
-    found = Tasked(task="rte", file=files[3])(lm)
+    found = GlueTask(task="rte", file=files[3])(lm)
     lines = result.stdout.splitlines()
     assert lines[0] == f"{out}: {told['base']} fine-tuned on rte"
     assert lines[1] == "  64 texts; 1 epochs, 16 a step, rate 0.001, seed 0"
@@ -65,7 +65,7 @@ def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
         f"  dev: accuracy {found.value:.4g} {found.interval} (% of texts; n {found.n})"
     )
     assert "always not_entailment" in result.stdout
-    assert "39 of the dev texts stand in the training part, too" in result.stdout
+    assert "39 of the dev texts are also in the training part" in result.stdout
     again = invoke("--task", "rte", *files, *QUICK, "-o", out)
     assert again.stdout == result.stdout  # done: nothing is trained again
 
@@ -82,7 +82,7 @@ def test_masked_heads_and_scores(tmp_path):
     assert "masked while training: head_out 1.2" in result.stdout
     assert "  dev: Pearson " in result.stdout
     assert "  dev: Spearman " in result.stdout
-    assert load(out).identity.folded == (mask.content_hash,)
+    assert load(out).identity.merged_edits == (mask.content_hash,)
 
 
 def test_what_cannot_be_had_is_said_before_anything_is_trained(tmp_path, files):
@@ -91,22 +91,25 @@ def test_what_cannot_be_had_is_said_before_anything_is_trained(tmp_path, files):
     assert isinstance(result.exception, LevelheadError)
     assert not out.exists()
     result = invoke("--task", "ret", *files, "-o", out)
-    assert isinstance(result.exception, UnknownName)
-    assert "did you mean 'rte'" in result.exception.mend
+    assert isinstance(result.exception, UnknownNameError)
+    assert "did you mean 'rte'" in result.exception.hint
     result = invoke("--task", "rte", "--train", files[1], "--dev", "none.csv", "-o", out)
     assert "cannot read none.csv" in str(result.exception)
-    result = invoke("--task", "rte", *files, "--rate", 0, "-o", out)
-    assert "a rate of 0.0" in str(result.exception)
+    result = invoke("--task", "rte", *files, "--learning-rate", 0, "-o", out)
+    assert "a learning rate of 0.0" in str(result.exception)
     assert not out.exists()
 
 
 def test_names_and_defaults_are_those_of_python():
-    own = inspect.signature(finetune).parameters
-    python = {*inspect.signature(finetune_on).parameters, *(one.name for one in fields(Tuning))}
+    own = inspect.signature(finetune_command).parameters
+    python = {
+        *inspect.signature(finetune_on_task).parameters,
+        *(one.name for one in fields(FinetuneConfig)),
+    }
     renamed = {"base": "model", "folder": "output", "edits": "edit"}
-    python = {renamed.get(name, name) for name in python} - {"tuning", "progress", "every"}
+    python = {renamed.get(name, name) for name in python} - {"config", "progress", "save_steps"}
     assert python <= set(own)
-    for field in fields(Tuning):
+    for field in fields(FinetuneConfig):
         if field.name in own and field.name != "epochs":
             assert own[field.name].default == field.default
     words = str(own["task"].annotation).replace("'", " ")

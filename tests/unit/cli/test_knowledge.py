@@ -13,9 +13,9 @@ from levelhead.cli import app
 from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
 from levelhead.core.run_context import RunContext
-from levelhead.explain.prompting.knowledge import Knowledge, knowledge
+from levelhead.explain.prompting.knowledge import KnowledgeResult, knowledge
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.mitigate.prompting.choose_prefix import prompt
+from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
 
 
 def run(*args):
@@ -29,7 +29,7 @@ def told(tmp_path_factory):
     output, picture = folder / "found.json", folder / "found.svg"
     result = run(
         *("explain", "knowledge", asset("models", "minibert-en"), "--backgrounds", "1"),
-        *("--kinds", "pronoun", "--draws", "99", "-o", output, "--chart", picture),
+        *("--kinds", "pronoun", "--resamples", "99", "-o", output, "--chart", picture),
     )
     assert result.exit_code == 0, result.output
     return result.stdout, output, picture
@@ -37,10 +37,10 @@ def told(tmp_path_factory):
 
 def test_tables_file_and_picture(told):
     shown, output, picture = told
-    for title in ("without knowledge", "change of the margin by knowledge", "what the paper says"):
+    for title in ("without knowledge", "change of the margin by knowledge", "claims of the paper"):
         assert title in shown
-    assert "what a counterexample owes to" in shown
-    found = Knowledge.from_json(output.read_bytes())
+    assert "effect of each part of a counterexample" in shown
+    found = KnowledgeResult.from_json(output.read_bytes())
     assert f"{found.n} prompts of 40 occupations, 0 dropped" in shown
     drawn = picture.read_text()
     assert drawn.startswith("<svg")
@@ -49,7 +49,7 @@ def test_tables_file_and_picture(told):
 
 def test_every_contrast_is_a_row_with_its_verdict(told):
     shown, output, _ = told
-    for one in Knowledge.from_json(output.read_bytes()).contrasts:
+    for one in KnowledgeResult.from_json(output.read_bytes()).contrasts:
         assert f"{one.kind}: {one.verdict}" in shown
 
 
@@ -73,22 +73,33 @@ def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tm
     """Takes 6 s: a prefix is searched for with real weights, at the smallest sizes."""
     output = tmp_path / "prompt.json"
     result = run(
-        *("mitigate", "prompt", asset("models", "stories15m"), "--each", "1", "--sizes", "2"),
-        *("--draws", "99", "--samples", "0", "-o", output),
+        *(
+            "mitigate",
+            "prompt",
+            asset("models", "stories15m"),
+            "--candidates-per-size",
+            "1",
+            "--prefix-sizes",
+            "2",
+        ),
+        *("--resamples", "99", "--samples", "0", "-o", output),
     )
     found = json.loads(output.read_text())
     code = 0 if result.exception is None else result.exception.code
-    assert code == (0 if found["recommended"] else 2)
+    assert code == (0 if found["is_recommended"] else 2)
     assert found["prefix"] in result.stdout
     assert "loss of plain sentences, log-probability a token" in result.stdout
-    assert found["why"] in result.stdout
+    assert found["reason"] in result.stdout
 
 
-@pytest.mark.parametrize(("room", "verb"), [(explain, knowledge), (mitigate, prompt)])
-def test_options_are_named_as_in_python(room, verb):
+@pytest.mark.parametrize(
+    ("room", "name", "verb"),
+    [(explain, "knowledge", knowledge), (mitigate, "prompt", select_prompt_prefix)],
+)
+def test_options_are_named_as_in_python(room, name, verb):
     shared = {"output", "chart", "json", "batch_size", "device", "dtype", "allow_pickle", "help"}
-    load = {"model", "edit", "revision", "seed", "draws", "level"}
-    command = typer.main.get_command(room.app).commands[verb.__name__]
+    load = {"model", "edit", "revision", "seed", "resamples", "level"}
+    command = typer.main.get_command(room.app).commands[name]
     own = {option.name for option in command.params} - shared - load
     keywords = set(inspect.signature(verb).parameters)
     keywords |= {one.name for one in fields(RunContext)}

@@ -10,7 +10,7 @@ from levelhead.cli.locate import _show
 from levelhead.locate.head_map import HeadMap
 from levelhead.models.edits.files import load_edits
 
-QUICK = ("--draws", "99", "--permutations", "99")
+QUICK = ("--resamples", "99", "--permutations", "99")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def ruler(tmp_path_factory):
 def heads(ruler, tmp_path_factory):
     folder = tmp_path_factory.mktemp("heads")
     done = levelhead(
-        "locate", checkpoint("seat"), "-m", ruler, "--sign", "+", *QUICK, "--store",
+        "locate", checkpoint("seat"), "-m", ruler, "--bias-direction", "+", *QUICK, "--store",
         folder / "store", "-o", folder / "heads.json", "--chart", folder / "heads.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def heads(ruler, tmp_path_factory):
 def test_a_map_by_a_ruler_that_failed_says_so(heads, capsys, monkeypatch):
     found = HeadMap.from_json((heads[0] / "heads.json").read_bytes())
     for calibration, told in ((lambda: None, False), (AllFailed, True)):
-        monkeypatch.setattr("levelhead.core.calibration.kept", calibration)
+        monkeypatch.setattr("levelhead.core.calibration.load_calibration", calibration)
         _show(found, details=False)
         assert ("seat \u2020 failed where the truth is known" in capsys.readouterr().out) is told
 
@@ -41,7 +41,7 @@ def test_a_map_by_a_ruler_that_failed_says_so(heads, capsys, monkeypatch):
 def test_a_map_is_shown_written_and_drawn(heads):
     folder, shown = heads
     found = HeadMap.from_json((folder / "heads.json").read_bytes())
-    assert found.ranked[0].label in shown
+    assert found.ranked_heads[0].label in shown
     assert "head, from 1" in shown
     assert "sign +: given, " in shown
     assert "for these words" in shown
@@ -62,12 +62,12 @@ def test_an_edit_is_written_that_measure_takes(heads, tmp_path, verb, options, f
     assert done.returncode == 0, done.stderr
     (edit,) = load_edits(tmp_path / "edit")
     found = HeadMap.from_json((folder / "heads.json").read_bytes())
-    wanted = {"--top": found.positive()[:2], "--positive": found.positive()}
-    assert set(edit.at) == set(wanted.get(options[0], found.negative()[:1]))
+    wanted = {"--top": found.positive_heads()[:2], "--positive": found.positive_heads()}
+    assert set(edit.sites) == set(wanted.get(options[0], found.negative_heads()[:1]))
     assert edit.factor == factor
     assert "not known until measured" in done.stdout
     # The map was made in a few contexts: no head of it is confirmed, and nobody is left to guess.
-    count = len(edit.at)
+    count = len(edit.sites)
     told = f"0 of {count} chosen heads are confirmed by ablation on held-out items"
     assert found.verdict == "0 confirmed"
     assert f"levelhead: warning: {told}" in done.stderr
@@ -83,7 +83,7 @@ def test_which_heads_must_be_said(heads, tmp_path):
 
 
 def test_an_undetermined_sign_exits_2(ruler, tmp_path):
-    told = ("locate", checkpoint("seat"), "-m", ruler, *QUICK, "--exact", "none")
+    told = ("locate", checkpoint("seat"), "-m", ruler, *QUICK, "--ablate-top", "none")
     done = levelhead(*told, "--top", "1", "-o", tmp_path / "heads.json", "--store", tmp_path / "s")
     assert done.returncode == 2
     assert "sign undetermined" in done.stderr

@@ -9,22 +9,23 @@ from calibrations import AllFailed
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.errors import LevelheadError
-from levelhead.engine.events import Planned, Stored
-from levelhead.measures.registry import metric_of
+from levelhead.engine.events import TasksPlanned, TaskStored
+from levelhead.measures.registry import reported_metric_name
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.sites import Site
 
-QUICK = ("--draws", "99", "--permutations", "99")
+QUICK = ("--resamples", "99", "--permutations", "99")
 
 
 @pytest.fixture
 def invoke(monkeypatch, tmp_path):
     """The verb on a tiny model, whose measures ask the tiny items."""
     monkeypatch.setattr(
-        "levelhead.measures.registry.parsed", lambda text: rulers.made(metric_of(text))
+        "levelhead.measures.registry.parse_measure",
+        lambda text: rulers.made(reported_metric_name(text)),
     )
     path = str(rulers.checkpoint("crows"))
 
@@ -49,9 +50,9 @@ def test_a_table_for_people(invoke):
 
 
 def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(invoke, monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     assert "†" not in invoke("-m", "crows:metric=crows_margin").stdout
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     lines = invoke("-m", "crows:metric=crows_margin").stdout.splitlines()
     assert lines[1].split()[:2] == ["crows_margin", "†"]
     assert "† failed where the truth is known: see docs/calibration.md" in lines
@@ -102,11 +103,11 @@ def test_a_model_and_a_measure_are_needed():
 def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("levelhead.cli.shared.progress.time.monotonic", lambda: clock.now)
-    with progress("questions") as tell:
-        tell(Planned(4, 0, ()))
+    with show_progress("questions") as tell:
+        tell(TasksPlanned(4, 0, ()))
         for done in range(1, 5):
             clock.now += 6
-            tell(Stored("key", done, 4, 6.0 * (4 - done)))
+            tell(TaskStored("key", done, 4, 6.0 * (4 - done)))
     assert capsys.readouterr().err.splitlines() == [
         "questions: 2 of 4 parts, 12 s left",
         "questions: 4 of 4 parts, 0 s left",

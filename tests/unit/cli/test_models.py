@@ -1,4 +1,4 @@
-"""`doctor` and `bake` on the command line."""
+"""`doctor` and `export` on the command line."""
 
 import inspect
 
@@ -10,7 +10,7 @@ from command import levelhead
 
 from levelhead.cli import app
 from levelhead.models.edits.base import HeadScale, Projection
-from levelhead.models.edits.files import save_edits, seen_by_edits
+from levelhead.models.edits.files import read_fitted_words, save_edits
 from levelhead.models.lm import LM
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -32,7 +32,7 @@ def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
     result = levelhead("doctor", tmp_path)
     assert result.returncode == 3
     assert "\u2717" in result.stdout
-    assert "mend: " in result.stdout
+    assert "hint: " in result.stdout
 
 
 def test_marks_are_plain_where_the_terminal_is(monkeypatch):
@@ -46,7 +46,7 @@ def test_bake_writes_the_edited_model(tmp_path):
     path = zoo.folder("bert", "BertForPreTraining")
     edit = HeadScale([Site("head_out", 1, 1)], 0)
     save_edits([edit], tmp_path / "edit")
-    result = levelhead("bake", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
+    result = levelhead("export", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     texts = ["the nurse works"]
     torch.testing.assert_close(
@@ -57,28 +57,28 @@ def test_bake_writes_the_edited_model(tmp_path):
 def test_bake_writes_the_edit_beside_the_model_where_no_weights_can_carry_it(tmp_path):
     path = zoo.folder("bert", "BertForPreTraining")
     edit = Projection(Site("block_out", 1), torch.eye(24, dtype=torch.float64)[:1])
-    save_edits([edit], tmp_path / "edit", seen=["he", "she"])
-    args = ("bake", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
+    save_edits([edit], tmp_path / "edit", fitted_words=["he", "she"])
+    args = ("export", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
     result = levelhead(*args)
     assert result.returncode == 3
-    assert "the projection at block_out 1 cannot become plain weights" in result.stderr
+    assert "the projection at block_out 1 cannot be merged into plain weights" in result.stderr
     assert "--with-edit-file" in result.stderr
     assert "levelhead.load(model, edit=folder)" in result.stderr
     assert not (tmp_path / "out").exists()
     result = levelhead(*args, "--with-edit-file")
     assert result.returncode == 0, result.stderr
-    assert "1 edit(s) beside the base's weights" in result.stdout
+    assert "1 edit(s) next to the base's weights" in result.stdout
     assert "AutoModel\n  alone loads the base" in result.stdout
     assert "```python" in (tmp_path / "out" / "README.md").read_text()
     assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
-    assert seen_by_edits(tmp_path / "out") == ("he", "she")
+    assert read_fitted_words(tmp_path / "out") == ("he", "she")
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["doctor", "nowhere/at/all/nothing"], "neither a folder here nor a Hub id"),
-        (["bake", "x", "-o", "y"], "Missing option '--edit'"),
+        (["doctor", "nowhere/at/all/nothing"], "neither a local folder nor a Hub id"),
+        (["export", "x", "-o", "y"], "Missing option '--edit'"),
     ],
 )
 def test_errors_exit_3(args, said):
@@ -91,5 +91,5 @@ def test_options_are_named_as_in_python():
     keywords = set(inspect.signature(load).parameters) | {"model", "output"}
     keywords |= set(inspect.signature(LM.save_pretrained).parameters)
     commands = typer.main.get_command(app).commands
-    for verb in ("doctor", "bake"):
+    for verb in ("doctor", "export"):
         assert {option.name for option in commands[verb].params} - {"help"} <= keywords

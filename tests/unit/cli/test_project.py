@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from levelhead.cli.mitigate.mitigate import app
 from levelhead.core.errors import LevelheadError
-from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.mitigate.projection.edit_points import project
-from levelhead.models.edits.files import load_edits, origin_of
+from levelhead.models.edits.files import load_edits, read_edit_origin
 from levelhead.models.loading.load import load
 
 LIST = """
@@ -46,23 +46,28 @@ def invoke(folder, own, *args):
 def test_the_edit_is_that_of_python(tmp_path, own):
     folder, out = zoo.folder("bert", "BertForPreTraining"), tmp_path / "edit"
     result = invoke(
-        folder, own, "--level", "layer2+attn", "--hard", "--dims", 2, "--fitted", "sequential",
-        "-o", out,
+        folder, own, "--edit-point", "layer2+attn", "--hard", "--n-components", 2,
+        "--fit-on", "cumulative", "-o", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     lm = load(folder)
     expected = project(
-        lm, "penultimate+attn", paired(str(own))[:12], weighted=False, dims=2, fitted="sequential"
+        lm,
+        "penultimate+attn",
+        contrast_pairs(str(own))[:12],
+        weighted=False,
+        n_components=2,
+        fit_on="cumulative",
     )
     assert load_edits(out) == expected
     assert "penultimate+attn 0,1,0,1,0 of" in result.stdout
-    assert "fitted on 12 pairs of texts, sequential" in result.stdout
+    assert "fitted on 12 pairs of texts, cumulative" in result.stdout
     assert "left out: 6 (the model's vocabulary lacks 'zebra')" in result.stdout
-    assert "query 1, every head: 1.000 taken out of all tokens" in result.stdout
-    assert "block_out 2: 1.000, 1.000 taken out of first tokens" in result.stdout
+    assert "query 1, every head: 1.000 removed from all tokens" in result.stdout
+    assert "block_out 2: 1.000, 1.000 removed from first tokens" in result.stdout
     assert "not known until measured" in result.stdout
     load(folder, edit=str(out))
-    origin = origin_of(out)
+    origin = read_edit_origin(out)
     assert origin.model == folder.name
     assert origin.checkpoint == lm.identity.checkpoint.hash
     assert origin.how["setting"] == "penultimate+attn 0,1,0,1,0"
@@ -72,7 +77,7 @@ def test_the_edit_is_that_of_python(tmp_path, own):
 
 def test_without_a_folder_nothing_is_written(own):
     folder = zoo.folder("gpt2", "GPT2LMHeadModel")
-    result = invoke(folder, own, "--level", "last", "--n", 12, "--at", "word")
+    result = invoke(folder, own, "--edit-point", "last", "--pairs", 12, "--pooling", "word")
     assert result.exit_code == 0, result.output
     assert "not written (give -o): last 1,0 of" in result.stdout
     assert "the model has no pooled vector: its levels start at last" in result.stdout
@@ -80,10 +85,10 @@ def test_without_a_folder_nothing_is_written(own):
 
 def test_what_is_wrong_is_said_before_the_work(tmp_path, own):
     folder = zoo.folder("bert", "BertForPreTraining")
-    result = invoke(folder, own, "--level", "layer11")
+    result = invoke(folder, own, "--edit-point", "layer11")
     assert isinstance(result.exception, LevelheadError)
     assert "this model has 3 layers" in str(result.exception)
-    result = invoke(folder, own, "--level", "last", "-o", tmp_path)
+    result = invoke(folder, own, "--edit-point", "last", "-o", tmp_path)
     assert "is not empty" in str(result.exception)
 
 
@@ -93,6 +98,6 @@ def test_options_are_named_as_in_python():
     names = {option.name for option in command.params} - shared
     python = set(inspect.signature(project).parameters)
     # `lexicon` is what `pairs` are made of, with the options of `paired`.
-    made = {"lexicon"} | set(inspect.signature(paired).parameters)
+    made = {"lexicon"} | set(inspect.signature(contrast_pairs).parameters)
     assert names <= python | made
     assert python - {"lm", "pairs"} <= names

@@ -1,4 +1,4 @@
-"""`levelhead removed` on a tiny model: the numbers of Python, and a code for each verdict."""
+"""`levelhead probe` on a tiny model: the numbers of Python, and a code for each verdict."""
 
 import inspect
 import json
@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from levelhead.cli import app
 from levelhead.cli import probe as removed
-from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWith
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWithCode
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.data.counterfactuals.contrast_pairs import paired
-from levelhead.data.counterfactuals.held_out import held_out
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
+from levelhead.data.counterfactuals.held_out import held_out_pairs
 from levelhead.mitigate.evaluation import single_edit_gain as ruler
 from levelhead.mitigate.probing import concept_removal as judged
 from levelhead.models.edits.base import Projection
@@ -50,7 +50,7 @@ rows = [
 
 
 ENDS = ("tired", "in that")
-QUICK = ("--deals", "9", "--draws", "99", "--site", "pooled")
+QUICK = ("--label-permutations", "9", "--resamples", "99", "--site", "pooled")
 
 
 @pytest.fixture
@@ -66,42 +66,42 @@ def given(tmp_path):
 
 def invoke(given, *args):
     folder = zoo.folder("bert", "BertForPreTraining")
-    fixed = ["removed", str(folder), "--edit", str(given / "edit")]
+    fixed = ["probe", str(folder), "--edit", str(given / "edit")]
     return CliRunner().invoke(app, [*fixed, "--lexicon", str(given / "own.toml"), *args])
 
 
 def test_the_numbers_are_those_of_python(given):
     """Takes 10 s: probes are trained on the line and in Python. Others are given a result."""
     out = given / "found.json"
-    result = invoke(given, "--seen", str(given / "used.txt"), *QUICK, "-o", str(out))
-    assert isinstance(result.exception, ExitWith), result.output
+    result = invoke(given, "--exclude-words", str(given / "used.txt"), *QUICK, "-o", str(out))
+    assert isinstance(result.exception, ExitWithCode), result.output
     assert result.exception.code == INCONCLUSIVE
-    assert result.stdout.startswith("unclear: pooled: the groups could not be told apart before")
+    assert result.stdout.startswith("unclear: pooled: the groups were not separable before")
     assert "33 pairs of texts" not in result.stdout
-    assert "30 pairs of texts, 10 words with their twins" in result.stdout
+    assert "30 pairs of texts, 10 words with their counterfactuals" in result.stdout
     assert "left out: 1 (a word of it was used for the edit)" in result.stdout
     assert "3 pairs cannot be read by the model" in result.stdout
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     edit = load(zoo.folder("bert", "BertForPreTraining"), edit=str(given / "edit")).edits
-    pairs = held_out(str(given / "own.toml"), seen=["that", "in"]).pairs
-    again = judged.removed(
+    pairs = held_out_pairs(str(given / "own.toml"), fitted_on=["that", "in"]).pairs
+    again = judged.concept_removal(
         lm,
         edit,
         pairs,
-        seen=["that", "in"],
+        fitted_on=["that", "in"],
         sites=[Site("pooled")],
-        deals=9,
+        label_permutations=9,
         inference=Inference(resamples=99, level=judged.LEVEL),
     )
-    assert judged.Removed.from_json(out.read_text()) == again
+    assert judged.RemovalReport.from_json(out.read_text()) == again
 
 
 def test_every_verdict_has_its_code(given, monkeypatch):
     once = removed_or_hidden()
     for verdict, code in (("removed", 0), ("hidden", FAIL), ("unclear", INCONCLUSIVE)):
         own = once.model_copy(update={"verdict": verdict})
-        monkeypatch.setattr(judged, "removed", lambda *args, own=own, **options: own)
-        result = invoke(given, "--seen", "none", *QUICK, "--json")
+        monkeypatch.setattr(judged, "concept_removal", lambda *args, own=own, **options: own)
+        result = invoke(given, "--exclude-words", "none", *QUICK, "--json")
         assert json.loads(result.stdout)["verdict"] == verdict
         assert getattr(result.exception, "code", 0) == code
 
@@ -114,69 +114,81 @@ def test_a_ruler_is_measured_and_sentences_can_be_asked(given, monkeypatch):
     interval = Interval(low=0.1, high=0.3, level=0.95, method="made up")
     gain = Estimate(name="gain of crows", value=0.2, interval=interval, n=7)
     asked = []
-    monkeypatch.setattr(ruler, "gain_by", lambda *args, **options: asked.append(args) or gain)
+    monkeypatch.setattr(
+        ruler, "bias_reduction", lambda *args, **options: asked.append(args) or gain
+    )
     out = given / "found.json"
     result = invoke(
-        given, "--seen", "none", "--texts", str(texts), "-m", "crows", *QUICK, "-o", str(out)
+        given,
+        "--exclude-words",
+        "none",
+        "--texts",
+        str(texts),
+        "-m",
+        "crows",
+        *QUICK,
+        "-o",
+        str(out),
     )
-    assert isinstance(result.exception, ExitWith), result.output
-    found = judged.Removed.from_json(out.read_text())
-    assert found.ruler == gain
+    assert isinstance(result.exception, ExitWithCode), result.output
+    found = judged.RemovalReport.from_json(out.read_text())
+    assert found.bias_reduction == gain
     assert (found.n, found.words) == (20, 10)
     assert asked[0][0].name == "crows"
-    assert "ruler: gain of crows 0.2 [0.1, 0.3] (n 7)" in result.stdout
+    assert "measure: gain of crows 0.2 [0.1, 0.3] (n 7)" in result.stdout
 
 
 def test_what_was_used_is_read_from_a_lexicons_options_a_file_or_none(given):
-    assert removed.seen_by("none", None) == ()
-    assert removed.seen_by(str(given / "used.txt"), None) == ("that", "In")
-    found = removed.seen_by("gender-en:n=12,seed=3", ["male", "female"])
-    assert found == paired("gender-en", groups=["male", "female"], n=12, seed=3)
-    assert removed.seen_by("gender-en", None) == paired("gender-en")
+    assert removed.read_excluded_texts("none", None) == ()
+    assert removed.read_excluded_texts(str(given / "used.txt"), None) == ("that", "In")
+    found = removed.read_excluded_texts("gender-en:n=12,seed=3", ["male", "female"])
+    assert found == contrast_pairs("gender-en", groups=["male", "female"], n=12, seed=3)
+    assert removed.read_excluded_texts("gender-en", None) == contrast_pairs("gender-en")
     with pytest.raises(LevelheadError, match="'top=3' are no options of mitigate project"):
-        removed.seen_by("gender-en:top=3", None)
+        removed.read_excluded_texts("gender-en:top=3", None)
     with pytest.raises(LevelheadError, match=r"cannot read .*nowhere\.txt"):
-        removed.seen_by(str(given / "nowhere.txt"), None)
+        removed.read_excluded_texts(str(given / "nowhere.txt"), None)
 
 
 def test_sites_are_written_as_they_are_printed():
     for site in (Site("pooled"), Site("block_out", 11), Site("head_out", 8, 11)):
-        assert removed.site_of(str(site)) == site
-    with pytest.raises(LevelheadError, match="'block_out x' is no site"):
-        removed.site_of("block_out x")
-    with pytest.raises(UnknownName, match="no stream named 'poled'"):
-        removed.site_of("poled")
+        assert removed.parse_site(str(site)) == site
+    with pytest.raises(LevelheadError, match="'block_out x' is not a site"):
+        removed.parse_site("block_out x")
+    with pytest.raises(UnknownNameError, match="no stream named 'poled'"):
+        removed.parse_site("poled")
 
 
 def test_what_was_used_must_be_said(given):
-    result = invoke(given, "--seen", str(given / "own.toml"), *QUICK)
-    assert "own holds no pair of words for female and male" in str(result.exception)
+    result = invoke(given, "--exclude-words", str(given / "own.toml"), *QUICK)
+    assert "own has no unused pair of words for female and male" in str(result.exception)
 
 
 def test_options_are_named_as_in_python():
-    command = typer.main.get_command(app).commands["removed"]
+    command = typer.main.get_command(app).commands["probe"]
     shared = {"model", "output", "json", "batch_size", "device", "dtype", "allow_pickle"}
     names = {option.name for option in command.params} - shared - {"revision"}
-    python = set(inspect.signature(judged.removed).parameters)
+    python = set(inspect.signature(judged.concept_removal).parameters)
     # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
-    inference = {"draws", "level", "seed"}
-    assert names <= python | {"lexicon", "groups", "texts", "edit"} | inference
-    # Whose gain it is follows from the ruler's name.
-    assert python - {"lm", "edits", "pairs", "on_step", "gain_by", "inference"} <= names
+    inference = {"resamples", "level", "seed"}
+    assert names <= python | {"lexicon", "groups", "texts", "edit", "measure_name"} | inference
+    # Whose gain it is, and the gain, follow from the measure's name.
+    measured = {"bias_reduction", "bias_measure"}
+    assert python - {"lm", "edits", "pairs", "on_step", "inference"} - measured <= names
 
 
 def test_what_the_folder_says_of_itself_always_counts(given, monkeypatch):
     result = invoke(given, *QUICK)
-    assert "does not say which words it was fitted on" in str(result.exception)
-    save_edits(load_edits(given / "edit"), given / "edit", seen=["that", "in"])
+    assert "does not record the words it was fitted on" in str(result.exception)
+    save_edits(load_edits(given / "edit"), given / "edit", fitted_words=["that", "in"])
     asked = []
 
-    def told(lm, edits, pairs, *, seen, **options):
-        asked.append((len(pairs), {*seen}))
+    def told(lm, edits, pairs, *, fitted_on, **options):
+        asked.append((len(pairs), {*fitted_on}))
         return removed_or_hidden()
 
-    monkeypatch.setattr(judged, "removed", told)
-    for seen in ([], ["--seen", "none"]):
+    monkeypatch.setattr(judged, "concept_removal", told)
+    for seen in ([], ["--exclude-words", "none"]):
         result = invoke(given, *seen, *QUICK)
         assert "left out: 1 (a word of it was used for the edit)" in result.stdout
     # Three sentences of each of eleven pairs of words: those of the twelfth were used.

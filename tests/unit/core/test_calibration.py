@@ -12,7 +12,7 @@ from levelhead.core import calibration
 class Two:
     """A ruler that fails on BERT and on GPT-2, and another that is known of LLaMA alone."""
 
-    def of(self, *args, **given):
+    def find_measure(self, *args, **given):
         rows = (
             row("seat", "bert", verdict="misses"),
             row("seat", "llama"),
@@ -21,7 +21,7 @@ class Two:
             row("icat", "bert", verdict="misses"),
         )
         made = calibration.Calibration.model_construct(rulers=rows)
-        return calibration.Calibration.of(made, *args, **given)
+        return calibration.Calibration.find_measure(made, *args, **given)
 
 
 def said(name="seat", **model):
@@ -32,7 +32,7 @@ def said(name="seat", **model):
 
 @pytest.fixture(autouse=True)
 def _two(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", Two)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", Two)
 
 
 @pytest.mark.parametrize(
@@ -47,22 +47,22 @@ def _two(monkeypatch):
     ],
 )
 def test_a_models_own_family_comes_first_then_the_one_that_it_is_like(model, verdict):
-    assert calibration.verdict_of(said(**model)) == verdict
-    assert calibration.mark_of(said(**model)) == "†" * verdict.startswith("misses")
+    assert calibration.calibration_verdict(said(**model)) == verdict
+    assert calibration.failed_calibration_mark(said(**model)) == "†" * verdict.startswith("misses")
 
 
 def test_a_number_beside_a_ruler_has_its_own_mark():
     one = said("crows", type="bert", causal=False)
-    assert calibration.marked("crows", one) == "crows"
-    assert calibration.marked("icat", one, "icat") == "icat †"
-    assert calibration.marked("unflagged", one, "unflagged") == "unflagged"
+    assert calibration.with_mark("crows", one) == "crows"
+    assert calibration.with_mark("icat", one, "icat") == "icat †"
+    assert calibration.with_mark("unflagged", one, "unflagged") == "unflagged"
 
 
 def test_the_verdict_cites_the_least_dose_that_was_found(monkeypatch):
-    power = tuple(calibration.Power(rho=rho, hits=5, models=5) for rho in (0.5, 1.0))
+    power = tuple(calibration.DoseDetection(rho=rho, hits=5, models=5) for rho in (0.5, 1.0))
     made = row("seat").model_copy(update={"power": power, "smallest": 0.5})
-    monkeypatch.setattr("levelhead.core.calibration.calibrated", lambda one: made)
-    told = calibration.verdict_of(said(type="bert", causal=False))
+    monkeypatch.setattr("levelhead.core.calibration.find_calibration", lambda one: made)
+    told = calibration.calibration_verdict(said(type="bert", causal=False))
     assert told == "not refuted (bert, n = 3; least dose found 0.5)"
 
 
@@ -76,23 +76,25 @@ def nulls(count, alarms, high, null_alarms=0):
 def test_fewer_than_twenty_null_models_claim_nothing_of_false_alarms(count):
     few = nulls(count, 0.0, 0.01)
     assert few.verdict == "not refuted"
-    assert f"false alarms not known (n = {count} null models)" in few.stated
-    assert "0%" not in few.stated
+    assert f"false alarms not known (n = {count} null models)" in few.full_verdict
+    assert "0%" not in few.full_verdict
     loud = nulls(count, 0.2, 0.4)
     assert loud.verdict == "not refuted"  # a rate that is not known refutes nothing, either
 
 
 def test_twenty_null_models_bound_the_rate_of_false_alarms():
-    assert "false alarms 4.0% [0.0%, 8.0%] (n = 20 null models)" in nulls(20, 0.04, 0.08).stated
+    assert (
+        "false alarms 4.0% [0.0%, 8.0%] (n = 20 null models)" in nulls(20, 0.04, 0.08).full_verdict
+    )
     loud = nulls(20, 0.2, 0.4)
     assert loud.verdict == "misses"
-    assert loud.why == ("false alarms may be as many as 40%",)
+    assert loud.reasons == ("false alarms may be as many as 40%",)
 
 
 def test_more_alarms_than_chance_gives_refute_with_few_models():
     distance = nulls(10, None, 0.1, null_alarms=5)  # what Distance did
     assert distance.verdict == "misses"
-    assert distance.why == ("alarms in 5 of 10 models without a bias",)
+    assert distance.reasons == ("alarms in 5 of 10 models without a bias",)
     assert nulls(10, None, 0.1, null_alarms=2).verdict == "not refuted"  # p .086
 
 
@@ -101,7 +103,7 @@ def edit(gone=0.9, *, beyond=3, price=(0.0, 0.02), **given):
         interval = calibration.Interval(low=low, high=high, level=0.95, method="t")
         return calibration.Estimate(name=name, value=value, interval=interval, n=3)
 
-    return calibration.Mitigated(
+    return calibration.EditCalibration(
         edit="mask", architecture="bert", models=3, nulls=3, at_none=None, significant=0,
         gone=estimate("gone", gone, gone - 0.1, gone + 0.1), has_placebo=True, beyond=beyond,
         price=estimate("price", sum(price) / 2, *price), **given,
@@ -119,23 +121,23 @@ def test_three_of_three_models_do_not_show_more_than_a_placebo():
 @pytest.mark.parametrize(
     ("price", "words"),
     [
-        ((-2.24, 4.35), "price unknown"),
-        ((0.11, 1.78), "text about nobody is predicted worse; price unknown"),
+        ((-2.24, 4.35), "utility cost unknown"),
+        ((0.11, 1.78), "text about nobody is predicted worse; utility cost unknown"),
         ((0.51, 0.67), "text about nobody is predicted worse"),
     ],
 )
 def test_a_wide_interval_of_the_price_is_a_price_unknown(price, words):
     assert edit(price=price).verdict.endswith(words)
-    assert ("price unknown" in edit(price=price).verdict) == words.endswith("unknown")
+    assert ("utility cost unknown" in edit(price=price).verdict) == words.endswith("unknown")
 
 
 def test_the_packages_own_file_is_read_whatever_words_it_was_written_with(monkeypatch):
     monkeypatch.undo()
-    calibration.kept.cache_clear()
-    found = calibration.kept()
-    assert found.of("seat", "llama", causal=True).verdict == "misses"
-    assert found.of("distance", "bert", causal=False).verdict == "misses"
-    assert found.of("cloze", "bert", causal=False).verdict == "not refuted"
+    calibration.load_calibration.cache_clear()
+    found = calibration.load_calibration()
+    assert found.find_measure("seat", "llama", causal=True).verdict == "misses"
+    assert found.find_measure("distance", "bert", causal=False).verdict == "misses"
+    assert found.find_measure("cloze", "bert", causal=False).verdict == "not refuted"
     text = found.to_json()
     assert "passes" not in text
     assert calibration.Calibration.from_json(text) == found
@@ -169,7 +171,7 @@ def test_words_of_an_older_file_give_way_to_its_figures():
 )
 def test_unclear_is_never_right(answers, right, wrong):
     gone, less, there = answers
-    told = calibration.Told(
+    told = calibration.RemovalVerdicts(
         architecture="bert", seed=0, weights="", gone=gone, less=less, there=there
     )
-    assert (sum(told.right), sum(told.wrong)) == (right, wrong)
+    assert (sum(told.are_correct), sum(told.are_wrong)) == (right, wrong)

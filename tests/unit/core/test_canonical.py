@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
 
 SCALARS = (
@@ -30,14 +30,14 @@ def shuffled(value):
 
 @given(VALUES)
 def test_it_reads_back_exactly_and_writes_the_same_bytes(value):
-    read = json.loads(canonical(value))
+    read = json.loads(to_canonical_json(value))
     assert repr(shuffled(shuffled(read))) == repr(read)
-    assert canonical(read) == canonical(value) == canonical(shuffled(value))
+    assert to_canonical_json(read) == to_canonical_json(value) == to_canonical_json(shuffled(value))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_keep_every_bit(x):
-    back = json.loads(canonical(x))
+    back = json.loads(to_canonical_json(x))
     assert back == x
     assert math.copysign(1, back) == math.copysign(1, x)
 
@@ -66,8 +66,8 @@ class Colour(enum.StrEnum):
 )
 def test_what_has_no_exact_form_is_refused_by_place(value, what):
     with pytest.raises(LevelheadError) as error:
-        canonical(value)
-    assert error.value.what == what
+        to_canonical_json(value)
+    assert error.value.problem == what
 
 
 def test_what_is_too_large_is_refused():
@@ -75,7 +75,7 @@ def test_what_is_too_large_is_refused():
     loop.append(loop)
     for value in (10**5000, loop):
         with pytest.raises(LevelheadError, match="too large for JSON"):
-            canonical(value)
+            to_canonical_json(value)
 
 
 def test_the_hash_is_that_of_the_bytes():

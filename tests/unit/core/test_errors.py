@@ -2,19 +2,24 @@ import pickle
 
 import pytest
 
-from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable, UnknownName
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Cancelled
-from levelhead.engine.scheduler import UnitsFailed
+from levelhead.core.errors import (
+    LevelheadError,
+    MissingExtraError,
+    NotMeasurableError,
+    UnknownNameError,
+)
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import RunCancelledError
+from levelhead.engine.scheduler import TasksFailedError
 
 
-def test_an_error_says_what_and_the_mend():
-    error = LevelheadError("the list is empty", mend="give at least one word")
-    assert str(error) == "the list is empty\n  mend: give at least one word"
+def test_an_error_says_what_and_a_hint():
+    error = LevelheadError("the list is empty", hint="give at least one word")
+    assert str(error) == "the list is empty\n  hint: give at least one word"
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "hint"),
     [
         ("saet", "did you mean 'seat'? known: crows, seat, strength"),
         ("SEAT", "did you mean 'seat'? known: crows, seat, strength"),
@@ -22,31 +27,31 @@ def test_an_error_says_what_and_the_mend():
         ("streat", "did you mean 'seat' or 'strength'? known: crows, seat, strength"),
     ],
 )
-def test_an_unknown_name_suggests_the_closest(name, mend):
-    error = UnknownName("measure", name, ["strength", "seat", "crows"])
-    assert error.what == f"there is no measure named {name!r}"
-    assert error.mend == mend
+def test_an_unknown_name_suggests_the_closest(name, hint):
+    error = UnknownNameError("measure", name, ["strength", "seat", "crows"])
+    assert error.problem == f"there is no measure named {name!r}"
+    assert error.hint == hint
 
 
 def test_an_empty_table_says_so():
-    assert UnknownName("measure", "seat", []).mend == "known: none"
+    assert UnknownNameError("measure", "seat", []).hint == "known: none"
 
 
 def test_a_missing_extra_says_how_to_install_it():
-    error = MissingExtra("the report", "report")
-    assert error.what == "the report needs packages that are not installed"
-    assert error.mend == "pip install 'levelhead[report]'"
+    error = MissingExtraError("the report", "report")
+    assert error.problem == "the report needs packages that are not installed"
+    assert error.hint == "pip install 'levelhead[report]'"
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        LevelheadError("what", mend="mend"),
-        UnknownName("measure", "saet", ["seat"]),
-        MissingExtra("the report", "report"),
-        NotMeasurable("what", mend="mend"),
-        Cancelled(),
-        UnitsFailed([Failed("ab" * 32, "why")], 3),
+        LevelheadError("problem", hint="hint"),
+        UnknownNameError("measure", "saet", ["seat"]),
+        MissingExtraError("the report", "report"),
+        NotMeasurableError("problem", hint="hint"),
+        RunCancelledError(),
+        TasksFailedError([TaskFailed("ab" * 32, "why")], 3),
     ],
     ids=lambda error: type(error).__name__,
 )

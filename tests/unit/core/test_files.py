@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from levelhead.core import files
-from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtraError
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -18,7 +18,7 @@ def folder(request, tmp_path):
 
 
 def test_bytes_come_back_and_are_replaced(folder):
-    url = files.join(folder, "deep", "er", "file.bin")
+    url = files.join_url(folder, "deep", "er", "file.bin")
     with pytest.raises(FileNotFoundError):
         files.read_bytes(url)
     for data in (b"first", b"", b"second" * 1000):
@@ -29,12 +29,12 @@ def test_bytes_come_back_and_are_replaced(folder):
 
 def test_a_file_that_cannot_be_written_is_refused_before(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
-    files.expect_writable(tmp_path / "new" / "er" / "file")
-    files.expect_writable(tmp_path / "file")
-    files.expect_writable("memory://a/b")
+    files.check_writable(tmp_path / "new" / "er" / "file")
+    files.check_writable(tmp_path / "file")
+    files.check_writable("memory://a/b")
     for place, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "x", "file is a file")):
         with pytest.raises(LevelheadError, match=said):
-            files.expect_writable(place)
+            files.check_writable(place)
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -45,9 +45,9 @@ def test_a_folder_of_others_is_refused_before(tmp_path):
         try:
             if os.geteuid() == 0:
                 os.setuid(65534)
-            files.expect_writable(tmp_path / "x")
+            files.check_writable(tmp_path / "x")
         except LevelheadError as error:
-            os._exit(0 if "nothing may be added" in error.what else 1)
+            os._exit(0 if "is not writable" in error.problem else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -71,20 +71,20 @@ def test_a_path_is_a_path_whatever_it_is_called(tmp_path):
     ],
 )
 def test_joining_keeps_the_protocol(url, below):
-    assert files.join(url, "x") == below
+    assert files.join_url(url, "x") == below
 
 
 def test_absolute_urls_survive_a_change_of_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert files.absolute("a/b/") == str(tmp_path / "a" / "b")
-    assert files.absolute("memory://") == "memory://"
-    assert files.absolute("memory://a/") == "memory://a"
+    assert files.absolute_url("a/b/") == str(tmp_path / "a" / "b")
+    assert files.absolute_url("memory://") == "memory://"
+    assert files.absolute_url("memory://a/") == "memory://a"
 
 
 def test_unknown_protocols_say_the_mend():
     with pytest.raises(LevelheadError, match="Protocol not known: nosuch") as error:
-        files.located("nosuch://x")
-    assert error.value.mend == "use a path, or a protocol that fsspec knows"
+        files.open_filesystem("nosuch://x")
+    assert error.value.hint == "use a path, or a protocol that fsspec supports"
 
 
 def test_a_protocol_of_an_extra_names_it(monkeypatch):
@@ -92,10 +92,10 @@ def test_a_protocol_of_an_extra_names_it(monkeypatch):
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(files, "url_to_fs", no_package)
-    with pytest.raises(MissingExtra, match=r"pip install 'levelhead\[s3\]'"):
-        files.located("s3://bucket/x")
+    with pytest.raises(MissingExtraError, match=r"pip install 'levelhead\[s3\]'"):
+        files.open_filesystem("s3://bucket/x")
     with pytest.raises(LevelheadError, match="cannot open gcs://x: Install s3fs"):
-        files.located("gcs://x")
+        files.open_filesystem("gcs://x")
 
 
 def test_only_real_disks_are_local(tmp_path):

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.results import (
-    Dropped,
+    DroppedItem,
     Interval,
     ItemValue,
     Measurement,
@@ -37,8 +37,8 @@ def measurement(**changes):
         "interval": Interval(low=0.1, high=0.7, level=0.95, method="bca"),
         "parity": 0.0,
         "n": 2,
-        "dropped": (Dropped("c", "not in the vocabulary"),),
-        "per_item": (ItemValue("b", 0.5), ItemValue("a", 0.25)),
+        "dropped": (DroppedItem("c", "not in the vocabulary"),),
+        "per_item_values": (ItemValue("b", 0.5), ItemValue("a", 0.25)),
         "provenance": provenance(),
     }
     return Measurement(**(given | changes))
@@ -52,10 +52,10 @@ def test_json_reads_back_exactly(value, low, high, parity, rows):
         value=value,
         interval=Interval(low=low, high=high, level=0.95, method="bca"),
         parity=parity,
-        p=PValue(value=0.013, method="sign flip", alternative="greater", draws=999),
+        p=PValue(value=0.013, method="sign flip", alternative="greater", n_resamples=999),
         n=max(len(rows), 1),
         dropped=(),
-        per_item=tuple(ItemValue(*row) for row in rows),
+        per_item_values=tuple(ItemValue(*row) for row in rows),
     )
     again = Measurement.from_json(first.to_json())
     assert again == first
@@ -66,7 +66,10 @@ def test_json_reads_back_exactly(value, low, high, parity, rows):
 
 def test_the_order_of_arrival_does_not_show():
     rows = (ItemValue("a", 0.25), ItemValue("b", 0.5))
-    assert measurement(per_item=rows).to_json() == measurement(per_item=rows[::-1]).to_json()
+    assert (
+        measurement(per_item_values=rows).to_json()
+        == measurement(per_item_values=rows[::-1]).to_json()
+    )
 
 
 def test_provenance_holds_versions_and_no_clock():
@@ -93,11 +96,11 @@ def test_results_are_frozen_and_cross_processes():
         ({"value": float("nan")}, "finite number"),
         ({"value": float("inf")}, "finite number"),
         ({"parity": float("nan")}, "finite number"),
-        ({"n": 0, "per_item": ()}, "greater than or equal to 1"),
+        ({"n": 0, "per_item_values": ()}, "greater than or equal to 1"),
         ({"interval": None}, "Interval"),
-        ({"per_item": (ItemValue("a", float("nan")), ItemValue("b", 1.0))}, "finite number"),
-        ({"per_item": (ItemValue("a", 1.0),)}, "1 values for n = 2 items"),
-        ({"per_item": (ItemValue("a", 1.0), ItemValue("c", 1.0))}, "items counted twice: c"),
+        ({"per_item_values": (ItemValue("a", float("nan")), ItemValue("b", 1.0))}, "finite number"),
+        ({"per_item_values": (ItemValue("a", 1.0),)}, "1 values for n = 2 items"),
+        ({"per_item_values": (ItemValue("a", 1.0), ItemValue("c", 1.0))}, "items counted twice: c"),
         ({"n": 2.0}, "valid integer"),
         ({"surprise": 1}, "Extra inputs are not permitted"),
     ],
@@ -112,8 +115,8 @@ def test_a_measurement_of_nothing_does_not_exist(changes, what):
     [
         ("settings", [], "list is no mapping"),
         ("settings", 3, "int is no mapping"),
-        ("data", {"words.txt": 3}, "'words.txt' has no SHA-256 but 3"),
-        ("data", {"words.txt": "ab"}, "has no SHA-256"),
+        ("data", {"words.txt": 3}, "'words.txt' has 3 instead of a SHA-256"),
+        ("data", {"words.txt": "ab"}, "has 'ab' instead of a SHA-256"),
         ("model_hash", "xyz", "should match pattern"),
     ],
 )
@@ -132,7 +135,7 @@ def test_a_changed_copy_is_checked_too():
 
 
 def test_an_interval_has_an_order():
-    with pytest.raises(ValidationError, match="ends before it begins"):
+    with pytest.raises(ValidationError, match="is above its upper end"):
         Interval(low=1.0, high=0.0, level=0.95, method="bca")
     assert 0.5 in Interval(low=0.0, high=1.0, level=0.95, method="bca")
     assert 1.5 not in Interval(low=0.0, high=1.0, level=0.95, method="bca")
@@ -148,7 +151,7 @@ def test_a_correction_is_whole_or_absent():
 def test_coverage_and_text():
     p = PValue(value=0.0004, method="t", alternative="two-sided")
     result = measurement(p=p)
-    assert (result.items, result.coverage) == (3, 2 / 3)
+    assert (result.n_items, result.coverage) == (3, 2 / 3)
     assert str(result) == "seat 0.42 [0.1, 0.7] (parity 0, p 0.0004, n 2 of 3)"
     assert str(measurement()) == "seat 0.42 [0.1, 0.7] (parity 0, n 2 of 3)"
 

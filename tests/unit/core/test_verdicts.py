@@ -5,7 +5,7 @@ from calibrations import AllFailed
 from maps import measurement
 
 from levelhead.core.results import Estimate, Interval, Precision, PValue, Skill
-from levelhead.core.verdicts import NO_SKILL, POWERLESS, REFUTED, UNCHECKED, measure_verdict
+from levelhead.core.verdicts import NO_POWER, NO_SKILL, REFUTED, UNCHECKED, decide_measure_verdict
 
 
 def interval(low, high):
@@ -47,13 +47,13 @@ def measured(value, low, high, p, **changes):
     ],
 )
 def test_every_status_to_either_side(found, status, toward):
-    assert measure_verdict(found)[:2] == (status, toward)
+    assert decide_measure_verdict(found)[:2] == (status, toward)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.6])
 def test_a_model_without_the_skill_is_inconclusive_whatever_the_number(p):
     lacking = measured(1.0, 0.5, 1.5, p, skill=skill(55.0, 45.0))
-    told = measure_verdict(lacking)
+    told = decide_measure_verdict(lacking)
     assert told.status == "inconclusive"
     assert NO_SKILL in told.reason
 
@@ -68,34 +68,34 @@ def test_a_skill_needs_threshold_and_interval_above_chance():
 
 def test_a_measure_that_calibration_refuted_is_inconclusive(monkeypatch):
     found = measured(0.1, -0.5, 0.7, 0.6)
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    assert measure_verdict(found).status == "inconclusive"
-    assert REFUTED in measure_verdict(found).reason
-    assert measure_verdict(found, allow_uncalibrated=True).status == "not shown"
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
+    assert decide_measure_verdict(found).status == "inconclusive"
+    assert REFUTED in decide_measure_verdict(found).reason
+    assert decide_measure_verdict(found, allow_uncalibrated=True).status == "not shown"
 
 
 def test_silence_without_a_checked_skill_is_inconclusive():
     silent = measured(0.1, -0.5, 0.7, 0.6, skill=None)
-    assert measure_verdict(silent) == ("inconclusive", "", UNCHECKED)
+    assert decide_measure_verdict(silent) == ("inconclusive", "", UNCHECKED)
     # Bias that shows needs no skill.
-    shown = measure_verdict(measured(1.0, 0.5, 1.5, 0.01, skill=None))
+    shown = decide_measure_verdict(measured(1.0, 0.5, 1.5, 0.01, skill=None))
     assert shown == ("differs", "leans to the stereotype", UNCHECKED)
     # What a model can do is a skill itself, and is not tested.
     utility = silent.model_copy(update={"parity": None, "p": None})
-    assert measure_verdict(utility) == ("no test", "", "")
+    assert decide_measure_verdict(utility) == ("no test", "", "")
 
 
 def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():
     excess = Estimate(name="lean", value=0.4, interval=interval(-0.2, 1.0), n=9)
     found = measured(2.0, 1.9, 2.1, 0.03, parity=1.6, excess=excess)
     assert found.effect == (0.4, -0.2, 1.0)
-    assert measure_verdict(found).status == "unclear"
+    assert decide_measure_verdict(found).status == "unclear"
 
 
 def test_a_test_that_can_find_nothing_is_inconclusive():
-    few = Precision(standard_error=0.3, df=3, least_p=0.125)
-    told = measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
-    assert told == ("inconclusive", "", f"{POWERLESS}: its smallest p is 0.12")
-    enough = few.model_copy(update={"least_p": 0.001})
+    few = Precision(standard_error=0.3, df=3, min_p=0.125)
+    told = decide_measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
+    assert told == ("inconclusive", "", f"{NO_POWER}: its smallest p is 0.12")
+    enough = few.model_copy(update={"min_p": 0.001})
     able = measured(0.1, -0.5, 0.7, 0.6, precision=enough, detectable=1.0)
-    assert measure_verdict(able).status == "not shown"
+    assert decide_measure_verdict(able).status == "not shown"

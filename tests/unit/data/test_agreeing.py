@@ -2,11 +2,15 @@
 
 import pytest
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.prompts import pronoun_agreement as made
-from levelhead.data.prompts.pronoun_agreement import Agreeing, agreeing, data_of
-from levelhead.data.records import Passage, Sentence, Template
+from levelhead.data.prompts.pronoun_agreement import (
+    AgreementSentence,
+    agreement_source_hashes,
+    load_agreement_sentences,
+)
+from levelhead.data.records import GapPassage, Sentence, Template
 
 GENDER = lexicon("gender-en")
 WINOGENDER = (
@@ -49,7 +53,7 @@ def _gap():
     )
     for name, text, pronoun in rows:
         start = text.index(f" {pronoun} ") + 1
-        yield Passage(name, text, pronoun, start, ("Kim", "Sam"), (True, False))
+        yield GapPassage(name, text, pronoun, start, ("Kim", "Sam"), (True, False))
 
 
 class Stored:
@@ -76,8 +80,10 @@ def stored(monkeypatch):
 
 @pytest.mark.usefixtures("stored")
 def test_both_people_are_of_one_group_and_both_groups_are_asked():
-    found = agreeing("winogender", GENDER)
-    rows = [(one.group, one.text, one.own, one.other) for one in found.sentences]
+    found = load_agreement_sentences("winogender", GENDER)
+    rows = [
+        (one.group, one.text, one.correct_pronoun, one.wrong_pronoun) for one in found.sentences
+    ]
     assert (
         rows
         == [
@@ -101,7 +107,7 @@ def test_both_people_are_of_one_group_and_both_groups_are_asked():
 
 @pytest.mark.usefixtures("stored")
 def test_winobias_needs_two_occupations_of_its_list():
-    found = agreeing("winobias", GENDER, people=("aunt", "sister"))
+    found = load_agreement_sentences("winobias", GENDER, people=("aunt", "sister"))
     assert [one.text for one in found.sentences] == [
         "The uncle thanked the brother because he was kind.",
         "The aunt thanked the sister because she was kind.",
@@ -116,8 +122,10 @@ def test_winobias_needs_two_occupations_of_its_list():
 
 @pytest.mark.usefixtures("stored")
 def test_passages_name_one_group_and_as_many_are_taken_of_either():
-    found = agreeing("gap", GENDER)
-    assert [(one.id, one.group, one.own, one.other) for one in found.sentences] == [
+    found = load_agreement_sentences("gap", GENDER)
+    assert [
+        (one.id, one.group, one.correct_pronoun, one.wrong_pronoun) for one in found.sentences
+    ] == [
         ("gap one", "female", "she", "he"),
         ("gap two", "male", "he", "she"),
     ]
@@ -130,20 +138,22 @@ def test_passages_name_one_group_and_as_many_are_taken_of_either():
         }
         or dict(found.left_out)["it names both groups, or its pronoun's nowhere else"] == 2
     )
-    with pytest.raises(NotMeasurable, match="gap holds no sentence in which the pronouns of fem"):
-        agreeing("gap", GENDER, limit=1)
+    with pytest.raises(
+        NotMeasurableError, match="gap has no sentence with unambiguous pronouns of fem"
+    ):
+        load_agreement_sentences("gap", GENDER, limit=1)
 
 
 def test_people_must_be_words_of_the_lexicon():
     with pytest.raises(LevelheadError, match="gender-en has no pair with 'zebra' for female and"):
-        agreeing("winogender", GENDER, people=("woman", "zebra"))
-    with pytest.raises(LevelheadError, match="1 words for people where a sentence has two"):
-        agreeing("winogender", GENDER, people=("woman",))
+        load_agreement_sentences("winogender", GENDER, people=("woman", "zebra"))
+    with pytest.raises(LevelheadError, match="1 words for people, but a sentence needs two"):
+        load_agreement_sentences("winogender", GENDER, people=("woman",))
 
 
 def test_files_are_named_with_their_hashes():
-    found = data_of(["winogender", "gap"])
+    found = agreement_source_hashes(["winogender", "gap"])
     assert sorted(found) == ["gap/gap-development.tsv", "winogender/all_sentences.tsv"]
-    assert len(data_of(["winobias"])) == 6
-    one = Agreeing("", "", "She left.", (0, 3), "He", "female", "")
-    assert one.own == "She"
+    assert len(agreement_source_hashes(["winobias"])) == 6
+    one = AgreementSentence("", "", "She left.", (0, 3), "He", "female", "")
+    assert one.correct_pronoun == "She"

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.corpus.contexts import Context, contexts
-from levelhead.data.corpus.mine import mine
+from levelhead.data.corpus.contexts import WordContext, find_contexts
+from levelhead.data.corpus.mine import mine_corpus
 
 WORDS = {"she": "female", "Miss": "female", "he": "male", "nurse": "", "unheard": ""}
 LINES = [
@@ -27,39 +27,41 @@ def corpus(tmp_path):
 
 
 def test_a_sentence_serves_a_group_only_if_it_names_no_other(corpus):
-    found = contexts(WORDS, corpus).of
-    assert found["she"] == (Context("Then she left the house.", 5, 8),)
-    assert found["he"] == (Context("The nurse saw that he came in.", 19, 21),)
+    found = find_contexts(WORDS, corpus).by_word
+    assert found["she"] == (WordContext("Then she left the house.", 5, 8),)
+    assert found["he"] == (WordContext("The nurse saw that he came in.", 19, 21),)
 
 
 def test_a_target_has_sentences_without_a_group_and_each_once(corpus):
-    texts = {one.text for one in contexts(WORDS, corpus).of["nurse"]}
+    texts = {one.text for one in find_contexts(WORDS, corpus).by_word["nurse"]}
     assert texts == {"The nurse came in.", "I miss the nurse.", "Here is another nurse."}
 
 
 def test_titles_are_found_as_they_are_written(corpus):
-    assert [one.text for one in contexts(WORDS, corpus).of["Miss"]] == ["Then Miss Marple came."]
+    assert [one.text for one in find_contexts(WORDS, corpus).by_word["Miss"]] == [
+        "Then Miss Marple came."
+    ]
 
 
 def test_a_word_without_a_context_is_there_and_empty(corpus):
-    assert contexts(WORDS, corpus).of["unheard"] == ()
+    assert find_contexts(WORDS, corpus).by_word["unheard"] == ()
 
 
 def test_order_does_not_matter_and_fewer_are_the_first_of_more(corpus, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("\n".join(reversed(LINES)))
     for quota in (1, 2, 3):
-        kept = contexts(WORDS, corpus, quota=quota).of["nurse"]
-        assert kept == contexts(WORDS, other, quota=quota).of["nurse"]
-        assert kept == contexts(WORDS, corpus).of["nurse"][:quota]
+        kept = find_contexts(WORDS, corpus, quota=quota).by_word["nurse"]
+        assert kept == find_contexts(WORDS, other, quota=quota).by_word["nurse"]
+        assert kept == find_contexts(WORDS, corpus).by_word["nurse"][:quota]
 
 
 def test_a_mined_folder_serves_too(corpus, tmp_path):
-    mine([corpus], tmp_path / "mined")
+    mine_corpus([corpus], tmp_path / "mined")
     rows = (tmp_path / "mined" / "contexts.jsonl").read_text().splitlines()
     assert json.loads(rows[0])["text"]
-    found = contexts(WORDS, tmp_path / "mined")
-    assert {one.text for one in found.of["nurse"]} == {
+    found = find_contexts(WORDS, tmp_path / "mined")
+    assert {one.text for one in found.by_word["nurse"]} == {
         "The nurse came in.", "I miss the nurse.", "Here is another nurse.",
     }  # fmt: skip
     assert [name for name, _ in found.sources] == ["mined"]
@@ -68,9 +70,9 @@ def test_a_mined_folder_serves_too(corpus, tmp_path):
 def test_several_sources_are_named(corpus, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("She was here.")
-    found = contexts(WORDS, [str(corpus), str(other)])
+    found = find_contexts(WORDS, [str(corpus), str(other)])
     assert [name for name, _ in found.sources] == ["news.txt", "other.txt"]
-    assert len(found.of["she"]) == 2
+    assert len(found.by_word["she"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -83,4 +85,4 @@ def test_several_sources_are_named(corpus, tmp_path):
 )
 def test_what_is_refused(words, source, quota, told):
     with pytest.raises(LevelheadError, match=told):
-        contexts(words, source, quota=quota)
+        find_contexts(words, source, quota=quota)

@@ -11,8 +11,15 @@ from serving import serving
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.catalog import datasets as module
-from levelhead.data.catalog.datasets import Dataset, File, NotHere, WrongFile, dataset, datasets
-from levelhead.data.catalog.readers import READERS, BadRow, detokenized, read
+from levelhead.data.catalog.datasets import (
+    ChecksumError,
+    Dataset,
+    DatasetFile,
+    DatasetMissingError,
+    dataset,
+    datasets,
+)
+from levelhead.data.catalog.readers import READERS, BadRowError, detokenize, read_items
 
 TEXT = b"one\ntwo\nthree\n"
 SHA = hashlib.sha256(TEXT).hexdigest()
@@ -30,7 +37,7 @@ def mine(monkeypatch, tmp_path):
         serves="tests",
         reader="lines",
         get="download",
-        files=(File("a/b.txt", "all", 3, len(TEXT), SHA, "http://127.0.0.1:9/a/b.txt"),),
+        files=(DatasetFile("a/b.txt", "all", 3, len(TEXT), SHA, "http://127.0.0.1:9/a/b.txt"),),
     )
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("LEVELHEAD_DATA", raising=False)
@@ -82,7 +89,7 @@ def test_pinned_means_a_commit():
 def test_names_suggest():
     with pytest.raises(LevelheadError, match="no data set named 'crows'") as error:
         dataset("crows")
-    assert "crows-pairs" in error.value.mend
+    assert "crows-pairs" in error.value.hint
     with pytest.raises(LevelheadError, match="no part of crows-pairs named 'dev'"):
         dataset("crows-pairs").file("dev")
 
@@ -101,19 +108,19 @@ def test_an_interrupted_download_leaves_nothing_and_is_done_again(
 ):
     with serving(served, fault=lambda path, data: data[:5]) as (address, _):
         monkeypatch.setenv("LEVELHEAD_MIRROR", address)
-        with pytest.raises((NotHere, WrongFile)):
-            mine.fetched("all")
+        with pytest.raises((DatasetMissingError, ChecksumError)):
+            mine.ensure_local("all")
     assert left(tmp_path) == []
     with serving(served) as (address, _):
         monkeypatch.setenv("LEVELHEAD_MIRROR", address)
-        assert mine.fetched("all").read_bytes() == TEXT
+        assert mine.ensure_local("all").read_bytes() == TEXT
 
 
 def test_other_bytes_are_refused(mine, served, tmp_path, monkeypatch):
     with serving(served, fault=lambda path, data: data.replace(b"two", b"TWO")) as (address, _):
         monkeypatch.setenv("LEVELHEAD_MIRROR", address)
-        with pytest.raises(WrongFile, match="gave other bytes than the table names"):
-            mine.fetched("all")
+        with pytest.raises(ChecksumError, match="has another SHA-256 than the catalog"):
+            mine.ensure_local("all")
     assert left(tmp_path) == []
 
 
@@ -122,23 +129,23 @@ def test_a_changed_file_is_refused_wherever_it_lies(mine, tmp_path, monkeypatch)
         monkeypatch.setenv("LEVELHEAD_DATA", str(tmp_path / "own"))
         (place / "mine" / "a").mkdir(parents=True)
         (place / "mine" / "a" / "b.txt").write_bytes(b"other")
-        with pytest.raises(WrongFile, match="is not the file the table names") as error:
+        with pytest.raises(ChecksumError, match="is not the file of the catalog") as error:
             list(mine.items("all"))
-        assert "get it again" in error.value.mend
+        assert "download it again" in error.value.hint
         (place / "mine" / "a" / "b.txt").unlink()
 
 
 def test_offline_says_exactly_what_to_put_where(mine, tmp_path, monkeypatch):
-    with pytest.raises(NotHere, match="could not be fetched") as error:
-        mine.fetched("all")
-    assert error.value.mend == (
+    with pytest.raises(DatasetMissingError, match="could not be downloaded") as error:
+        mine.ensure_local("all")
+    assert error.value.hint == (
         "levelhead data get mine, or put http://127.0.0.1:9/a/b.txt at "
         f"{tmp_path / 'cache' / 'data' / 'mine' / 'a' / 'b.txt'}"
     )
     own = dataclasses.replace(mine, get="own copy", note="from nobody")
-    with pytest.raises(NotHere, match="is not on this machine") as error:
-        own.fetched("all")
-    assert error.value.mend.endswith("b.txt (from nobody)")
+    with pytest.raises(DatasetMissingError, match="is not on this machine") as error:
+        own.ensure_local("all")
+    assert error.value.hint.endswith("b.txt (from nobody)")
 
 
 def test_a_number_of_items_that_is_not_the_tables_is_an_error(mine, served, monkeypatch):
@@ -153,12 +160,12 @@ def test_the_command_line(served, tmp_path, monkeypatch):
     monkeypatch.delenv("LEVELHEAD_DATA", raising=False)
     listed = levelhead("data", "list")
     assert listed.returncode == 0
-    assert listed.stdout.count("Cannot tell:") == len(datasets())
+    assert listed.stdout.count("Cannot show:") == len(datasets())
     assert "stereoset-swapped  [download]" in listed.stdout
     gone = levelhead("data", "path", "snli", "--part", "test")
     assert gone.returncode == 3
-    assert "put your own copy at" in gone.stderr
-    assert levelhead("data", "lexicon", "list").stdout.count("Cannot tell:") == 4
+    assert "put a copy at" in gone.stderr
+    assert levelhead("data", "lexicon", "list").stdout.count("Cannot show:") == 4
     assert levelhead("data", "lexicon", "check", "gender-en").returncode == 0
 
 
@@ -189,11 +196,11 @@ words = ["up"]
     assert result.returncode == 1
     for line in (
         "unpaired    three, four: b has no word for it",
-        "duplicate   one, two: stands in 2 rows",
+        "duplicate   one, two: occurs in 2 rows",
         "ambiguous   two: marks both a and b",
-        "duplicate   up: stands 2 times in t",
+        "duplicate   up: occurs 2 times in t",
         "both        one: is a target of t and marks a",
-        "multi-word  five six: is lost to measures that read single words",
+        "multi-word  five six: cannot be used by measures of single words",
     ):
         assert line in result.stdout
 
@@ -216,8 +223,8 @@ COAL = '{"sentence1": "a cook sat", "sentence2": "%s", "label": "%s", "occ_word"
         ("twins", TWINS + "1,unrelated,F,a,b,c,d\n" * 2, "a second row labelled unrelated"),
         ("twins", TWINS + "1,unrelated,F,a,b,,d\n", "'gender_swapped_context' is missing"),
         ("crows", "a,b\n1\n", "1 cells under 2 headings"),
-        ("winobias", "1 no brackets\n", "no numbered sentence"),
-        ("winogender", "sentid\tsentence\na.b\tx\n", "no name of four parts"),
+        ("winobias", "1 no brackets\n", "not a numbered sentence"),
+        ("winogender", "sentid\tsentence\na.b\tx\n", "not an id of four parts"),
         ("nli_tsv", "premise\thypothesis\tlabel\na\tb\t-1\n", "the label is '-1'"),
         ("glue_cola", "a\tb\n", "2 cells"),
         ("sentences", "no tab\n", "no tab between"),
@@ -231,15 +238,15 @@ COAL = '{"sentence1": "a cook sat", "sentence2": "%s", "label": "%s", "occ_word"
     ],
 )
 def test_rows_that_do_not_fit_are_errors(reader, text, said):
-    with pytest.raises(BadRow, match=said):
+    with pytest.raises(BadRowError, match=said):
         list(READERS[reader](text, "all"))
 
 
 @given(st.sampled_from(sorted(READERS)), st.text(max_size=80))
 def test_any_text_gives_items_or_an_error(reader, text):
     try:
-        found = list(read(reader, text, "all"))
-    except BadRow:
+        found = list(read_items(reader, text, "all"))
+    except BadRowError:
         return
     if reader == "lines":
         assert len(found) == text.count("\n") + (not text.endswith("\n") and text != "")
@@ -257,4 +264,4 @@ def test_any_text_gives_items_or_an_error(reader, text):
     ],
 )
 def test_signs_are_joined_as_people_write_them(apart, joined):
-    assert detokenized(apart) == joined
+    assert detokenize(apart) == joined

@@ -7,25 +7,37 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from levelhead.core.canonical_json import canonical
-from levelhead.data.corpus.collect import PAIR, Row, gathered, given, in_memory, on_disk, rank
-from levelhead.data.corpus.mine import mine
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.data.corpus.collect import (
+    PAIR_KEY,
+    MinedRow,
+    collect_in_memory,
+    collect_on_disk,
+    collect_results,
+    encode_piece_result,
+    rank_hash,
+)
+from levelhead.data.corpus.mine import mine_corpus
 
 TEXTS = ("a", "b é", '"q" \\ \u2028', "{,}", "\ud7ff", "f" * 50)
 
 
 def row(word, text):
-    key = rank("", text)
-    return Row(word, key if word == PAIR else rank(word, key), canonical({"id": key, "text": text}))
+    key = rank_hash("", text)
+    return MinedRow(
+        word,
+        key if word == PAIR_KEY else rank_hash(word, key),
+        to_canonical_json({"id": key, "text": text}),
+    )
 
 
 @st.composite
 def pieces(draw):
     """What a piece gives: pairs, and contexts of some words."""
-    words = st.sampled_from((PAIR, "her", "ihr", "\u00e9"))
+    words = st.sampled_from((PAIR_KEY, "her", "ihr", "\u00e9"))
     found = draw(st.dictionaries(words, st.sets(st.sampled_from(TEXTS), min_size=1)))
     rows = [row(word, text) for word in sorted(found) for text in sorted(found[word])]
-    return given({"texts": 10, "kept": len(found.get(PAIR, ()))}, rows)
+    return encode_piece_result({"texts": 10, "kept": len(found.get(PAIR_KEY, ()))}, rows)
 
 
 def written(gather, results, quota):
@@ -36,17 +48,17 @@ def written(gather, results, quota):
 
 @hypothesis.given(st.lists(pieces(), min_size=1, max_size=5), st.integers(1, 4))
 def test_on_disk_is_in_memory(results, quota):
-    disk = written(lambda *args: on_disk(duckdb, *args), results, quota)
-    assert disk == written(in_memory, results, quota)
+    disk = written(lambda *args: collect_on_disk(duckdb, *args), results, quota)
+    assert disk == written(collect_in_memory, results, quota)
 
 
 def test_duplicates_fall_together_and_the_least_hashes_are_kept():
-    one = given({"kept": 1}, [row(PAIR, "a"), row("her", "a")])
-    two = given({"kept": 1}, [row(PAIR, "a"), row("her", "b"), row("her", "a")])
-    found, files = written(gathered, [one, two], 1)
+    one = encode_piece_result({"kept": 1}, [row(PAIR_KEY, "a"), row("her", "a")])
+    two = encode_piece_result({"kept": 1}, [row(PAIR_KEY, "a"), row("her", "b"), row("her", "a")])
+    found, files = written(collect_results, [one, two], 1)
     assert found == ({"kept": 1, "duplicates": 1}, 1, {"her": 1})
     text = min(("a", "b"), key=lambda text: row("her", text).key)
-    told = canonical({"id": rank("", text), "text": text, "word": "her"})
+    told = to_canonical_json({"id": rank_hash("", text), "text": text, "word": "her"})
     assert files["contexts.jsonl"] == told + b"\n"
 
 
@@ -54,10 +66,10 @@ def test_duplicates_fall_together_and_the_least_hashes_are_kept():
 def test_mining_needs_no_extra(tmp_path, monkeypatch, missing):
     texts = [f"The nurse number {i % 40} lost her keys." for i in range(60)]
     (tmp_path / "c.txt").write_text("\n".join(texts))
-    mine([tmp_path / "c.txt"], tmp_path / "all", quota=7)
+    mine_corpus([tmp_path / "c.txt"], tmp_path / "all", quota=7)
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
-    mine([tmp_path / "c.txt"], tmp_path / "some", quota=7)
+    mine_corpus([tmp_path / "c.txt"], tmp_path / "some", quota=7)
     for name in ("pairs.jsonl", "contexts.jsonl", "manifest.json"):
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "some" / name).read_bytes()
     assert len((tmp_path / "all" / "contexts.jsonl").read_text().splitlines()) == 14

@@ -2,45 +2,45 @@
 
 import pytest
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.data.counterfactuals import neutral_frames as frames
-from levelhead.data.counterfactuals.contrast_pairs import TextPair, paired
+from levelhead.data.counterfactuals.contrast_pairs import ContrastPair, contrast_pairs
 from levelhead.data.counterfactuals.held_out import (
-    FRAMES,
-    SEEN,
-    SEVERAL,
-    differing,
-    held_out,
-    held_out_texts,
-    seen_words,
-    word_units,
+    HELD_OUT_FRAMES,
+    SEVERAL_MEANINGS,
+    WORD_WAS_USED,
+    assign_word_units,
+    differing_words,
+    fitted_words,
+    held_out_pairs,
+    held_out_pairs_from_texts,
 )
 
 
 def pair(first, second):
     spans = ((0, len(first.split()[0])), (0, len(second.split()[0])))
-    return TextPair(f"{first}: x", first, second, spans, first)
+    return ContrastPair(f"{first}: x", first, second, spans, first)
 
 
 def test_no_word_and_no_frame_was_used():
-    fitted = paired("gender-en", n=60)
-    found = held_out("gender-en", seen=fitted)
+    fitted = contrast_pairs("gender-en", n=60)
+    found = held_out_pairs("gender-en", fitted_on=fitted)
     used = {pair.first[slice(*pair.spans[0])].lower() for pair in fitted}
     used |= {pair.second[slice(*pair.spans[1])].lower() for pair in fitted}
     for own in found.pairs:
         assert own.first[slice(*own.spans[0])].lower() not in used
         assert own.second[slice(*own.spans[1])].lower() not in used
     ((reason, count),) = found.left_out
-    assert reason == SEEN
-    units = {own.unit for own in held_out("gender-en", seen=()).pairs}
+    assert reason == WORD_WAS_USED
+    units = {own.unit for own in held_out_pairs("gender-en", fitted_on=()).pairs}
     assert len({own.unit for own in found.pairs}) + count >= len(units)
-    assert not {one for own in FRAMES.values() for one in own} & {
+    assert not {one for own in HELD_OUT_FRAMES.values() for one in own} & {
         one for own in frames.FRAMES.values() for one in own
     }
 
 
 def test_every_word_stands_in_three_frames_at_its_place():
-    found = held_out("gender-en", seen=()).pairs
+    found = held_out_pairs("gender-en", fitted_on=()).pairs
     assert len(found) == 540
     for own in found:
         first, second = own.unit.split("/")
@@ -52,16 +52,16 @@ def test_every_word_stands_in_three_frames_at_its_place():
     assert "Ms Morgan had waited for an hour." in texts
     assert "Good evening, madam." in texts
     assert "The bag on the chair was hers." in texts
-    other = held_out("gender-en", seen=(), groups=["male", "female"]).pairs[0]
+    other = held_out_pairs("gender-en", fitted_on=(), groups=["male", "female"]).pairs[0]
     assert (other.first, other.second) == (found[0].second, found[0].first)
 
 
 def test_pairs_that_share_a_word_are_one_unit():
     pairs = [pair("Ms came", "Mr came"), pair("She came", "He came"), pair("Mrs went", "Mr went")]
-    one, two, three = word_units(pairs)
+    one, two, three = assign_word_units(pairs)
     assert one == three != two
-    assert differing(pair("Ms. came", "Mr. came")) == {"ms", "ms.", "mr", "mr."}
-    assert seen_words(["Her", pair("She came", "He came")]) == {"her", "she", "he"}
+    assert differing_words(pair("Ms. came", "Mr. came")) == {"ms", "ms.", "mr", "mr."}
+    assert fitted_words(["Her", pair("She came", "He came")]) == {"her", "she", "he"}
 
 
 def test_running_text_changes_one_meaning_that_was_not_used():
@@ -73,20 +73,24 @@ def test_running_text_changes_one_meaning_that_was_not_used():
         "It rained.",
     ]
     fitted = [pair("My aunt came.", "My uncle came.")._replace(spans=((3, 7), (3, 8)))]
-    found = held_out_texts(texts, seen=())
+    found = held_out_pairs_from_texts(texts, fitted_on=())
     assert [own.second for own in found.pairs] == [texts[0], texts[2], texts[3]]
-    assert dict(found.left_out)[SEVERAL] == 1
+    assert dict(found.left_out)[SEVERAL_MEANINGS] == 1
     assert dict(found.left_out)["it names neither group"] == 1
-    found = held_out_texts(texts, seen=["queen"])
+    found = held_out_pairs_from_texts(texts, fitted_on=["queen"])
     assert [own.second for own in found.pairs] == [texts[2], texts[3]]
-    found = held_out_texts(texts, seen=fitted)
+    found = held_out_pairs_from_texts(texts, fitted_on=fitted)
     assert [own.second for own in found.pairs] == [texts[0]]
     assert dict(found.left_out)["the edit was fitted on it"] == 1
-    assert dict(found.left_out)[SEEN] == 1
-    with pytest.raises(NotMeasurable, match=r"no text is left to ask of; left out: 2 \(a word"):
-        held_out_texts(texts[2:], seen=["uncle"])
+    assert dict(found.left_out)[WORD_WAS_USED] == 1
+    with pytest.raises(
+        NotMeasurableError, match=r"no text is left to measure on; left out: 2 \(a word"
+    ):
+        held_out_pairs_from_texts(texts[2:], fitted_on=["uncle"])
 
 
 def test_a_lexicon_used_up_is_refused():
-    with pytest.raises(NotMeasurable, match="gender-en holds no pair of words for female and male"):
-        held_out("gender-en", seen=paired("gender-en"))
+    with pytest.raises(
+        NotMeasurableError, match="gender-en has no unused pair of words for female and male"
+    ):
+        held_out_pairs("gender-en", fitted_on=contrast_pairs("gender-en"))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.lexicons.lexicon import lexicon, parsed, shipped
-from levelhead.data.tokenize import folded
+from levelhead.data.lexicons.lexicon import lexicon, list_shipped_lexicons, parse_lexicon
+from levelhead.data.tokenize import fold_case
 
 GOOD = """
 name = "x"
@@ -30,7 +30,7 @@ words = ["down"]
 
 @pytest.mark.parametrize("name", ["gender-en", "race-en", "religion-en", "age-en"])
 def test_what_ships_is_whole(name):
-    assert name in shipped()
+    assert name in list_shipped_lexicons()
     found = lexicon(name)
     assert found.name == name
     assert found.licence == "CC0-1.0"
@@ -40,7 +40,7 @@ def test_what_ships_is_whole(name):
         assert found.words(group)
     for family in found.families:
         assert len(family.sides) == 2
-        assert {side.leans for side in family.sides} <= set(found.groups)
+        assert {side.stereotyped_group for side in family.sides} <= set(found.groups)
         sizes = {len(side.words) for side in family.sides}
         assert len(sizes) == 1
         words = [word for side in family.sides for word in side.words]
@@ -70,8 +70,8 @@ def test_the_groups_of_gender():
 
 def test_no_word_marks_two_groups_of_gender():
     gender = lexicon("gender-en")
-    female = {folded(word) for word in gender.words("female")}
-    male = {folded(word) for word in gender.words("male")}
+    female = {fold_case(word) for word in gender.words("female")}
+    male = {fold_case(word) for word in gender.words("male")}
     assert female & male == set()
 
 
@@ -95,12 +95,12 @@ def test_a_file_of_ones_own(tmp_path):
         ('licence = "CC0-1.0"', 'licence = ""', "licence: String should have at least 1"),
         ('name = "x"', 'name = "x"\ncolour = "red"', "colour: Extra inputs are not permitted"),
         ('groups = ["a", "b"]', 'groups = ["a"]', "groups: List should have at least 2"),
-        ('groups = ["a", "b"]', 'groups = ["a", "b", "a"]', "a group is named twice"),
+        ('groups = ["a", "b"]', 'groups = ["a", "b", "a"]', "a group is listed twice"),
         ('b = "two" }', 'c = "two" }', "'c' in .* is no group"),
-        ('{ a = "one", b = "two" }', '{ a = "one" }', "pairs nothing"),
-        ('b = "two" }', 'b = " " }', "holds an empty word"),
+        ('{ a = "one", b = "two" }', '{ a = "one" }', "has words of fewer than two groups"),
+        ('b = "two" }', 'b = " " }', "contains an empty word"),
         ('generic = "b"', 'generic = "z"', "generic names 'z'"),
-        ('leans = "a"', 'leans = "q"', "leans to 'q', which is no group"),
+        ('leans = "a"', 'leans = "q"', "targets.t names 'q', which is no group"),
         ('words = ["down"]', "words = []", "words: List should have at least 1"),
         ('kind = "person"', 'kind = "persona"', "kind: Input should be"),
         ("[[terms]]", "[[terms", "is no TOML"),
@@ -109,14 +109,14 @@ def test_a_file_of_ones_own(tmp_path):
 def test_faults_say_where_they_are(old, new, said):
     assert old in GOOD
     with pytest.raises(LevelheadError, match=said) as error:
-        parsed(GOOD.replace(old, new).encode(), "mine.toml")
-    assert error.value.what.startswith("mine.toml")
+        parse_lexicon(GOOD.replace(old, new).encode(), "mine.toml")
+    assert error.value.problem.startswith("mine.toml")
 
 
 def test_wrong_names_suggest():
     with pytest.raises(LevelheadError, match="no lexicon named 'gender'") as error:
         lexicon("gender")
-    assert "gender-en" in error.value.mend
+    assert "gender-en" in error.value.hint
     with pytest.raises(LevelheadError, match="cannot read"):
         lexicon("nowhere.toml")
 
@@ -124,4 +124,4 @@ def test_wrong_names_suggest():
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_lexicon_or_an_error(data):
     with pytest.raises(LevelheadError):
-        parsed(data, "x")
+        parse_lexicon(data, "x")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.data.lint import lint
-from levelhead.data.records import Association, MinimalPair, Sentence, TwinTriple
+from levelhead.data.records import MinimalPair, Sentence, StereoSetItem, TwinTriple
 
 CLEAN = TwinTriple(
     "t",
@@ -73,7 +73,7 @@ def test_what_people_swap_rightly_is_not_flagged(old, new):
 
 
 def association(**changes):
-    return Association(
+    return StereoSetItem(
         "a", "intrasentence", "gender", "nurse", "The nurse is BLANK.", "kind", "rude", "blue"
     )._replace(**changes)
 
@@ -120,4 +120,4 @@ def test_every_copy_but_the_first_is_flagged():
 @given(st.lists(st.text(max_size=30), min_size=10, max_size=10), st.text(max_size=30))
 def test_any_text_is_linted(texts, sentence):
     lint([TwinTriple(*texts), Sentence("s", "d", sentence), MinimalPair(*texts[:5])])
-    lint([Association(*texts[:8]), Association("i", "intersentence", "gender", *texts[:5])])
+    lint([StereoSetItem(*texts[:8]), StereoSetItem("i", "intersentence", "gender", *texts[:5])])

@@ -17,15 +17,20 @@ from command import levelhead
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtraError
 from levelhead.data.corpus import reader as corpus
-from levelhead.data.corpus.matcher import Kernel
-from levelhead.data.corpus.mine import mine
-from levelhead.data.corpus.reader import expanded, pieces, sentences, split
+from levelhead.data.corpus.matcher import SentenceMatcher
+from levelhead.data.corpus.mine import mine_corpus
+from levelhead.data.corpus.reader import (
+    expand_sources,
+    iter_sentences,
+    split_corpus,
+    split_sentences,
+)
 from levelhead.data.lexicons.lexicon import lexicon
 
 GENDER = lexicon("gender-en")
-KERNEL = Kernel(GENDER, ("female", "male"))
+KERNEL = SentenceMatcher(GENDER, ("female", "male"))
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 TEXTS = [
     "The nurse saw her yesterday.",
@@ -54,13 +59,13 @@ def conformance():
 
 @pytest.mark.parametrize(("text", "words"), conformance())
 def test_words_are_whole_and_exact(text, words):
-    found = KERNEL.matches(unicodedata.normalize("NFC", text))
+    found = KERNEL.find_matches(unicodedata.normalize("NFC", text))
     assert [word for word, _, _ in found if word in KERNEL.attributes] == words.split()
 
 
 def test_pairs_hold_one_group_word_and_its_target(tmp_path):
     (tmp_path / "c.txt").write_text("\n".join(TEXTS))
-    told = mine([tmp_path / "c.txt"], tmp_path / "out")
+    told = mine_corpus([tmp_path / "c.txt"], tmp_path / "out")
     kept = {row["text"]: row for row in rows(tmp_path / "out")}
     assert set(kept) == {
         "The nurse saw her yesterday.",
@@ -86,13 +91,13 @@ def test_pairs_hold_one_group_word_and_its_target(tmp_path):
 def test_order_cut_format_and_duplicates_change_nothing(tmp_path, monkeypatch):
     texts = [f"{text} Number {i}." for i in range(40) for text in TEXTS]
     (tmp_path / "c.txt").write_text("\n".join(texts))
-    mine([tmp_path / "c.txt"], tmp_path / "one", quota=7)
+    mine_corpus([tmp_path / "c.txt"], tmp_path / "one", quota=7)
     shuffled = texts + texts[:50]
     random.Random(1).shuffle(shuffled)
     (tmp_path / "c.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in shuffled))
-    monkeypatch.setattr(corpus.pieces, "__kwdefaults__", {"size": 999})
-    assert len(pieces([tmp_path / "c.jsonl"])) > 5
-    mine([tmp_path / "c.jsonl"], tmp_path / "two", quota=7)
+    monkeypatch.setattr(corpus.split_corpus, "__kwdefaults__", {"size": 999})
+    assert len(split_corpus([tmp_path / "c.jsonl"])) > 5
+    mine_corpus([tmp_path / "c.jsonl"], tmp_path / "two", quota=7)
     for name in OUTPUT[:2]:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -103,74 +108,74 @@ def test_order_cut_format_and_duplicates_change_nothing(tmp_path, monkeypatch):
 def test_every_line_is_in_one_piece(tmp_path_factory, texts, size):
     path = tmp_path_factory.mktemp("corpus") / "c.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    whole = [s for piece in pieces([path], size=10**9) for s in sentences(piece)]
-    cut = [s for piece in pieces([path], size=size) for s in sentences(piece)]
+    whole = [s for piece in split_corpus([path], size=10**9) for s in iter_sentences(piece)]
+    cut = [s for piece in split_corpus([path], size=size) for s in iter_sentences(piece)]
     assert cut == whole
 
 
 @given(st.text())
 def test_splitting_loses_nothing_but_blanks(text):
-    assert "".join("".join(split(text)).split()) == "".join(text.split())
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("c.jsonl", b"{\n", "not as its format says"),
-        ("c.jsonl", b'{"x": 1}\n', "not as its format says"),
+        ("c.jsonl", b"{\n", "does not fit its format"),
+        ("c.jsonl", b'{"x": 1}\n', "does not fit its format"),
         ("c.jsonl", b'{"text": 1}\n', "is no string"),
-        ("c.txt", b"\xff\n", "not as its format says"),
-        ("c.tsv", b"no tab\n", "not as its format says"),
+        ("c.txt", b"\xff\n", "does not fit its format"),
+        ("c.tsv", b"no tab\n", "does not fit its format"),
         ("c.csv", b"x\n", "is none of"),
     ],
 )
 def test_files_that_do_not_fit_are_errors(tmp_path, name, data, said):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(LevelheadError, match=said):
-        mine([tmp_path / name], tmp_path / "out")
+        mine_corpus([tmp_path / name], tmp_path / "out")
 
 
 def test_parquet_is_read_with_the_extra(tmp_path, monkeypatch):
     polars.DataFrame({"text": [*TEXTS, None], "n": range(8)}).write_parquet(tmp_path / "c.parquet")
     (tmp_path / "c.txt").write_text("\n".join(TEXTS))
-    monkeypatch.setattr(corpus, "ROWS", 3)
+    monkeypatch.setattr(corpus, "PIECE_ROWS", 3)
     for name in ("parquet", "txt"):
-        mine([tmp_path / f"c.{name}"], tmp_path / name)
+        mine_corpus([tmp_path / f"c.{name}"], tmp_path / name)
     assert rows(tmp_path / "parquet") == rows(tmp_path / "txt") != []
     polars.DataFrame({"n": [1]}).write_parquet(tmp_path / "other.parquet")
     with pytest.raises(LevelheadError, match="has no column of text"):
-        mine([tmp_path / "other.parquet"], tmp_path / "no")
+        mine_corpus([tmp_path / "other.parquet"], tmp_path / "no")
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingExtra, match=r"levelhead\[mine\]"):
-        mine([tmp_path / "c.parquet"], tmp_path / "without")
+    with pytest.raises(MissingExtraError, match=r"levelhead\[mine\]"):
+        mine_corpus([tmp_path / "c.parquet"], tmp_path / "without")
 
 
 def test_a_corpus_that_changes_is_refused(tmp_path):
     (tmp_path / "c.txt").write_text("She is a nurse.\n")
-    (piece,) = pieces([tmp_path / "c.txt"])
+    (piece,) = split_corpus([tmp_path / "c.txt"])
     (tmp_path / "c.txt").write_text("She is a pilot.\n")
-    with pytest.raises(LevelheadError, match="changed while it was read"):
-        list(sentences(piece))
+    with pytest.raises(LevelheadError, match="changed during the run"):
+        list(iter_sentences(piece))
     with pytest.raises(LevelheadError, match="a quota of 0"):
-        mine([tmp_path / "c.txt"], tmp_path / "out", quota=0)
+        mine_corpus([tmp_path / "c.txt"], tmp_path / "out", quota=0)
 
 
 def test_a_parquet_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "c.parquet"
     polars.DataFrame({"text": ["She is a nurse."]}).write_parquet(path)
-    (piece,) = pieces([path])
-    assert list(sentences(piece)) == ["She is a nurse."]
+    (piece,) = split_corpus([path])
+    assert list(iter_sentences(piece)) == ["She is a nurse."]
     polars.DataFrame({"text": ["She is a pilot."]}).write_parquet(path)
     os.utime(path, (1, 1))
-    with pytest.raises(LevelheadError, match="changed while it was read"):
-        list(sentences(piece))
+    with pytest.raises(LevelheadError, match="changed during the run"):
+        list(iter_sentences(piece))
 
 
 def test_a_pattern_without_files_is_an_error(tmp_path):
     with pytest.raises(LevelheadError, match="there is no file"):
-        pieces([tmp_path / "*.txt"])
+        split_corpus([tmp_path / "*.txt"])
     with pytest.raises(LevelheadError, match="there is no corpus"):
-        pieces([])
+        split_corpus([])
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +190,9 @@ def big(tmp_path_factory):
 # More than 5 s: every kill is of a process of its own, at another moment.
 @pytest.mark.parametrize("wanted", [4, pytest.param(20, marks=pytest.mark.full)])
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(big, tmp_path, wanted):
-    mine([f"{big}/*.txt"], tmp_path / "calm")
+    mine_corpus([f"{big}/*.txt"], tmp_path / "calm")
     command = [
-        *(sys.executable, "-m", "levelhead", "mine", f"{big}/*.txt"),
+        *(sys.executable, "-m", "levelhead", "data", "mine", f"{big}/*.txt"),
         *("-o", str(tmp_path / "killed"), "--workers", "2"),
     ]
     rng = random.Random(0)
@@ -213,7 +218,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(big, tmp_path, wanted)
 
 def test_the_command_line(tmp_path):
     (tmp_path / "c.txt").write_text("\n".join(TEXTS))
-    result = levelhead("mine", tmp_path / "c.txt", "-o", tmp_path / "out")
+    result = levelhead("data", "mine", tmp_path / "c.txt", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     assert "5 pairs and contexts of" in result.stdout
     assert "not kept as a pair: 1 (several group words)" in result.stdout
@@ -224,4 +229,4 @@ def test_a_file_that_is_there_is_no_pattern(tmp_path):
     folder.mkdir()
     for name in ("news1.txt", "news[12].txt"):
         (folder / name).write_text("a line\n")
-        assert expanded([folder / name]) == [str(folder / name)]
+        assert expand_sources([folder / name]) == [str(folder / name)]

@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.data.counterfactuals.contrast_pairs import (
-    paired,
-    pairs_hash,
+    contrast_pairs,
+    contrast_pairs_digest,
     placebo_pairs,
     swapped_pairs,
 )
-from levelhead.data.counterfactuals.neutral_frames import FRAMES, NOUNS, VERBS
+from levelhead.data.counterfactuals.neutral_frames import FRAMES, NUMBER_PAIRS, TENSE_PAIRS
 from levelhead.data.lexicons.lexicon import Lexicon, Term, lexicon
 
 GENDER = lexicon("gender-en")
@@ -26,51 +26,53 @@ def differ_in_the_word(pair):
 
 @pytest.mark.parametrize("name", ["gender-en", "age-en", "race-en", "religion-en"])
 def test_a_pair_differs_in_its_word_alone(name):
-    pairs = paired(name)
+    pairs = contrast_pairs(name)
     for pair in pairs:
         differ_in_the_word(pair)
         assert pair.first[0].isupper()
     assert len({pair.id for pair in pairs}) == len(pairs)
     assert set(Counter(pair.unit for pair in pairs).values()) == {6}
-    one, other = lexicon(name).two()
+    one, other = lexicon(name).resolve_group_pair()
     assert {pair.unit for pair in pairs} == {f"{a}/{b}" for a, b in lexicon(name).pairs(one, other)}
 
 
 def test_words_stand_where_their_kind_stands():
-    texts = {pair.first for pair in paired(GENDER)}
+    texts = {pair.first for pair in contrast_pairs(GENDER)}
     assert {"She could be here.", "It was about her.", "It was her turn.", "It was hers."} <= texts
     assert {"Mrs Taylor could be here.", "Yes, ma'am.", "The mother could be here."} <= texts
-    assert "The young person could be here." in {pair.first for pair in paired("age-en")}
+    assert "The young person could be here." in {pair.first for pair in contrast_pairs("age-en")}
     assert "She was here." not in texts
 
 
 def test_groups_can_be_chosen():
-    pairs = paired("race-en", groups=("asian", "white"))
+    pairs = contrast_pairs("race-en", groups=("asian", "white"))
     assert pairs[0].first == "The Asian person could be here."
     assert pairs[0].second == "The White person could be here."
-    with pytest.raises(UnknownName, match="group"):
-        paired(groups=("female", "mole"))
+    with pytest.raises(UnknownNameError, match="group"):
+        contrast_pairs(groups=("female", "mole"))
 
 
 def test_n_spreads_over_the_words_and_is_nested():
-    pairs = paired(GENDER, n=200, seed=3)
-    assert paired(GENDER, n=20, seed=3) == pairs[:20]
-    assert paired(GENDER, n=20, seed=4) != pairs[:20]
-    units = len({pair.unit for pair in paired(GENDER)})
+    pairs = contrast_pairs(GENDER, n=200, seed=3)
+    assert contrast_pairs(GENDER, n=20, seed=3) == pairs[:20]
+    assert contrast_pairs(GENDER, n=20, seed=4) != pairs[:20]
+    units = len({pair.unit for pair in contrast_pairs(GENDER)})
     assert len({pair.unit for pair in pairs[:units]}) == units
     assert max(Counter(pair.unit for pair in pairs).values()) == 2
-    assert sorted(paired(GENDER, n=len(paired(GENDER)))) == sorted(paired(GENDER))
+    assert sorted(contrast_pairs(GENDER, n=len(contrast_pairs(GENDER)))) == sorted(
+        contrast_pairs(GENDER)
+    )
     for n in (0, 10_000):
-        with pytest.raises(LevelheadError, match=f"{n} pairs are wanted and there are 1080"):
-            paired(GENDER, n=n)
+        with pytest.raises(LevelheadError, match=f"{n} pairs are requested and there are 1080"):
+            contrast_pairs(GENDER, n=n)
 
 
 def test_a_lexicon_without_pairs_is_refused():
     generic = Term("person", (("a", "x"), ("b", "y")), generic=("a",))
     own = Lexicon("own", "en", ("a", "b"), "", "", "", "", (generic,), (), ())
-    with pytest.raises(NotMeasurable, match="own holds no two words of one meaning that mark a"):
-        paired(own)
-    with pytest.raises(NotMeasurable, match="own lists no words of one group"):
+    with pytest.raises(NotMeasurableError, match="own has no pair of words of one meaning for a"):
+        contrast_pairs(own)
+    with pytest.raises(NotMeasurableError, match="own lists no words of one group"):
         placebo_pairs("names", lexicon=own)
 
 
@@ -87,10 +89,10 @@ def test_placebo_pairs_name_no_two_groups(contrast):
 
 
 def test_placebo_words_are_written_here():
-    assert len(set(VERBS)) == len(set(NOUNS)) == 24
+    assert len(set(TENSE_PAIRS)) == len(set(NUMBER_PAIRS)) == 24
     assert all(frame.count("{word}") == 1 for frames in FRAMES.values() for frame in frames)
     assert placebo_pairs("tense")[0].second == "They walked here."
-    with pytest.raises(UnknownName, match="there is no placebo contrast named 'tens'"):
+    with pytest.raises(UnknownNameError, match="there is no placebo contrast named 'tens'"):
         placebo_pairs("tens")
 
 
@@ -120,7 +122,7 @@ def test_running_text_is_paired_with_its_swap():
         "it names both groups": 1,
         "it names neither group": 1,
         "the same pair stands there already": 1,
-        "the words around it do not say whether it is an object or possessive": 1,
+        "its context does not show whether it is an object or possessive": 1,
     }
     assert swapped_pairs(texts, GENDER, n=2, seed=1).left_out == found.left_out
     assert len(swapped_pairs(texts, GENDER, n=2).pairs) == 2
@@ -129,13 +131,13 @@ def test_running_text_is_paired_with_its_swap():
 
 
 def test_no_text_to_pair_is_no_result():
-    with pytest.raises(NotMeasurable, match=r"left out: 2 \(it names neither group\)"):
+    with pytest.raises(NotMeasurableError, match=r"left out: 2 \(it names neither group\)"):
         swapped_pairs(["Nothing.", "Here."])
-    with pytest.raises(NotMeasurable, match="left out: there was none"):
+    with pytest.raises(NotMeasurableError, match="left out: no text given"):
         swapped_pairs([])
 
 
 def test_pairs_have_a_hash():
-    pairs = paired(GENDER)
-    assert pairs_hash(pairs) == pairs_hash(paired("gender-en"))
-    assert pairs_hash(pairs) != pairs_hash(pairs[::-1])
+    pairs = contrast_pairs(GENDER)
+    assert contrast_pairs_digest(pairs) == contrast_pairs_digest(contrast_pairs("gender-en"))
+    assert contrast_pairs_digest(pairs) != contrast_pairs_digest(pairs[::-1])

@@ -11,15 +11,33 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from levelhead.core.canonical_json import canonical
-from levelhead.data.corpus.collect import PAIR, least
-from levelhead.data.corpus.matcher import LONGEST, RUN, Kernel, Seen, context, literal
-from levelhead.data.corpus.matcher_polars import PLAIN, WHITE, exact, pattern, scanned
-from levelhead.data.corpus.mine import mine
-from levelhead.data.corpus.reader import Piece, sentences_of, split, texts_with
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.data.corpus.collect import PAIR_KEY, keep_lowest_ranked
+from levelhead.data.corpus.matcher import (
+    MAX_SENTENCE_CHARS,
+    WORD_RUN,
+    KeyedSentence,
+    SentenceMatcher,
+    encode_context,
+    match_texts,
+)
+from levelhead.data.corpus.matcher_polars import (
+    PLAIN_SIGNS,
+    WHITE_SPACE,
+    build_ascii_pattern,
+    build_text_pattern,
+    match_texts_columnar,
+)
+from levelhead.data.corpus.mine import mine_corpus
+from levelhead.data.corpus.reader import (
+    CorpusPiece,
+    read_matching_texts,
+    split_sentences,
+    split_text_sentences,
+)
 from levelhead.data.lexicons.lexicon import lexicon
 
-KERNEL = Kernel(lexicon("gender-en"), ("female", "male"))
+KERNEL = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
 PARTS = (
     *("her", "His", "KING", "\u212aing", "nur\u017fe", "nurse", "pilot", "Miss", "miss", "MISS"),
     *("\u0130", "fianc\u00e9e", "fiance\u0301e", "\u738b", "\u0301", "\u200d", "_", "2", "'s", "-"),
@@ -36,99 +54,106 @@ TEXT = st.lists(st.sampled_from(PARTS), max_size=10).map("".join) | st.text(max_
 @given(st.lists(TEXT, max_size=6), st.integers(1, 3))
 @example(["He was a nurse. \x1cMiss Ray saw him ."], 1)
 def test_all_at_once_gives_what_one_by_one_gives(texts, quota):
-    assert scanned(polars, texts, KERNEL, quota) == literal(texts, KERNEL, quota)
+    assert match_texts_columnar(polars, texts, KERNEL, quota) == match_texts(texts, KERNEL, quota)
 
 
 @given(st.lists(TEXT, max_size=6), st.lists(TEXT, max_size=6), st.integers(1, 3))
 def test_what_cannot_be_kept_is_left_out(texts, more, quota):
-    _, before = literal(texts, KERNEL, quota)
-    full = {word: max(own) for word, own in before.items() if len(own) == quota and word != PAIR}
-    _, rows = scanned(polars, more, KERNEL, quota, full)
+    _, before = match_texts(texts, KERNEL, quota)
+    full = {
+        word: max(own) for word, own in before.items() if len(own) == quota and word != PAIR_KEY
+    }
+    _, rows = match_texts_columnar(polars, more, KERNEL, quota, full)
     words = before.keys() | rows.keys()
-    both = {one: least(one, before.get(one, {}) | rows.get(one, {}), quota) for one in words}
-    assert both == literal([*texts, *more], KERNEL, quota)[1]
+    both = {
+        one: keep_lowest_ranked(one, before.get(one, {}) | rows.get(one, {}), quota)
+        for one in words
+    }
+    assert both == match_texts([*texts, *more], KERNEL, quota)[1]
 
 
 @pytest.mark.parametrize("more", [{"fianc\u00e9e"}, {"mother-in-law"}])
 @given(texts=st.lists(TEXT, max_size=6))
 def test_words_beyond_ascii_and_words_that_are_no_runs(more, texts):
-    kernel = Kernel(lexicon("gender-en"), ("female", "male"))
-    kernel.known |= more
+    kernel = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
+    kernel.vocabulary |= more
     kernel.attributes |= dict.fromkeys(more, "female")
-    assert scanned(polars, texts, kernel, 3) == literal(texts, kernel, 3)
+    assert match_texts_columnar(polars, texts, kernel, 3) == match_texts(texts, kernel, 3)
 
 
 def test_what_is_longer_than_any_sentence_is_counted_and_left_out(tmp_path):
-    long = "The nurse saw her " + "and then " * (LONGEST // 9) + "went home"
+    long = "The nurse saw her " + "and then " * (MAX_SENTENCE_CHARS // 9) + "went home"
     texts = [long, "The nurse saw her."]
-    counts, rows = scanned(polars, texts, KERNEL, 3)
-    assert (counts, rows) == literal(texts, KERNEL, 3)
+    counts, rows = match_texts_columnar(polars, texts, KERNEL, 3)
+    assert (counts, rows) == match_texts(texts, KERNEL, 3)
     assert counts["too long"] == 1
     assert {seen.text for seen in rows["nurse"].values()} == {texts[1]}
     (tmp_path / "c.txt").write_text("\n".join(texts))
-    assert mine([tmp_path / "c.txt"], tmp_path / "mined")["counts"]["too long"] == 1
+    assert mine_corpus([tmp_path / "c.txt"], tmp_path / "mined")["counts"]["too long"] == 1
 
 
 def test_the_traps_of_other_kernels():
     path = files("levelhead.data").joinpath("conformance.tsv")
     texts = [line.split("\t")[0] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    counts, rows = scanned(polars, texts, KERNEL, 100)
-    assert (counts, rows) == literal(texts, KERNEL, 100)
+    counts, rows = match_texts_columnar(polars, texts, KERNEL, 100)
+    assert (counts, rows) == match_texts(texts, KERNEL, 100)
     assert rows
 
 
 def test_plain_signs_are_no_letters_and_stay_as_they_are():
-    others = {chr(i) for i in (*range(0xD800), *range(0xE000, 0x110000))} - set(PLAIN)
+    others = {chr(i) for i in (*range(0xD800), *range(0xE000, 0x110000))} - set(PLAIN_SIGNS)
     made = {sign for one in others for sign in unicodedata.normalize("NFC", one)}
-    for sign in PLAIN:
-        assert not RUN.match(sign)
+    for sign in PLAIN_SIGNS:
+        assert not WORD_RUN.match(sign)
         for beside in ("", "a", "\u0301"):
             assert unicodedata.is_normalized("NFC", sign + beside) or beside == "\u0301"
             assert unicodedata.normalize("NFC", sign + beside)[0] == sign
         assert sign not in made
-    held = [*map(chr, range(128)), *PLAIN]
-    assert set(WHITE) == {sign for sign in held if sign.isspace()}
-    assert not any(list(split(f"a.{sign}B")) == ["a.", "B"] for sign in set(held) - set(WHITE))
+    held = [*map(chr, range(128)), *PLAIN_SIGNS]
+    assert set(WHITE_SPACE) == {sign for sign in held if sign.isspace()}
+    assert not any(
+        list(split_sentences(f"a.{sign}B")) == ["a.", "B"] for sign in set(held) - set(WHITE_SPACE)
+    )
 
 
 def test_most_texts_without_a_word_go_at_first_sight():
     texts = polars.Series(["The weather was there.", "This is a sheet.", "Others theorise."])
-    assert not texts.str.contains(pattern(KERNEL.known)).any()
-    assert "law" not in pattern(frozenset({"mother-in-law", "her"}))
-    assert not texts.str.contains(exact(frozenset({"mother-in-law"}))).any()
+    assert not texts.str.contains(build_text_pattern(KERNEL.vocabulary)).any()
+    assert "law" not in build_text_pattern(frozenset({"mother-in-law", "her"}))
+    assert not texts.str.contains(build_ascii_pattern(frozenset({"mother-in-law"}))).any()
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(0, 9), st.integers(0, 9))
 def test_a_context_is_written_as_canonical_json(text, start, end):
     row = {"id": "ab", "text": text, "start": start, "end": end}
-    assert context(Seen("ab", text), start, end) == canonical(row)
+    assert encode_context(KeyedSentence("ab", text), start, end) == to_canonical_json(row)
 
 
 @given(TEXT)
 def test_the_last_place_of_a_word(texts):
-    for text in sentences_of(texts):
-        last = {word: place for word, *place in KERNEL.matches(text)}
-        assert {word: [*KERNEL.last(word, text)] for word in last} == last
+    for text in split_text_sentences(texts):
+        last = {word: place for word, *place in KERNEL.find_matches(text)}
+        assert {word: [*KERNEL.last_position(word, text)] for word in last} == last
 
 
 def test_what_polars_cannot_take_is_looked_at_one_by_one():
     texts = ["half a pair: \ud83d", "The nurse saw her."]
-    assert scanned(polars, texts, KERNEL, 3) == literal(texts, KERNEL, 3)
-    kernel = Kernel(lexicon("gender-en"), ("female", "male"))
-    kernel.known |= MANY
+    assert match_texts_columnar(polars, texts, KERNEL, 3) == match_texts(texts, KERNEL, 3)
+    kernel = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
+    kernel.vocabulary |= MANY
     with pytest.raises(polars.exceptions.ComputeError):
-        polars.Series(texts[1:]).str.contains(pattern(kernel.known))
-    assert scanned(polars, texts[1:], kernel, 3) == literal(texts[1:], kernel, 3)
+        polars.Series(texts[1:]).str.contains(build_text_pattern(kernel.vocabulary))
+    assert match_texts_columnar(polars, texts[1:], kernel, 3) == match_texts(texts[1:], kernel, 3)
 
 
 def test_of_parquet_only_what_can_hold_a_word_is_read(tmp_path):
     path = str(tmp_path / "c.parquet")
     texts = [None, "The weather was there.", "The nurse saw her.", "Others theorise."]
     polars.DataFrame({"text": texts * 2}).write_parquet(path)
-    piece = Piece(path, "", 1, 7)
-    count, read = texts_with(piece, pattern(KERNEL.known))
+    piece = CorpusPiece(path, "", 1, 7)
+    count, read = read_matching_texts(piece, build_text_pattern(KERNEL.vocabulary))
     assert (count, list(read)) == (5, [texts[2]] * 2)
-    count, read = texts_with(piece, pattern(MANY))
+    count, read = read_matching_texts(piece, build_text_pattern(MANY))
     assert (count, len(read)) == (5, 5)
 
 
@@ -140,9 +165,9 @@ def test_mining_is_the_same_without_the_extra(tmp_path, monkeypatch, ending):
     if ending == "jsonl":
         texts = [json.dumps({"text": text}) for text in texts]
     (tmp_path / f"c.{ending}").write_text("\n".join(texts), encoding="utf-8")
-    mine([tmp_path / f"c.{ending}"], tmp_path / "one", quota=20)
+    mine_corpus([tmp_path / f"c.{ending}"], tmp_path / "one", quota=20)
     monkeypatch.setitem(sys.modules, "polars", None)
-    mine([tmp_path / f"c.{ending}"], tmp_path / "two", quota=20)
+    mine_corpus([tmp_path / f"c.{ending}"], tmp_path / "two", quota=20)
     for name in ("pairs.jsonl", "contexts.jsonl", "manifest.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert (tmp_path / "one" / "pairs.jsonl").stat().st_size > 1000

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.counterfactuals.swap import placebo, swap
+from levelhead.data.counterfactuals.swap import swap, swap_within_groups
 from levelhead.data.lexicons.lexicon import lexicon
 
 GENDER = lexicon("gender-en")
@@ -52,37 +52,39 @@ def test_by_hand(text, twin):
 
 def test_spans_are_those_of_both_texts():
     swapped = swap("My mother saw her brothers.", GENDER)
-    assert swapped.twin == "My father saw his sisters."
+    assert swapped.counterfactual == "My father saw his sisters."
     for change in swapped.changes:
         assert swapped.original[change.start : change.end] == change.old
-        assert swapped.twin[change.new_start : change.new_end] == change.new
+        assert swapped.counterfactual[change.new_start : change.new_end] == change.new
     assert [change.old for change in swapped.changes] == ["mother", "her", "brothers"]
 
 
 def test_what_cannot_be_decided_is_refused_with_a_reason():
     swapped = swap("Her normally refers to women.", GENDER)
-    assert swapped.twin is None
+    assert swapped.counterfactual is None
     assert swapped.refusals[0].word == "Her"
-    with pytest.raises(LevelheadError, match="do not say whether it is an object") as error:
+    with pytest.raises(LevelheadError, match="does not show whether it is an object") as error:
         swapped.text  # noqa: B018
-    assert "dropped" in error.value.mend
+    assert "dropped" in error.value.hint
 
 
 def test_other_groups_are_swapped_when_named():
-    assert swap("She is a woman.", GENDER, groups=("female", "nonbinary")).twin == (
+    assert swap("She is a woman.", GENDER, groups=("female", "nonbinary")).counterfactual == (
         "They is a person."
     )
     race = lexicon("race-en")
-    assert swap("Black and Asian", race, groups=("black", "asian")).twin == "Asian and Black"
+    assert (
+        swap("Black and Asian", race, groups=("black", "asian")).counterfactual == "Asian and Black"
+    )
     with pytest.raises(LevelheadError, match="no group named 'women'"):
         swap("x", GENDER, groups=("women", "men"))
-    with pytest.raises(LevelheadError, match="female twice"):
+    with pytest.raises(LevelheadError, match="female is given twice"):
         swap("x", GENDER, groups=("female", "female"))
 
 
 def test_a_placebo_keeps_the_group():
-    swapped = placebo("The women met the mother of a boy.", GENDER)
-    assert swapped.twin == "The ladies met the aunt of a lad."
+    swapped = swap_within_groups("The women met the mother of a boy.", GENDER)
+    assert swapped.counterfactual == "The ladies met the aunt of a lad."
     for change in swapped.changes:
         assert GENDER.groups_of(change.old) == GENDER.groups_of(change.new)
 
@@ -107,7 +109,7 @@ def test_every_placebo_keeps_its_group():
 )
 def test_what_may_be_something_else_is_refused(text, word):
     swapped = swap(text, GENDER)
-    assert swapped.twin is None
+    assert swapped.counterfactual is None
     assert [refusal.word for refusal in swapped.refusals] == [word]
     assert swapped.refusals[0].reason
     assert GENDER.swap(text) == swapped
@@ -116,15 +118,15 @@ def test_what_may_be_something_else_is_refused(text, word):
 @given(st.text())
 def test_any_text_is_swapped_or_refused(text):
     swapped = swap(text, GENDER)
-    assert (swapped.twin is None) == bool(swapped.refusals)
+    assert (swapped.counterfactual is None) == bool(swapped.refusals)
     if not swapped.changes and not swapped.refusals:
-        assert swapped.twin == text
+        assert swapped.counterfactual == text
 
 
 @given(st.lists(st.sampled_from([*WORDS, "saw", "the", "and", ",", "dog", "quickly"]), max_size=12))
 def test_everything_but_the_changes_stays(words):
     swapped = swap(" ".join(words), GENDER)
-    if swapped.twin is None:
+    if swapped.counterfactual is None:
         return
     rest, done = [], 0
     for change in swapped.changes:
@@ -133,9 +135,9 @@ def test_everything_but_the_changes_stays(words):
     rest.append(swapped.original[done:])
     again, done = [], 0
     for change in swapped.changes:
-        again.append(swapped.twin[done : change.new_start])
+        again.append(swapped.counterfactual[done : change.new_start])
         done = change.new_end
-    again.append(swapped.twin[done:])
+    again.append(swapped.counterfactual[done:])
     assert rest == again
 
 

@@ -2,14 +2,20 @@
 
 import pytest
 
-from levelhead.core.errors import UnknownName
-from levelhead.data.counterfactuals.templates import CARRIES, carried, subject
+from levelhead.core.errors import UnknownNameError
+from levelhead.data.counterfactuals.templates import (
+    CARRIER_FRAMES,
+    fill_carrier_frames,
+    subject_phrase,
+)
 
 
-@pytest.mark.parametrize("sort", CARRIES)
+@pytest.mark.parametrize("sort", CARRIER_FRAMES)
 def test_both_words_are_where_they_are_said_to_be(sort):
     for kind, word in (("adjective", "Black"), ("role", "actress"), ("pronoun", "she")):
-        found = list(carried(subject(kind, None), word, "engineer", sort=sort))
+        found = list(
+            fill_carrier_frames(subject_phrase(kind, None), word, "engineer", carrier_kind=sort)
+        )
         assert len(found) == 4
         for one in found:
             assert one.text[slice(*one.group)].lower() == word.lower()
@@ -21,16 +27,18 @@ def test_both_words_are_where_they_are_said_to_be(sort):
 
 
 def test_a_few_frames_and_articles():
-    (one,) = carried("the {word}", "woman", "engineer", sort="thing", frames=1)
+    (one,) = fill_carrier_frames(
+        "the {word}", "woman", "engineer", carrier_kind="thing", max_frames=1
+    )
     assert one.text == "The woman can be an engineer."
 
 
 def test_what_is_no_subject():
-    assert subject("title", None) is None
-    assert subject("pronoun", "possessive determiner") is None
-    assert subject("pronoun", "subject") == "{word}"
+    assert subject_phrase("title", None) is None
+    assert subject_phrase("pronoun", "possessive determiner") is None
+    assert subject_phrase("pronoun", "subject") == "{word}"
 
 
 def test_an_unknown_sort_is_refused():
-    with pytest.raises(UnknownName, match="no sort of target named 'verb'"):
-        list(carried("the {word}", "woman", "nurse", sort="verb"))
+    with pytest.raises(UnknownNameError, match="no kind of target named 'verb'"):
+        list(fill_carrier_frames("the {word}", "woman", "nurse", carrier_kind="verb"))

@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.core.frozen import Frozen
-from levelhead.engine.scheduler import Job, run
-from levelhead.engine.store import DamagedFile, NotStored, open_existing
-from levelhead.engine.tasks import Unit
+from levelhead.core.frozen import FrozenDict
+from levelhead.engine.scheduler import Job, run_job
+from levelhead.engine.store import DamagedFileError, NotStoredError, open_existing_store
+from levelhead.engine.tasks import Task
 
 DRIVER = """
 import sys
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.engine.scheduler import Job, run
+from levelhead.engine.scheduler import Job, run_job
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 
 if __name__ == "__main__":
     folder, log, n = sys.argv[1:]
     job = Job("killed", tuple(
-        Unit("synthetic:digest", Frozen({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
+        Task("synthetic:digest", FrozenDict({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
         for i in range(int(n))
     ))
-    run(job, folder, runner=LocalProcesses(workers=2),
+    run_job(job, folder, executor=LocalProcesses(workers=2),
         context=RunContext(progress=lambda event: print(event, flush=True)))
 """
 
@@ -49,15 +49,15 @@ def start(script, folder, log, number, count):
 def stored_whole(folder):
     """Keys stored right now. A kill may leave none of them half written."""
     try:
-        store = open_existing(folder)
-    except NotStored:  # killed before there was a store
+        store = open_existing_store(folder)
+    except NotStoredError:  # killed before there was a store
         return set()
     return {key for key in store if store.has(key)}  # raises on a damaged file
 
 
 def units(log, count):
     return [
-        Unit("synthetic:digest", Frozen({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
+        Task("synthetic:digest", FrozenDict({"i": i, "log": log, "seconds": 0.004, "bytes": 3000}))
         for i in range(count)
     ]
 
@@ -125,7 +125,7 @@ def test_kills_change_nothing(tmp_path, kills, count):
     assert all(first <= second for first, second in pairwise(before))
 
     # The bytes are those of a run nobody disturbed, file by file: none missing, none doubled.
-    quiet = run(Job("killed", tuple(units(str(log), count))), tmp_path / "quiet")
+    quiet = run_job(Job("killed", tuple(units(str(log), count))), tmp_path / "quiet")
     assert len(list(quiet)) == count
     assert tree(folder) == tree(Path(tmp_path / "quiet"))
     assert list((folder / "tmp").iterdir()) == []
@@ -134,12 +134,12 @@ def test_kills_change_nothing(tmp_path, kills, count):
 def test_the_checks_above_can_fail(tmp_path):
     """A half-written file is seen, by its bytes and by the store."""
     job = Job("digests", tuple(units(str(tmp_path / "log"), 3)))
-    run(job, tmp_path / "a")
-    run(job, tmp_path / "b")
+    run_job(job, tmp_path / "a")
+    run_job(job, tmp_path / "b")
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
-    key = job.units[0].key
+    key = job.tasks[0].key
     place = tmp_path / "a" / "units" / key[:2] / key
     place.write_bytes(place.read_bytes()[:100])
     assert tree(tmp_path / "a") != tree(tmp_path / "b")
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         stored_whole(tmp_path / "a")

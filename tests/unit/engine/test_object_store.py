@@ -14,17 +14,17 @@ from buckets import bucket
 from command import levelhead
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import join, located, read_bytes, write_atomic
-from levelhead.core.frozen import Frozen
+from levelhead.core.files import join_url, open_filesystem, read_bytes, write_atomic
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.corpus.mine import mine
+from levelhead.data.corpus.mine import mine_corpus
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.engine.scheduler import Job
-from levelhead.engine.scheduler import run as run_job
-from levelhead.engine.tasks import Unit
-from levelhead.study.config import read_plan
-from levelhead.study.leaderboard import leaderboard
-from levelhead.study.run import run
+from levelhead.engine.scheduler import run_job as run_job
+from levelhead.engine.tasks import Task
+from levelhead.study.config import read_study_config
+from levelhead.study.leaderboard import run_leaderboard
+from levelhead.study.run import run_study
 
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 TEXTS = [f"The nurse {i} saw her in the hall. He is a pilot." for i in range(300)]
@@ -50,40 +50,40 @@ def corpus(s3, tmp_path_factory):
 def test_mining_there_is_mining_here(s3, corpus, tmp_path):
     """Takes 5 s: a server is started, and a worker imports polars and s3fs."""
     here, there = corpus
-    mine([f"{here}/*.txt"], tmp_path / "mined")
+    mine_corpus([f"{here}/*.txt"], tmp_path / "mined")
     # One process: what is tried is that a worker finds the bucket, not that two share the work.
-    mine([f"{there}/*.txt"], f"{s3}/mined", runner=LocalProcesses(1))
+    mine_corpus([f"{there}/*.txt"], f"{s3}/mined", executor=LocalProcesses(1))
     for name in OUTPUT:
         assert read_bytes(f"{s3}/mined/{name}") == (tmp_path / "mined" / name).read_bytes()
 
 
 def test_a_study_keeps_its_readings_there(s3, tmp_path):
-    plan = read_plan(studies.study(tmp_path, studies.FEW))
-    run(plan, tmp_path / "here")
-    run(plan, tmp_path / "there", context=RunContext(store=f"{s3}/readings"))
+    plan = read_study_config(studies.study(tmp_path, studies.FEW))
+    run_study(plan, tmp_path / "here")
+    run_study(plan, tmp_path / "there", context=RunContext(store=f"{s3}/readings"))
     assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
     assert not (tmp_path / "there" / "store").exists()
     with pytest.raises(LevelheadError, match="is on no disk of this machine"):
-        run(plan, f"{s3}/study")
+        run_study(plan, f"{s3}/study")
 
 
 def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
     models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(2)]
     ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
     few = {"inference": Inference(resamples=99, permutations=99)}
-    here, _ = leaderboard(models, [ruler], tmp_path / "here", **few)
-    there, costs = leaderboard(
+    here, _ = run_leaderboard(models, [ruler], tmp_path / "here", **few)
+    there, costs = run_leaderboard(
         models, [ruler], tmp_path / "there", context=RunContext(store=f"{s3}/board"), **few
     )
     assert there == here
-    fs, place = located(f"{s3}/board")
+    fs, place = open_filesystem(f"{s3}/board")
     fs.invalidate_cache()
     own = [fs.du(path) for path in fs.ls(place, detail=False)]
     assert len(own) == len(models)
-    assert min(cost.kept_bytes for cost in costs.values()) > min(own) > 0
+    assert min(cost.stored_bytes for cost in costs.values()) > min(own) > 0
     assert not list((tmp_path / "there").rglob("store"))
     with pytest.raises(LevelheadError, match="is on no disk of this machine"):
-        leaderboard(models, [ruler], f"{s3}/study", **few)
+        run_leaderboard(models, [ruler], f"{s3}/study", **few)
     asked = levelhead("audit", models[0], "-o", f"{s3}/audit")
     assert (asked.returncode, "is on no disk of this machine" in asked.stderr) == (3, True)
 
@@ -91,12 +91,21 @@ def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
 def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):
     """Takes 7 s: three commands in interpreters of their own, one of which is killed."""
     _, there = corpus
-    command = [sys.executable, "-m", "levelhead", "mine", f"{there}/*.txt", "-o", f"{s3}/killed"]
+    command = [
+        sys.executable,
+        "-m",
+        "levelhead",
+        "data",
+        "mine",
+        f"{there}/*.txt",
+        "-o",
+        f"{s3}/killed",
+    ]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    fs, place = located(f"{s3}/killed/store")
-    while process.poll() is None and not fs.exists(join(place, "lock")):
+    fs, place = open_filesystem(f"{s3}/killed/store")
+    while process.poll() is None and not fs.exists(join_url(place, "lock")):
         fs.invalidate_cache()
         time.sleep(0.05)
     assert process.poll() is None
@@ -105,7 +114,7 @@ def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 3
     assert "is claimed by" in again.stderr
-    fs.rm(join(place, "lock"))
+    fs.rm(join_url(place, "lock"))
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     for name in OUTPUT:
@@ -119,10 +128,10 @@ def test_what_fails_before_the_commit_leaves_nothing(s3, monkeypatch, call):
     Takes 5 s for a large one: s3fs sends what has 100 MB and more in parts.
     """
     size = 100 if call == "put_object" else 105 * 2**20
-    unit = Unit("synthetic:digest", Frozen({"i": 1, "bytes": size, "call": call}))
+    unit = Task("synthetic:digest", FrozenDict({"i": 1, "bytes": size, "call": call}))
     job = Job("one", (unit,))
     folder = f"{s3}/{call}"
-    fs, _ = located(folder)
+    fs, _ = open_filesystem(folder)
     usual, cut = type(fs)._call_s3, []
 
     async def failing(self, method, *args, **kwargs):
@@ -142,7 +151,7 @@ def test_what_fails_before_the_commit_leaves_nothing(s3, monkeypatch, call):
 
 
 def test_on_a_disk_what_fails_before_the_rename_leaves_nothing(tmp_path, monkeypatch):
-    job = Job("one", (Unit("synthetic:digest", Frozen({"i": 1})),))
+    job = Job("one", (Task("synthetic:digest", FrozenDict({"i": 1})),))
     usual, cut = os.replace, []
 
     def failing(source, target):
@@ -155,4 +164,4 @@ def test_on_a_disk_what_fails_before_the_rename_leaves_nothing(tmp_path, monkeyp
     with pytest.raises(OSError, match="cut off"):
         run_job(job, tmp_path / "run")
     assert [path for path in (tmp_path / "run").rglob("units/*/*") if path.is_file()] == []
-    assert list(job.results(run_job(job, tmp_path / "run"))) == [job.units[0].compute()]
+    assert list(job.results(run_job(job, tmp_path / "run"))) == [job.tasks[0].compute()]

@@ -10,42 +10,42 @@ from pathlib import Path
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
-from levelhead.engine.events import Failed, Retried
-from levelhead.engine.executors.base import Computed
+from levelhead.core.frozen import FrozenDict
+from levelhead.engine.events import TaskFailed, TaskRetried
+from levelhead.engine.executors.base import TaskResult
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 
 
 def digests(n, **spec):
-    return [Unit("synthetic:digest", Frozen({"i": i, **spec})) for i in range(n)]
+    return [Task("synthetic:digest", FrozenDict({"i": i, **spec})) for i in range(n)]
 
 
 def test_a_death_belongs_to_one_unit_which_is_tried_again(tmp_path):
-    weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "deaths"), "times": 2}))
+    weak = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "deaths"), "times": 2}))
     outcomes = list(LocalProcesses(2).run([weak, *digests(10)], cancel=threading.Event()))
-    retried = [o for o in outcomes if isinstance(o, Retried)]
-    assert retried == [Retried(weak.key, "the process died (SIGKILL)")] * 2
-    assert Computed(weak.key, b"alive") in outcomes
-    assert sum(isinstance(o, Computed) for o in outcomes) == 11
+    retried = [o for o in outcomes if isinstance(o, TaskRetried)]
+    assert retried == [TaskRetried(weak.key, "the process died (SIGKILL)")] * 2
+    assert TaskResult(weak.key, b"alive") in outcomes
+    assert sum(isinstance(o, TaskResult) for o in outcomes) == 11
 
 
 def test_a_unit_that_always_kills_its_process_is_given_up(tmp_path):
-    fatal = Unit("synthetic:die", Frozen({"record": str(tmp_path / "deaths"), "times": 99}))
+    fatal = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "deaths"), "times": 99}))
     outcomes = list(LocalProcesses(2).run([fatal, *digests(10)], cancel=threading.Event()))
-    assert Failed(fatal.key, "the process died (SIGKILL), 3 times") in outcomes
-    assert sum(isinstance(o, Computed) for o in outcomes) == 10
+    assert TaskFailed(fatal.key, "the process died (SIGKILL), 3 times") in outcomes
+    assert sum(isinstance(o, TaskResult) for o in outcomes) == 10
     assert (tmp_path / "deaths").stat().st_size == 3
 
 
 def test_a_death_is_noticed_whatever_it_leaves_behind():
     """An odd signal has no name; a child keeps the pipe of its dead parent open."""
-    odd = Unit("synthetic:die_of", Frozen({"signal": 40, "child": False}))
-    parent = Unit("synthetic:die_of", Frozen({"signal": 9, "child": True}))
+    odd = Task("synthetic:die_of", FrozenDict({"signal": 40, "child": False}))
+    parent = Task("synthetic:die_of", FrozenDict({"signal": 9, "child": True}))
     began = time.monotonic()
     outcomes = list(LocalProcesses(2, attempts=2).run([odd, parent], cancel=threading.Event()))
-    assert Failed(odd.key, "the process died (signal 40), 2 times") in outcomes
-    assert Failed(parent.key, "the process died (SIGKILL), 2 times") in outcomes
+    assert TaskFailed(odd.key, "the process died (signal 40), 2 times") in outcomes
+    assert TaskFailed(parent.key, "the process died (SIGKILL), 2 times") in outcomes
     assert time.monotonic() - began < 15  # the child sleeps for 20 seconds
 
 
@@ -68,11 +68,11 @@ def test_no_more_processes_than_units():
 
 DRIVER = """
 import sys, threading
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 if __name__ == "__main__":
-    units = [Unit("synthetic:digest", Frozen({"i": i, "seconds": 30})) for i in range(2)]
+    units = [Task("synthetic:digest", FrozenDict({"i": i, "seconds": 30})) for i in range(2)]
     threading.Timer(0.3, lambda: print("started", flush=True)).start()
     list(LocalProcesses(2).run(units, cancel=threading.Event()))
 """
@@ -135,8 +135,8 @@ def test_workers_that_cannot_start_end_the_run_soon(tmp_path):
         timeout=60,
     )
     assert result.returncode != 0
-    assert "the process died (exit code 1) before it could begin, 3 times in a row" in result.stderr
-    assert 'main part stands under if __name__ == "__main__"' in result.stderr
+    assert "the process died (exit code 1) before it could start, 3 times in a row" in result.stderr
+    assert 'main part is under if __name__ == "__main__"' in result.stderr
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": 1, "attempts": 0}])

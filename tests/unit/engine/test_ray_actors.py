@@ -26,27 +26,27 @@ import zoo
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from levelhead.core.errors import LevelheadError, MissingExtra, NotMeasurable  # noqa: E402
-from levelhead.core.frozen import Frozen  # noqa: E402
+from levelhead.core.errors import LevelheadError, MissingExtraError, NotMeasurableError  # noqa: E402
+from levelhead.core.frozen import FrozenDict  # noqa: E402
 from levelhead.core.run_context import Inference  # noqa: E402
-from levelhead.data.corpus.mine import mine  # noqa: E402
-from levelhead.engine.events import Failed, Retried  # noqa: E402
-from levelhead.engine.executors.base import Cancelled, Computed, InProcess  # noqa: E402
-from levelhead.engine.executors.ray import RayActors, _Actor, _room  # noqa: E402
-from levelhead.engine.tasks import Unit  # noqa: E402
-from levelhead.locate.distributed import locate_away  # noqa: E402
+from levelhead.data.corpus.mine import mine_corpus  # noqa: E402
+from levelhead.engine.events import TaskFailed, TaskRetried  # noqa: E402
+from levelhead.engine.executors.base import InProcess, RunCancelledError, TaskResult  # noqa: E402
+from levelhead.engine.executors.ray import RayActors, _Actor, _count_actor_slots  # noqa: E402
+from levelhead.engine.tasks import Task  # noqa: E402
+from levelhead.locate.distributed import locate_distributed  # noqa: E402
 from levelhead.locate.score_heads import locate  # noqa: E402
-from levelhead.measures.registry import parsed  # noqa: E402
+from levelhead.measures.registry import parse_measure  # noqa: E402
 from levelhead.models.loading.load import load  # noqa: E402
-from levelhead.study.config import read_plan  # noqa: E402
-from levelhead.study.run import run  # noqa: E402
+from levelhead.study.config import read_study_config  # noqa: E402
+from levelhead.study.run import run_study  # noqa: E402
 
 SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 
 
 def units(n, **spec):
-    return [Unit("synthetic:digest", Frozen({"i": i, **spec})) for i in range(n)]
+    return [Task("synthetic:digest", FrozenDict({"i": i, **spec})) for i in range(n)]
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +87,9 @@ def test_a_run_on_real_ray(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ":".join(here))  # of the actors
     monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
     first, second, never = units(3, bytes=100_000)
-    told = Unit("synthetic:variables", Frozen({}))
-    weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "weak"), "times": 1}))
-    other = of_other_versions(Unit("synthetic:digest", Frozen({"i": 9})))
+    told = Task("synthetic:variables", FrozenDict({}))
+    weak = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "weak"), "times": 1}))
+    other = of_other_versions(Task("synthetic:digest", FrozenDict({"i": 9})))
     asked = [second, first, told, weak, other]
     cancel, found = threading.Event(), []
     runner = RayActors(workers=1)
@@ -97,24 +97,24 @@ def test_a_run_on_real_ray(tmp_path, monkeypatch):
     needs = {second.key: [first.key], never.key: [unit.key for unit in asked if unit is not other]}
 
     def listen():
-        for outcome in runner.run([never, *asked], cancel=cancel, after=needs):
+        for outcome in runner.run([never, *asked], cancel=cancel, dependencies=needs):
             found.append(outcome)
             if len(found) == len(asked) + 1:  # and that an actor was lost
                 cancel.set()
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelledError):
         listen()
-    computed = {one.key: one.payload for one in found if isinstance(one, Computed)}
+    computed = {one.key: one.payload for one in found if isinstance(one, TaskResult)}
     expected = InProcess().run([first, second], cancel=threading.Event())
     assert {one.key: one.payload for one in expected}.items() <= computed.items()
-    order = [one.key for one in found if isinstance(one, Computed)]
+    order = [one.key for one in found if isinstance(one, TaskResult)]
     assert order.index(first.key) < order.index(second.key)
     # An actor that dies costs its unit one try, and the unit is computed by another one.
-    (retried,) = (one for one in found if isinstance(one, Retried))
+    (retried,) = (one for one in found if isinstance(one, TaskRetried))
     assert (retried.key, computed[weak.key]) == (weak.key, b"alive")
     # Other versions are refused, our folders are known, and what was cancelled is not computed.
-    (failed,) = (one for one in found if isinstance(one, Failed))
-    assert (failed.key, "other versions" in failed.why) == (other.key, True)
+    (failed,) = (one for one in found if isinstance(one, TaskFailed))
+    assert (failed.key, "other versions" in failed.reason) == (other.key, True)
     assert json.loads(computed[told.key]) == {"LEVELHEAD_DATA": "/somewhere"}
     assert never.key not in computed
     assert not ray.is_initialized()
@@ -126,10 +126,10 @@ def test_an_actor_refuses_other_versions_and_stays_where_it_is(tmp_path, monkeyp
     actor = _Actor(str(tmp_path / "nowhere"))
     assert Path.cwd() == tmp_path
     assert actor.ready()
-    assert actor.compute(unit) == Computed(unit.key, unit.compute())
+    assert actor.compute(unit) == TaskResult(unit.key, unit.compute())
     refused = actor.compute(of_other_versions(unit))
-    assert isinstance(refused, Failed)
-    assert "other versions" in refused.why
+    assert isinstance(refused, TaskFailed)
+    assert "other versions" in refused.reason
 
 
 def test_room_is_that_of_machines_that_live():
@@ -139,10 +139,10 @@ def test_room_is_that_of_machines_that_live():
         {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
     ]
     cluster = SimpleNamespace(nodes=lambda: nodes)
-    assert _room(cluster, 2, 0) == 3
-    assert _room(cluster, 1, 0.5) == 2
+    assert _count_actor_slots(cluster, 2, 0) == 3
+    assert _count_actor_slots(cluster, 1, 0.5) == 2
     with pytest.raises(LevelheadError, match="no machine of the cluster has 1 CPUs and 2 GPUs"):
-        _room(cluster, 1, 2)
+        _count_actor_slots(cluster, 1, 2)
 
 
 def test_what_cannot_be_is_said(monkeypatch):
@@ -157,7 +157,7 @@ def test_what_cannot_be_is_said(monkeypatch):
         with pytest.raises(LevelheadError, match=f"no Ray cluster at {address}"):
             ran_at(address)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"levelhead\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"levelhead\[ray\]"):
         ran_at("127.0.0.1:1")
     assert list(RayActors().run([], cancel=threading.Event())) == []
 
@@ -175,13 +175,13 @@ def test_a_lost_cluster_and_another_one_are_said(monkeypatch):
     monkeypatch.setattr(ray, "init", refused)
     with pytest.raises(LevelheadError) as error:
         list(RayActors("auto").run(units(1), cancel=threading.Event()))
-    assert error.value.what == "no Ray cluster at auto: nobody there"
+    assert error.value.problem == "no Ray cluster at auto: nobody there"
     told = asked[0]["runtime_env"]["env_vars"]  # whoever sees the cluster sees them
     assert told["LEVELHEAD_DATA"] == "/somewhere"
     assert "LEVELHEAD_KEY" not in told
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="a:1"))
-    with pytest.raises(LevelheadError, match="has joined another Ray cluster than b:2"):
+    with pytest.raises(LevelheadError, match="is connected to another Ray cluster than b:2"):
         list(RayActors("b:2").run(units(1), cancel=threading.Event()))
 
 
@@ -193,12 +193,19 @@ def located_away(runner, folder):
     """A map by a runner, beside the one that this process makes."""
     measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={rulers.corpus()}"
     model = str(zoo.folder("bert", "BertForPreTraining"))
-    how = {"exact": 3, "split": "contexts", "sign": "+", "parts": ["heads"]}
+    how = {"ablate_top": 3, "split": "contexts", "bias_direction": "+", "components": ["heads"]}
     inference = Inference(resamples=99, permutations=99)
-    there = locate_away(
-        runner, model, measure, source={"batch_size": 8}, how=how, inference=inference
+    there = locate_distributed(
+        runner,
+        model,
+        measure,
+        load_options={"batch_size": 8},
+        locate_options=how,
+        inference=inference,
     )
-    assert there == locate(load(model, batch_size=8), parsed(measure), inference=inference, **how)
+    assert there == locate(
+        load(model, batch_size=8), parse_measure(measure), inference=inference, **how
+    )
 
 
 # -- a cluster, in the full tier
@@ -214,36 +221,38 @@ def test_the_same_bytes_as_in_this_process(cluster):
 
 @pytest.mark.full
 def test_two_nodes_share_the_work(cluster):
-    asked = [Unit("synthetic:where", Frozen({"i": i})) for i in range(8)]
+    asked = [Task("synthetic:where", FrozenDict({"i": i})) for i in range(8)]
     assert len({one.payload for one in ran(cluster, asked)}) == 2
 
 
 @pytest.mark.full
 def test_an_actor_that_dies_costs_one_unit(cluster, tmp_path):
-    weak = Unit("synthetic:die", Frozen({"record": str(tmp_path / "weak"), "times": 2}))
-    fatal = Unit("synthetic:die", Frozen({"record": str(tmp_path / "fatal"), "times": 99}))
+    weak = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "weak"), "times": 2}))
+    fatal = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "fatal"), "times": 99}))
     found = ran(cluster, [weak, fatal, *units(5)])
-    assert Computed(weak.key, b"alive") in found
-    assert sum(isinstance(one, Retried) for one in found) == 4
-    (failed,) = (one for one in found if isinstance(one, Failed))
+    assert TaskResult(weak.key, b"alive") in found
+    assert sum(isinstance(one, TaskRetried) for one in found) == 4
+    (failed,) = (one for one in found if isinstance(one, TaskFailed))
     assert failed.key == fatal.key
-    assert "3 times" in failed.why
-    assert sum(isinstance(one, Computed) for one in found) == 6
+    assert "3 times" in failed.reason
+    assert sum(isinstance(one, TaskResult) for one in found) == 6
 
 
 @pytest.mark.full
 def test_what_a_unit_needs_comes_first(cluster):
     first, last = units(2, seconds=0.3)
     runner = RayActors(address=cluster.address)
-    found = runner.run([last, first], cancel=threading.Event(), after={last.key: [first.key]})
+    found = runner.run(
+        [last, first], cancel=threading.Event(), dependencies={last.key: [first.key]}
+    )
     assert [one.key for one in found] == [first.key, last.key]
 
 
 @pytest.mark.full
 def test_other_versions_are_refused(cluster):
     (found,) = ran(cluster, [of_other_versions(*units(1))])
-    assert isinstance(found, Failed)
-    assert "other versions" in found.why
+    assert isinstance(found, TaskFailed)
+    assert "other versions" in found.reason
 
 
 @pytest.mark.full
@@ -253,7 +262,7 @@ def test_a_run_is_cancelled(cluster):
     next(runner)
     cancel.set()
     began = time.monotonic()
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelledError):
         list(runner)
     assert time.monotonic() - began < 10
 
@@ -279,10 +288,10 @@ def written(folder):
 
 @pytest.mark.full
 def test_a_driver_that_is_killed_goes_on(cluster, corpus, tmp_path):
-    mine([f"{corpus}/*.txt"], tmp_path / "calm")
+    mine_corpus([f"{corpus}/*.txt"], tmp_path / "calm")
     command = [
-        *(sys.executable, "-m", "levelhead", "mine", f"{corpus}/*.txt"),
-        *("-o", str(tmp_path / "ray"), "--runner", "ray", "--address", cluster.address),
+        *(sys.executable, "-m", "levelhead", "data", "mine", f"{corpus}/*.txt"),
+        *("-o", str(tmp_path / "ray"), "--executor", "ray", "--address", cluster.address),
     ]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -310,26 +319,26 @@ def test_a_node_that_is_lost_costs_what_it_was_at_and_less_room_is_enough(cluste
         if not found:
             cluster.remove_node(lost, allow_graceful=False)
         found.append(outcome)
-    assert any(isinstance(one, Retried) for one in found)
-    assert {one.key for one in found if isinstance(one, Computed)} == {one.key for one in asked}
+    assert any(isinstance(one, TaskRetried) for one in found)
+    assert {one.key for one in found if isinstance(one, TaskResult)} == {one.key for one in asked}
     found = ran(cluster, units(6, seconds=0.2, more=True), workers=4)
-    assert sum(isinstance(one, Computed) for one in found) == 6
+    assert sum(isinstance(one, TaskResult) for one in found) == 6
 
 
 @pytest.mark.full
 def test_a_secret_stays_here(cluster, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_KEY", "secret")
     monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
-    asked = [Unit("synthetic:variables", Frozen({}))]
+    asked = [Task("synthetic:variables", FrozenDict({}))]
     (found,) = ran(cluster, asked)
     assert json.loads(found.payload) == {"LEVELHEAD_DATA": "/somewhere"}
 
 
 @pytest.mark.full
 def test_a_study_is_the_same(cluster, tmp_path):
-    plan = read_plan(studies.study(tmp_path))
-    run(plan, tmp_path / "here")
-    run(plan, tmp_path / "there", runner=RayActors(address=cluster.address))
+    plan = read_study_config(studies.study(tmp_path))
+    run_study(plan, tmp_path / "here")
+    run_study(plan, tmp_path / "there", executor=RayActors(address=cluster.address))
     assert studies.contents(tmp_path / "there") == studies.contents(tmp_path / "here")
 
 
@@ -342,9 +351,11 @@ def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
     measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
     model = str(zoo.folder("bert", "BertForPreTraining"))
     with pytest.raises(LevelheadError, match="way to locate"):
-        locate_away(InProcess(), model, measure, source={}, how={"by": "luck"})
+        locate_distributed(
+            InProcess(), model, measure, load_options={}, locate_options={"method": "luck"}
+        )
     empty = tmp_path / "empty.txt"
     empty.write_text("Nothing is said here.\n")
     measure = measure.replace(str(rulers.corpus()), str(empty))
-    with pytest.raises(NotMeasurable):
-        locate_away(InProcess(), model, measure, source={}, how={})
+    with pytest.raises(NotMeasurableError):
+        locate_distributed(InProcess(), model, measure, load_options={}, locate_options={})

@@ -8,14 +8,14 @@ import uuid
 import pytest
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.files import join, write_atomic
+from levelhead.core.files import join_url, write_atomic
 from levelhead.engine import store as store_module
 from levelhead.engine.store import (
     MARKER,
-    DamagedFile,
-    ForeignFolder,
-    NotStored,
-    open_existing,
+    DamagedFileError,
+    ForeignFolderError,
+    NotStoredError,
+    open_existing_store,
     open_store,
 )
 
@@ -31,13 +31,13 @@ def url(request, tmp_path):
 def test_what_was_put_comes_back(url):
     store = open_store(url)
     assert not store.has(KEY)
-    with pytest.raises(NotStored, match="nothing is stored under"):
+    with pytest.raises(NotStoredError, match="nothing is stored under"):
         store.get(KEY)
     for payload in (b"", b"one\ntwo\n", bytes(range(256)) * 50):
         store.put(KEY, payload)
         assert store.get(KEY) == payload
     store.put(OTHER, b"x")
-    assert list(open_existing(url)) == sorted([KEY, OTHER])
+    assert list(open_existing_store(url)) == sorted([KEY, OTHER])
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
@@ -53,9 +53,9 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
     for bytes_ in changed:
         place.write_bytes(bytes_)
         for look in (store.get, store.has):
-            with pytest.raises(DamagedFile) as error:
+            with pytest.raises(DamagedFileError) as error:
                 look(KEY)
-            assert str(place) in error.value.what
+            assert str(place) in error.value.problem
     place.write_bytes(whole)
     assert store.get(KEY) == b"a payload\nof two lines"
 
@@ -66,38 +66,40 @@ def test_a_file_under_anothers_name_is_damaged(tmp_path):
     there = tmp_path / "s" / "units" / OTHER[:2]
     there.mkdir(parents=True)
     (tmp_path / "s" / "units" / KEY[:2] / KEY).rename(there / OTHER)
-    with pytest.raises(DamagedFile):
+    with pytest.raises(DamagedFileError):
         store.get(OTHER)
 
 
 def test_a_foreign_folder_is_refused_and_left_alone(url):
-    write_atomic(join(url, "thesis.tex"), b"years of work")
-    with pytest.raises(ForeignFolder, match=r"is no levelhead store \(the first is 'thesis.tex'\)"):
+    write_atomic(join_url(url, "thesis.tex"), b"years of work")
+    with pytest.raises(
+        ForeignFolderError, match=r"is no levelhead store \(the first is 'thesis.tex'\)"
+    ):
         open_store(url)
-    with pytest.raises(NotStored, match="is no levelhead store"):
-        open_existing(url)
+    with pytest.raises(NotStoredError, match="is no levelhead store"):
+        open_existing_store(url)
 
 
 def test_a_store_of_another_format_is_refused(url):
-    write_atomic(join(url, MARKER), b'{"format":2,"kind":"levelhead store"}\n')
-    with pytest.raises(ForeignFolder, match="is a store of format 2"):
+    write_atomic(join_url(url, MARKER), b'{"format":2,"kind":"levelhead store"}\n')
+    with pytest.raises(ForeignFolderError, match="is a store of format 2"):
         open_store(url)
 
 
 @pytest.mark.parametrize("harm", [b"", b'{"format":', b"[]", b"\xff\xfe"])
 def test_a_damaged_marker_is_named_with_its_mend(url, harm):
     open_store(url)
-    write_atomic(join(url, MARKER), harm)
-    with pytest.raises(DamagedFile, match=f"{MARKER} is damaged") as error:
+    write_atomic(join_url(url, MARKER), harm)
+    with pytest.raises(DamagedFileError, match=f"{MARKER} is damaged") as error:
         open_store(url)
-    assert '{"format":1,"kind":"levelhead store"}' in error.value.mend
+    assert '{"format":1,"kind":"levelhead store"}' in error.value.hint
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(NotStored, match="is no levelhead store"):
-        open_existing(tmp_path / "file")
-    with pytest.raises(ForeignFolder):
+    with pytest.raises(NotStoredError, match="is no levelhead store"):
+        open_existing_store(tmp_path / "file")
+    with pytest.raises(ForeignFolderError):
         open_store(tmp_path / "file")
 
 
@@ -126,7 +128,7 @@ def test_a_store_made_between_two_looks_is_not_foreign(tmp_path, monkeypatch):
             (folder / MARKER).write_bytes(store_module.FORMAT)
         return ["units"]
 
-    monkeypatch.setattr(store_module, "_foreign", look)
+    monkeypatch.setattr(store_module, "_foreign_names", look)
     assert list(open_store(folder)) == []
 
 
@@ -155,8 +157,8 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path, monkeypatc
 
 
 def test_looking_writes_nothing(tmp_path):
-    with pytest.raises(NotStored):
-        open_existing(tmp_path / "nowhere")
+    with pytest.raises(NotStoredError):
+        open_existing_store(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,7 +175,7 @@ def test_sweeping_removes_what_dead_writers_of_this_machine_left(tmp_path, monke
     for other in (dead, "thesis.tex", re.sub(r"\.[0-9a-f]{8}-", ".ffffffff-", dead)):
         (there / other).write_bytes(b"ha")
     (tmp_path / dead).write_bytes(b"an unfinished marker")
-    store.sweep()
+    store.remove_abandoned_files()
     assert not (there / dead).exists()
     assert not (tmp_path / dead).exists()
     assert len(list(there.iterdir())) == 3  # a living writer's, a user's, another machine's

@@ -3,13 +3,13 @@ import pickle
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.engine import tasks as units
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 
 
 def unit(work="synthetic:digest", revision=1, threads=1, **spec):
-    return Unit(work, Frozen(spec), revision, threads)
+    return Task(work, FrozenDict(spec), revision, threads)
 
 
 def test_the_key_is_that_of_everything_the_result_depends_on():
@@ -27,14 +27,14 @@ def test_the_key_is_that_of_everything_the_result_depends_on():
 
 def test_other_versions_are_another_key(monkeypatch):
     before = unit(i=1).key
-    newer = Frozen(dict(units.installed_versions()) | {"torch": "99.0"})
+    newer = FrozenDict(dict(units.installed_versions()) | {"torch": "99.0"})
     monkeypatch.setattr(units, "installed_versions", lambda: newer)
     assert unit(i=1).key != before
 
 
 def test_a_specification_that_could_change_is_refused():
     with pytest.raises(LevelheadError, match="could change after it was hashed"):
-        Unit("synthetic:digest", {"i": 1})
+        Task("synthetic:digest", {"i": 1})
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ import time
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import Computed, InProcess
+from levelhead.core.frozen import FrozenDict
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import InProcess, TaskResult
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.tasks import Unit
+from levelhead.engine.tasks import Task
 
 RUNNERS = [InProcess(), LocalProcesses(2)]
 
 
 def unit(i, work="digest", **spec):
-    return Unit(f"synthetic:{work}", Frozen({"i": i, **spec}))
+    return Task(f"synthetic:{work}", FrozenDict({"i": i, **spec}))
 
 
 def after(pairs):
@@ -28,9 +28,9 @@ def test_a_unit_comes_after_those_it_needs(runner):
     slow, free, last = unit(1, seconds=0.5), unit(2), unit(3)
     told = []
     for outcome in runner.run(
-        [last, slow, free], cancel=threading.Event(), after=after([(last, [slow, free])])
+        [last, slow, free], cancel=threading.Event(), dependencies=after([(last, [slow, free])])
     ):
-        assert isinstance(outcome, Computed)
+        assert isinstance(outcome, TaskResult)
         told.append(outcome.key)
         time.sleep(0.3)  # the listener is slow: what is needed is told before, all the same
     assert told[-1] == last.key
@@ -42,26 +42,30 @@ def test_what_needs_a_unit_that_failed_fails_and_the_others_go_on(runner):
     bad, child, grandchild, free = unit(1, "refuse"), unit(2), unit(3), unit(4)
     needs = after([(child, [bad]), (grandchild, [child, free])])
     outcomes = list(
-        runner.run([grandchild, child, bad, free], cancel=threading.Event(), after=needs)
+        runner.run([grandchild, child, bad, free], cancel=threading.Event(), dependencies=needs)
     )
-    assert {one.key for one in outcomes if isinstance(one, Failed)} == {
+    assert {one.key for one in outcomes if isinstance(one, TaskFailed)} == {
         one.key for one in (bad, child, grandchild)
     }
-    assert Failed(grandchild.key, "what it needs failed") in outcomes
-    assert [one.key for one in outcomes if isinstance(one, Computed)] == [free.key]
+    assert TaskFailed(grandchild.key, "a task that it needs failed") in outcomes
+    assert [one.key for one in outcomes if isinstance(one, TaskResult)] == [free.key]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_units_that_wait_for_each_other_are_an_error(runner):
     one, two = unit(1), unit(2)
-    with pytest.raises(LevelheadError, match="2 units wait for each other"):
+    with pytest.raises(LevelheadError, match="2 tasks wait for each other"):
         list(
             runner.run(
-                [one, two], cancel=threading.Event(), after=after([(one, [two]), (two, [one])])
+                [one, two],
+                cancel=threading.Event(),
+                dependencies=after([(one, [two]), (two, [one])]),
             )
         )
 
 
 def test_a_need_that_is_no_unit_of_the_run_is_met():
-    outcomes = InProcess().run([unit(1)], cancel=threading.Event(), after={unit(1).key: ["else"]})
+    outcomes = InProcess().run(
+        [unit(1)], cancel=threading.Event(), dependencies={unit(1).key: ["else"]}
+    )
     assert [one.key for one in outcomes] == [unit(1).key]

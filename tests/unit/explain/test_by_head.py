@@ -5,8 +5,8 @@ import pytest
 from rulers import INFERENCE
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.explain.attention.per_head import head_changes
+from levelhead.core.errors import NotMeasurableError
+from levelhead.explain.attention.per_head import compute_head_changes
 from levelhead.models.sites import Site
 
 EVERY = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
@@ -40,7 +40,7 @@ def test_corrected_p_is_that_of_a_loop_and_still_heads_are_left_out():
     d[:, 3] = 0
     d[:, 4] = [1.0 if word == "w1" else 0.0 for word in words]
     groups = {"biased": tuple(range(5)), "regular": tuple(range(5, 12))}
-    heads, notes = head_changes("attention", d, groups, EVERY, words, INFERENCE)
+    heads, notes = compute_head_changes("attention", d, groups, EVERY, words, INFERENCE)
     assert notes == ("attention: not tested, changed in too few targets: 0.3, 1.0",)
     kept = [i for i in range(12) if i not in (3, 4)]
     expected = flips(d[:, kept], words, INFERENCE.permutations, INFERENCE.rng("attention", "heads"))
@@ -54,5 +54,5 @@ def test_corrected_p_is_that_of_a_loop_and_still_heads_are_left_out():
     reach = stats.t.ppf(0.975, 6) * np.sqrt(square * 7 / 6) / 40
     assert heads[0].interval.low == pytest.approx(mean - reach)
     assert heads[0].interval.high == pytest.approx(mean + reach)
-    with pytest.raises(NotMeasurable, match="no head changes in two targets"):
-        head_changes("attention", np.zeros((40, 12)), groups, EVERY, words, INFERENCE)
+    with pytest.raises(NotMeasurableError, match="no head changes in two targets"):
+        compute_head_changes("attention", np.zeros((40, 12)), groups, EVERY, words, INFERENCE)

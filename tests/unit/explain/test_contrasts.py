@@ -3,8 +3,14 @@ from told import answers, asked, side
 
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.run_context import Inference
-from levelhead.explain.prompting.contrasts import EXPECTED, between, contrasts, is_expected, said
-from levelhead.measures.cloze.margins import margin_of
+from levelhead.explain.prompting.contrasts import (
+    EXPECTED_VERDICTS,
+    compute_change_difference,
+    compute_contrasts,
+    decide_verdict,
+    matches_paper_direction,
+)
+from levelhead.measures.cloze.margins import estimate_margin
 
 INFERENCE = Inference(resamples=99, permutations=99)
 PLANTED = {
@@ -24,21 +30,21 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def found():
     own = answers(lambda one: 0.7 + side(one) * PLANTED.get(one.kind, 1.0))
-    return own, {one.kind: one for one in contrasts(own, INFERENCE, tops=())}
+    return own, {one.kind: one for one in compute_contrasts(own, INFERENCE, ks=())}
 
 
 def test_every_kind_of_the_paper_is_a_contrast(found):
-    assert set(found[1]) == set(EXPECTED)
-    assert {one.kind for one in asked()} - {"base"} >= set(EXPECTED)
+    assert set(found[1]) == set(EXPECTED_VERDICTS)
+    assert {one.kind for one in asked()} - {"base"} >= set(EXPECTED_VERDICTS)
 
 
 def test_the_base_is_half_the_difference_between_the_sides(found):
-    base = margin_of(found[0], "base", INFERENCE)
+    base = estimate_margin(found[0], "base", INFERENCE)
     assert base.value == pytest.approx(1.0, abs=0.03)
     assert base.interval.low > 0.9
 
 
-@pytest.mark.parametrize("kind", list(EXPECTED))
+@pytest.mark.parametrize("kind", list(EXPECTED_VERDICTS))
 def test_changes_are_those_planted_and_a_preference_everywhere_is_none(found, kind):
     one = found[1][kind]
     assert one.change.value == pytest.approx(PLANTED[kind] - 1.0, abs=0.05)
@@ -61,22 +67,26 @@ def test_verdicts(found):
         "target_neutral_background_counter": "unchanged",
         "unrelated": "unchanged",
     }
-    assert found[1]["unrelated"].as_expected == "yes"
-    assert found[1]["target_semantic_similar"].as_expected == "no"
+    assert found[1]["unrelated"].matches_paper == "yes"
+    assert found[1]["target_semantic_similar"].matches_paper == "no"
 
 
 def test_occupations_flip_where_the_preferred_group_changes(found):
     # The base prefers women by 1.7 where they dominate, men by 0.3 where those do.
     # Overturned: 0.7 -/+ 0.9, so both turn.
-    assert found[1]["target_counter_syntactic_similar"].flipped.value == 1.0
-    assert found[1]["unrelated"].flipped.value == 0.0
+    assert found[1]["target_counter_syntactic_similar"].share_flipped.value == 1.0
+    assert found[1]["unrelated"].share_flipped.value == 0.0
     # Mitigated to 0.6: 1.3 and 0.1: the men's turn.
-    assert found[1]["target_counter_semantic_similar"].flipped.value == pytest.approx(0.5, abs=0.1)
+    assert found[1]["target_counter_semantic_similar"].share_flipped.value == pytest.approx(
+        0.5, abs=0.1
+    )
 
 
 def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
     own = answers(lambda one: side(one) + (one.kind == "unrelated"))
-    (unrelated,) = (one for one in contrasts(own, INFERENCE, tops=()) if one.kind == "unrelated")
+    (unrelated,) = (
+        one for one in compute_contrasts(own, INFERENCE, ks=()) if one.kind == "unrelated"
+    )
     assert unrelated.shift.value == pytest.approx(1, abs=0.05)
     assert unrelated.verdict == "unchanged"
 
@@ -85,10 +95,10 @@ def test_the_paper_s_numbers_and_equation_1():
     own = answers(lambda one: side(one) * PLANTED.get(one.kind, 1.0), noise=0.02)
     (one,) = (
         one
-        for one in contrasts(own, INFERENCE, tops=(3,))
+        for one in compute_contrasts(own, INFERENCE, ks=(3,))
         if one.kind == "target_syntactic_similar"
     )
-    top = next(top for top in one.tops if top.k == 3)
+    top = next(top for top in one.top_k if top.k == 3)
     # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
     assert top.first.value == pytest.approx(0.25, abs=0.01)
     assert top.words == 2 * 40
@@ -97,11 +107,11 @@ def test_the_paper_s_numbers_and_equation_1():
 
 
 def test_two_kinds_are_compared_occupation_by_occupation(found):
-    own = between(
+    own = compute_change_difference(
         found[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", INFERENCE
     )
     assert own.value == pytest.approx(-1.5, abs=0.05)
-    assert between(found[0], "target_neutral", "none such", INFERENCE) is None
+    assert compute_change_difference(found[0], "target_neutral", "none such", INFERENCE) is None
 
 
 def estimate(value, low, high, p=None):
@@ -126,24 +136,29 @@ def estimate(value, low, high, p=None):
     ],
 )
 def test_what_is_said_of_a_contrast(base, margin, change, same, verdict):
-    assert said(estimate(*base), estimate(*margin), estimate(*change), same=same) == verdict
+    assert (
+        decide_verdict(estimate(*base), estimate(*margin), estimate(*change), is_unchanged=same)
+        == verdict
+    )
 
 
 def test_what_is_not_decided_neither_holds_nor_fails():
     base = estimate(1, 0.5, 1.5)
-    assert is_expected("undecided", ("enhanced",), base) == "undecided"
-    assert is_expected("no base preference", ("unchanged",), base) == "undecided"
-    assert is_expected("overturned", ("mitigated", "overturned"), base) == "yes"
-    assert is_expected("unchanged", ("enhanced",), base) == "no"
-    assert is_expected("enhanced", (), base) == "undecided"  # a kind of your own
+    assert matches_paper_direction("undecided", ("enhanced",), base) == "undecided"
+    assert matches_paper_direction("no base preference", ("unchanged",), base) == "undecided"
+    assert matches_paper_direction("overturned", ("mitigated", "overturned"), base) == "yes"
+    assert matches_paper_direction("unchanged", ("enhanced",), base) == "no"
+    assert matches_paper_direction("enhanced", (), base) == "undecided"  # a kind of your own
     # Of a preference against the statistics the paper expects nothing.
-    assert is_expected("enhanced", ("enhanced",), estimate(-1, -1.5, -0.5)) == "undecided"
+    assert (
+        matches_paper_direction("enhanced", ("enhanced",), estimate(-1, -1.5, -0.5)) == "undecided"
+    )
 
 
 def test_kinds_of_one_s_own_are_contrasts_too():
     own = [one._replace(kind="mine", id=f"{one.id}/mine") if one.kind == "unrelated" else one
            for one in asked()]  # fmt: skip
     found = answers(lambda one: side(one) * (0.5 if one.kind == "mine" else 1.0), prompts=own)
-    (mine,) = (one for one in contrasts(found, INFERENCE, tops=()) if one.kind == "mine")
+    (mine,) = (one for one in compute_contrasts(found, INFERENCE, ks=()) if one.kind == "mine")
     assert mine.verdict == "mitigated"
-    assert mine.as_expected == "undecided"
+    assert mine.matches_paper == "undecided"

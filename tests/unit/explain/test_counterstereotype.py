@@ -10,11 +10,15 @@ import zoo
 from rulers import INFERENCE, THINGS, WORDS
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.explain.attention.attention_scores import columns
-from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.attention.example import Example, example
-from levelhead.explain.attention.pairs import AFTER, Pairs, paired
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.explain.attention.attention_scores import find_word_columns
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
+from levelhead.explain.attention.example import AttentionExample, make_attention_example
+from levelhead.explain.attention.pairs import (
+    ATTRIBUTE_AFTER_TARGET,
+    CounterPairs,
+    make_counter_pair,
+)
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -28,12 +32,12 @@ def tiny():
     for i, (a, b) in enumerate(itertools.permutations(THINGS[2:8], 2)):
         who, other = ("woman", "man") if i % 2 else ("man", "woman")
         text, twin = (f"the {one} said that {a} was {b}." for one in (who, other))
-        rows.append(paired(f"{i}", text, twin, group=who, attribute=who, target=a))
-    rows.append(paired("x", "xyz woman was zyx.", "xyz man was zyx.", group="woman",
+        rows.append(make_counter_pair(f"{i}", text, twin, group=who, attribute=who, target=a))
+    rows.append(make_counter_pair("x", "xyz woman was zyx.", "xyz man was zyx.", group="woman",
                        attribute="woman", target="zyx"))  # fmt: skip
-    rows.append(paired("late", "there was a quick woman.", "there was a quick man.",
+    rows.append(make_counter_pair("late", "there was a quick woman.", "there was a quick man.",
                        group="woman", attribute="woman", target="there"))  # fmt: skip
-    return Pairs(tuple(rows), (("tiny", "ab" * 32),), (("its twin is the same", 2),))
+    return CounterPairs(tuple(rows), (("tiny", "ab" * 32),), (("its twin is the same", 2),))
 
 
 def run(lm=LM, pairs=None, **options):
@@ -51,8 +55,8 @@ def by_hand(text, attribute, target):
              for word in (attribute, target)]  # fmt: skip
     (row,) = LM.attention_row([text], [spans[1]])
     (one,) = LM.tokens.encode([text])
-    words = [i for i in one.words() if text[slice(*one.offsets[i])].isalpha()]
-    (at,) = one.within(spans[0])
+    words = [i for i in one.word_positions() if text[slice(*one.offsets[i])].isalpha()]
+    (at,) = one.positions_in_span(spans[0])
     seen = row[..., words].double()
     low, high = seen.min(-1).values, seen.max(-1).values
     return ((row[..., at].double() - low) / (high - low)).numpy()
@@ -63,16 +67,16 @@ def changes():
     rows, words = [], []
     for pair in tiny().pairs[:-2]:
         both = [
-            by_hand(side.text, side.text[slice(*side.attribute)], pair.word)
+            by_hand(side.text, side.text[slice(*side.attribute)], pair.target_word)
             for side in (pair.original, pair.counter)
         ]
         rows.append((both[0] - both[1]).reshape(-1))
-        words.append(pair.word)
+        words.append(pair.target_word)
     return np.array(rows), words
 
 
 def test_numbers_are_those_worked_out_by_hand():
-    found = run(pairs=Pairs(tiny().pairs[:-2], tiny().data))
+    found = run(pairs=CounterPairs(tiny().pairs[:-2], tiny().data))
     d, words = changes()
     assert found.n == len(d) == 30
     assert dict(found.targets) == Counter(words)
@@ -83,10 +87,10 @@ def test_numbers_are_those_worked_out_by_hand():
     assert one.original.value - one.counter.value == pytest.approx(biased.mean(), abs=1e-7)
     assert one.original.parity is None is one.original.p
     expected = stats.ttest_1samp(regular, 0, alternative="greater")
-    assert two.paper.t == pytest.approx(expected.statistic, rel=1e-4)
-    assert two.paper.p.value == pytest.approx(expected.pvalue, rel=1e-3)
-    assert two.paper.p.alternative == "greater"
-    assert two.paper.n == 30
+    assert two.paper_t_test.t == pytest.approx(expected.statistic, rel=1e-4)
+    assert two.paper_t_test.p.value == pytest.approx(expected.pvalue, rel=1e-3)
+    assert two.paper_t_test.p.alternative == "greater"
+    assert two.paper_t_test.n == 30
     gap = found.attention.difference
     assert gap.value == pytest.approx((biased - regular).mean(), abs=1e-7)
     assert gap.interval.low < gap.value < gap.interval.high
@@ -106,12 +110,12 @@ def test_numbers_are_those_worked_out_by_hand():
 def test_coverage_is_told():
     assert RESULT.n == 31
     assert [(row.item, "lacks 'zyx'" in row.reason) for row in RESULT.dropped] == [("x", True)]
-    assert RESULT.left_out == (("its twin is the same", 2),)
+    assert RESULT.exclusions == (("its twin is the same", 2),)
     assert dict(RESULT.groups) == {"woman": 16, "man": 15}
     assert sum(count for _, count in RESULT.targets) == 31
     assert any("500 pairs were wanted, 32 are there" in note for note in RESULT.notes)
     assert any("31 of 31 sentences have another word" in note for note in RESULT.notes)
-    assert CounterStereotype.from_json(RESULT.to_json()) == RESULT
+    assert CounterStereotypeResult.from_json(RESULT.to_json()) == RESULT
     assert run().to_json() == RESULT.to_json()
 
 
@@ -128,17 +132,17 @@ def test_provenance_names_heads_data_and_draw():
 
 def test_the_placebo_is_taken_off():
     a = RESULT.attention
-    assert RESULT.placebos == a.placebo.n == a.net.n == 31
+    assert RESULT.n_placebos == a.placebo.n == a.net.n == 31
     assert a.net.value == pytest.approx(a.difference.value - a.placebo.value, abs=1e-12)
     d = [
-        by_hand(pair.original.text, who, pair.word)
+        by_hand(pair.original.text, who, pair.target_word)
         - by_hand(pair.original.text.replace(who, {"woman": "nurse", "man": "doctor"}[who]),
-                  {"woman": "nurse", "man": "doctor"}[who], pair.word)
+                  {"woman": "nurse", "man": "doctor"}[who], pair.target_word)
         for pair in tiny().pairs[:30]
         for who in [pair.group]
     ]  # fmt: skip
     d = np.array(d).reshape(30, -1)
-    alone = run(pairs=Pairs(tiny().pairs[:-2], tiny().data)).attention.placebo.value
+    alone = run(pairs=CounterPairs(tiny().pairs[:-2], tiny().data)).attention.placebo.value
     assert alone == pytest.approx((d[:, :5].mean(1) - d[:, 5:].mean(1)).mean(), abs=1e-7)
     without = run(placebo=None)
     assert without.attention.net is None is without.attention.placebo
@@ -151,11 +155,11 @@ def test_as_many_tokens_is_all_of_them_where_every_word_is_one():
 
 
 def test_random_heads_are_compared_with():
-    found = RESULT.attention.relabelled
+    found = RESULT.attention.head_permutation_test
     assert found.difference == pytest.approx(RESULT.attention.difference.value)
     assert 0 < found.p.value <= 1
     whole = run(biased=EVERY[:4], regular=EVERY[4:])
-    assert whole.attention.relabelled is None
+    assert whole.attention.head_permutation_test is None
     assert any("random heads: no layer has heads of both groups" in note for note in whole.notes)
 
 
@@ -166,7 +170,7 @@ def test_weighted_attention_is_another_number():
 
 def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
     found = run(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
-    assert dict(found.left_out)[AFTER] == 1
+    assert dict(found.exclusions)[ATTRIBUTE_AFTER_TARGET] == 1
     assert found.n == 30
 
 
@@ -178,7 +182,7 @@ def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
         (BIASED, BIASED, "head_out 0.0 is named twice"),
         ([Site("mlp_out", 0)], REGULAR, "mlp_out 0 is no head"),
         ([Site("head_out", 0)], REGULAR, "head_out 0 is no head"),
-        ([Site("head_out", 0, 9)], REGULAR, "there is no head_out 0.9"),
+        ([Site("head_out", 0, 9)], REGULAR, "head_out 0.9 does not exist: head_out has"),
     ],
 )
 def test_heads_are_checked(biased, regular, said):
@@ -187,16 +191,20 @@ def test_heads_are_checked(biased, regular, said):
 
 
 def test_nothing_readable_is_an_error():
-    rows = [paired(str(i), f"xyz woman was zyx{i}.", f"xyz man was zyx{i}.", group="",
+    rows = [make_counter_pair(str(i), f"xyz woman was zyx{i}.", f"xyz man was zyx{i}.", group="",
                    attribute="woman", target=f"zyx{i}") for i in range(3)]  # fmt: skip
-    with pytest.raises(NotMeasurable, match="none of 3 pairs can be read, such as: the model's"):
-        run(pairs=Pairs(tuple(rows), ()))
+    with pytest.raises(
+        NotMeasurableError, match="none of 3 pairs can be read, such as: the model's"
+    ):
+        run(pairs=CounterPairs(tuple(rows), ()))
 
 
 def test_one_target_is_an_error():
-    rows = [pair for pair in tiny().pairs[:30] if pair.word == "house"]
-    with pytest.raises(NotMeasurable, match="1 targets: chance cannot be told"):
-        run(pairs=Pairs(tuple(rows), ()))
+    rows = [pair for pair in tiny().pairs[:30] if pair.target_word == "house"]
+    with pytest.raises(
+        NotMeasurableError, match="1 targets: fewer than two give no estimate of variance"
+    ):
+        run(pairs=CounterPairs(tuple(rows), ()))
 
 
 def test_a_model_that_does_not_change_is_an_error():
@@ -204,36 +212,36 @@ def test_a_model_that_does_not_change_is_an_error():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
     ids = lm.tokens.tokenizer.convert_tokens_to_ids(["man", "woman"])
     with torch.no_grad():
-        words = lm.anatomy.backbone.get_input_embeddings().weight
+        words = lm.layout.backbone.get_input_embeddings().weight
         words[ids[0]] = words[ids[1]]
-    with pytest.raises(NotMeasurable):
+    with pytest.raises(NotMeasurableError):
         run(lm)
 
 
 def test_one_sentence_and_its_twin():
     pair = tiny().pairs[1]
-    found = example(LM, pair, biased=BIASED[:1], regular=REGULAR[:1])
-    over = columns(LM, pair.original)
+    found = make_attention_example(LM, pair, biased=BIASED[:1], regular=REGULAR[:1])
+    over = find_word_columns(LM, pair.original)
     assert found.original.words == over.words
     assert found.original.words[found.original.attribute] == "woman"
     assert found.counter.words[found.counter.attribute] == "man"
-    assert found.counter.words[found.counter.target] == pair.word
+    assert found.counter.words[found.counter.target] == pair.target_word
     first, second = found.heads
     assert (first.layer, first.head, first.group) == (0, 0, "biased")
     assert (second.layer, second.head, second.group) == (1, 1, "regular")
-    expected = by_hand(pair.original.text, "woman", pair.word)
+    expected = by_hand(pair.original.text, "woman", pair.target_word)
     assert first.original[found.original.attribute] == pytest.approx(expected[0, 0], abs=1e-6)
     assert second.original[found.original.attribute] == pytest.approx(expected[1, 1], abs=1e-6)
     assert min(first.counter) == 0
     assert max(first.counter) == 1
-    assert Example.from_json(found.to_json()) == found
+    assert AttentionExample.from_json(found.to_json()) == found
 
 
 def test_an_example_without_spread_is_refused():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
     with torch.no_grad():
-        for block in lm.anatomy.blocks:
+        for block in lm.layout.blocks:
             block.attention.self.query.weight.zero_()
             block.attention.self.query.bias.zero_()
-    with pytest.raises(NotMeasurable, match="attends alike to all words"):
-        example(lm, tiny().pairs[0], biased=BIASED[:1], regular=REGULAR[:1])
+    with pytest.raises(NotMeasurableError, match="attends alike to all words"):
+        make_attention_example(lm, tiny().pairs[0], biased=BIASED[:1], regular=REGULAR[:1])

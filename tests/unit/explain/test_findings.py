@@ -2,10 +2,10 @@ import pytest
 from told import answers, side
 
 from levelhead.core.run_context import Inference
-from levelhead.explain.prompting.contrasts import between, contrasts
-from levelhead.explain.prompting.knowledge import COUNTERS
-from levelhead.explain.prompting.paper_claims import CLAIMS, findings
-from levelhead.measures.cloze.margins import margin_of
+from levelhead.explain.prompting.contrasts import compute_change_difference, compute_contrasts
+from levelhead.explain.prompting.knowledge import COUNTEREXAMPLE_KINDS
+from levelhead.explain.prompting.paper_claims import CLAIMS, check_paper_claims
+from levelhead.measures.cloze.margins import estimate_margin
 
 INFERENCE = Inference(resamples=99, permutations=99)
 AS_PAPER = {
@@ -22,11 +22,11 @@ AS_PAPER = {
 
 def found(planted, *, causal, sign=1):
     own = answers(lambda one: sign * side(one) * planted.get(one.kind, 1.0))
-    made = contrasts(own, INFERENCE, tops=())
-    return findings(
-        margin_of(own, "base", INFERENCE),
+    made = compute_contrasts(own, INFERENCE, ks=())
+    return check_paper_claims(
+        estimate_margin(own, "base", INFERENCE),
         made,
-        syntax=between(own, *COUNTERS, INFERENCE),
+        syntax=compute_change_difference(own, *COUNTEREXAMPLE_KINDS, INFERENCE),
         causal=causal,
     )
 
@@ -76,4 +76,4 @@ def test_a_side_that_is_not_told_is_not_claimed():
         "a counterexample of another occupation, similar syntax, overturns",
     ):
         assert own[claim].holds == "undecided"
-        assert 0 in own[claim].number.interval
+        assert 0 in own[claim].estimate.interval

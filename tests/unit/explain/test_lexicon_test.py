@@ -9,12 +9,12 @@ import zoo
 from rulers import WORDS
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.counterfactuals.templates import CARRIES
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.data.counterfactuals.templates import CARRIER_FRAMES
 from levelhead.data.lexicons.lexicon import Term
-from levelhead.explain.attention.attention_scores import on_attribute
-from levelhead.explain.attention.pairs import Question
-from levelhead.explain.lexicon_effects import LexiconTest, lexicon_test
+from levelhead.explain.attention.attention_scores import read_attribute_attention
+from levelhead.explain.attention.pairs import AnnotatedSentence
+from levelhead.explain.lexicon_effects import LexiconEffects, lexicon_effects
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.multiple_testing import holm
@@ -24,7 +24,7 @@ THREE = replace(
     WORDS, terms=(*WORDS.terms, Term("role", (("female", "nurse"), ("male", "doctor"))))
 )
 HEADS = [Site("head_out", 0, 1), Site("head_out", 2, 3)]
-RESULT = lexicon_test(LM, THREE, sort="bare", heads=HEADS)
+RESULT = lexicon_effects(LM, THREE, carrier_kind="bare", heads=HEADS)
 GROUP = {"she": "She", "he": "He", "woman": "The woman", "man": "The man", "nurse": "The nurse",
          "doctor": "The doctor"}  # fmt: skip
 
@@ -33,15 +33,15 @@ def question(frame, word, target):
     text = frame.format(group=GROUP[word], target=target)
     start = len(GROUP[word]) - len(word)
     at = text.rindex(target)
-    return Question(text, (start, start + len(word)), (at, at + len(target)))
+    return AnnotatedSentence(text, (start, start + len(word)), (at, at + len(target)))
 
 
 def cell(first, second, target, sign):
     """Attention and margin change of one pair and one target."""
     attention, margin = [], []
-    for frame in CARRIES["bare"][:2]:
+    for frame in CARRIER_FRAMES["bare"][:2]:
         both = [question(frame, word, target) for word in (first, second)]
-        one, two = (read[0][[0, 2], [1, 3]].mean() for read in on_attribute(LM, both))
+        one, two = (read[0][[0, 2], [1, 3]].mean() for read in read_attribute_attention(LM, both))
         p = LM.log_prob([q.text for q in both], [[q.target] for q in both]).value
         attention.append(float(one - two))
         margin.append(float(p[0] - p[1]))
@@ -82,15 +82,15 @@ def test_words_that_do_nothing_are_listed():
     expected = [
         one.word for one in every if 0 in one.attention.interval and 0 in one.margin.interval
     ]
-    assert list(RESULT.nothing) == expected
+    assert list(RESULT.words_without_effect) == expected
     assert 0 < len(expected) < len(every)
 
 
 def test_what_it_depends_on():
     assert RESULT.groups == ("female", "male")
     assert RESULT.provenance.settings["heads"] == ((0, 1), (2, 3))
-    assert LexiconTest.from_json(RESULT.to_json()) == RESULT
-    everywhere = lexicon_test(LM, THREE, sort="bare")
+    assert LexiconEffects.from_json(RESULT.to_json()) == RESULT
+    everywhere = lexicon_effects(LM, THREE, carrier_kind="bare")
     assert everywhere.provenance.settings["heads"] is None
     assert everywhere.pairs[0].attention.value != RESULT.pairs[0].attention.value
     assert everywhere.pairs[0].margin == RESULT.pairs[0].margin
@@ -98,7 +98,7 @@ def test_what_it_depends_on():
 
 def test_unknown_words_are_dropped_with_the_reason():
     odd = replace(THREE, terms=(*THREE.terms, Term("person", (("female", "xyz"), ("male", "zyx")))))
-    found = lexicon_test(LM, odd, frames=1)
+    found = lexicon_effects(LM, odd, max_frames=1)
     assert len(found.dropped) == 10
     assert "lacks 'xyz'" in found.dropped[0].reason
     assert [one.word for one in found.pairs] == ["she/he", "woman/man", "nurse/doctor"]
@@ -106,16 +106,16 @@ def test_unknown_words_are_dropped_with_the_reason():
 
 
 def test_a_model_without_a_vocabulary_is_judged_by_attention():
-    found = lexicon_test(load(zoo.folder("bert", "BertModel")), THREE, frames=1)
+    found = lexicon_effects(load(zoo.folder("bert", "BertModel")), THREE, max_frames=1)
     assert found.pairs[0].margin is None
     assert any("no vocabulary head" in note for note in found.notes)
-    assert set(found.nothing) == {
+    assert set(found.words_without_effect) == {
         one.word for one in (*found.pairs, *found.targets) if 0 in one.attention.interval
     }
 
 
 def test_a_causal_model_is_asked_too():
-    found = lexicon_test(load(zoo.folder("gpt2", "GPT2LMHeadModel")), THREE, frames=1)
+    found = lexicon_effects(load(zoo.folder("gpt2", "GPT2LMHeadModel")), THREE, max_frames=1)
     assert found.dropped == ()
     assert found.pairs[0].margin is not None
 
@@ -123,37 +123,37 @@ def test_a_causal_model_is_asked_too():
 @pytest.mark.parametrize(
     ("change", "options", "kind", "said"),
     [
-        ({}, {"frames": 0}, LevelheadError, "0 frames"),
+        ({}, {"max_frames": 0}, LevelheadError, "0 frames"),
         ({}, {"heads": []}, LevelheadError, "there is no head"),
-        ({}, {"sort": "verb"}, UnknownName, "no sort of target named 'verb'"),
+        ({}, {"carrier_kind": "verb"}, UnknownNameError, "no kind of target named 'verb'"),
         ({"families": ()}, {}, LevelheadError, "tiny has no targets for female and male"),
     ],
 )
 def test_refusals(change, options, kind, said):
     with pytest.raises(kind, match=said):
-        lexicon_test(LM, replace(THREE, **change), **options)
+        lexicon_effects(LM, replace(THREE, **change), **options)
 
 
 def test_of_one_pair_targets_cannot_be_judged():
-    found = lexicon_test(LM, replace(THREE, terms=WORDS.terms[:1]))
+    found = lexicon_effects(LM, replace(THREE, terms=WORDS.terms[:1]))
     assert [one.word for one in found.pairs] == ["she/he"]
     assert found.targets == ()
-    assert any("a t-test needs at least two" in note for note in found.notes)
+    assert any("a t-test needs a list of at least two" in note for note in found.notes)
 
 
 def test_nothing_readable_is_an_error():
     odd = replace(THREE, terms=(Term("person", (("female", "xyz"), ("male", "zyx"))),))
-    with pytest.raises(NotMeasurable, match="no pair and no target can be judged"):
-        lexicon_test(LM, odd)
+    with pytest.raises(NotMeasurableError, match="no pair and no target can be tested"):
+        lexicon_effects(LM, odd)
 
 
 def test_a_model_that_cannot_tell_the_words_apart_is_an_error():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
     pairs = (("she", "he"), ("woman", "man"))
     with torch.no_grad():
-        words = lm.anatomy.backbone.get_input_embeddings().weight
+        words = lm.layout.backbone.get_input_embeddings().weight
         for pair in pairs:
             first, second = lm.tokens.tokenizer.convert_tokens_to_ids(list(pair))
             words[first] = words[second]
-    with pytest.raises(NotMeasurable, match="all differences are equal"):
-        lexicon_test(lm, WORDS)
+    with pytest.raises(NotMeasurableError, match="all differences are equal"):
+        lexicon_effects(lm, WORDS)

@@ -5,21 +5,21 @@ from collections import Counter
 import pytest
 from rulers import WORDS
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.explain.attention.pairs import (
-    AFTER,
+    ATTRIBUTE_AFTER_TARGET,
+    AnnotatedSentence,
     CounterPair,
-    Pairs,
-    Question,
+    CounterPairs,
     attribute_first,
-    drawn,
-    paired,
-    placebo_of,
+    make_counter_pair,
+    make_placebo_sentence,
+    sample_pairs,
 )
 
 
 def pair(text, twin, attribute="woman", target="nurse", name="1"):
-    return paired(name, text, twin, group="female", attribute=attribute, target=target)
+    return make_counter_pair(name, text, twin, group="female", attribute=attribute, target=target)
 
 
 def test_places_are_found_in_both_texts():
@@ -28,8 +28,8 @@ def test_places_are_found_in_both_texts():
         "1",
         "female",
         "nurse",
-        Question("The Nurse saw a woman.", (16, 21), (4, 9)),
-        Question("The Nurse saw a man.", (16, 19), (4, 9)),
+        AnnotatedSentence("The Nurse saw a woman.", (16, 21), (4, 9)),
+        AnnotatedSentence("The Nurse saw a man.", (16, 19), (4, 9)),
     )
     moved = pair("A woman, a nurse.", "A gentleman, a nurse.").counter
     assert moved.text[slice(*moved.attribute)] == "gentleman"
@@ -55,7 +55,7 @@ def test_what_does_not_fit_says_why(text, twin, why):
 
 
 def test_one_word_cannot_be_both():
-    same = paired("1", "A nurse.", "A man.", group="", attribute="nurse", target="nurse")
+    same = make_counter_pair("1", "A nurse.", "A man.", group="", attribute="nurse", target="nurse")
     assert same == "its attribute and its target overlap"
 
 
@@ -65,34 +65,39 @@ def many(**counts):
         for word, count in counts.items()
         for i in range(count)
     ]
-    return Pairs(tuple(rows), (("x", "ab" * 32),))
+    return CounterPairs(tuple(rows), (("x", "ab" * 32),))
 
 
 def test_the_draw_is_even_over_targets_and_does_not_depend_on_the_order():
     pool = many(nurse=20, cook=3, pilot=1, blue=50, rugby=2)
-    found = drawn(pool, 10, seed=3)
-    assert Counter(one.word for one in found.pairs) == {"nurse": 6, "cook": 3, "pilot": 1}
-    assert dict(found.left_out) == {"off: colours (blue)": 50, "off: sports (rugby)": 2}
-    back = Pairs(pool.pairs[::-1], pool.data)
-    assert drawn(back, 10, seed=3).pairs == found.pairs
-    assert drawn(pool, 10, seed=4).pairs != found.pairs
-    assert len(drawn(pool, 500, off=())) == 76
-    six = Counter(one.word for one in drawn(many(a=9, b=9, c=9), 7).pairs)
+    found = sample_pairs(pool, 10, seed=3)
+    assert Counter(one.target_word for one in found.pairs) == {"nurse": 6, "cook": 3, "pilot": 1}
+    assert dict(found.exclusions) == {
+        "control category: colours (blue)": 50,
+        "control category: sports (rugby)": 2,
+    }
+    back = CounterPairs(pool.pairs[::-1], pool.data)
+    assert sample_pairs(back, 10, seed=3).pairs == found.pairs
+    assert sample_pairs(pool, 10, seed=4).pairs != found.pairs
+    assert len(sample_pairs(pool, 500, control_categories=())) == 76
+    six = Counter(one.target_word for one in sample_pairs(many(a=9, b=9, c=9), 7).pairs)
     assert sorted(six.values()) == [2, 2, 3]
 
 
 def test_a_draw_of_nothing_is_refused():
-    with pytest.raises(NotMeasurable, match=r"no pair is left: off: colours \(blue\) 3"):
-        drawn(many(blue=3))
-    with pytest.raises(UnknownName, match="kind of targets named 'colors'") as error:
-        drawn(many(nurse=3), off=("colors",))
-    assert "'colours'" in error.value.mend
+    with pytest.raises(
+        NotMeasurableError, match=r"no pair is left: control category: colours \(blue\) 3"
+    ):
+        sample_pairs(many(blue=3))
+    with pytest.raises(UnknownNameError, match="kind of targets named 'colors'") as error:
+        sample_pairs(many(nurse=3), control_categories=("colors",))
+    assert "'colours'" in error.value.hint
     with pytest.raises(LevelheadError, match="1 pairs are too few"):
-        drawn(many(nurse=3), 1)
+        sample_pairs(many(nurse=3), 1)
 
 
 def test_causal_models_need_the_attribute_first():
-    pool = Pairs(
+    pool = CounterPairs(
         (
             pair("A woman is a nurse.", "A man is a nurse."),
             pair("A nurse is a woman.", "A nurse is a man."),
@@ -102,19 +107,23 @@ def test_causal_models_need_the_attribute_first():
     )
     found = attribute_first(pool)
     assert [one.original.text for one in found.pairs] == ["A woman is a nurse."]
-    assert dict(found.left_out) == {"before": 2, AFTER: 1}
+    assert dict(found.exclusions) == {"before": 2, ATTRIBUTE_AFTER_TARGET: 1}
 
 
 def test_a_placebo_stays_in_the_group():
     words = WORDS  # of which woman may become nurse, and man doctor
-    found = placebo_of(pair("The woman is lazy.", "The man is lazy.", target="lazy"), words)
-    assert found == Question("The nurse is lazy.", (4, 9), (13, 17))
+    found = make_placebo_sentence(
+        pair("The woman is lazy.", "The man is lazy.", target="lazy"), words
+    )
+    assert found == AnnotatedSentence("The nurse is lazy.", (4, 9), (13, 17))
     # Its words elsewhere, other words changed, articles that would be wrong, no word of its own.
-    assert placebo_of(pair("A woman, a nurse.", "A man, a nurse."), words) is None
-    two = paired("1", "A woman and man, lazy.", "A lady and man, lazy.", group="",
+    assert make_placebo_sentence(pair("A woman, a nurse.", "A man, a nurse."), words) is None
+    two = make_counter_pair("1", "A woman and man, lazy.", "A lady and man, lazy.", group="",
                  attribute="woman", target="lazy")  # fmt: skip
-    assert placebo_of(two, words) is None
+    assert make_placebo_sentence(two, words) is None
     wrong = pair("An woman is lazy.", "An man is lazy.", target="lazy")
-    assert placebo_of(wrong, words) is None
-    she = paired("1", "she is lazy.", "he is lazy.", group="", attribute="she", target="lazy")
-    assert placebo_of(she, words) is None
+    assert make_placebo_sentence(wrong, words) is None
+    she = make_counter_pair(
+        "1", "she is lazy.", "he is lazy.", group="", attribute="she", target="lazy"
+    )
+    assert make_placebo_sentence(she, words) is None

@@ -4,9 +4,9 @@ import pytest
 import zoo
 from rulers import made, prompts
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.data.prompts.counteracts import Prompt
-from levelhead.explain.prompting.verbalizer import NAMING, prevalence
+from levelhead.core.errors import NotMeasurableError
+from levelhead.data.prompts.counteracts import CounteractsPrompt
+from levelhead.explain.prompting.verbalizer import GROUP_NAMING_KINDS, add_prevalent_words
 from levelhead.models.loading.load import load
 
 
@@ -14,19 +14,21 @@ def naming():
     """Prompts whose knowledge names the dominating group, or the other one."""
     own = []
     for one in prompts("The"):
-        words = ("woman", "man") if one.dominated == "female" else ("man", "woman")
+        words = ("woman", "man") if one.majority_group == "female" else ("man", "woman")
         if one.kind == "base":
             own.append(one)
-            for kind, word in zip(NAMING, words, strict=True):
+            for kind, word in zip(GROUP_NAMING_KINDS, words, strict=True):
                 told = f"the {word} was a {one.occupation}."
-                own.append(Prompt(f"{one.id}/{kind}", *one[1:3], kind, "", told, one.base))
+                own.append(
+                    CounteractsPrompt(f"{one.id}/{kind}", *one[1:3], kind, "", told, one.base)
+                )
     return tuple(own)
 
 
 def test_words_are_sorted_by_where_they_are_likelier_and_occupations_left_out():
     lm = load(zoo.folder("bert", "BertForMaskedLM"), dtype="float64")
     cloze = made("cloze", prompts=naming())
-    found = prevalence(lm, cloze, k=5)
+    found = add_prevalent_words(lm, cloze, k=5)
     kept = {one.occupation for one in found.cloze.prompts}
     off = [one for one in naming() if one.occupation not in kept]
     assert off
@@ -52,10 +54,10 @@ def test_words_are_sorted_by_where_they_are_likelier_and_occupations_left_out():
         sure = agreeing >= 3 and agreeing >= 2 / 3 * (hers + his)
         assert (word in added) == sure, word
         assert (word in first) == (sure and whole), word
-    assert f"{len(added)} words were read off this model's own answers" in found.told
+    assert f"{len(added)} words come from this model's answers" in found.note
 
 
 def test_prompts_that_name_no_group_are_refused():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
-    with pytest.raises(NotMeasurable, match="no knowledge that names a group"):
-        prevalence(lm, made("cloze", prompts=prompts("The")))
+    with pytest.raises(NotMeasurableError, match="no knowledge that names a group"):
+        add_prevalent_words(lm, made("cloze", prompts=prompts("The")))

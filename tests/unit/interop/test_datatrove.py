@@ -1,4 +1,4 @@
-"""The filter keeps what `levelhead mine` keeps, and says so in the same rows."""
+"""The filter keeps what `levelhead data mine` keeps, and says so in the same rows."""
 
 import json
 import sys
@@ -7,8 +7,8 @@ import pytest
 from datatrove.data import Document
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.corpus.mine import mine
-from levelhead.interop.datatrove import KEPT, CounterfactualPairs
+from levelhead.data.corpus.mine import mine_corpus
+from levelhead.interop.datatrove import PAIRS_KEY, CounterfactualPairs
 
 TEXTS = [
     "The nurse saw her yesterday.",
@@ -25,13 +25,13 @@ def documents():
 
 
 def kept(step):
-    return [row for doc in step.run(documents()) for row in doc.metadata[KEPT]]
+    return [row for doc in step.run(documents()) for row in doc.metadata[PAIRS_KEY]]
 
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_the_ids_are_those_of_mining(tmp_path, size):
     (tmp_path / "c.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    mine([tmp_path / "c.txt"], tmp_path / "out")
+    mine_corpus([tmp_path / "c.txt"], tmp_path / "out")
     lines = (tmp_path / "out" / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
     mined = {row["id"]: row for row in map(json.loads, lines)}
     found = {row["id"]: row for row in kept(CounterfactualPairs(batch_size=size))}

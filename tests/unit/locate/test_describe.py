@@ -6,11 +6,16 @@ from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.describe import Description, describe, described, scored
-from levelhead.locate.validation.relabel import relabelled
-from levelhead.locate.validation.split import Half
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.describe import (
+    MapDescription,
+    compute_map_statistics,
+    describe_map,
+    describe_scores,
+)
+from levelhead.locate.validation.relabel import sample_relabelling
+from levelhead.locate.validation.split import SplitHalf
 from levelhead.models.sites import Site
 
 HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
@@ -18,7 +23,7 @@ HEADS = [Site("head_out", layer, head) for layer in range(3) for head in range(4
 
 def test_the_numbers_by_hand():
     values = np.array([4.0, -1.0, 0.0, 2.0, 1.0, -3.0, 1.0, 0.0])
-    own = described(values, [0, 0, 0, 0, 1, 1, 1, 1])
+    own = compute_map_statistics(values, [0, 0, 0, 0, 1, 1, 1, 1])
     assert own == {
         "positive heads": 4,
         "negative heads": 2,
@@ -35,7 +40,7 @@ def test_the_numbers_by_hand():
 
 def test_shares_are_of_all_heads_rounded_up():
     values = np.arange(1.0, 73.0)
-    own = described(values, [0] * 72)
+    own = compute_map_statistics(values, [0] * 72)
     mass = 72 * 73 / 2
     assert own["share of the top 5%"] == pytest.approx(sum(range(69, 73)) / mass)
     assert own["share of the top 10%"] == pytest.approx(sum(range(65, 73)) / mass)
@@ -44,15 +49,15 @@ def test_shares_are_of_all_heads_rounded_up():
 def test_the_effective_number_counts_equal_heads():
     for n in (1, 3, 7):
         values = np.array([2.0] * n + [-1.0] * 3)
-        own = described(values, [0] * len(values))
+        own = compute_map_statistics(values, [0] * len(values))
         assert own["effective number of heads"] == pytest.approx(n)
 
 
 def ablated(name):
     lm, ruler = model(name), made(name)
     found = ruler.read(lm)[0]
-    varied = vary(lm, ruler, found, [Variant((site,)) for site in HEADS])
-    values = [float(ruler.reduce(varied.of(i))) for i in (None, *range(12))]
+    varied = read_variants(lm, ruler, found, [AblationVariant((site,)) for site in HEADS])
+    values = [float(ruler.reduce(varied.responses_of(i))) for i in (None, *range(12))]
     way = 1 if values[0] >= 0 else -1
     return ruler, varied, way * (values[0] - np.array(values[1:]))
 
@@ -61,23 +66,25 @@ def ablated(name):
 def test_a_map_stands_beside_maps_of_dealt_labels(name):
     inference = Inference(seed=4)
     ruler, varied, effects = ablated(name)
-    own = describe(ruler, varied, Half(), relabellings=20, inference=inference)
-    assert own.relabellings == 20
-    plain = described(effects, [site.layer for site in HEADS])
-    told = {one.name: one for one in (*own.figures, *own.layers)}
+    own = describe_map(ruler, varied, SplitHalf(), n_relabellings=20, inference=inference)
+    assert own.n_relabellings == 20
+    plain = compute_map_statistics(effects, [site.layer for site in HEADS])
+    told = {one.name: one for one in (*own.statistics, *own.layer_sums)}
     assert {one: figure.value for one, figure in told.items()} == pytest.approx(plain)
-    assert [one.name for one in own.layers] == ["layer 1", "layer 2", "layer 3"]
-    rng, head = inference.rng(name, "relabelled maps"), ruler.headline
+    assert [one.name for one in own.layer_sums] == ["layer 1", "layer 2", "layer 3"]
+    rng, head = inference.rng(name, "relabelled maps"), ruler.primary_metric
     null = []
     for _ in range(20):
-        change, per_item = relabelled(ruler, varied.of(None), rng)
+        change, per_item = sample_relabelling(ruler, varied.responses_of(None), rng)
         values = []
         for i in (None, *range(12)):
-            dealt = change(varied.of(i))
-            values.append(float(head.over(per_item(dealt), ruler.design(dealt, head).whole)))
+            dealt = change(varied.responses_of(i))
+            values.append(
+                float(head.aggregate(per_item(dealt), ruler.design(dealt, head).full_sample))
+            )
         turned = 1 if values[0] >= 0 else -1
         found = turned * (values[0] - np.array(values[1:]))
-        null.append(described(found, [site.layer for site in HEADS]))
+        null.append(compute_map_statistics(found, [site.layer for site in HEADS]))
     for one, figure in told.items():
         column = [row[one] for row in null]
         assert figure.null_median == pytest.approx(np.median(column))
@@ -88,24 +95,24 @@ def test_a_map_stands_beside_maps_of_dealt_labels(name):
         less = sum(row[one] <= figure.value for row in null)
         assert figure.p.value == pytest.approx(min(1, 2 * (min(more, less) + 1) / 21))
         assert figure.p.alternative == "two-sided"
-    again = describe(ruler, varied, Half(), relabellings=20, inference=inference)
+    again = describe_map(ruler, varied, SplitHalf(), n_relabellings=20, inference=inference)
     assert again.to_json() == own.to_json()
-    assert Description.from_json(own.to_json()) == own
+    assert MapDescription.from_json(own.to_json()) == own
 
 
 def test_only_heads_are_described():
-    lm, ruler = model("seat"), made("seat", quota=2)
-    varied = vary(lm, ruler, ruler.read(lm)[0], [Variant((Site("mlp_out", 1),))])
+    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
+    varied = read_variants(lm, ruler, ruler.read(lm)[0], [AblationVariant((Site("mlp_out", 1),))])
     with pytest.raises(LevelheadError, match="a description is of heads"):
-        describe(ruler, varied, Half())
+        describe_map(ruler, varied, SplitHalf())
 
 
 def test_scores_are_described_without_a_null():
     grid = np.array([[4.0, -1.0], [2.0, 0.0]])
-    own = scored(grid)
-    assert own.relabellings == 0
-    assert own.figure("positive heads").value == 2
-    assert own.figure("effective number of heads").value == pytest.approx(36 / 20)
-    assert [one.value for one in own.layers] == [3, 2]
-    assert all(one.p is None and one.null_low is None for one in own.figures)
-    assert math.isfinite(own.figure("total").value)
+    own = describe_scores(grid)
+    assert own.n_relabellings == 0
+    assert own.statistic("positive heads").value == 2
+    assert own.statistic("effective number of heads").value == pytest.approx(36 / 20)
+    assert [one.value for one in own.layer_sums] == [3, 2]
+    assert all(one.p is None and one.null_low is None for one in own.statistics)
+    assert math.isfinite(own.statistic("total").value)

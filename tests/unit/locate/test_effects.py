@@ -8,13 +8,13 @@ import torch
 from rulers import INFERENCE, made
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
-from levelhead.locate.effects import Effects, effects, rank_agreement
-from levelhead.measures.items import Item
-from levelhead.measures.responses import Readouts
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
+from levelhead.locate.effects import AblationEffects, estimate_effects, estimate_rank_agreement
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.responses import Responses
 from levelhead.stats import paired
-from levelhead.stats.designs import crossed, groups, one_factor
+from levelhead.stats.designs import crossed_design, grouped_design, single_factor_design
 
 SIZES = {"X": 5, "Y": 6, "A": 3, "B": 2}
 WIDTH = 4
@@ -23,13 +23,13 @@ WIDTH = 4
 def read(vectors):
     """Readouts of words that have these vectors."""
     items = [
-        Item(f"{side}: {i}", (("text",),), (f"{side}: {i}",), side)
+        MeasureItem(f"{side}: {i}", (("text",),), (f"{side}: {i}",), side)
         for side, size in SIZES.items()
         for i in range(size)
     ]
     none = torch.zeros(0, 0)
     values = torch.from_numpy(vectors)
-    return Readouts(tuple(items), values, ("words",), (), none, (), (), facts=Frozen({}))
+    return Responses(tuple(items), values, ("words",), (), none, (), (), metadata=FrozenDict({}))
 
 
 def vectors(seed, change=0.0):
@@ -58,13 +58,13 @@ OTHERS = [vectors(1, 0.3), vectors(2, 0.02), BASE.copy(), vectors(3, 0.6)]
 
 
 def found(sign=1, draws=199, **options):
-    return effects(
+    return estimate_effects(
         made("seat"),
         read(BASE),
         [read(own) for own in OTHERS],
         sign=sign,
         inference=INFERENCE,
-        draws=draws,
+        n_resamples=draws,
         **options,
     )
 
@@ -81,7 +81,7 @@ def test_words_are_redrawn_and_the_formula_computed_anew(sign):
         base = sign * literal(BASE, dx, dy)
         assert own.base[draw] == pytest.approx(base)
         expected = [base - sign * literal(one, dx, dy) for one in OTHERS]
-        assert own.draws[draw] == pytest.approx(expected, abs=1e-12)
+        assert own.resamples[draw] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_positive_effect_is_of_a_part_that_adds_to_the_bias():
@@ -92,12 +92,12 @@ def test_a_positive_effect_is_of_a_part_that_adds_to_the_bias():
 
 def test_errors_and_intervals_are_students():
     own = found()
-    for i, one in enumerate(own.estimates(list("abcd"))):
+    for i, one in enumerate(own.to_estimates(list("abcd"))):
         if i == 2:
             assert one is None
             continue
-        error = np.std(own.draws[:, i], ddof=1) * np.sqrt(11 / 9)
-        assert own.errors[i] == pytest.approx(error)
+        error = np.std(own.resamples[:, i], ddof=1) * np.sqrt(11 / 9)
+        assert own.standard_errors[i] == pytest.approx(error)
         reach = stats.t.ppf(0.975, 9) * error
         ends = (one.interval.low, one.interval.high)
         assert ends == pytest.approx((own.values[i] - reach, own.values[i] + reach))
@@ -105,7 +105,7 @@ def test_errors_and_intervals_are_students():
         assert "5+6 words" in one.interval.method
         # The effect that the corrected test at 0.05 finds four times out of five: its t must exceed
         # all but so many of the null's maxima that p = (b + 1) / (m + 1) is at most 0.05.
-        maxima = sorted(own.null(np.array([0, 1, 3])).max(axis=1), reverse=True)
+        maxima = sorted(own.null_statistics(np.array([0, 1, 3])).max(axis=1), reverse=True)
         critical = next(t for b, t in enumerate(maxima) if (b + 2) / (len(maxima) + 1) > 0.05)
         assert critical > stats.t.ppf(0.975, 9)
         miss = stats.nct.cdf(critical, 9, one.detectable / error)
@@ -114,11 +114,11 @@ def test_errors_and_intervals_are_students():
 
 def statistics(own, some):
     """What is compared: each observed t, and the draws' deviations as t of the same tail."""
-    t = np.abs(own.values[some]) / own.errors[some]
-    null = np.empty((len(own.draws), len(some)))
+    t = np.abs(own.values[some]) / own.standard_errors[some]
+    null = np.empty((len(own.resamples), len(some)))
     for place, i in enumerate(some):
-        spread = np.std(own.draws[:, i], ddof=1)
-        for draw, value in enumerate(own.draws[:, i]):
+        spread = np.std(own.resamples[:, i], ddof=1)
+        for draw, value in enumerate(own.resamples[:, i]):
             tail = stats.norm.sf(abs(value - own.values[i]) / spread)
             null[draw, place] = stats.t.isf(tail, 9)
     return t, null
@@ -136,10 +136,10 @@ def test_p_values_are_romano_and_wolfs():
         b = sum(max(row[j] for j in rest) >= t[i] for row in null)
         last = max(last, (b + 1) / (len(null) + 1))
         adjusted[i] = last
-    told = [one.p for one in own.estimates(list("abcd")) if one is not None]
+    told = [one.p for one in own.to_estimates(list("abcd")) if one is not None]
     assert [p.value for p in told] == pytest.approx(raw)
     assert [p.adjusted for p in told] == pytest.approx([adjusted[i] for i in range(3)])
-    assert {(p.family, p.draws, p.correction, p.alternative) for p in told} == {
+    assert {(p.family, p.n_resamples, p.correction, p.alternative) for p in told} == {
         (3, 199, "romano-wolf", "two-sided")
     }
     assert all(p.adjusted >= p.value for p in told)
@@ -153,10 +153,14 @@ def test_the_family_wise_error_holds_with_few_units(units):
     for _ in range(families):
         noise = rng.normal(size=(units, 30)) + rng.normal(size=(units, 1)) / 2
         times = rng.multinomial(units, [1 / units] * units, size=199)
-        own = Effects(
-            noise.mean(0), times @ noise / units, np.zeros(199), groups(units, name="pairs"), 0.95
+        own = AblationEffects(
+            noise.mean(0),
+            times @ noise / units,
+            np.zeros(199),
+            grouped_design(units, name="pairs"),
+            0.95,
         )
-        hits += min(one.p.adjusted for one in own.estimates([str(i) for i in range(30)])) <= 0.05
+        hits += min(one.p.adjusted for one in own.to_estimates([str(i) for i in range(30)])) <= 0.05
     assert hits <= stats.binom.ppf(0.999, families, 0.06)  # 18% and 12% with normal tails
 
 
@@ -165,27 +169,29 @@ def test_a_p_below_the_level_is_an_interval_without_0():
     rng = np.random.default_rng(5)
     noise = rng.normal(size=(12, 40)) + np.linspace(0, 1.5, 40)
     times = rng.multinomial(12, [1 / 12] * 12, size=1999)
-    design = groups(12, name="pairs")
-    own = Effects(noise.mean(0), times @ noise / 12, np.zeros(1999), design, 0.95)
-    told = own.estimates([str(i) for i in range(40)])
+    design = grouped_design(12, name="pairs")
+    own = AblationEffects(noise.mean(0), times @ noise / 12, np.zeros(1999), design, 0.95)
+    told = own.to_estimates([str(i) for i in range(40)])
     apart = [one for one in told if (one.p.value <= 0.05) != (0 not in one.interval)]
     assert all(0.03 < one.p.value < 0.08 for one in apart)
 
 
 def test_chance_has_a_seed_and_a_name():
-    assert np.array_equal(found().draws, found().draws)
-    assert not np.array_equal(found().draws, found(name="others").draws)
+    assert np.array_equal(found().resamples, found().resamples)
+    assert not np.array_equal(found().resamples, found(name="others").resamples)
 
 
 def test_where_nothing_changes_anything_there_is_no_family():
-    same = effects(made("seat"), read(BASE), [read(BASE)], sign=1, inference=INFERENCE, draws=99)
-    with pytest.raises(NotMeasurable, match="no part changes the measure at all"):
-        same.estimates(["a"])
+    same = estimate_effects(
+        made("seat"), read(BASE), [read(BASE)], sign=1, inference=INFERENCE, n_resamples=99
+    )
+    with pytest.raises(NotMeasurableError, match="no part changes the measure at all"):
+        same.to_estimates(["a"])
 
 
 def alike():
     """Two words a side, one of each with the same vector: some draws have no spread."""
-    own = read(BASE).some(lambda item: item.id in ("X: 0", "X: 1", "Y: 0", "Y: 1")
+    own = read(BASE).select(lambda item: item.id in ("X: 0", "X: 1", "Y: 0", "Y: 1")
                           or item.group in "AB")  # fmt: skip
     values = own.values.clone()
     values[2] = values[0]
@@ -194,37 +200,39 @@ def alike():
 
 def test_a_draw_without_a_value_is_drawn_again(monkeypatch):
     base, other = alike()
-    own = effects(made("seat"), base, [other], sign=1, inference=INFERENCE, draws=199)
-    assert own.draws.shape == (199, 1)
-    assert np.isfinite(own.draws).all()
-    monkeypatch.setattr(paired, "SPARE", 1)
-    with pytest.raises(NotMeasurable, match=r"only \d+ of 199 draws have a value"):
-        effects(made("seat"), base, [other], sign=1, inference=INFERENCE, draws=199)
+    own = estimate_effects(
+        made("seat"), base, [other], sign=1, inference=INFERENCE, n_resamples=199
+    )
+    assert own.resamples.shape == (199, 1)
+    assert np.isfinite(own.resamples).all()
+    monkeypatch.setattr(paired, "MAX_TRIES_PER_RESAMPLE", 1)
+    with pytest.raises(NotMeasurableError, match=r"only \d+ of 199 resamples have a value"):
+        estimate_effects(made("seat"), base, [other], sign=1, inference=INFERENCE, n_resamples=199)
 
 
 def test_what_is_no_number_is_refused():
     broken = BASE.copy()
     broken[0] = np.nan
-    with pytest.raises(NotMeasurable):
-        effects(made("seat"), read(BASE), [read(broken)], sign=1, inference=INFERENCE)
+    with pytest.raises(NotMeasurableError):
+        estimate_effects(made("seat"), read(BASE), [read(broken)], sign=1, inference=INFERENCE)
 
 
 def test_of_crossed_factors_the_scarcest_is_redrawn():
     labels = {"words": list("aabbccdd"), "frames": ["1", "2"] * 4}
-    design = one_factor(crossed(labels))
+    design = single_factor_design(crossed_design(labels))
     (factor,) = design.factors
-    assert (factor.name, factor.units) == ("frames", 2)
-    plain = crossed({"words": list("abcd")})
-    assert one_factor(plain) is plain
+    assert (factor.name, factor.n_units) == ("frames", 2)
+    plain = crossed_design({"words": list("abcd")})
+    assert single_factor_design(plain) is plain
 
 
 def test_rank_agreement_is_spearmans_on_fishers_scale():
     rng = np.random.default_rng(1)
     values = np.array([0.1, 0.5, -0.3, 0.9, 0.2])
     draws = values + 0.2 * rng.normal(size=(199, 5))
-    own = Effects(values, draws, np.zeros(199), groups(10, 12, name="words"), 0.9)
+    own = AblationEffects(values, draws, np.zeros(199), grouped_design(10, 12, name="words"), 0.9)
     scores = [1.0, 2.0, -1.0, 1.5, 0.5]
-    told = rank_agreement(scores, own)
+    told = estimate_rank_agreement(scores, own)
 
     def rho(one):
         ranks = [np.argsort(np.argsort(side)) for side in (scores, one)]
@@ -241,6 +249,6 @@ def test_rank_agreement_is_spearmans_on_fishers_scale():
 
 def test_too_few_or_equal_scores_agree_with_nothing():
     own = found()
-    assert rank_agreement([1.0, 1.0, 1.0, 1.0], own) is None
-    short = Effects(own.values[:2], own.draws[:, :2], own.base, own.design, own.level)
-    assert rank_agreement([1.0, 2.0], short) is None
+    assert estimate_rank_agreement([1.0, 1.0, 1.0, 1.0], own) is None
+    short = AblationEffects(own.values[:2], own.resamples[:, :2], own.base, own.design, own.level)
+    assert estimate_rank_agreement([1.0, 2.0], short) is None

@@ -4,11 +4,11 @@ import pytest
 import torch
 from rulers import made, model
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Stored
-from levelhead.locate.attribution.gradient import cotangents, gradient
-from levelhead.measures.embedding.seat import seat_of
+from levelhead.engine.events import TaskStored
+from levelhead.locate.attribution.gradient import compute_cotangents, compute_gradient
+from levelhead.measures.embedding.seat import seat_effect_size
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
@@ -21,30 +21,30 @@ def states(lm, text, span):
         layer.attention.output.dense.register_forward_pre_hook(
             lambda _, given: handed.append(given[0])
         )
-        for layer in lm.anatomy.model.bert.encoder.layer
+        for layer in lm.layout.model.bert.encoder.layer
     ]
     ids = torch.tensor([encoded.row.ids])
     with torch.enable_grad():
         gate = torch.zeros(1, 1, 24, dtype=torch.float64, requires_grad=True)
-        words = lm.anatomy.model.bert.embeddings.word_embeddings
+        words = lm.layout.model.bert.embeddings.word_embeddings
         hook = words.register_forward_hook(lambda _, given, out: out + gate)
         try:
-            hidden = lm.anatomy.model.bert(input_ids=ids).last_hidden_state[0]
+            hidden = lm.layout.model.bert(input_ids=ids).last_hidden_state[0]
         finally:
             for one in (hook, *hooks):
                 one.remove()
     start, end = span
-    inside = [i for i in encoded.words() if start <= encoded.offsets[i][0] < end]
+    inside = [i for i in encoded.word_positions() if start <= encoded.offsets[i][0] < end]
     return hidden[inside].mean(0), handed
 
 
 def test_a_score_is_the_sum_of_gradient_times_context():
     """Michel et al. 2019: sum over positions of <dL/dctx, ctx> is the derivative by the mask."""
-    lm, ruler = model("seat", dtype="float64"), made("seat", quota=2)
+    lm, ruler = model("seat", dtype="float64"), made("seat", contexts_per_word=2)
     found = ruler.read(lm)[0]
     total = torch.zeros_like(found.values)
     contexts = []
-    for own, (text, *span) in zip(found.owner, found.asks, strict=True):
+    for own, (text, *span) in zip(found.owner, found.queries, strict=True):
         vector, handed = states(lm, text, span)
         share = vector / found.owner.count(own)
         total = total.index_add(0, torch.tensor([own]), share[None])
@@ -55,13 +55,13 @@ def test_a_score_is_the_sum_of_gradient_times_context():
     x, y = s[at["X"]] @ pull, s[at["Y"]] @ pull
     level = (x.mean() - y.mean()) / torch.cat([x, y]).std()
     sides = (total[at[side]].detach() for side in "XYAB")
-    assert level.item() == pytest.approx(seat_of(*sides))
+    assert level.item() == pytest.approx(seat_effect_size(*sides))
     flat = [one for handed in contexts for one in handed]
     back = torch.autograd.grad(level, flat)
     expected = torch.zeros(3, 4, dtype=torch.float64)
     for number, (grad, ctx) in enumerate(zip(back, flat, strict=True)):
         expected[number % 3] += (grad * ctx).unflatten(-1, (4, 6)).sum((0, 1, 3))
-    scores = gradient(lm, ruler, found).total()
+    scores = compute_gradient(lm, ruler, found).total()
     assert torch.allclose(scores, expected, atol=1e-9)
 
 
@@ -69,37 +69,41 @@ def test_parts_beside_heads_are_derivatives_too():
     lm, ruler = model("crows_margin", dtype="float64"), made("crows_margin")
     found = ruler.read(lm)[0]
     parts = ("heads", "mlp", "embeddings")
-    shares = gradient(lm, ruler, found, parts=parts)
+    shares = compute_gradient(lm, ruler, found, components=parts)
     shapes = {part: tuple(shares.total(part).shape) for part in parts}
     assert shapes == {"heads": (3, 4), "mlp": (3, 1), "embeddings": (1, 1)}
-    assert torch.allclose(shares.total(), gradient(lm, ruler, found).total())
+    assert torch.allclose(shares.total(), compute_gradient(lm, ruler, found).total())
 
 
 def test_a_masked_head_has_no_score():
     site = Site("head_out", 1, 2)
-    lm, ruler = model("seat"), made("seat", quota=2)
+    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
     masked = lm.edited(HeadScale([site], 0))
-    scores = gradient(masked, ruler, ruler.read(masked)[0]).total()
+    scores = compute_gradient(masked, ruler, ruler.read(masked)[0]).total()
     assert scores[1, 2] == 0
     assert (scores != 0).sum() == 11
 
 
 def test_one_set_of_cotangents_without_a_gradient_is_refused():
-    lm, ruler = model("seat"), made("seat", quota=2)
+    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
     found = ruler.read(lm)[0]
-    own = cotangents(ruler, found)
-    with pytest.raises(NotMeasurable, match="zero everywhere"):
-        gradient(lm, ruler, found, of_values=torch.stack([own, torch.zeros_like(own)]))
+    own = compute_cotangents(ruler, found)
+    with pytest.raises(NotMeasurableError, match="zero everywhere"):
+        compute_gradient(
+            lm, ruler, found, value_cotangents=torch.stack([own, torch.zeros_like(own)])
+        )
 
 
 def test_what_is_stored_is_used_again(tmp_path):
-    lm, ruler = model("seat"), made("seat", quota=2)
+    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
     found = ruler.read(lm)[0]
     events = [[], []]
     totals = [
-        gradient(lm, ruler, found, context=RunContext(store=tmp_path, progress=told.append)).total()
+        compute_gradient(
+            lm, ruler, found, context=RunContext(store=tmp_path, progress=told.append)
+        ).total()
         for told in events
     ]
     assert torch.equal(*totals)
-    assert any(isinstance(event, Stored) for event in events[0])
-    assert not any(isinstance(event, Stored) for event in events[1])
+    assert any(isinstance(event, TaskStored) for event in events[0])
+    assert not any(isinstance(event, TaskStored) for event in events[1])

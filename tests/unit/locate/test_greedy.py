@@ -4,7 +4,7 @@ import pytest
 from rulers import INFERENCE, THINGS, made, model
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.validation.greedy import Greedy, greedy
+from levelhead.locate.validation.greedy import GreedySelection, select_heads_greedily
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
@@ -22,7 +22,7 @@ def drop(*sites):
 
 
 def test_each_head_is_the_best_beside_those_before_it():
-    own = greedy(LM, RULER, FOUND, HEADS, k=2, inference=INFERENCE)
+    own = select_heads_greedily(LM, RULER, FOUND, HEADS, max_heads=2, inference=INFERENCE)
     singles = {site: drop(site) for site in HEADS}
     first = max(singles, key=singles.get)
     pairs = {site: drop(first, site) for site in HEADS if site != first}
@@ -30,36 +30,38 @@ def test_each_head_is_the_best_beside_those_before_it():
     assert own.sites == (first, second)
     gains = [singles[first], pairs[second] - singles[first]]
     assert [step.gain.value for step in own.steps] == pytest.approx(gains, rel=1e-4)
-    assert own.ended == "2 heads"
+    assert own.stop_reason == "2 heads"
     assert all(step.gain.p.adjusted <= 0.05 and step.gain.n == len(TEXTS) for step in own.steps)
     assert own.steps[0].head == f"{first.layer + 1}-{first.head + 1}"
     assert own.steps[0].gain.p.family == 12
     assert own.steps[1].gain.p.family == 11
-    assert Greedy.from_json(own.to_json()).sites == own.sites
+    assert GreedySelection.from_json(own.to_json()).sites == own.sites
 
 
 def test_it_ends_where_nothing_is_gained():
     """Heads that only raise the measure if they are masked: none is chosen."""
     harmful = [site for site in HEADS if drop(site) < 0]
-    own = greedy(LM, RULER, FOUND, harmful[:2], k=2, inference=INFERENCE)
+    own = select_heads_greedily(LM, RULER, FOUND, harmful[:2], max_heads=2, inference=INFERENCE)
     assert own.steps == ()
-    assert own.ended == "no further head's gain differs from 0 after correction"
+    assert own.stop_reason == "no further head's gain differs from 0 after correction"
 
 
 def test_the_sign_says_which_way_it_shall_fall():
     harmful = max(HEADS, key=lambda site: -drop(site))
-    (step,) = greedy(LM, RULER, FOUND, [harmful], k=1, sign=-1, inference=INFERENCE).steps
+    (step,) = select_heads_greedily(
+        LM, RULER, FOUND, [harmful], max_heads=1, sign=-1, inference=INFERENCE
+    ).steps
     assert step.gain.value == pytest.approx(-drop(harmful), rel=1e-4)
 
 
 def test_it_ends_where_no_candidate_is_left():
     best = max(HEADS, key=drop)
-    own = greedy(LM, RULER, FOUND, [best, best], k=3, inference=INFERENCE)
+    own = select_heads_greedily(LM, RULER, FOUND, [best, best], max_heads=3, inference=INFERENCE)
     assert own.sites == (best,)
-    assert own.ended == "no candidate is left"
+    assert own.stop_reason == "no candidate is left"
 
 
 @pytest.mark.parametrize(("candidates", "k"), [((), 1), (HEADS, 0)])
 def test_nothing_to_choose_is_refused(candidates, k):
     with pytest.raises(LevelheadError, match="no head can be chosen"):
-        greedy(LM, RULER, FOUND, candidates, k=k)
+        select_heads_greedily(LM, RULER, FOUND, candidates, max_heads=k)

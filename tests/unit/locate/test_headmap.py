@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 from rulers import INFERENCE, made, model
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.locate.head_map import (
-    Direction,
-    Halves,
+    BiasSign,
+    ComponentScore,
     HeadMap,
-    PartScore,
-    UndeterminedSign,
-    site_of,
+    SplitReport,
+    UndeterminedSignError,
+    component_site,
 )
 from levelhead.models.sites import Site
 
@@ -39,18 +39,20 @@ def judged(adjusted, effect):
 
 def mapped(sign=1, by="words", scores=SCORES, told=None, others=()):
     heads = [
-        PartScore(part="heads", layer=i, head=j, score=score, **(told or {}).get((i, j), {}))
+        ComponentScore(
+            component="heads", layer=i, head=j, score=score, **(told or {}).get((i, j), {})
+        )
         for i, row in enumerate(scores)
         for j, score in enumerate(row)
     ]
     return HeadMap(
-        by="gradient",
+        method="gradient",
         ablation="zero",
         layers=len(scores),
-        heads_a_layer=len(scores[0]),
+        heads_per_layer=len(scores[0]),
         measure="crows_margin",
-        direction=Direction(sign=sign, why="0.4 [-0.1, 0.7] on the find half"),
-        halves=Halves(by=by, seed=0, claim="by hand", find=HALF, confirm=HALF),
+        bias_sign=BiasSign(sign=sign, reason="0.4 [-0.1, 0.7] on the find half"),
+        split=SplitReport(split_by=by, seed=0, claim="by hand", discovery=HALF, confirmation=HALF),
         scores=(*heads, *others),
         measurement=MEASUREMENT,
         provenance=MEASUREMENT.provenance,
@@ -63,10 +65,10 @@ def labels(sites):
 
 def test_heads_are_ranked_and_ties_broken_by_layer_and_head():
     own = mapped()
-    assert [one.label for one in own.ranked] == ["2-2", "1-1", "1-3", "2-1", "1-2", "2-3"]
+    assert [one.label for one in own.ranked_heads] == ["2-2", "1-1", "1-3", "2-1", "1-2", "2-3"]
     assert labels(own.top(2)) == ["2-2", "1-1"]
-    assert labels(own.positive()) == ["2-2", "1-1", "1-3"]
-    assert labels(own.negative()) == ["2-3", "1-2"]
+    assert labels(own.positive_heads()) == ["2-2", "1-1", "1-3"]
+    assert labels(own.negative_heads()) == ["2-3", "1-2"]
     assert labels(own.bottom(1)) == ["2-3"]
     assert own.top(1) == (Site("head_out", 1, 1),)
 
@@ -78,7 +80,7 @@ def test_heads_are_ranked_and_ties_broken_by_layer_and_head():
 def test_more_heads_than_there_are_of_that_sign_are_refused(ask, wanted, there):
     with pytest.raises(LevelheadError, match=f"{wanted} heads are wanted; {there}") as error:
         getattr(mapped(), ask)(wanted)
-    assert "from 1 to" in error.value.mend
+    assert "from 1 to" in error.value.hint
 
 
 def test_where_no_head_is_positive_none_is_to_be_had():
@@ -86,13 +88,15 @@ def test_where_no_head_is_positive_none_is_to_be_had():
         mapped(scores=((-1.0, -2.0),)).top(1)
 
 
-@pytest.mark.parametrize("ask", ["positive", "negative", "confirmed", "top", "bottom"])
+@pytest.mark.parametrize(
+    "ask", ["positive_heads", "negative_heads", "confirmed_heads", "top", "bottom"]
+)
 def test_without_a_sign_no_head_is_called_biased(ask):
     own = mapped(sign=0)
-    with pytest.raises(UndeterminedSign, match=r"sign undetermined: 0\.4") as error:
+    with pytest.raises(UndeterminedSignError, match=r"sign undetermined: 0\.4") as error:
         getattr(own, ask)(*((1,) if ask in ("top", "bottom") else ()))
-    assert "sign='+'" in error.value.mend
-    assert isinstance(error.value, NotMeasurable)
+    assert "bias_direction='+'" in error.value.hint
+    assert isinstance(error.value, NotMeasurableError)
     assert "sign undetermined" in str(own)
 
 
@@ -104,15 +108,15 @@ def test_what_is_confirmed_is_positive_in_both_halves_after_correction():
         (1, 1): judged(0.01, -0.3),  # the other way
     }
     own = mapped(told=told)
-    assert labels(own.confirmed()) == ["1-1"]
+    assert labels(own.confirmed_heads()) == ["1-1"]
     assert own.verdict == "1 confirmed"
     assert mapped(sign=0, told=told).verdict == "sign undetermined"
 
 
 def test_what_was_judged_by_the_items_it_was_found_on_is_not_confirmed():
     own = mapped(by="none", told={(0, 0): judged(0.01, 0.3)})
-    with pytest.raises(NotMeasurable, match="found and judged on the same items"):
-        own.confirmed()
+    with pytest.raises(NotMeasurableError, match="found and tested on the same items"):
+        own.confirmed_heads()
     assert own.verdict == "1 significant on the same items (exploratory)"
     assert "confirmed" not in str(own)
 
@@ -121,7 +125,7 @@ def test_a_map_cut_short_is_no_map():
     whole = mapped().model_dump()
     for scores in (whole["scores"][:-1], (*whole["scores"], whole["scores"][0])):
         with pytest.raises(ValueError, match="a map of 6 heads has"):
-            HeadMap(**(dict(mapped()) | {"scores": tuple(PartScore(**one) for one in scores)}))
+            HeadMap(**(dict(mapped()) | {"scores": tuple(ComponentScore(**one) for one in scores)}))
 
 
 def test_a_grid_has_no_number_where_there_is_none():
@@ -134,15 +138,15 @@ def test_a_grid_has_no_number_where_there_is_none():
 
 def test_other_parts_have_names_and_no_rank():
     others = (
-        PartScore(part="mlp", layer=1, score=9.0),
-        PartScore(part="embeddings", score=5.0),
+        ComponentScore(component="mlp", layer=1, score=9.0),
+        ComponentScore(component="embeddings", score=5.0),
     )
     own = mapped(others=others)
-    assert len(own.heads) == len(own.ranked) == 6
+    assert len(own.heads) == len(own.ranked_heads) == 6
     assert [one.label for one in others] == ["mlp 2", "embeddings"]
     assert [one.site for one in others] == [Site("mlp_out", 1), Site("embeddings")]
     assert labels(own.top(1)) == ["2-2"]
-    assert site_of("heads", 1, 2) == Site("head_out", 1, 2)
+    assert component_site("heads", 1, 2) == Site("head_out", 1, 2)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -154,7 +158,9 @@ def test_it_says_which_heads_come_first(sign):
 
 
 def test_it_is_read_back_from_json():
-    own = mapped(told={(0, 1): judged(0.5, 0.25)}, others=(PartScore(part="mlp", score=1.0),))
+    own = mapped(
+        told={(0, 1): judged(0.5, 0.25)}, others=(ComponentScore(component="mlp", score=1.0),)
+    )
     again = HeadMap.from_json(own.to_json())
     assert again == own
     assert again.to_json() == own.to_json()

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 from rulers import made
 
-from levelhead.core.errors import UnknownName
+from levelhead.core.errors import UnknownNameError
 from levelhead.core.results import Estimate, Interval
-from levelhead.locate.validation.sign import orientation
+from levelhead.locate.validation.sign import determine_bias_sign
 
-SEAT = made("seat").headline
+SEAT = made("seat").primary_metric
 
 
 def estimate(value, low, high):
@@ -16,31 +16,31 @@ def estimate(value, low, high):
 
 
 def test_the_sign_is_that_of_the_value():
-    assert orientation(SEAT, estimate(0.9, 0.2, 1.4)).sign == 1
-    found = orientation(SEAT, estimate(-0.9, -1.4, -0.2))
+    assert determine_bias_sign(SEAT, estimate(0.9, 0.2, 1.4)).sign == 1
+    found = determine_bias_sign(SEAT, estimate(-0.9, -1.4, -0.2))
     assert found.sign == -1
-    assert found.why == "-0.9 [-1.4, -0.2] on the find half"
+    assert found.reason == "-0.9 [-1.4, -0.2] on the find half"
 
 
 def test_where_the_interval_contains_parity_there_is_none():
     for low, high in ((-0.1, 1.2), (0.0, 1.2)):
-        found = orientation(SEAT, estimate(0.6, low, high))
+        found = determine_bias_sign(SEAT, estimate(0.6, low, high))
         assert found.sign == 0
-        assert "the interval contains parity 0" in found.why
+        assert "the interval contains parity 0" in found.reason
 
 
 def test_parity_need_not_be_0():
     half = replace(SEAT, parity=50.0)
-    assert orientation(half, estimate(41.0, 30.0, 49.0)).sign == -1
-    assert orientation(half, estimate(41.0, 30.0, 52.0)).sign == 0
-    assert orientation(half, estimate(61.0, 55.0, 70.0)).sign == 1
+    assert determine_bias_sign(half, estimate(41.0, 30.0, 49.0)).sign == -1
+    assert determine_bias_sign(half, estimate(41.0, 30.0, 52.0)).sign == 0
+    assert determine_bias_sign(half, estimate(61.0, 55.0, 70.0)).sign == 1
 
 
 def test_what_can_only_be_larger_is_more_where_it_is_larger():
-    contrast = made("contrast").headline
-    found = orientation(contrast, estimate(0.1, -0.5, 0.7))
+    contrast = made("contrast").primary_metric
+    found = determine_bias_sign(contrast, estimate(0.1, -0.5, 0.7))
     assert found.sign == 1
-    assert contrast.direction in found.why
+    assert contrast.direction in found.reason
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_what_can_only_be_larger_is_more_where_it_is_larger():
 )
 def test_what_is_good_in_more_is_not_called_bias(name, sign):
     """Less neutrality is more bias; a price has no such side."""
-    found = orientation(made(name).headline, estimate(0.5, 0.4, 0.6))
+    found = determine_bias_sign(made(name).primary_metric, estimate(0.5, 0.4, 0.6))
     assert found.sign == sign
-    assert found.why
+    assert found.reason
 
 
 @pytest.mark.parametrize(("given", "sign"), [("+", 1), ("-", -1)])
 def test_a_sign_may_be_given_and_is_told(given, sign):
-    found = orientation(SEAT, estimate(0.6, -0.1, 1.2), given)
+    found = determine_bias_sign(SEAT, estimate(0.6, -0.1, 1.2), given)
     assert found.sign == sign
     against = "AGAINST what was found" if sign < 0 else "not found"
-    assert found.why == f"given, {against}: 0.6 [-0.1, 1.2] on the find half"
+    assert found.reason == f"given, {against}: 0.6 [-0.1, 1.2] on the find half"
 
 
 def test_another_word_for_it_is_refused():
-    with pytest.raises(UnknownName, match="sign"):
-        orientation(SEAT, estimate(0.6, 0.1, 1.2), "plus")
+    with pytest.raises(UnknownNameError, match="bias direction"):
+        determine_bias_sign(SEAT, estimate(0.6, 0.1, 1.2), "plus")

@@ -3,11 +3,11 @@ import pytest
 import torch
 from rulers import made, model
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.locate.attribution import integrated_gradients as room
-from levelhead.locate.attribution.ablation import Ablated
-from levelhead.locate.attribution.gradient import gradient
-from levelhead.locate.attribution.integrated_gradients import along_path
+from levelhead.locate.attribution.ablation import AblationEdit
+from levelhead.locate.attribution.gradient import compute_gradient
+from levelhead.locate.attribution.integrated_gradients import integrate_masks
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 
@@ -16,7 +16,7 @@ MLPS = [Site("mlp_out", layer) for layer in range(3)]
 
 
 def made_for(name):
-    options = {"quota": 1} if name == "seat" else {}
+    options = {"contexts_per_word": 1} if name == "seat" else {}
     lm, ruler = model(name, dtype="float64"), made(name, **options)
     return lm, ruler, ruler.read(lm)[0]
 
@@ -29,10 +29,10 @@ def valued(lm, ruler):
 @pytest.mark.parametrize("parts", [("heads",), ("heads", "mlp")])
 def test_contributions_add_up_to_what_the_parts_do_together(name, parts):
     lm, ruler, found = made_for(name)
-    own = along_path(lm, ruler, found, parts=parts)
+    own = integrate_masks(lm, ruler, found, components=parts)
     sites = (*HEADS, *(MLPS if "mlp" in parts else ()))
-    whole, without = valued(lm, ruler), valued(lm.edited(Ablated(sites)), ruler)
-    assert (own.whole, own.without) == pytest.approx((whole, without), abs=1e-9)
+    whole, without = valued(lm, ruler), valued(lm.edited(AblationEdit(sites)), ruler)
+    assert (own.full_value, own.masked_value) == pytest.approx((whole, without), abs=1e-9)
     total = sum(float(one.sum()) for one in own.scores.values())
     assert total == pytest.approx(whole - without, abs=1e-3)
     assert own.gap == pytest.approx(total - (whole - without), abs=1e-9)
@@ -51,36 +51,38 @@ def test_a_contribution_is_the_integral_of_differences():
         rest = lm.edited(HeadScale(others, t))
         up, down = (valued(rest.edited(HeadScale([site], t + e)), ruler) for e in (step, -step))
         expected += weight * (up - down) / (2 * step)
-    own = along_path(lm, ruler, found)
+    own = integrate_masks(lm, ruler, found)
     assert own.scores["heads"][1, 1] == pytest.approx(expected, abs=1e-4)
 
 
 def test_its_end_is_the_gradient():
     lm, ruler, found = made_for("seat")
-    asked = room.uses(lm, ruler, found)
-    question, _ = room.questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
-    _, back = room._at(lm, ruler, found, asked, question, ("heads",), 1.0)
-    assert torch.allclose(back["heads"], gradient(lm, ruler, found).total(), atol=1e-9)
+    asked = room.index_answers(lm, ruler, found)
+    question, _ = room.build_query(
+        lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+    )
+    _, back = room._evaluate_at(lm, ruler, found, asked, question, ("heads",), 1.0)
+    assert torch.allclose(back["heads"], compute_gradient(lm, ruler, found).total(), atol=1e-9)
 
 
 def test_nodes_are_added_until_the_sum_is_met(monkeypatch):
     lm, ruler, found = made_for("seat")
-    monkeypatch.setattr(room, "NODES", (1, 2, 16))
-    monkeypatch.setattr(room, "CLOSE", 1e-4)
-    assert along_path(lm, ruler, found).nodes == 16
-    monkeypatch.setattr(room, "NODES", (1,))
-    with pytest.raises(NotMeasurable, match=r"with 1 nodes contributions still miss") as error:
-        along_path(lm, ruler, found)
-    assert "float64" in error.value.mend
+    monkeypatch.setattr(room, "NODE_COUNTS", (1, 2, 16))
+    monkeypatch.setattr(room, "TOLERANCE", 1e-4)
+    assert integrate_masks(lm, ruler, found).n_nodes == 16
+    monkeypatch.setattr(room, "NODE_COUNTS", (1,))
+    with pytest.raises(NotMeasurableError, match=r"with 1 nodes contributions still miss") as error:
+        integrate_masks(lm, ruler, found)
+    assert "float64" in error.value.hint
 
 
 def test_without_embeddings_there_is_no_path():
     lm, ruler, found = made_for("seat")
     with pytest.raises(LevelheadError, match="without embeddings all words are one vector"):
-        along_path(lm, ruler, found, parts=("heads", "embeddings"))
+        integrate_masks(lm, ruler, found, components=("heads", "embeddings"))
 
 
 def test_a_step_function_is_refused():
     lm, ruler, found = made_for("crows")
     with pytest.raises(LevelheadError, match="step function"):
-        along_path(lm, ruler, found)
+        integrate_masks(lm, ruler, found)

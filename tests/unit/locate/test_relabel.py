@@ -8,8 +8,8 @@ from rulers import WORDS, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.lexicon import Term
-from levelhead.locate.validation.relabel import relabelled
-from levelhead.stats.designs import Draw
+from levelhead.locate.validation.relabel import sample_relabelling
+from levelhead.stats.designs import Resample
 
 
 def read(name, **options):
@@ -18,7 +18,7 @@ def read(name, **options):
 
 
 def dealt(ruler, found, seed):
-    change, _ = relabelled(ruler, found, np.random.default_rng(seed))
+    change, _ = sample_relabelling(ruler, found, np.random.default_rng(seed))
     own = change(found)
     assert own.values is found.values
     assert [item.id for item in own.items] == [item.id for item in found.items]
@@ -67,7 +67,7 @@ def test_pairs_that_share_a_word_move_as_one():
 
 def test_a_word_whose_counterpart_was_not_read_changes_sides_by_itself():
     ruler, found = read("seat")
-    fewer = found.some(lambda item: item.id != "B: man")
+    fewer = found.select(lambda item: item.id != "B: man")
     maps = [dealt(ruler, fewer, seed) for seed in range(40)]
     assert {(own["A: woman"], own["A: she"]) for own in maps} == {*zip("AABB", "ABAB", strict=True)}
     assert all(own["A: she"] != own["B: he"] for own in maps)
@@ -80,40 +80,47 @@ def test_dealing_is_the_permutation_of_the_measures_own_null(name):
     But for its sign: the side that comes first among the items is the first of a design.
     """
     ruler, found = read(name)
-    head, design = ruler.headline, ruler.design(found, ruler.headline)
-    sampled = ruler.sampled(found)
-    before = [sampled.items[int(np.flatnonzero(design.group == g)[0])].group for g in (0, 1)]
+    head, design = ruler.primary_metric, ruler.design(found, ruler.primary_metric)
+    sampled = ruler.select_sampled(found)
+    before = [
+        sampled.items[int(np.flatnonzero(design.group_of_item == g)[0])].group for g in (0, 1)
+    ]
     for seed in range(5):
-        change, per_item = relabelled(ruler, found, np.random.default_rng(seed))
+        change, per_item = sample_relabelling(ruler, found, np.random.default_rng(seed))
         own = change(found)
-        value = head.over(per_item(own), ruler.design(own, head).whole)
+        value = head.aggregate(per_item(own), ruler.design(own, head).full_sample)
         group = {item.id: item.group for item in own.items}
         (factor,) = design.factors
-        unit = {int(u): group[item.id] for u, item in zip(factor.unit, sampled.items, strict=True)}
+        unit = {
+            int(u): group[item.id]
+            for u, item in zip(factor.unit_of_item, sampled.items, strict=True)
+        }
         samples = tuple(np.array([u for u in unit if unit[u] == side]) for side in before)
-        literal = head.over(head.per_item(found), Draw(design, samples, dealt=True))
+        literal = head.aggregate(
+            head.per_item_values(found), Resample(design, samples, permuted=True)
+        )
         assert abs(float(value)) == pytest.approx(abs(float(literal)))
 
 
 @pytest.mark.parametrize("name", ["crows_margin", "contrast", "stereotype_margin"])
 def test_twins_are_exchanged_unit_by_unit(name):
     ruler, found = read(name)
-    head = ruler.headline
-    change, per_item = relabelled(ruler, found, np.random.default_rng(1))
+    head = ruler.primary_metric
+    change, per_item = sample_relabelling(ruler, found, np.random.default_rng(1))
     assert change(found) is found
     factor = ruler.design(found, head).factors[0]
-    signs = np.random.default_rng(1).choice([-1.0, 1.0], factor.units)
-    expected = head.flip(head.per_item(found), torch.from_numpy(signs[factor.unit]))
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], factor.n_units)
+    expected = head.flip(head.per_item_values(found), torch.from_numpy(signs[factor.unit_of_item]))
     assert torch.equal(per_item(found), expected)
     if name == "crows_margin":
-        plain = head.per_item(found)
+        plain = head.per_item_values(found)
         assert torch.equal(per_item(found).abs(), plain.abs())
         assert not torch.equal(per_item(found), plain)
 
 
 def test_the_same_labels_are_dealt_to_every_variant():
     ruler, found = read("seat")
-    change, _ = relabelled(ruler, found, np.random.default_rng(0))
+    change, _ = sample_relabelling(ruler, found, np.random.default_rng(0))
     other = replace(found, values=2 * found.values)
     assert [item.group for item in change(other).items] == [
         item.group for item in change(found).items
@@ -123,5 +130,5 @@ def test_the_same_labels_are_dealt_to_every_variant():
 
 def test_without_labels_there_is_nothing_to_deal():
     ruler, found = read("pppl")
-    with pytest.raises(LevelheadError, match="pppl has no labels that could be dealt anew"):
-        relabelled(ruler, found, np.random.default_rng(0))
+    with pytest.raises(LevelheadError, match="pppl has no labels that could be permuted"):
+        sample_relabelling(ruler, found, np.random.default_rng(0))

@@ -4,9 +4,9 @@ import pytest
 import zoo
 from rulers import INFERENCE, NLI, labelled, made, model, nli_pairs
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.records import Labelled, TextPair
-from levelhead.measures.registry import parsed
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.data.records import LabelledExample, TextPair
+from levelhead.measures.registry import parse_measure
 from levelhead.measures.utility.accuracy import Accuracy
 from levelhead.models.loading.load import load
 from levelhead.stats.intervals import proportion_interval
@@ -22,11 +22,11 @@ def test_every_number_is_that_of_a_literal_loop():
     assert found.value == pytest.approx(100 * sum(right) / len(right))
     assert found.parity is None
     logs = [float(row[i].log()) for row, i in zip(p, wanted, strict=True)]
-    told = found.aside("accuracy_likelihood").value
+    told = found.extra("accuracy_likelihood").value
     assert told == pytest.approx(sum(logs) / len(logs), rel=1e-5)
     for name in NLI:
         own = [hit for hit, one in zip(right, texts, strict=True) if one.label == name]
-        assert found.aside(f"label: {name}").value == pytest.approx(100 * sum(own) / len(own))
+        assert found.extra(f"label: {name}").value == pytest.approx(100 * sum(own) / len(own))
     most = max(sum(one.label == name for one in texts) for name in NLI)
     assert any(note.endswith(f": {100 * most / len(texts):.1f}% of texts") for note in found.notes)
 
@@ -38,7 +38,7 @@ def test_pairs_are_sampled_by_their_first_text():
     said = lm.classify([(one.first, one.second) for one in pairs]).argmax(1).tolist()
     right = [NLI[i] == one.label for i, one in zip(said, pairs, strict=True)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
-    (asked,) = ruler.asked(lm)
+    (asked,) = ruler.queries(lm)
     assert {item.units for item in asked.items} == {(one.first,) for one in pairs}
 
 
@@ -55,7 +55,7 @@ def test_a_next_sentence_head_tells_what_follows():
     right = [bool(yes > no) == (i % 2 == 0) for i, (yes, no) in enumerate(said)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
     with pytest.raises(LevelheadError, match="t0 is a single text, and a next-sentence head reads"):
-        Accuracy((Labelled("t0", "the man is here.", "next"),)).asked(lm)
+        Accuracy((LabelledExample("t0", "the man is here.", "next"),)).queries(lm)
 
 
 def test_all_right_has_an_interval_of_some_width():
@@ -77,17 +77,17 @@ def test_a_file_is_told_by_its_name(tmp_path):
     assert found.value == made("accuracy")(model("accuracy"), inference=INFERENCE).value
     assert ruler.settings["texts"] == "own.csv"
     assert list(ruler.data) == ["file own.csv"]
-    assert parsed(f"accuracy:texts={path},text=said").texts == str(path)
+    assert parse_measure(f"accuracy:texts={path},text=said").texts == str(path)
 
 
 def test_labels_that_are_none_of_the_classes_are_refused():
     lm = model("accuracy")
-    with pytest.raises(UnknownName, match=r"there is no class of the model .* named 'maybe'"):
-        Accuracy((Labelled("a", "the man is here.", "maybe"),), labels=NLI).asked(lm)
+    with pytest.raises(UnknownNameError, match=r"there is no class of the model .* named 'maybe'"):
+        Accuracy((LabelledExample("a", "the man is here.", "maybe"),), labels=NLI).queries(lm)
     with pytest.raises(LevelheadError, match="2 names for 3 classes"):
-        Accuracy(labelled(), labels=("a", "b")).asked(lm)
+        Accuracy(labelled(), labels=("a", "b")).queries(lm)
     own = tuple(reversed(lm.labels))
     with pytest.raises(LevelheadError, match="the model itself names its classes LABEL_0"):
-        Accuracy(labelled(), labels=own).asked(lm)
-    with pytest.raises(UnknownName, match="no metric named"):
+        Accuracy(labelled(), labels=own).queries(lm)
+    with pytest.raises(UnknownNameError, match="no metric named"):
         Accuracy(metric="f1")

@@ -8,13 +8,13 @@ from command import levelhead
 from rulers import INFERENCE, made, model
 from scipy import stats
 
-from levelhead.core.calibration import MISSED
-from levelhead.core.canonical_json import canonical
+from levelhead.core.calibration import DAGGER_NOTE
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.measures.robustness.measure_agreement import (
-    agreement,
-    columns_of,
-    measured,
+    agreement_from_csv,
+    agreement_from_results,
+    measure_agreement,
     spearman_interval,
 )
 from levelhead.models.edits.base import HeadScale
@@ -27,7 +27,7 @@ def table(**columns):
 
 
 def test_orders_that_are_alike_and_opposite():
-    found = agreement(table(a=range(8), b=np.exp(range(8)), c=range(8, 0, -1)))
+    found = measure_agreement(table(a=range(8), b=np.exp(range(8)), c=range(8, 0, -1)))
     assert found.cell("a", "b").spearman == pytest.approx(1)
     assert found.cell("c", "a").spearman == pytest.approx(-1)
     assert found.cell("a", "b").interval.low > 0.5
@@ -38,7 +38,7 @@ def test_orders_that_are_alike_and_opposite():
 def test_it_is_scipys_spearman_ties_and_all():
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 5, 30).tolist(), rng.normal(size=30).tolist()
-    cell = agreement(table(x=x, y=y)).cell("x", "y")
+    cell = measure_agreement(table(x=x, y=y)).cell("x", "y")
     exact = stats.spearmanr(x, y)
     assert cell.spearman == pytest.approx(exact.statistic)
     assert cell.p.value == pytest.approx(exact.pvalue, abs=0.03)
@@ -62,16 +62,16 @@ def test_the_interval_covers():
 def test_what_cannot_be_compared_is_said():
     rows = table(a=range(6), b=[1.0] * 6, c=[3, 1, 2, 5, 4, 6])
     rows["9"] = {"d": 1.0}
-    found = agreement(rows)
+    found = measure_agreement(rows)
     assert [(cell.first, cell.second) for cell in found.cells] == [("a", "c")]
     assert "a and b: one of them is the same in every row" in found.notes
     assert "a and d: 0 rows have both, 5 are needed" in found.notes
     with pytest.raises(LevelheadError, match="not compared"):
         found.cell("a", "d")
-    with pytest.raises(LevelheadError, match="no two rulers"):
-        agreement(table(a=[1, 2, 3], b=[1, 2, 3]))
-    with pytest.raises(LevelheadError, match="1 rulers"):
-        agreement(table(a=range(9)))
+    with pytest.raises(LevelheadError, match="no two measures"):
+        measure_agreement(table(a=[1, 2, 3], b=[1, 2, 3]))
+    with pytest.raises(LevelheadError, match="1 measures where"):
+        measure_agreement(table(a=range(9)))
 
 
 @pytest.fixture(scope="module")
@@ -83,20 +83,20 @@ def results(tmp_path_factory):
         edited = lm.edited(HeadScale([Site("head_out", 1, i % 4)], 0.2 * i)) if i else lm
         rows = [made(name)(edited, inference=INFERENCE) for name in ("crows_margin", "cloze")]
         told = {"measurements": [row.model_dump() for row in rows], "comparisons": []}
-        (folder / f"{i}.json").write_bytes(canonical(told))
+        (folder / f"{i}.json").write_bytes(to_canonical_json(told))
     return folder
 
 
 @pytest.fixture
 def untried(monkeypatch):
     """As if no ruler had been tried where the truth is known."""
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
 @pytest.mark.usefixtures("untried")
 def test_results_of_measure_are_set_against_each_other(results):
-    found = measured([str(results)])
-    assert found.rows == 7
+    found = agreement_from_results([str(results)])
+    assert found.n_rows == 7
     values = [json.loads(path.read_bytes())["measurements"] for path in sorted(results.iterdir())]
     columns = [[row[i]["value"] for row in values] for i in (0, 1)]
     cell = found.cell("crows_margin", "cloze")
@@ -112,10 +112,10 @@ def test_results_of_measure_are_set_against_each_other(results):
 
 
 def test_rulers_that_failed_are_marked(results, monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    found = measured([str(results)])
-    assert found.rulers == ("crows_margin \u2020", "cloze \u2020")
-    assert found.notes[-1] == MISSED
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
+    found = agreement_from_results([str(results)])
+    assert found.measures == ("crows_margin \u2020", "cloze \u2020")
+    assert found.notes[-1] == DAGGER_NOTE
 
 
 @pytest.mark.usefixtures("untried")
@@ -123,26 +123,28 @@ def test_values_that_are_not_comparable_are_different_columns(results, tmp_path)
     lm = model("crows")
     other = made("crows_margin", protocol="meade")(lm, inference=INFERENCE)
     path = tmp_path / "other.json"
-    path.write_bytes(canonical({"measurements": [other.model_dump()], "comparisons": []}))
-    found = measured([str(results), str(path)])
-    assert set(found.rulers) == {"crows_margin #1", "crows_margin #2", "cloze"}
+    path.write_bytes(to_canonical_json({"measurements": [other.model_dump()], "comparisons": []}))
+    found = agreement_from_results([str(results), str(path)])
+    assert set(found.measures) == {"crows_margin #1", "crows_margin #2", "cloze"}
     conflict = other.model_copy(update={"value": other.value + 1})
     second = tmp_path / "conflict.json"
-    second.write_bytes(canonical({"measurements": [conflict.model_dump()], "comparisons": []}))
-    with pytest.raises(LevelheadError, match="stands twice"):
-        measured([str(results), str(path), str(second)])
+    second.write_bytes(
+        to_canonical_json({"measurements": [conflict.model_dump()], "comparisons": []})
+    )
+    with pytest.raises(LevelheadError, match="occurs twice"):
+        agreement_from_results([str(results), str(path), str(second)])
 
 
 def test_files_that_are_no_results_are_refused(tmp_path):
     with pytest.raises(LevelheadError, match="no result"):
-        measured([str(tmp_path)])
+        agreement_from_results([str(tmp_path)])
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(LevelheadError, match="was not written by"):
-        measured([str(tmp_path)])
+        agreement_from_results([str(tmp_path)])
     with pytest.raises(LevelheadError, match="cannot read"):
-        columns_of(str(tmp_path / "none.csv"))
+        agreement_from_csv(str(tmp_path / "none.csv"))
     (tmp_path / "b.csv").write_text("name,x,y\n" + "".join(f"m{i},{i},{i * i}\n" for i in range(6)))
-    assert columns_of(str(tmp_path / "b.csv")).rulers == ("x", "y")
+    assert agreement_from_csv(str(tmp_path / "b.csv")).measures == ("x", "y")
     with pytest.raises(LevelheadError, match="no column 'z'"):
-        columns_of(str(tmp_path / "b.csv"), ["x", "z"])
+        agreement_from_csv(str(tmp_path / "b.csv"), ["x", "z"])
     assert levelhead("correlate").returncode == 3

@@ -6,8 +6,8 @@ import pytest
 import zoo
 from rulers import made, prompts
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.measures.cloze.battery import BEST, Answers, Battery, counted
+from levelhead.core.errors import NotMeasurableError
+from levelhead.measures.cloze.battery import MAX_TOP_K, Battery, BatteryResponses, countable_words
 from levelhead.models.loading.load import load
 
 MODELS = [("bert", "BertForMaskedLM"), ("albert", "AlbertForMaskedLM")]
@@ -24,30 +24,30 @@ def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(family, cls):
     # "quick lazy" has several tokens; the others have one.
     own = battery(words=(("she", "quick lazy"), ("he", "man")))
     found = own.read(lm)
-    (asked,) = [own.asked(lm)]
+    (asked,) = [own.build_queries(lm)]
     words = asked.settings["words"]
     for i, item in enumerate(found.items):
-        text = item.asks[0][0]
+        text = item.queries[0][0]
         for j, word in enumerate(words):
             single = float(lm.fill([text], [word])[0, 0])
-            assert float(found.readouts.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
+            assert float(found.responses.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
         every = lm.fill_top([text], zoo.VOCABULARY)[0]
-        ranked = sorted((value for _, value in every), reverse=True)[:BEST]
+        ranked = sorted((value for _, value in every), reverse=True)[:MAX_TOP_K]
         assert found._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
         masses = [0.0, 0.0]
         for word, value in every[:5]:
             for side, group in enumerate((("she",), ("he", "man"))):
                 masses[side] += math.exp(value) * (word in group)
-        assert found.top(5)[i].tolist() == pytest.approx(masses, abs=1e-6)
+        assert found.top_masses(5)[i].tolist() == pytest.approx(masses, abs=1e-6)
 
 
 def test_a_blank_whose_words_all_have_several_tokens_is_read_as_it_is():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
     found = battery(words=(("quick lazy",), ("lazy river",))).read(lm)
-    text = found.items[0].asks[0][0]
-    ranked = [value for _, value in lm.fill_top([text], BEST)[0]]
+    text = found.items[0].queries[0][0]
+    ranked = [value for _, value in lm.fill_top([text], MAX_TOP_K)[0]]
     assert found._best[1][0].tolist() == pytest.approx(ranked, abs=1e-6)
-    assert float(found.top(10).sum()) == 0  # no single token stands for a group
+    assert float(found.top_masses(10).sum()) == 0  # no single token stands for a group
 
 
 def test_changes_are_against_the_same_occupation_s_base():
@@ -59,16 +59,16 @@ def test_changes_are_against_the_same_occupation_s_base():
             if own.kind == "base" and own.units[0] == item.units[0]
         )
         assert float(found.change[i]) == float(found.margin[i] - found.margin[base])
-    assert not found.change[found.where("base")].any()
+    assert not found.change[found.rows_of_kind("base")].any()
 
 
 def test_equation_1_is_of_words_that_are_among_the_likeliest_twice():
     lm = load(zoo.folder("bert", "BertForMaskedLM"), dtype="float64")
     found = battery().read(lm)
-    shared = found.shared(10, "unrelated")
+    shared = found.shared_words(10, "unrelated")
     for name, own in shared.items():
         texts = {
-            item.kind: item.asks[0][0]
+            item.kind: item.queries[0][0]
             for item in found.items
             if item.units[0] == name and item.kind in ("base", "unrelated")
         }
@@ -85,14 +85,16 @@ def test_equation_1_is_of_words_that_are_among_the_likeliest_twice():
 def test_without_its_base_prompt_knowledge_is_not_compared():
     found = battery().read(load(zoo.folder("bert", "BertForMaskedLM")))
     gone = found.items[0].units[0]
-    with pytest.raises(NotMeasurable, match=f"the base prompt of '{gone}' could not be read"):
-        Answers(found.readouts.some(lambda item: item.units[0] != gone or item.kind != "base"))
+    with pytest.raises(NotMeasurableError, match=f"the base prompt of '{gone}' could not be read"):
+        BatteryResponses(
+            found.responses.select(lambda item: item.units[0] != gone or item.kind != "base")
+        )
 
 
 def test_several_base_prompts_of_an_occupation_are_refused():
     own = prompts("The")
     again = own[0]._replace(id="again", base=own[0].base.replace("works", "is here"))
-    with pytest.raises(NotMeasurable, match="an occupation has several base prompts"):
+    with pytest.raises(NotMeasurableError, match="an occupation has several base prompts"):
         Battery(made("cloze", prompts=(*own, again))).read(
             load(zoo.folder("bert", "BertForMaskedLM"))
         )
@@ -102,9 +104,9 @@ def test_the_mass_counts_nothing_twice():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
     found = battery(words=(("she", "quick lazy"), ("he",))).read(lm)
     # Two tokens: another blank, another distribution.
-    assert found.mass.tolist() == found.readouts.values[:, 0, [0, 2]].exp().sum(1).tolist()
+    assert found.mass.tolist() == found.responses.values[:, 0, [0, 2]].exp().sum(1).tolist()
     causal = load(zoo.folder("llama", "LlamaForCausalLM"))
-    assert counted(causal, [(1,), (1, 2), (3,), (4, 5)]) == [0, 2, 3]  # 1 2 begins with 1
+    assert countable_words(causal, [(1,), (1, 2), (3,), (4, 5)]) == [0, 2, 3]  # 1 2 begins with 1
 
 
 def test_one_background_an_occupation_is_not_crossed():

@@ -20,7 +20,7 @@ def of_base(lm):
     found = {"female": [], "male": []}
     for one in prompts():
         if one.kind == "base":
-            found[one.dominated].append(masses(lm, one.text(" [SEP] ")))
+            found[one.majority_group].append(masses(lm, one.text(" [SEP] ")))
     return found
 
 
@@ -47,7 +47,7 @@ def test_probabilities_and_the_mass_covered():
     result = made("cloze_probability")(lm, inference=INFERENCE)
     assert result.value == pytest.approx((gap["female"] - gap["male"]) / 2, rel=1e-4)
     every = [f + m for rows in found.values() for f, m in rows]
-    mass = result.aside("mass covered")
+    mass = result.extra("mass covered")
     assert mass.value == pytest.approx(sum(every) / len(every), rel=1e-4)
 
 
@@ -55,8 +55,8 @@ def test_relative_probability_is_of_the_own_group_given_knowledge():
     lm, ruler = model("cloze"), made("cloze_relative")
     (found,) = ruler.read(lm)
     result = ruler(lm, inference=INFERENCE)
-    values = dict(result.per_item)
-    one = next(one for one in prompts() if one.kind == "unrelated" and one.dominated == "male")
+    values = dict(result.per_item_values)
+    one = next(one for one in prompts() if one.kind == "unrelated" and one.majority_group == "male")
     base = next(o for o in prompts() if o.kind == "base" and o.occupation == one.occupation)
     ratio = masses(lm, one.text(" [SEP] "))[1] / masses(lm, base.text())[1]
     assert values[one.id] == pytest.approx(math.log(ratio), rel=1e-4)
@@ -68,14 +68,14 @@ def test_relative_probability_is_of_the_own_group_given_knowledge():
     means = {kind: sum(own) / len(own) for kind, own in kinds.items()}
     assert result.value == pytest.approx(sum(means.values()) / len(means))
     for kind, own in means.items():
-        assert result.aside(f"kind: {kind}").value == pytest.approx(own)
+        assert result.extra(f"kind: {kind}").value == pytest.approx(own)
 
 
 def test_the_paper_counts_group_words_among_the_top_k():
     lm, ruler = model("cloze_top"), made("cloze_top", k=5)
     (found,) = ruler.read(lm)
     for one, item in zip(found.values, found.items, strict=True):
-        text = item.asks[0][0]
+        text = item.queries[0][0]
         best = dict(lm.fill_top([text], 5)[0])
         hers = sum(math.exp(best[word]) for word in FEMALE if word in best)
         his = sum(math.exp(best[word]) for word in MALE if word in best)
@@ -86,7 +86,7 @@ def test_the_paper_counts_group_words_among_the_top_k():
 def ruler_difference(ruler, found, item):
     from levelhead.measures.cloze.top_k import _top_difference
 
-    return _top_difference(found.some(lambda one: one.id == item.id), ruler.k).tolist()
+    return _top_difference(found.select(lambda one: one.id == item.id), ruler.k).tolist()
 
 
 def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
@@ -101,7 +101,7 @@ def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
 
 def test_kinds_are_tested_together():
     result = made("cloze")(model("cloze"), inference=INFERENCE)
-    kinds = [one for one in result.beside if one.name.startswith("kind: ")]
+    kinds = [one for one in result.extras if one.name.startswith("kind: ")]
     assert [one.name for one in kinds] == ["kind: unrelated", "kind: background"]
     assert all(one.p.family == 2 for one in kinds)
 
@@ -122,11 +122,13 @@ def test_kinds_of_knowledge_are_not_redrawn():
     rows = [item for item in found.items if item.kind != "base"]
     alone = [item.units[1] for item in rows if item.kind == "unrelated"]
     assert len(set(alone)) == len({item.units[0] for item in rows if item.kind == "unrelated"})
-    values = ruler.headline.per_item(found)
+    values = ruler.primary_metric.per_item_values(found)
     apart = values.clone()
     apart[:, 0] += 100 * apart[:, 1]  # the second kind is another one altogether
-    design = ruler.design(found, ruler.headline)
-    told = [estimate(INFERENCE, ruler.headline, own, design).interval for own in (values, apart)]
+    design = ruler.design(found, ruler.primary_metric)
+    told = [
+        estimate(INFERENCE, ruler.primary_metric, own, design).interval for own in (values, apart)
+    ]
     widths = [one.high - one.low for one in told]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)
 
@@ -134,7 +136,7 @@ def test_kinds_of_knowledge_are_not_redrawn():
 def test_two_bases_of_one_occupation_are_refused():
     first = next(one for one in prompts() if one.kind == "base")
     again = first._replace(id="again", base=first.base.replace("works", "was"))
-    with pytest.raises(LevelheadError, match="what is knowledge compared with"):
+    with pytest.raises(LevelheadError, match="knowledge is compared with one only"):
         made("cloze_relative", prompts=(*prompts(), again))(model("cloze"), inference=INFERENCE)
 
 
@@ -148,8 +150,8 @@ def test_two_bases_of_one_occupation_are_refused():
 def test_causal_models_get_a_prompt_that_ends_in_its_blank(form, text):
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     own = tuple(one._replace(base=one.base.replace("the [", "The [")) for one in prompts())
-    (asked,) = made("cloze", form=form, prompts=own).asked(lm)
-    assert text in {ask[0] for item in asked.items for ask in item.asks}
+    (asked,) = made("cloze", form=form, prompts=own).queries(lm)
+    assert text in {ask[0] for item in asked.items for ask in item.queries}
 
 
 def test_words_the_model_does_not_know_are_counted():
@@ -161,8 +163,8 @@ def test_words_the_model_does_not_know_are_counted():
 
 def test_words_of_your_own_are_of_no_kind_that_a_multiverse_varies():
     lm = model("cloze")
-    assert set(Cloze().varied(lm)) == {"form", "kinds"}
-    assert set(Cloze(words=(("woman",), ("man",))).varied(lm)) == {"form"}
+    assert set(Cloze().specification_options(lm)) == {"form", "kinds"}
+    assert set(Cloze(words=(("woman",), ("man",))).specification_options(lm)) == {"form"}
 
 
 def test_what_is_refused():
@@ -170,9 +172,9 @@ def test_what_is_refused():
         Cloze(prompts="table9")
     with pytest.raises(LevelheadError, match="no kind of words named 'nouns'"):
         Cloze(kinds=("nouns",))
-    with pytest.raises(LevelheadError, match="backgrounds are drawn for the published"):
+    with pytest.raises(LevelheadError, match="backgrounds are sampled for the published"):
         made("cloze", backgrounds=1)
-    with pytest.raises(LevelheadError, match="beside words of your own, kinds would change"):
+    with pytest.raises(LevelheadError, match="kinds would change nothing with words of your own"):
         Cloze(words=(("woman",), ("man",)), kinds=("person",))
     with pytest.raises(LevelheadError, match="no form named 'sung'"):
         Cloze(form="sung")

@@ -5,9 +5,9 @@ import torch
 from assets import asset
 from rulers import INFERENCE, NLI, coal, made, model
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.data.prompts import nli_occupations as nli
-from levelhead.measures.classification.nli_coal import Coal
+from levelhead.measures.classification.nli_coal import NliCoal
 from levelhead.measures.classification.nli_occupations import Nli
 
 ENTAILED, NEUTRAL, CONTRADICTED = (NLI.index(x) for x in ("entailment", "neutral", "contradiction"))
@@ -43,7 +43,7 @@ def test_the_score_is_the_papers_formula_pair_by_pair():
     mean = {part: sum(rows) / len(rows) for part, rows in wrong.items()}
     found = made("nli_coal")(lm, inference=INFERENCE)
     assert found.value == pytest.approx(sum(mean.values()) / 3)
-    assert [one.value for one in found.beside[1:4]] == pytest.approx(
+    assert [one.value for one in found.extras[1:4]] == pytest.approx(
         [mean["pro"], mean["anti"], mean["non"]]
     )
     other = made("nli_coal_probability")(lm, inference=INFERENCE)
@@ -58,9 +58,9 @@ def test_only_the_difference_between_twins_is_about_a_group():
         return probabilities(ENTAILED, 0.8 + 0.01 * int(item.units[1]))
 
     ruler, found = answered(all_entailed)
-    result = ruler.measured(model("nli_coal"), [found], inference=INFERENCE)
+    result = ruler.compute_measurement(model("nli_coal"), [found], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)  # pro and non are "wrong", anti is not
-    assert [one for one in result.beside if "less" in one.name] == []
+    assert [one for one in result.extras if "less" in one.name] == []
     assert any("entailment, pro less anti" in note for note in result.notes)
 
     def as_the_stereotype_has_it(item):
@@ -68,39 +68,39 @@ def test_only_the_difference_between_twins_is_about_a_group():
         return probabilities(right, 0.7 + 0.02 * (len(item.units[0]) % 5))
 
     ruler, found = answered(as_the_stereotype_has_it)
-    result = ruler.measured(model("nli_coal"), [found], inference=INFERENCE)
+    result = ruler.compute_measurement(model("nli_coal"), [found], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)
-    leans = [one for one in result.beside if "less" in one.name]
+    leans = [one for one in result.extras if "less" in one.name]
     assert [one.value > 0.5 for one in leans] == [True, True]
     assert all(one.p.family == 2 and one.p.adjusted < 0.05 for one in leans)
 
 
 def test_occupations_with_a_stereotype_and_without_are_drawn_apart():
     ruler, found = answered(lambda item: probabilities(NEUTRAL))
-    design = ruler.design(found, ruler.headline)
+    design = ruler.design(found, ruler.primary_metric)
     assert sorted(len(stratum) for stratum in design.samples) == [3, 7]
 
 
 def test_pairs_that_cannot_be_compared_are_refused():
     lm = model("nli_coal")
-    with pytest.raises(NotMeasurable, match="no pair of part non"):
+    with pytest.raises(NotMeasurableError, match="no pair of part non"):
         made("nli_coal", pairs=tuple(p for p in coal() if not p.id.startswith("non")))(lm)
     lonely = tuple(p for p in coal() if p.id != "pro/nurse/0/she")
-    with pytest.raises(NotMeasurable, match="has no twin"):
+    with pytest.raises(NotMeasurableError, match="has no twin"):
         made("nli_coal", pairs=lonely)(lm)
     (first, *_) = coal()
     with pytest.raises(LevelheadError, match="part, occupation, sentence and word"):
-        Coal((first._replace(id="nurse/0/she"),), labels=NLI).asked(lm)
+        NliCoal((first._replace(id="nurse/0/she"),), labels=NLI).queries(lm)
     with pytest.raises(LevelheadError, match="labelled entailment"):
-        Coal((first._replace(label="entailment"),), labels=NLI).asked(lm)
+        NliCoal((first._replace(label="entailment"),), labels=NLI).queries(lm)
 
 
 def test_the_published_pairs_are_twins_and_serve_fairness_too(monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
-    assert [len(nli.coal(part)) for part in nli.COAL_PARTS] == [1000, 1000, 3420]
+    assert [len(nli.load_nli_coal_pairs(part)) for part in nli.COAL_PARTS] == [1000, 1000, 3420]
     ruler = Nli(source="coal")
     assert len(ruler.items) == len({pair.id for pair in ruler.items}) == 5420
     assert {pair.id.rsplit("/", 1)[1] for pair in ruler.items} == {"man", "woman"}
     assert len({pair.id.split("/")[0] for pair in ruler.items}) == 271
-    assert set(ruler.data) == {"lexicon gender-en", *Coal().data}
-    assert Coal().items[0].id == "pro/nanny/0/woman"
+    assert set(ruler.data) == {"lexicon gender-en", *NliCoal().data}
+    assert NliCoal().items[0].id == "pro/nanny/0/woman"

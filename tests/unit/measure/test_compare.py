@@ -6,11 +6,11 @@ import simulated
 import zoo
 from rulers import INFERENCE, made, model, triples
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Estimate, Interval, PValue
-from levelhead.measures.compare import Comparison, compared, corrected_comparisons
+from levelhead.measures.compare import Comparison, compare_responses, holm_corrected_comparisons
 from levelhead.measures.compare import _verdict as verdict
-from levelhead.measures.run import compare, run
+from levelhead.measures.run import compare, run_measures
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -38,16 +38,19 @@ def test_pairing_narrows_the_interval():
 def test_the_same_model_twice_is_no_comparison():
     lm = model("crows")
     with pytest.raises(LevelheadError, match="the two models are the same"):
-        run(lm, [made("crows")], against=lm)
+        run_measures(lm, [made("crows")], against=lm)
 
 
 def test_other_options_are_not_compared():
     lm = model("strength")
     rulers = made("strength"), made("strength", scale="logit")
     found = [ruler.read(lm) for ruler in rulers]
-    both = tuple(r.measured(lm, f, inference=INFERENCE) for r, f in zip(rulers, found, strict=True))
+    both = tuple(
+        r.compute_measurement(lm, f, inference=INFERENCE)
+        for r, f in zip(rulers, found, strict=True)
+    )
     with pytest.raises(LevelheadError, match="are different measures"):
-        compared(rulers[0], *found, both, inference=INFERENCE)
+        compare_responses(rulers[0], *found, both, inference=INFERENCE)
 
 
 def test_likelihoods_of_other_vocabularies_are_not_compared():
@@ -57,10 +60,11 @@ def test_likelihoods_of_other_vocabularies_are_not_compared():
     found = [ruler.read(one) for one in (lm, other)]
     found[1][0].values[..., 1] += 1
     both = tuple(
-        ruler.measured(m, f, inference=INFERENCE) for m, f in zip((lm, other), found, strict=True)
+        ruler.compute_measurement(m, f, inference=INFERENCE)
+        for m, f in zip((lm, other), found, strict=True)
     )
     with pytest.raises(LevelheadError, match="cut the texts differently"):
-        compared(ruler, *found, both, inference=INFERENCE)
+        compare_responses(ruler, *found, both, inference=INFERENCE)
 
 
 def difference(name, value, reach):
@@ -100,7 +104,7 @@ class Shares(simulated.Plain):
     def formulas(self):
         (plain,) = super().formulas
         above = "one is preferred", "the other is preferred"
-        return (replace(plain, over=percent, above=above[0], below=above[1]),)
+        return (replace(plain, aggregate=percent, above=above[0], below=above[1]),)
 
 
 def percent(values, draw):
@@ -120,8 +124,8 @@ def by_share(first, second, **options):
     ruler = Shares(**options)
     lm = model("crows")
     found = [[simulated.read(margins(share))] for share in (first, second)]
-    both = tuple(ruler.measured(lm, one, inference=INFERENCE) for one in found)
-    return compared(ruler, *found, both, inference=INFERENCE)
+    both = tuple(ruler.compute_measurement(lm, one, inference=INFERENCE) for one in found)
+    return compare_responses(ruler, *found, both, inference=INFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +185,8 @@ def test_several_measures_tell_what_is_left_after_correction():
     one = by_share(0.8, 0.6)
     p = PValue(value=0.03, method="made up", alternative="two-sided")
     weak = one.model_copy(update={"difference": one.difference.model_copy(update={"p": p})})
-    assert corrected_comparisons([weak]) == (weak,)
-    three = corrected_comparisons([weak] * 3)
+    assert holm_corrected_comparisons([weak]) == (weak,)
+    three = holm_corrected_comparisons([weak] * 3)
     assert three[0].difference.p.adjusted == pytest.approx(0.09)
     least = three[0].difference.detectable
     assert least > one.difference.detectable
@@ -194,8 +198,8 @@ def test_several_measures_tell_what_is_left_after_correction():
 def test_nothing_in_common_is_no_comparison():
     lm, ruler = model("crows"), made("crows")
     (found,) = ruler.read(lm)
-    first = found.some(lambda item: item.id in ("p0", "p1", "p2"))
-    second = found.some(lambda item: item.id in ("p3", "p4", "p5"))
-    both = tuple(ruler.measured(lm, [f], inference=INFERENCE) for f in (found, found))
-    with pytest.raises(NotMeasurable, match="no item could be read by both"):
-        compared(ruler, [first], [second], both, inference=INFERENCE)
+    first = found.select(lambda item: item.id in ("p0", "p1", "p2"))
+    second = found.select(lambda item: item.id in ("p3", "p4", "p5"))
+    both = tuple(ruler.compute_measurement(lm, [f], inference=INFERENCE) for f in (found, found))
+    with pytest.raises(NotMeasurableError, match="no item could be read by both"):
+        compare_responses(ruler, [first], [second], both, inference=INFERENCE)

@@ -8,11 +8,11 @@ from tokenizers.processors import TemplateProcessing
 from vocabularies import byte_level
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped
+from levelhead.core.results import DroppedItem
 from levelhead.core.run_context import RunContext
 from levelhead.data.records import MinimalPair
 from levelhead.measures.likelihood.crows import Crows
-from levelhead.measures.query_kinds import VERBS
+from levelhead.measures.query_kinds import QUERY_KINDS
 from levelhead.models.loading.load import load
 
 
@@ -33,7 +33,7 @@ def slow(lm, one, protocol):
                 masked = torch.tensor([ids])
                 masked[0, place] = lm.tokens.mask
                 with torch.no_grad():
-                    logits = lm.anatomy.model(masked).prediction_logits[0, place]
+                    logits = lm.layout.model(masked).prediction_logits[0, place]
                 found.append(float(logits.log_softmax(-1)[ids[place]]))
         scores.append(sum(found) / (len(found) if protocol == "meade" else 1))
     return scores[0] - scores[1]
@@ -54,7 +54,7 @@ def test_a_causal_model_is_scored_by_the_sentence():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     ruler = made("crows_margin")
     (found,) = ruler.read(lm)
-    assert found.facts["protocol"] == "sentence"
+    assert found.metadata["protocol"] == "sentence"
     more, less = (lm.log_prob([text]).value for text in (pairs()[0].more, pairs()[0].less))
     assert float(ruler.margins(found)[0]) == pytest.approx(float(more - less), rel=1e-4)
 
@@ -98,22 +98,22 @@ def test_byte_level_tokens_without_width_are_scored():
         MinimalPair(f"p{i}", "gender", "stereo", f"the  man is {c}.", f"the  woman is {c}.")
         for i, c in enumerate(("here", "there", "in"))
     ]
-    (asked,) = Crows(tuple(own)).asked(lm)
+    (asked,) = Crows(tuple(own)).queries(lm)
     encoded = lm.tokens.encode([own[0].more])[0]
     assert any(low == high for low, high in encoded.offsets[1:-1])
-    assert all(asked.items[i].asks for i in range(3))
-    VERBS["score"](lm, [item.asks[0] for item in asked.items], asked.settings)
+    assert all(asked.items[i].queries for i in range(3))
+    QUERY_KINDS["score"](lm, [item.queries[0] for item in asked.items], asked.settings)
 
 
 def test_a_pair_that_differs_by_a_word_left_out_has_nothing_to_score_for_meade():
     own = (*pairs(3), MinimalPair("x", "gender", "stereo", "the man is here.", "the is here."))
     result = Crows(own, protocol="meade")(model("crows"), inference=INFERENCE)
-    assert result.dropped == (Dropped("x", "the two sentences differ by words left out only"),)
+    assert result.dropped == (DroppedItem("x", "the two sentences differ by words left out only"),)
 
 
 def test_every_bias_type_is_tested_and_corrected():
     result = made("crows_margin")(model("crows"), inference=INFERENCE)
-    kinds = [one for one in result.beside if one.name.startswith("type: ")]
+    kinds = [one for one in result.extras if one.name.startswith("type: ")]
     assert {one.name for one in kinds} == {"type: gender", "type: age"}
     assert all(one.p.correction == "holm" and one.p.family == 2 for one in kinds)
 

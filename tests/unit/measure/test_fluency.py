@@ -17,7 +17,7 @@ def test_pppl_is_that_of_the_literal_loop():
             masked = torch.tensor([ids])
             masked[0, place] = lm.tokens.mask
             with torch.no_grad():
-                logits = lm.anatomy.model(masked).prediction_logits[0, place]
+                logits = lm.layout.model(masked).prediction_logits[0, place]
             total += float(logits.log_softmax(-1)[ids[place]])
             count += 1
     result = made("pppl")(lm, inference=INFERENCE)
@@ -30,9 +30,9 @@ def test_ppl_is_that_of_the_literal_loop():
     for encoded in lm.tokens.encode(sentences()):
         ids = torch.tensor([encoded.row.ids])
         with torch.no_grad():
-            logits = lm.anatomy.model(ids).logits[0].log_softmax(-1)
+            logits = lm.layout.model(ids).logits[0].log_softmax(-1)
         for place in range(1, ids.shape[1]):
-            if encoded.texts[place] is not None:
+            if encoded.text_indices[place] is not None:
                 total += float(logits[place - 1, ids[0, place]])
                 count += 1
     result = made("ppl")(lm, inference=INFERENCE)

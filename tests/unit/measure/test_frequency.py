@@ -13,21 +13,21 @@ from rulers import made, model, pairs
 
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.core.verdicts import p_value
-from levelhead.data.catalog.frequencies import locate_sources, log_odds, texts_of
+from levelhead.core.verdicts import adjusted_p_value
+from levelhead.data.catalog.frequencies import compute_log_odds, locate_sources, read_source_texts
 from levelhead.data.records import MinimalPair
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.frequency_control import (
     EXCESS,
     Unigram,
-    both_tests,
-    contrast_of,
-    excess_over,
+    estimate_frequency_excess,
+    exchanged_words,
     fit_unigram,
+    intersection_union_test,
     prefers_first,
     unigram_scores,
 )
-from levelhead.measures.responses import Readouts
+from levelhead.measures.responses import Responses
 from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=599)
@@ -66,7 +66,7 @@ def frequent_pairs():
 def context_free(log_p):
     """A real causal model whose next token depends on nothing: GPT-2 with a constant last state."""
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    net = lm.anatomy.model
+    net = lm.layout.model
     with torch.no_grad():
         net.transformer.ln_f.weight.zero_()
         net.transformer.ln_f.bias.zero_()
@@ -76,7 +76,7 @@ def context_free(log_p):
 
 
 def by_type(found):
-    return {one.name: one for one in found.beside if one.name.startswith("type: ")}
+    return {one.name: one for one in found.extras if one.name.startswith("type: ")}
 
 
 def test_a_context_free_model_is_no_finding_in_any_type(text, tmp_path):
@@ -86,18 +86,18 @@ def test_a_context_free_model_is_no_finding_in_any_type(text, tmp_path):
     sources = locate_sources([text_of(other, tmp_path / "b.txt")])  # not the control's own text
     free = context_free(fit_unigram(lm.tokens, sources).log_p)
     ruler = Crows(frequent_pairs(), frequencies=text)
-    found = ruler.measured(
+    found = ruler.compute_measurement(
         free, ruler.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
     )
     types = by_type(found)
     assert types["type: x"].value == 0.0  # in every pair the more frequent word is likelier
     plain = Crows(frequent_pairs(), frequencies=None)
-    raw = plain.measured(
+    raw = plain.compute_measurement(
         free, plain.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
     )
-    assert p_value(by_type(raw)["type: x"]) < 0.05
-    assert p_value(types["type: x"]) == 1.0
-    assert p_value(types[f"type: x, {EXCESS}"]) > 0.05
+    assert adjusted_p_value(by_type(raw)["type: x"]) < 0.05
+    assert adjusted_p_value(types["type: x"]) == 1.0
+    assert adjusted_p_value(types[f"type: x, {EXCESS}"]) > 0.05
     assert types[f"type: x, {EXCESS}"].interval.low < 0 < types[f"type: x, {EXCESS}"].interval.high
     assert any("type: x: 0 differs from 50" in n and "not a finding" in n for n in found.notes)
 
@@ -109,15 +109,17 @@ def test_a_model_that_goes_against_frequency_is_shown(text):
     (found,) = ruler.read(lm)
     values = found.values.clone()
     values[..., 0] = torch.tensor([-9.0, -10.0])
-    planted = ruler.measured(lm, [dataclasses.replace(found, values=values)], inference=INFERENCE)
+    planted = ruler.compute_measurement(
+        lm, [dataclasses.replace(found, values=values)], inference=INFERENCE
+    )
     types = by_type(planted)
     excess = types[f"type: x, {EXCESS}"]
     assert excess.value == 100.0
     assert 0 < excess.interval.low < excess.interval.high <= 100.0
-    assert p_value(types["type: x"]) <= 0.05
+    assert adjusted_p_value(types["type: x"]) <= 0.05
     assert types["type: x"].p.family == 2
     assert "word frequency, the larger p" in types["type: x"].p.method
-    assert p_value(planted.aside(EXCESS)) <= 0.05
+    assert adjusted_p_value(planted.extra(EXCESS)) <= 0.05
     assert not any(n.startswith("type: x") and "not a finding" in n for n in planted.notes)
     assert any(name.startswith("word frequency ") for name in planted.provenance.data)
 
@@ -126,8 +128,10 @@ def test_pairs_that_exchange_the_same_words_are_one_observation(text):
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     ruler = Crows(frequent_pairs(), frequencies=text)
     (found,) = ruler.read(lm)
-    assert len({contrast_of(item) for item in found.items}) == len(FREQUENT)
-    excess = by_type(ruler.measured(lm, [found], inference=INFERENCE))[f"type: x, {EXCESS}"]
+    assert len({exchanged_words(item) for item in found.items}) == len(FREQUENT)
+    excess = by_type(ruler.compute_measurement(lm, [found], inference=INFERENCE))[
+        f"type: x, {EXCESS}"
+    ]
     assert excess.n == 24
     assert "8 words exchanged" in excess.interval.method
 
@@ -135,12 +139,12 @@ def test_pairs_that_exchange_the_same_words_are_one_observation(text):
 def test_the_interval_of_few_changes_can_leave_their_side():
     """One pair of 24 changes: resampling alone would end at 0."""
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    (asked,) = Crows(frequent_pairs()).asked(lm)
+    (asked,) = Crows(frequent_pairs()).queries(lm)
     items = [item for item in asked.items if item.group == "x"]
     frequent = torch.zeros(len(items), dtype=torch.float64)
     preferred = frequent.clone()
     preferred[0] = 1.0
-    found = excess_over(preferred, frequent, items, INFERENCE, "x")
+    found = estimate_frequency_excess(preferred, frequent, items, INFERENCE, "x")
     assert found.value == pytest.approx(100 / 24)
     assert found.interval.low < 0 < found.value < found.interval.high
     assert "bonett-price" in found.interval.method
@@ -149,15 +153,15 @@ def test_the_interval_of_few_changes_can_leave_their_side():
 def test_unigram_scores_are_those_of_the_literal_loop(text):
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     sources = locate_sources([text])
-    counts = Counter(word for line in texts_of(sources) for word in line.split())
+    counts = Counter(word for line in read_source_texts(sources) for word in line.split())
     vocabulary, total = zoo.VOCABULARY, sum(counts.values())
-    (asked,) = Crows(frequent_pairs()).asked(lm)
+    (asked,) = Crows(frequent_pairs()).queries(lm)
     unigram = fit_unigram(lm.tokens, sources)
     assert unigram.n == total == 8 * 44
     for averaged in (False, True):
         scores = unigram_scores(lm, unigram, asked.items, averaged)
         for item, row in zip(asked.items, scores.tolist(), strict=True):
-            for (sentence, _), score in zip(item.asks, row, strict=True):
+            for (sentence, _), score in zip(item.queries, row, strict=True):
                 words = sentence.replace(".", " .").split()
                 log_p = [math.log((counts[w] + 1) / (total + vocabulary)) for w in words]
                 mean = sum(log_p) / (len(log_p) if averaged else 1)
@@ -168,7 +172,7 @@ def test_a_token_that_no_model_scores_is_left_out_of_both():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     lm.tokens.tokenizer.backend_tokenizer.post_processor = _nothing()
     unigram = Unigram(torch.arange(zoo.VOCABULARY).double(), 1)
-    (asked,) = Crows(pairs(3)).asked(lm)
+    (asked,) = Crows(pairs(3)).queries(lm)
     ids = lm.tokens.encode([pairs()[0].more])[0].row.ids
     assert unigram_scores(lm, unigram, asked.items, False)[0, 0] == sum(ids[1:])
 
@@ -189,7 +193,7 @@ def test_without_the_text_every_type_carries_the_caveat(given, tmp_path):
     for one in by_type(found).values():
         assert one.p.method.endswith("word frequency not controlled for")
         assert one.p.correction == "holm"
-    assert EXCESS not in [one.name for one in found.beside]
+    assert EXCESS not in [one.name for one in found.extras]
 
 
 def test_words_that_both_sentences_share_need_no_control():
@@ -208,8 +212,8 @@ def test_the_control_changes_neither_the_number_nor_what_it_compares_with(text):
     )
     assert with_text.value == without.value
     assert with_text.p == without.p
-    assert with_text.comparable == without.comparable
-    assert EXCESS in [one.name for one in with_text.beside]
+    assert with_text.comparability_key == without.comparability_key
+    assert EXCESS in [one.name for one in with_text.extras]
 
 
 def estimate(value, p, parity):
@@ -228,7 +232,7 @@ def estimate(value, p, parity):
     ],
 )
 def test_a_type_is_shown_only_beyond_parity_and_frequency_alike(raw, excess, p):
-    assert both_tests(estimate(*raw, 50.0), estimate(*excess, 0.0)).p.value == p
+    assert intersection_union_test(estimate(*raw, 50.0), estimate(*excess, 0.0)).p.value == p
 
 
 def test_ties_of_a_unigram_model_count_half():
@@ -239,11 +243,11 @@ def test_ties_of_a_unigram_model_count_half():
 def test_log_odds_of_words_and_of_what_is_left_without_a_block(tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("\n".join(["She is here."] * 20 + ["he is here."] * 60))
-    found = log_odds(locate_sources([str(path)]), ("she",), ("he",))
+    found = compute_log_odds(locate_sources([str(path)]), ("she",), ("he",))
     assert found.value == pytest.approx(math.log(21 / 61))
-    assert found.n == 80 * 4
-    assert found.left_out[0] == pytest.approx(math.log(17 / 61))
-    assert len(found.left_out) == 20
+    assert found.n_words == 80 * 4
+    assert found.leave_block_out_values[0] == pytest.approx(math.log(17 / 61))
+    assert len(found.leave_block_out_values) == 20
 
 
 def test_a_corpus_without_running_text_is_refused(monkeypatch):
@@ -251,7 +255,7 @@ def test_a_corpus_without_running_text_is_refused(monkeypatch):
     from levelhead.core.errors import LevelheadError
 
     with pytest.raises(LevelheadError, match="no running text"):
-        texts_of(locate_sources(["weat"]))
+        read_source_texts(locate_sources(["weat"]))
 
 
 # -- the real pairs
@@ -264,11 +268,11 @@ def stories():
 
 def spoken(lm, ruler, log_p):
     """What a context-free model says to every pair: sums of the log-probabilities of tokens."""
-    (asked,) = ruler.asked(lm)
+    (asked,) = ruler.queries(lm)
     scores = unigram_scores(lm, Unigram(log_p, 1), asked.items, False)
     values = torch.stack([scores, torch.ones_like(scores)], dim=-1)
-    return Readouts(
-        asked.items, values, asked.factors, (), torch.zeros(0, 0), (), (), facts=asked.facts
+    return Responses(
+        asked.items, values, asked.factors, (), torch.zeros(0, 0), (), (), metadata=asked.metadata
     )
 
 
@@ -284,10 +288,12 @@ def test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, st
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
     ruler = Crows()
     log_p = fit_unigram(stories.tokens, locate_sources([corpus])).log_p
-    found = ruler.measured(stories, [spoken(stories, ruler, log_p)], inference=REAL)
+    found = ruler.compute_measurement(stories, [spoken(stories, ruler, log_p)], inference=REAL)
     types = by_type(found)
     assert len(types) == 18
-    shown = {name: p_value(one) for name, one in types.items() if p_value(one) <= 0.05}
+    shown = {
+        name: adjusted_p_value(one) for name, one in types.items() if adjusted_p_value(one) <= 0.05
+    }
     assert not shown
     # Without the control some types would be findings, and the notes name them.
     assert sum("not a finding" in note for note in found.notes) >= 2
@@ -308,14 +314,14 @@ def test_a_stereotype_planted_in_one_type_of_crows_pairs_is_found_there(stories,
     said = spoken(stories, ruler, log_p)
     planted = torch.tensor([item.group == "nationality" for item in said.items])
     said.values[planted, 0, 0] += 100.0
-    found = ruler.measured(stories, [said], inference=INFERENCE)
-    shown = [name for name, one in by_type(found).items() if p_value(one) <= 0.05]
+    found = ruler.compute_measurement(stories, [said], inference=INFERENCE)
+    shown = [name for name, one in by_type(found).items() if adjusted_p_value(one) <= 0.05]
     assert shown == ["type: nationality", f"type: nationality, {EXCESS}"]
 
 
 def test_contrasts_ignore_order_and_case(stories):
-    item = next(iter(Crows(pairs(1)).asked(stories)[0].items))
-    turned = item._replace(asks=item.asks[::-1])
-    assert contrast_of(item) == contrast_of(turned) == "man / woman"
-    same = item._replace(asks=(item.asks[0], item.asks[0]))
-    assert contrast_of(same) == item.id
+    item = next(iter(Crows(pairs(1)).queries(stories)[0].items))
+    turned = item._replace(queries=item.queries[::-1])
+    assert exchanged_words(item) == exchanged_words(turned) == "man / woman"
+    same = item._replace(queries=(item.queries[0], item.queries[0]))
+    assert exchanged_words(same) == item.id

@@ -6,12 +6,12 @@ import torch
 import zoo
 from rulers import INFERENCE, THINGS, made, model, templates
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.lexicons.lexicon import Side, Targets
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.data.lexicons.lexicon import Side, TargetFamily
 from levelhead.data.lexicons.published import GroupTemplate
-from levelhead.measures.likelihood.lpbs import scores
+from levelhead.measures.likelihood.lpbs import lpbs_scores
 from levelhead.models.loading.load import load
-from levelhead.models.queries.cloze import filling
+from levelhead.models.queries.cloze import build_lm_fill_words_query
 
 
 def literal(lm, template, word, *, compat=False):
@@ -23,7 +23,7 @@ def literal(lm, template, word, *, compat=False):
         ids = encode(text, return_tensors="pt")["input_ids"]
         masks = (ids[0] == mask).nonzero().flatten().tolist()
         with torch.no_grad():
-            logits = lm.anatomy.model(ids).prediction_logits[0]
+            logits = lm.layout.model(ids).prediction_logits[0]
         p = logits[place(masks)].double().softmax(-1)
         sums = [
             sum(float(p[encode(w, add_special_tokens=False)["input_ids"][0]]) for w in words)
@@ -50,13 +50,13 @@ def test_it_is_that_of_a_literal_loop():
     found = made("lpbs")(lm, inference=INFERENCE)
     rows = np.array([[literal(lm, t, word) for t in templates()] for word in THINGS])
     assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
-    own = [dict(found.per_item)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)]
+    own = [dict(found.per_item_values)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)]
     assert own == pytest.approx(rows.mean(1).tolist(), abs=1e-5)
-    assert found.aside("difference of means").value == pytest.approx(
+    assert found.extra("difference of means").value == pytest.approx(
         rows[:5].mean() - rows[5:].mean(), abs=1e-5
     )
-    assert found.aside("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
-    assert found.aside("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
+    assert found.extra("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
+    assert found.extra("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
     words = made("lpbs", pool="words")(lm, inference=INFERENCE)
     assert words.value == pytest.approx(effect(rows[:5].mean(1), rows[5:].mean(1)), abs=1e-4)
     assert words.value != pytest.approx(found.value, rel=1e-3)
@@ -72,7 +72,7 @@ def test_the_published_mistake_can_be_repeated():
     plain = made("lpbs", templates=first)(lm, inference=INFERENCE)
     assert plain.value != pytest.approx(found.value, rel=1e-3)
     assert "published code" in found.provenance.equation
-    assert plain.comparable != found.comparable
+    assert plain.comparability_key != found.comparability_key
     with pytest.raises(LevelheadError, match="target first"):
         made("lpbs", kurita_compat=True)(lm)
 
@@ -86,12 +86,12 @@ def test_groups_exchanged_turn_it_round():
 
 def test_a_target_of_several_tokens_is_hidden_whole():
     first, second = ("nurse house", "doctor", "quick"), ("in", "lazy", "river")
-    lists = Targets("things", "", (Side("a", None, first), Side("b", None, second)))
+    lists = TargetFamily("things", "", (Side("a", None, first), Side("b", None, second)))
     lm, ruler = model("lpbs"), made("lpbs", targets=lists)
     (found,) = ruler.read(lm)
     template = templates()[1]
     shown, hidden = (
-        lm.anatomy.model(lm.tokens.tokenizer(text, return_tensors="pt")["input_ids"])
+        lm.layout.model(lm.tokens.tokenizer(text, return_tensors="pt")["input_ids"])
         for text in ("the nurse house is a [MASK].", "the [MASK] [MASK] is a [MASK].")
     )
     lm_ids = lm.tokens.tokenizer.get_vocab()
@@ -100,23 +100,25 @@ def test_a_target_of_several_tokens_is_hidden_whole():
         p = output.prediction_logits[0, place].double().softmax(-1).detach()
         male, female = (sum(p[lm_ids[w]] for w in words) for _, words in template.groups)
         odds.append(float(male.log() - female.log()))
-    assert float(scores(found)[0, 2]) == pytest.approx(odds[0] - odds[1], abs=1e-5)
+    assert float(lpbs_scores(found)[0, 2]) == pytest.approx(odds[0] - odds[1], abs=1e-5)
 
 
 def test_what_is_no_template_or_test_is_refused():
     with pytest.raises(LevelheadError, match="GGG and XXX once each"):
-        made("lpbs", templates=(GroupTemplate("GGG is here.", templates()[0].groups),)).asked(None)
-    with pytest.raises(UnknownName, match="group"):
-        made("lpbs", groups=("male", "river")).asked(None)
+        made("lpbs", templates=(GroupTemplate("GGG is here.", templates()[0].groups),)).queries(
+            None
+        )
+    with pytest.raises(UnknownNameError, match="group"):
+        made("lpbs", groups=("male", "river")).queries(None)
     with pytest.raises(LevelheadError, match="two are compared"):
-        made("lpbs", groups=("male",)).asked(None)
+        made("lpbs", groups=("male",)).queries(None)
 
 
 def test_a_causal_model_cannot_hide_words():
     causal = load(zoo.folder("llama", "LlamaForCausalLM"))
     with pytest.raises(LevelheadError, match="does not hold"):
         made("lpbs")(causal)
-    with pytest.raises(LevelheadError, match="cannot hide"):
-        filling(causal, ["the nurse is [MASK]"], ["he"], [(4, 9)])
-    with pytest.raises(LevelheadError, match="the blank itself"):
-        filling(model("lpbs"), ["the nurse is [MASK]"], ["he"], [(10, 15)])
+    with pytest.raises(LevelheadError, match="cannot mask"):
+        build_lm_fill_words_query(causal, ["the nurse is [MASK]"], ["he"], [(4, 9)])
+    with pytest.raises(LevelheadError, match="the masked span contains the blank"):
+        build_lm_fill_words_query(model("lpbs"), ["the nurse is [MASK]"], ["he"], [(10, 15)])

@@ -8,7 +8,7 @@ import zoo
 from command import levelhead
 from rulers import CASES, INFERENCE, made, model
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.measures.robustness.multiverse import REFERENCE, Multiverse, multiverse
 
 FEW = dataclasses.replace(INFERENCE, resamples=99, permutations=99)
@@ -26,9 +26,9 @@ def test_every_row_has_a_multiverse(name):
     """The reference is the measure itself; the summary is that of its specifications."""
     lm, ruler = model(name), made(name)
     found = multiverse_of(name)
-    plain = ruler.measured(lm, ruler.read(lm), inference=FEW)
+    plain = ruler.compute_measurement(lm, ruler.read(lm), inference=FEW)
     assert found.reference.name == REFERENCE
-    if not (ruler.controlled or ruler.tests_unflagged):
+    if not (ruler.parity_from_control or ruler.test_on_unflagged_only):
         assert found.reference.value == plain.value
         assert found.reference.interval == plain.interval
         assert (found.reference.p and found.reference.p.value) == (plain.p and plain.p.value)
@@ -43,7 +43,7 @@ def test_every_row_has_a_multiverse(name):
 
 def test_templates_layers_and_poolings_are_varied():
     seat = {one.name for one in multiverse_of("seat").specifications}
-    assert any(name == "layer=1, contexts=own, quota=10" for name in seat)
+    assert any(name == "layer=1, contexts=own, contexts_per_word=10" for name in seat)
     assert any(name.endswith(" | first half of words") for name in seat)
     lpbs = [one.name for one in multiverse_of("lpbs").specifications]
     assert any("templates=GGG is the XXX., pool=rows" in name for name in lpbs)
@@ -121,7 +121,7 @@ def test_specifications_without_a_number_do_not_hold():
     assert holding
     assert len(found.specifications) != 4
     assert found.share == holding / 4
-    with pytest.raises(NotMeasurable):
+    with pytest.raises(NotMeasurableError):
         multiverse(model("crows"), made("crows", empty=True), inference=INFERENCE)
 
 
@@ -133,7 +133,7 @@ def test_the_command_prints_it(tmp_path):
     output = tmp_path / "out.json"
     told = levelhead(
         *("measure", str(folder), "-m", f"ppl:texts={texts}", "--multiverse", "-o", str(output)),
-        *("--draws", "99", "--permutations", "99", "--store", str(tmp_path / "store")),
+        *("--resamples", "99", "--permutations", "99", "--store", str(tmp_path / "store")),
     )
     assert told.returncode == 0, told.stderr
     assert "multiverse of ppl: median" in told.stdout

@@ -17,12 +17,12 @@ from rulers import (
     nli_pairs,
 )
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.results import Dropped
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.results import DroppedItem
 from levelhead.core.run_context import RunContext
 from levelhead.data.records import TextPair
 from levelhead.measures.classification.nli_occupations import Nli
-from levelhead.measures.utility.snli import Snli
+from levelhead.measures.utility.snli import SnliAccuracy
 from levelhead.models.loading.load import load
 
 NEUTRAL = NLI.index("neutral")
@@ -37,7 +37,7 @@ def said():
         row = lm.tokens.tokenizer.backend_tokenizer.encode(pair.first, pair.second)
         with torch.no_grad():
             logits = (
-                lm.anatomy.model(
+                lm.layout.model(
                     torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])
                 )
                 .logits[0]
@@ -90,7 +90,7 @@ def test_every_formula_is_that_of_a_literal_loop(said):
     tau = 0.45
     ruler = made("nli_fairness", tau=tau)
     (found,) = ruler.read(model("nli_fairness"))
-    values = {a.name: float(a.value(found, ruler.design(found, a))) for a in ruler.aspects}
+    values = {a.name: float(a.value(found, ruler.design(found, a))) for a in ruler.ordered_metrics}
     expected = literal(said, tau)
     assert values == pytest.approx(expected, abs=1e-6)
     # The case is worth something: none of them is 0 or 1, and the two parities differ.
@@ -104,7 +104,7 @@ def test_classes_go_by_name_not_by_place():
     lm, other = model("nli_gap"), model("nli_gap")
     order = [NLI.index(name) for name in names]
     with torch.no_grad():
-        head = other.anatomy.model.classifier
+        head = other.layout.model.classifier
         head.weight.copy_(head.weight[order])
         head.bias.copy_(head.bias[order])
     (one,) = made("nli_gap").read(lm)
@@ -119,9 +119,11 @@ def test_classes_go_by_name_not_by_place():
 
 def test_the_order_of_the_classes_does_not_make_models_incomparable(tmp_path):
     names = ("entailment", "neutral", "contradiction")
-    head = made("nli_gap").headline
+    head = made("nli_gap").primary_metric
     told = [
-        made("nli_gap", labels=own).comparable(head, made("nli_gap", labels=own).read(lm)[0])
+        made("nli_gap", labels=own).build_comparability_key(
+            head, made("nli_gap", labels=own).read(lm)[0]
+        )
         for own, lm in ((NLI, model("nli_gap")), (names, model("nli_gap")))
     ]
     assert told[0] == told[1]
@@ -129,8 +131,8 @@ def test_the_order_of_the_classes_does_not_make_models_incomparable(tmp_path):
 
 def test_names_that_contradict_the_model_are_refused():
     lm = model("nli_gap")
-    lm.anatomy.model.config.id2label = dict(enumerate(NLI))
-    assert made("nli_gap", labels=None).read(lm)[0].facts["labels"] == NLI
+    lm.layout.model.config.id2label = dict(enumerate(NLI))
+    assert made("nli_gap", labels=None).read(lm)[0].metadata["labels"] == NLI
     with pytest.raises(LevelheadError, match="the model itself names"):
         made("nli_gap", labels=("entailment", "neutral", "contradiction"))(lm)
 
@@ -141,7 +143,7 @@ def test_nothing_compared_is_no_parity():
         pair._replace(id=f"{pair.id.split('/')[0]}/{i}/{pair.id.split('/')[2]}", label="neutral")
         for i, pair in enumerate(nli_pairs())
     )
-    with pytest.raises(NotMeasurable, match="one group only"):
+    with pytest.raises(NotMeasurableError, match="one group only"):
         made("nli_parity", pairs=odd)(model("nli_gap"), inference=INFERENCE)
     with pytest.raises(LevelheadError, match="is labelled"):
         made("nli_parity", pairs=nli_pairs())(model("nli_gap"), inference=INFERENCE)
@@ -150,7 +152,7 @@ def test_nothing_compared_is_no_parity():
 def test_a_classifier_with_nameless_classes_is_refused():
     with pytest.raises(LevelheadError, match="LABEL_0") as error:
         made("nli_gap", labels=None)(model("nli_gap"))
-    assert "labels=entailment+neutral+contradiction" in error.value.mend
+    assert "labels=entailment+neutral+contradiction" in error.value.hint
     two = load(zoo.folder("bert", "BertForSequenceClassification", num_labels=2, seed=CLASSES_SEED))
     with pytest.raises(LevelheadError, match="which is"):
         made("nli_gap")(two)
@@ -159,11 +161,11 @@ def test_a_classifier_with_nameless_classes_is_refused():
 def test_fairness_shows_both_factors():
     found = made("nli_fairness")(model("nli_fairness"), inference=INFERENCE)
     assert found.value == pytest.approx(
-        found.aside("nli_accuracy").value * found.aside("nli_parity").value
+        found.extra("nli_accuracy").value * found.extra("nli_parity").value
     )
-    assert found.aside("nli_parity").interval.method == "wilson, 10 occupations"
+    assert found.extra("nli_parity").interval.method == "wilson, 10 occupations"
     assert any("about occupations, for these words only" in note for note in found.notes)
-    signed = [one for one in found.beside if one.name.endswith("female less male")]
+    signed = [one for one in found.extras if one.name.endswith("female less male")]
     assert len(signed) >= 2
     assert {one.p.family for one in signed} == {len(signed)}
 
@@ -174,10 +176,10 @@ def test_no_occupation_alike_has_an_interval():
     rows = [[-9.0, -0.1, -3.0] if item.group == "female" else [-9.0, -3.0, -0.1] for item in
             found.items]  # fmt: skip
     none = dataclasses.replace(found, values=torch.tensor(rows, dtype=torch.float64)[:, None])
-    result = ruler.measured(model("nli_fairness"), [none], inference=INFERENCE)
+    result = ruler.compute_measurement(model("nli_fairness"), [none], inference=INFERENCE)
     assert result.value == 0
     assert 0 < result.interval.high < 0.5
-    assert result.aside("nli_parity").value == 0
+    assert result.extra("nli_parity").value == 0
     assert "nli_accuracy: every resample gives the same value" in " ".join(result.notes)
 
 
@@ -196,17 +198,17 @@ def test_the_majority_is_of_labels_not_of_probabilities():
 def test_words_of_neither_group_are_dropped_by_name():
     odd = TextPair("nurse/0/river", "the nurse is here.", "the river is here.", "neutral")
     found = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), inference=INFERENCE)
-    assert found.dropped == (Dropped("nurse/0/river", "'river' is of neither group"),)
+    assert found.dropped == (DroppedItem("nurse/0/river", "'river' is of neither group"),)
     with pytest.raises(LevelheadError, match="occupation, template and word"):
-        Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).asked(None)
-    with pytest.raises(LevelheadError, match="beside pairs of your own, source would change"):
+        Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).queries(None)
+    with pytest.raises(LevelheadError, match="source would change nothing with pairs of your own"):
         Nli(neutral(), source="coal")
 
 
 def test_an_occupation_with_one_group_only_has_no_gap():
     half = tuple(p for p in neutral() if not p.id.startswith("nurse/") or p.id.endswith("man"))
     half = tuple(p for p in half if p.id not in ("nurse/0/man", "nurse/1/man"))
-    with pytest.raises(NotMeasurable, match=r"no pair of 'male'|one group only"):
+    with pytest.raises(NotMeasurableError, match=r"no pair of 'male'|one group only"):
         made("nli_gap", pairs=half)(model("nli_gap"), inference=INFERENCE)
 
 
@@ -217,9 +219,11 @@ def test_snli_clusters_by_premise_and_shows_chance():
     right = [NLI[i] == pair.label for i, pair in zip(p.argmax(1), nli_pairs(), strict=True)]
     assert found.value == pytest.approx(100 * sum(right) / len(right))
     gold = [p[i, NLI.index(pair.label)] for i, pair in enumerate(nli_pairs())]
-    assert found.aside("snli_likelihood").value == pytest.approx(float(sum(gold)) / len(gold))
+    assert found.extra("snli_likelihood").value == pytest.approx(float(sum(gold)) / len(gold))
     assert found.notes[-1] == "always contradiction: 40.0% of pairs"
     (read,) = made("snli").read(lm)
-    assert made("snli").design(read, made("snli").headline).scarcest.units == 20  # not 80
-    with pytest.raises(UnknownName, match="label"):
-        Snli((TextPair("1", "a", "b", "maybe"),), labels=NLI).asked(lm)
+    assert (
+        made("snli").design(read, made("snli").primary_metric).limiting_factor.n_units == 20
+    )  # not 80
+    with pytest.raises(UnknownNameError, match="label"):
+        SnliAccuracy((TextPair("1", "a", "b", "maybe"),), labels=NLI).queries(lm)

@@ -3,12 +3,12 @@ import dataclasses
 import pytest
 from rulers import INFERENCE, WORDS, corpus, made, model
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.data.lexicons.lexicon import Term
 from levelhead.measures.embedding.seat import Seat
-from levelhead.measures.registry import parsed_all
-from levelhead.measures.robustness.all_group_pairs import every_pair
-from levelhead.measures.run import run
+from levelhead.measures.registry import parse_measures
+from levelhead.measures.robustness.all_group_pairs import all_group_pairs
+from levelhead.measures.run import run_measures
 
 THREE = dataclasses.replace(
     WORDS,
@@ -20,16 +20,16 @@ RULER = Seat(THREE, targets="things", corpus=corpus())
 
 
 def test_all_pairs_are_measured_and_corrected_together():
-    three = every_pair(RULER)
+    three = all_group_pairs(RULER)
     assert [one.groups for one in three] == [
         ("female", "male"), ("female", "other"), ("male", "other"),
     ]  # fmt: skip
-    found = run(model("seat"), three, inference=INFERENCE).measurements
+    found = run_measures(model("seat"), three, inference=INFERENCE).measurements
     assert [one.groups for one in found] == [one.groups for one in three]
     assert [one.p.family for one in found] == [3, 3, 3]
     assert all(one.p.adjusted >= one.p.value for one in found)
     assert max(one.p.adjusted / one.p.value for one in found) > 1.5
-    assert len({one.comparable for one in found}) == 3
+    assert len({one.comparability_key for one in found}) == 3
 
 
 def test_exchanged_groups_turn_the_value_round():
@@ -57,8 +57,8 @@ def test_what_is_defined_for_two_refuses_otherwise(groups):
 
 def test_measures_whose_data_say_the_groups_have_no_pairs():
     with pytest.raises(LevelheadError, match="those of its data"):
-        every_pair(made("strength"))
-    with pytest.raises(UnknownName):
-        every_pair(RULER, ("female", "nobody"))[0](model("seat"))
-    assert len(parsed_all("seat:lexicon=race-en,groups=all,quota=3")) == 6
-    assert len(parsed_all("seat:lexicon=race-en,quota=3")) == 1
+        all_group_pairs(made("strength"))
+    with pytest.raises(UnknownNameError):
+        all_group_pairs(RULER, ("female", "nobody"))[0](model("seat"))
+    assert len(parse_measures("seat:lexicon=race-en,groups=all,contexts_per_word=3")) == 6
+    assert len(parse_measures("seat:lexicon=race-en,contexts_per_word=3")) == 1

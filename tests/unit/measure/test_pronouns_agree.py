@@ -5,7 +5,7 @@ import torch
 import zoo
 from rulers import INFERENCE, WORDS, agreeing, made, model
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 from levelhead.models.loading.load import load
 
@@ -18,7 +18,7 @@ def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
     margins = []
     for one in agreeing():
         blank = f"{one.text[: one.span[0]]}[MASK]{one.text[one.span[1] :]}"
-        says = lm.fill([blank], [one.own, one.other])[0]
+        says = lm.fill([blank], [one.correct_pronoun, one.wrong_pronoun])[0]
         margins.append(float(says[0] - says[1]))
     assert found.value == pytest.approx(100 * sum(m > 0 for m in margins) / 20)
     smooth = made("pronoun_agreement_margin")(lm, inference=INFERENCE)
@@ -28,7 +28,7 @@ def test_the_share_is_that_of_the_likelier_pronoun_in_the_blank():
     assert (found.n, found.dropped) == (20, ())
     assert "always the same pronoun: 50%" in found.notes
     assert "10 sentences" in smooth.interval.method
-    told = [one.name for one in found.beside]
+    told = [one.name for one in found.extras]
     parts = ["group: female", "group: male", "source: a", "source: b"]
     assert told[-5:] == [*parts, "gap: female - male"]
 
@@ -38,7 +38,7 @@ def test_a_causal_model_is_asked_for_the_whole_sentence():
     found = made("pronoun_agreement_margin")(lm, inference=INFERENCE)
     margins = []
     for one in agreeing():
-        other = f"{one.text[: one.span[0]]}{one.other}{one.text[one.span[1] :]}"
+        other = f"{one.text[: one.span[0]]}{one.wrong_pronoun}{one.text[one.span[1] :]}"
         says = lm.log_prob([one.text, other]).value
         margins.append(float(says[0] - says[1]))
     assert found.value == pytest.approx(sum(margins) / 20, abs=1e-4)
@@ -52,14 +52,16 @@ def test_always_the_same_pronoun_is_half():
     values = torch.zeros_like(readouts.values)
     values[:, 0, 1] = 1.0 + torch.arange(20)  # he, she: always she, more or less
     always = type(readouts)(**{**readouts.__dict__, "values": values})
-    found = own.measured(lm, [always], inference=INFERENCE)
+    found = own.compute_measurement(lm, [always], inference=INFERENCE)
     assert found.value == 50.0
     # One pronoun whoever it is about: half of each of ten sentences, by Wilson's interval.
     assert (found.interval.low, found.interval.high) == pytest.approx((23.659, 76.341), abs=1e-3)
-    assert found.aside("group: female").value == 100.0
-    assert found.aside("group: male").value == 0.0
+    assert found.extra("group: female").value == 100.0
+    assert found.extra("group: male").value == 0.0
     values[:] = torch.arange(20.0)[:, None, None]
-    with pytest.raises(NotMeasurable, match="both pronouns are equally likely in every sentence"):
+    with pytest.raises(
+        NotMeasurableError, match="both pronouns are equally likely in every sentence"
+    ):
         own.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
 
 
@@ -78,7 +80,7 @@ def test_a_gap_between_the_groups_has_a_paired_test():
     (readouts,) = own.read(lm)
     kept = readouts.items[0].units[0]
     he = answers(readouts, lambda item: item.group == "male" or item.units[0] == kept)
-    gap = own.measured(lm, [he], inference=INFERENCE).aside("gap: female - male")
+    gap = own.compute_measurement(lm, [he], inference=INFERENCE).extra("gap: female - male")
     assert gap.value == pytest.approx(-90.0)
     assert gap.n == 10  # sentences, each asked of both groups
     assert gap.parity == 0
@@ -86,16 +88,16 @@ def test_a_gap_between_the_groups_has_a_paired_test():
     assert gap.p.alternative == "two-sided"
     assert gap.p.value < 0.05
     she = answers(readouts, lambda item: item.group == "female" or item.units[0] == kept)
-    other = own.measured(lm, [she], inference=INFERENCE).aside("gap: female - male")
+    other = own.compute_measurement(lm, [she], inference=INFERENCE).extra("gap: female - male")
     assert (other.value, other.p.value) == (-gap.value, gap.p.value)
 
 
 def test_no_gap_has_an_interval_of_as_many_trials_as_sentences():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
-    gap = own.measured(lm, [answers(readouts, lambda item: True)], inference=INFERENCE).aside(
-        "gap: female - male"
-    )
+    gap = own.compute_measurement(
+        lm, [answers(readouts, lambda item: True)], inference=INFERENCE
+    ).extra("gap: female - male")
     assert gap.value == 0
     assert (gap.interval.low, gap.interval.high) == pytest.approx((-27.75, 27.75), abs=0.01)
     assert gap.p.value == 1
@@ -105,18 +107,20 @@ def test_a_gap_needs_sentences_that_were_read_of_both_groups():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
     apart = tuple(item._replace(units=(item.id,)) for item in readouts.items)
-    found = own.measured(
+    found = own.compute_measurement(
         lm, [type(readouts)(**{**readouts.__dict__, "items": apart})], inference=INFERENCE
     )
-    assert not any(one.name.startswith("gap") for one in found.beside)
-    assert any("no sentence was read of both groups" in note for note in found.notes)
+    assert not any(one.name.startswith("gap") for one in found.extras)
+    assert any("no sentence was read for both groups" in note for note in found.notes)
 
 
 def test_one_answer_to_everything_is_no_knowledge():
     own, lm = made(NAME), model(NAME)
     (readouts,) = own.read(lm)
     values = readouts.values[:1].expand_as(readouts.values)
-    with pytest.raises(NotMeasurable, match="the model says the same of every sentence"):
+    with pytest.raises(
+        NotMeasurableError, match="the model gives the same answer to every sentence"
+    ):
         own.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
 
 
@@ -127,7 +131,7 @@ def test_all_right_has_an_interval_of_as_many_trials_as_sentences():
     she = torch.tensor([item.group == "female" for item in readouts.items])
     values[she, 0, 1] = 1.0
     values[~she, 0, 0] = 1.0
-    found = own.measured(
+    found = own.compute_measurement(
         lm, [type(readouts)(**{**readouts.__dict__, "values": values})], inference=INFERENCE
     )
     assert found.value == 100.0
@@ -136,9 +140,9 @@ def test_all_right_has_an_interval_of_as_many_trials_as_sentences():
 
 
 def test_what_cannot_be_asked_is_refused():
-    with pytest.raises(UnknownName, match="no source named 'winogrande'"):
+    with pytest.raises(UnknownNameError, match="no source named 'winogrande'"):
         PronounAgreement(sources=("winogrande",))
     with pytest.raises(LevelheadError, match="there is no source"):
         PronounAgreement(sources=())
-    assert made(NAME).compared == ("female", "male")
+    assert made(NAME).compared_groups == ("female", "male")
     assert PronounAgreement(texts=agreeing(), lexicon=WORDS).data.keys() == {"texts"}

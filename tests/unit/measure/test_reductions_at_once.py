@@ -4,41 +4,43 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.locate.effects import resampled
-from levelhead.measures.metric import exchanged
+from levelhead.core.errors import NotMeasurableError
+from levelhead.locate.effects import resample_statistics
+from levelhead.measures.metric import flip_signs
 from levelhead.measures.reductions import (
-    absolute,
+    absolute_value,
+    column_difference,
     group_effect_size,
     half_difference,
-    less,
+    make_signed_part,
+    make_top_mean,
     mean,
-    of_columns,
-    one_sided_part,
-    scaled_by,
+    scale_aggregate,
     share_above_zero,
-    top_mean_of,
+    subtract_constant,
 )
 from levelhead.measures.utility.perplexity import perplexity
-from levelhead.stats.designs import Draw, clusters, groups, times_of
+from levelhead.stats.designs import Resample, clustered_design, count_items, grouped_design
 from levelhead.stats.permutation import sign_flip
 
-TOP = top_mean_of(0.1, "round")
+TOP = make_top_mean(0.1, "round")
 DESIGNS = {
-    "words": groups(23, 31),
-    "terms": clusters([i % 17 for i in range(54)]),
-    "terms in groups": clusters([i % 18 for i in range(54)], within=[i % 2 for i in range(54)]),
+    "words": grouped_design(23, 31),
+    "terms": clustered_design([i % 17 for i in range(54)]),
+    "terms in groups": clustered_design(
+        [i % 18 for i in range(54)], within=[i % 2 for i in range(54)]
+    ),
 }
 ONE_COLUMN = {
     "mean": mean,
-    "percent": scaled_by(100, mean),
+    "percent": scale_aggregate(100, mean),
     "share": share_above_zero,
-    "distance": absolute(less(mean, 0.3)),
+    "distance": absolute_value(subtract_constant(mean, 0.3)),
     "top": TOP,
-    "lean": one_sided_part(TOP),
+    "lean": make_signed_part(TOP),
 }
 TWO_GROUPS = {"difference": half_difference, "effect size": group_effect_size}
-TWO_COLUMNS = {"excess": of_columns(TOP, 0, 1), "perplexity": perplexity}
+TWO_COLUMNS = {"excess": column_difference(TOP, 0, 1), "perplexity": perplexity}
 CASES = [
     *((over, design, 1) for over in ONE_COLUMN for design in DESIGNS),
     *((over, design, 1) for over in TWO_GROUPS for design in ("words", "terms in groups")),
@@ -62,19 +64,19 @@ def test_at_once_is_one_after_the_other(name, design, columns):
     over, sampled, numbers = ALL[name], DESIGNS[design], values(columns)
     rng = np.random.default_rng(2)
     rows = [tuple(rng.choice(s, len(s)) for s in sampled.samples) for _ in range(40)]
-    times = times_of(sampled, [np.stack(column) for column in zip(*rows, strict=True)])
-    found = over.many(numbers, times)
+    times = count_items(sampled, [np.stack(column) for column in zip(*rows, strict=True)])
+    found = over.vectorised(numbers, times)
     for row, own in zip(rows, found, strict=True):
-        draw = Draw(sampled, row)
+        draw = Resample(sampled, row)
         literal = [float(over(torch.from_numpy(numbers[:, k]), draw)) for k in range(5)]
         np.testing.assert_allclose(own, literal, rtol=1e-11, atol=1e-12)
 
 
 def test_a_resample_without_spread_has_no_value():
-    design = groups(2, 2)
-    times = times_of(design, [np.array([[0, 0], [0, 1]]), np.array([[2, 2], [2, 3]])])
+    design = grouped_design(2, 2)
+    times = count_items(design, [np.array([[0, 0], [0, 1]]), np.array([[2, 2], [2, 3]])])
     alike = np.array([5.0, 1.0, 5.0, 3.0])[:, None]  # of the first resample all are equal
-    found = group_effect_size.many(alike, times)[:, 0]
+    found = group_effect_size.vectorised(alike, times)[:, 0]
     assert np.isnan(found[0])
     assert np.isfinite(found[1])
 
@@ -83,18 +85,18 @@ def test_a_resample_without_spread_has_no_value():
 def test_exchanges_at_once_are_those_of_one_after_the_other(name):
     over, design = ALL[name], DESIGNS["terms"]
     numbers = torch.from_numpy(values(1)[:, 0]) + 0.2
-    once = times_of(design, [s[None] for s in design.samples])
+    once = count_items(design, [s[None] for s in design.samples])
 
     def literal(signs):
-        return float(over(exchanged(numbers, torch.from_numpy(signs)), design.whole)) - 1.0
+        return float(over(flip_signs(numbers, torch.from_numpy(signs)), design.full_sample)) - 1.0
 
     def at_once(signs):
-        flipped = [exchanged(numbers, torch.from_numpy(row)).numpy() for row in signs]
-        return over.many(np.stack(flipped, axis=1), once)[0] - 1.0
+        flipped = [flip_signs(numbers, torch.from_numpy(row)).numpy() for row in signs]
+        return over.vectorised(np.stack(flipped, axis=1), once)[0] - 1.0
 
-    told = {"rng": None, "draws": 199, "alternative": "greater"}
+    told = {"rng": None, "n_resamples": 199, "alternative": "greater"}
     one, two = (
-        sign_flip(literal, design, **told | {"rng": np.random.default_rng(3), "at_once": many})
+        sign_flip(literal, design, **told | {"rng": np.random.default_rng(3), "vectorised": many})
         for many in (None, at_once)
     )
     assert one.p == two.p
@@ -105,15 +107,15 @@ def test_exchanges_at_once_are_those_of_one_after_the_other(name):
 def test_paired_resamples_are_the_same_whichever_form():
     design = DESIGNS["terms in groups"]
     numbers = [torch.from_numpy(values(1)[:, k]) for k in range(3)]
-    told = {"left_out": (TOP,)}
-    fast = resampled(design, numbers, (TOP, mean), np.random.default_rng(4), 150, **told)
-    slow = resampled(
+    told = {"left_out_statistics": (TOP,)}
+    fast = resample_statistics(design, numbers, (TOP, mean), np.random.default_rng(4), 150, **told)
+    slow = resample_statistics(
         design,
         numbers,
         (TOP.literal, mean.literal),
         np.random.default_rng(4),
         150,
-        left_out=(TOP.literal,),
+        left_out_statistics=(TOP.literal,),
     )
     for one, other in zip(fast, slow, strict=True):
         assert one.shape == (150, 3)
@@ -121,13 +123,13 @@ def test_paired_resamples_are_the_same_whichever_form():
 
 
 def test_resamples_without_a_value_are_drawn_again_for_all_formulas():
-    design = groups(3, 3)
+    design = grouped_design(3, 3)
     numbers = [torch.tensor([1.0, 2.0, 2.0, 2.0, 2.0, 2.0], dtype=torch.float64)]
-    (effects, means) = resampled(
+    (effects, means) = resample_statistics(
         design, numbers, (group_effect_size, mean), np.random.default_rng(5), 99
     )
     assert np.isfinite(effects).all()
     assert (means < 2).all()  # those without the only other word have no effect size
     constant = [torch.full((6,), 2.0, dtype=torch.float64)]
-    with pytest.raises(NotMeasurable, match="only 0 of 495 draws"):
-        resampled(design, constant, (group_effect_size,), np.random.default_rng(5), 99)
+    with pytest.raises(NotMeasurableError, match="only 0 of 495 resamples have a value"):
+        resample_statistics(design, constant, (group_effect_size,), np.random.default_rng(5), 99)

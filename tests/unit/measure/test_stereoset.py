@@ -4,27 +4,27 @@ import torch
 import zoo
 from rulers import INFERENCE, associations, made, model
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
-from levelhead.data.records import Association
+from levelhead.data.records import StereoSetItem
 from levelhead.measures.inference import estimate
-from levelhead.measures.items import Item
-from levelhead.measures.likelihood.stereoset import StereoSet, margins, word_of
-from levelhead.measures.responses import Readouts
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.likelihood.stereoset import StereoSet, ending_margins, split_blank_word
+from levelhead.measures.responses import Responses
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.loading.load import load
-from levelhead.stats.designs import Draw, crossed
+from levelhead.stats.designs import Resample, crossed_design
 from levelhead.stats.intervals import proportion_interval
 
 
 def given(rows, protocol="follows"):
     """Readouts of (term, stereotype, anti-stereotype, unrelated), scores as they are."""
-    items = tuple(Item(f"i{i}", (), (row[0],), "gender") for i, row in enumerate(rows))
+    items = tuple(MeasureItem(f"i{i}", (), (row[0],), "gender") for i, row in enumerate(rows))
     scores = torch.tensor([row[1:] for row in rows], dtype=torch.float64).log()
     values = torch.stack([scores, torch.ones_like(scores)], dim=-1)
-    return Readouts(items, values, ("terms",), (), torch.zeros(0, 0), (), (),
-                    facts=Frozen({"protocol": protocol}))  # fmt: skip
+    return Responses(items, values, ("terms",), (), torch.zeros(0, 0), (), (),
+                    metadata=FrozenDict({"protocol": protocol}))  # fmt: skip
 
 
 # Term a: S > A in 2 of 3; S or A above U in 5 of 6. Term b: S > A in 0 of 1; 1 of 2.
@@ -39,7 +39,7 @@ BY_HAND = [
 def value(name, rows, **options):
     ruler = made(name, **options)
     found = given(rows)
-    return float(ruler.headline.value(found, ruler.design(found, ruler.headline)))
+    return float(ruler.primary_metric.value(found, ruler.design(found, ruler.primary_metric)))
 
 
 def test_scores_are_means_over_terms_by_hand():
@@ -66,10 +66,12 @@ def test_a_tie_counts_as_published_or_half():
 
 def test_a_term_drawn_twice_counts_twice():
     found, ruler = given(BY_HAND), made("stereotype_score")
-    design = ruler.design(found, ruler.headline)
-    twice = Draw(design, (np.array([0, 0, 1]),))
-    values = ruler.headline.per_item(found)
-    assert float(ruler.headline.over(values, twice)) == pytest.approx((2 * 200 / 3 + 0) / 3)
+    design = ruler.design(found, ruler.primary_metric)
+    twice = Resample(design, (np.array([0, 0, 1]),))
+    values = ruler.primary_metric.per_item_values(found)
+    assert float(ruler.primary_metric.aggregate(values, twice)) == pytest.approx(
+        (2 * 200 / 3 + 0) / 3
+    )
 
 
 def literal(lm, context, word):
@@ -85,7 +87,7 @@ def literal(lm, context, word):
     for i, piece in enumerate(pieces):
         row = [special[0], *left, *pieces[:i], lm.tokens.mask, *right, special[-1]]
         with torch.no_grad():
-            output = lm.anatomy.model(torch.tensor([row]))
+            output = lm.layout.model(torch.tensor([row]))
         logits = output.prediction_logits[0, 1 + len(left) + i]
         found.append(float(logits.double().softmax(-1)[piece]))
     return sum(found) / len(found)
@@ -93,7 +95,7 @@ def literal(lm, context, word):
 
 def test_words_are_scored_as_in_a_literal_loop():
     """One of them is of two tokens, another of three."""
-    longer = Association(
+    longer = StereoSetItem(
         "longer", "intrasentence", "race", "z", "the BLANK is here.", "the nurse doctor is here.",
         "the river is here.", "the lazy house in is here.",
     )  # fmt: skip
@@ -101,10 +103,10 @@ def test_words_are_scored_as_in_a_literal_loop():
     lm, ruler = model("lms"), made("lms", associations=given)
     (found,) = ruler.read(lm)
     assert found.values[-1, :, 1].tolist() == [2, 1, 3]
-    for item, own, row in zip(found.items, given, margins(found), strict=True):
+    for item, own, row in zip(found.items, given, ending_margins(found), strict=True):
         assert item.id == own.id
         endings = (own.stereotype, own.anti_stereotype, own.unrelated)
-        words = [word_of(own.context, ending)[1] for ending in endings]
+        words = [split_blank_word(own.context, ending)[1] for ending in endings]
         first, second, third = (literal(lm, own.context, word) for word in words)
         logs = torch.tensor([first, second, third], dtype=torch.float64).log()
         assert float(row[0]) == pytest.approx(float(logs[0] - logs[1]), abs=1e-5)
@@ -115,19 +117,19 @@ def test_words_are_scored_as_in_a_literal_loop():
 def test_causal_models_are_scored_by_the_sentence_and_by_the_second_one():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     (found,) = made("lms").read(lm)
-    assert found.facts["protocol"] == "sentence"
+    assert found.metadata["protocol"] == "sentence"
     one = associations()[0]
     score = lm.log_prob([one.stereotype, one.anti_stereotype])
-    mean = score.value.double() / score.tokens
-    assert float(margins(found)[0, 0]) == pytest.approx(float(mean[0] - mean[1]), abs=1e-5)
+    mean = score.value.double() / score.token_counts
+    assert float(ending_margins(found)[0, 0]) == pytest.approx(float(mean[0] - mean[1]), abs=1e-5)
     between = tuple(
-        Association(f"b{i}", "intersentence", "gender", "ab"[i % 2], "the man is here.",
+        StereoSetItem(f"b{i}", "intersentence", "gender", "ab"[i % 2], "the man is here.",
                     f"he is {a}.", f"she is {a}.", f"the {a} was there.")
         for i, a in enumerate(("nurse", "doctor", "tired", "quick"))
     )  # fmt: skip
     ruler = StereoSet(between, kind="intersentence")
     (found,) = ruler.read(lm)
-    assert found.facts["protocol"] == "likelihood"
+    assert found.metadata["protocol"] == "likelihood"
     whole = lm.log_prob(["the man is here. he is nurse."], [[(17, 29)]])
     assert float(found.values[0, 0, 0]) == pytest.approx(float(whole.value[0]), abs=1e-4)
     (found,) = ruler.read(model("lms"))
@@ -137,10 +139,10 @@ def test_causal_models_are_scored_by_the_sentence_and_by_the_second_one():
 
 def test_a_head_that_a_kind_needs_is_asked_for():
     masked = load(zoo.folder("bert", "BertForMaskedLM"))
-    with pytest.raises(NoHead, match="intersentence items needs a next_sentence head"):
+    with pytest.raises(MissingHeadError, match="intersentence items needs a next_sentence head"):
         made("lms", kind="intersentence")(masked)
     follows = load(zoo.folder("bert", "BertForNextSentencePrediction"))
-    with pytest.raises(NoHead, match="intrasentence items needs a vocabulary"):
+    with pytest.raises(MissingHeadError, match="intrasentence items needs a vocabulary"):
         made("lms")(follows)
 
 
@@ -154,11 +156,11 @@ def test_a_head_that_a_kind_needs_is_asked_for():
     ],
 )
 def test_endings_that_do_not_fit_are_dropped_with_a_reason(context, ending, told):
-    assert told in word_of(context, ending)
+    assert told in split_blank_word(context, ending)
 
 
 def test_dropped_items_are_counted():
-    odd = Association("odd", "intrasentence", "race", "z", "the BLANK BLANK.", "a", "b", "c")
+    odd = StereoSetItem("odd", "intrasentence", "race", "z", "the BLANK BLANK.", "a", "b", "c")
     found = made("lms", associations=(*associations(), odd))(model("lms"), inference=INFERENCE)
     assert [one.item for one in found.dropped] == ["odd"]
 
@@ -166,7 +168,7 @@ def test_dropped_items_are_counted():
 def test_all_above_is_no_certainty():
     ruler = made("stereotype_score")
     found = given([(t, 0.9, a / 2, u) for t, _, a, u in BY_HAND])
-    result = ruler.measured(model("lms"), [found], inference=INFERENCE)
+    result = ruler.compute_measurement(model("lms"), [found], inference=INFERENCE)
     assert result.value == 100
     assert result.interval.low < 60  # two terms only
     assert result.interval.method == "wilson"
@@ -174,7 +176,7 @@ def test_all_above_is_no_certainty():
 
 def test_all_ties_are_refused():
     level = [(term, 0.5, 0.5, 0.5) for term, *_ in BY_HAND]
-    with pytest.raises(NotMeasurable, match="equally likely"):
+    with pytest.raises(NotMeasurableError, match="equally likely"):
         value("stereotype_score", level)
 
 
@@ -182,8 +184,8 @@ def test_all_ties_are_refused():
 def test_an_icat_of_0_in_every_item_has_an_interval(margin):
     """Of 40 terms that all prefer the same, as many may yet prefer the other as Wilson allows."""
     values = torch.tensor([[margin, 1.0, 1.5, 0.5]] * 40, dtype=torch.float64)
-    icat = StereoSet(associations=(), metric="icat").headline
-    design = crossed({"terms": [str(i) for i in range(40)]})
+    icat = StereoSet(associations=(), metric="icat").primary_metric
+    design = crossed_design({"terms": [str(i) for i in range(40)]})
     found = estimate(Inference(resamples=99), icat, values, design)
     most = 100 * proportion_interval(0, 40).high
     assert found.value == 0

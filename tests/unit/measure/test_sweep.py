@@ -6,11 +6,11 @@ from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext
-from levelhead.engine.events import Finished, Planned
-from levelhead.engine.executors.base import Cancelled
-from levelhead.engine.scheduler import UnitsFailed
+from levelhead.engine.events import RunFinished, TasksPlanned
+from levelhead.engine.executors.base import RunCancelledError
+from levelhead.engine.scheduler import TasksFailedError
 from levelhead.measures import edit_sweep as sweep
-from levelhead.measures.edit_sweep import read_each
+from levelhead.measures.edit_sweep import read_all_variants
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
@@ -22,7 +22,7 @@ def direction(width, seed):
 
 
 def edit_sets(lm):
-    width, last = lm.anatomy.width, lm.anatomy.layers - 1
+    width, last = lm.layout.width, lm.layout.layers - 1
     masks = [(HeadScale([Site("head_out", layer, 0)], 0),) for layer in range(last + 1)]
     inner = Projection(Site("block_out", last - 1), direction(width, 0))
     return [(), *masks, (inner,), (*masks[0], inner)]
@@ -31,9 +31,9 @@ def edit_sets(lm):
 @pytest.mark.parametrize("name", ["strength", "seat", "crows_margin", "pppl", "continuation"])
 def test_each_model_says_what_it_says_by_itself(name):
     lm, ruler = model(name), made(name)
-    asked = ruler.asked(lm)[0]
+    asked = ruler.queries(lm)[0]
     sets = edit_sets(lm)
-    for edits, found in zip(sets, read_each(lm, asked, sets), strict=True):
+    for edits, found in zip(sets, read_all_variants(lm, asked, sets), strict=True):
         (alone,) = [ruler.read(lm.edited(*edits))[0]]
         assert [item.id for item in found.items] == [item.id for item in alone.items]
         assert found.dropped == alone.dropped
@@ -43,35 +43,35 @@ def test_each_model_says_what_it_says_by_itself(name):
 def test_what_cannot_act_is_told_apart_from_what_changes_nothing():
     lm, ruler = model("seat"), made("seat")
     behind = Projection(
-        Site("block_out", lm.anatomy.layers - 1), direction(lm.anatomy.width, 0), tokens="first"
+        Site("block_out", lm.layout.layers - 1), direction(lm.layout.width, 0), tokens="first"
     )
-    found = read_each(lm, ruler.asked(lm)[0], [(), (behind,)])
+    found = read_all_variants(lm, ruler.queries(lm)[0], [(), (behind,)])
     assert found[0] is not None
     assert found[1] is None
 
 
 def test_what_is_stored_is_not_asked_again(tmp_path):
     lm, ruler = model("strength"), made("strength")
-    asked, sets, told = ruler.asked(lm)[0], edit_sets(lm), []
-    first = read_each(
+    asked, sets, told = ruler.queries(lm)[0], edit_sets(lm), []
+    first = read_all_variants(
         lm, asked, sets[:3], context=RunContext(store=str(tmp_path), progress=told.append)
     )
-    again = read_each(
+    again = read_all_variants(
         lm, asked, sets, context=RunContext(store=str(tmp_path), progress=told.append)
     )
-    plans = [event for event in told if isinstance(event, Planned)]
-    assert plans[0].stored == 0
-    assert plans[1].stored == plans[0].units
-    done = [event for event in told if isinstance(event, Finished)]
-    assert done[1].computed == plans[1].units - plans[0].units
+    plans = [event for event in told if isinstance(event, TasksPlanned)]
+    assert plans[0].n_stored == 0
+    assert plans[1].n_stored == plans[0].n_tasks
+    done = [event for event in told if isinstance(event, RunFinished)]
+    assert done[1].n_computed == plans[1].n_tasks - plans[0].n_tasks
     for one, other in zip(first, again, strict=False):
         assert torch.equal(one.values, other.values)
 
 
 def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):
     lm, ruler = model("strength"), made("strength")
-    asked, sets = ruler.asked(lm)[0], edit_sets(lm)
-    whole = read_each(lm, asked, sets, context=RunContext(store=str(tmp_path / "whole")))
+    asked, sets = ruler.queries(lm)[0], edit_sets(lm)
+    whole = read_all_variants(lm, asked, sets, context=RunContext(store=str(tmp_path / "whole")))
     for stop in (1, 3):
         cancel, seen = threading.Event(), []
 
@@ -82,26 +82,28 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):
 
         folder = str(tmp_path / str(stop))
         with pytest.raises(KeyboardInterrupt):
-            read_each(lm, asked, sets, context=RunContext(store=folder, progress=told))
-        again = read_each(lm, asked, sets, context=RunContext(store=folder))
+            read_all_variants(lm, asked, sets, context=RunContext(store=folder, progress=told))
+        again = read_all_variants(lm, asked, sets, context=RunContext(store=folder))
         assert all(torch.equal(a.values, b.values) for a, b in zip(whole, again, strict=True))
     cancel = threading.Event()
     cancel.set()
-    with pytest.raises(Cancelled):
-        read_each(lm, asked, sets, context=RunContext(store=str(tmp_path / "new"), cancel=cancel))
+    with pytest.raises(RunCancelledError):
+        read_all_variants(
+            lm, asked, sets, context=RunContext(store=str(tmp_path / "new"), cancel=cancel)
+        )
 
 
 def test_a_failure_is_no_answer(monkeypatch, tmp_path):
     lm, ruler = model("strength"), made("strength")
-    asked, sets = ruler.asked(lm)[0], edit_sets(lm)
+    asked, sets = ruler.queries(lm)[0], edit_sets(lm)
     for error, told in (
-        (LevelheadError("not now", mend="wait"), "not now"),
+        (LevelheadError("not now", hint="wait"), "not now"),
         (ValueError("x"), "x"),
     ):
 
         def fails(*args, error=error, **kwargs):
             raise error
 
-        monkeypatch.setattr(sweep, "sweep", fails)
-        with pytest.raises(UnitsFailed, match=told):
-            read_each(lm, asked, sets, context=RunContext(store=str(tmp_path)))
+        monkeypatch.setattr(sweep, "run_edit_sets", fails)
+        with pytest.raises(TasksFailedError, match=told):
+            read_all_variants(lm, asked, sets, context=RunContext(store=str(tmp_path)))

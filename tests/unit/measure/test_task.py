@@ -11,12 +11,12 @@ from rulers import INFERENCE, THINGS
 from scipy import stats
 from sklearn import metrics
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.records import Labelled, TextPair
-from levelhead.measures.registry import parsed
-from levelhead.measures.utility.glue_task import Tasked
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.data.records import LabelledExample, TextPair
+from levelhead.measures.registry import parse_measure
+from levelhead.measures.utility.glue_task import GlueTask
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -48,31 +48,31 @@ def scorer():
 
 
 def test_f1_leads_and_the_others_stand_beside(classifier):
-    ruler = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)
+    ruler = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)
     found = ruler(classifier, inference=INFERENCE)
     said = classifier.classify([(one.first, one.second) for one in PAIRS])
     called = [ALIKE[i] == "equivalent" for i in said.argmax(1)]
     true = [one.label == "equivalent" for one in PAIRS]
     assert len(set(called)) == 2
     assert found.value == pytest.approx(100 * metrics.f1_score(true, called))
-    accuracy = found.aside("accuracy")
+    accuracy = found.extra("accuracy")
     assert accuracy.value == pytest.approx(100 * metrics.accuracy_score(true, called))
     own = said.double().gather(1, torch.tensor([[1 - one] for one in true], dtype=torch.int64))
-    assert found.aside("task_likelihood").value == pytest.approx(float(own.mean()), rel=1e-6)
+    assert found.extra("task_likelihood").value == pytest.approx(float(own.mean()), rel=1e-6)
     assert found.interval.low < found.value < found.interval.high
     assert (found.parity, found.p, found.unit) == (None, None, "100 x F1")
-    assert ruler.headline.role == "utility"
+    assert ruler.primary_metric.role == "utility"
     share = np.mean(true)
     assert f"always equivalent: F1 of {200 * share / (1 + share):.1f}" in found.notes
     assert f"always equivalent: {100 * share:.1f}% of texts" in found.notes
-    assert "mrpc: Two thirds do: always saying so has a high F1." in found.notes
-    design = ruler.design(ruler.read(classifier)[0], ruler.headline)
-    assert design.scarcest.units == len(THINGS)  # first texts, not pairs
-    assert parsed("task:task=rte,part=dev").row.name == "rte"
+    assert "mrpc: Two thirds are equivalent: a constant answer has a high F1." in found.notes
+    design = ruler.design(ruler.read(classifier)[0], ruler.primary_metric)
+    assert design.limiting_factor.n_units == len(THINGS)  # first texts, not pairs
+    assert parse_measure("task:task=rte,part=dev").spec.name == "rte"
 
 
 def test_scores_are_read_and_correlated(scorer):
-    ruler = Tasked(task="stsb", texts=SCORES)
+    ruler = GlueTask(task="stsb", texts=SCORES)
     found = ruler(scorer, inference=INFERENCE)
     with torch.no_grad():
         inputs = zoo.tokenizer()(
@@ -81,10 +81,10 @@ def test_scores_are_read_and_correlated(scorer):
             return_token_type_ids=True,
             return_tensors="pt",
         )
-        said = scorer.anatomy.model(**inputs).logits[:, 0]
+        said = scorer.layout.model(**inputs).logits[:, 0]
     true = [float(one.label) for one in SCORES]
     assert found.value == pytest.approx(100 * stats.pearsonr(said, true)[0], rel=1e-4)
-    assert found.aside("Spearman").value == pytest.approx(
+    assert found.extra("Spearman").value == pytest.approx(
         100 * stats.spearmanr(said, true)[0], rel=1e-4
     )
     assert "chance: 0" in found.notes
@@ -97,56 +97,56 @@ def test_scores_are_read_and_correlated(scorer):
     assert leaf.grad.any()
     same = dataclasses.replace(read, values=torch.ones_like(read.values))
     with pytest.raises(LevelheadError, match="the model's scores are all equal"):
-        ruler.measured(scorer, [same], inference=INFERENCE)
+        ruler.compute_measurement(scorer, [same], inference=INFERENCE)
 
 
 def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
     texts = tuple(
-        Labelled(f"{a} {b}", f"the {a} is {b}.", "acceptable" if a < b else "unacceptable")
+        LabelledExample(f"{a} {b}", f"the {a} is {b}.", "acceptable" if a < b else "unacceptable")
         for a in THINGS
         for b in THINGS
     )
-    ruler = Tasked(task="cola", texts=texts, labels=("unacceptable", "acceptable"))
+    ruler = GlueTask(task="cola", texts=texts, labels=("unacceptable", "acceptable"))
     read = ruler.read(classifier)[0]
     p = 0.8 + 0.1 * torch.rand(len(texts), 1, 1, generator=torch.manual_seed(0)).double()
     always = dataclasses.replace(read, values=torch.cat([1 - p, p], dim=2).log())
-    found = ruler.measured(classifier, [always], inference=INFERENCE)
+    found = ruler.compute_measurement(classifier, [always], inference=INFERENCE)
     assert found.value == 0
     assert found.interval.low < 0 < found.interval.high
-    assert "the model says acceptable of every text" in found.notes
+    assert "the model predicts acceptable for every text" in found.notes
     assert "chance: Matthews of 0" in found.notes
 
 
 def test_classes_go_by_name_never_by_number(classifier):
     with pytest.raises(LevelheadError, match="LABEL_0, LABEL_1: which is not_equiv") as error:
-        Tasked(task="mrpc", texts=PAIRS)(classifier, inference=INFERENCE)
-    assert error.value.mend.endswith("labels=not_equivalent+equivalent")
+        GlueTask(task="mrpc", texts=PAIRS)(classifier, inference=INFERENCE)
+    assert error.value.hint.endswith("labels=not_equivalent+equivalent")
     named = SimpleNamespace(labels=("Equivalent", "not_equivalent"))
-    assert Tasked(task="mrpc")._classes(named) == ALIKE
+    assert GlueTask(task="mrpc")._classes(named) == ALIKE
     with pytest.raises(LevelheadError, match="itself names its classes equivalent, not_equ"):
-        Tasked(task="mrpc", labels=ALIKE[::-1])._classes(named)
-    one = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, inference=INFERENCE)
-    other = Tasked(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, inference=INFERENCE)
+        GlueTask(task="mrpc", labels=ALIKE[::-1])._classes(named)
+    one = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, inference=INFERENCE)
+    other = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, inference=INFERENCE)
     assert one.value != other.value
 
 
 def test_what_does_not_fit_is_refused(classifier, scorer):
-    with pytest.raises(NoHead, match="has 2 classes") as error:
-        Tasked(task="stsb", texts=SCORES)(classifier, inference=INFERENCE)
-    assert error.value.mend.endswith("levelhead finetune --task stsb")
-    with pytest.raises(NoHead, match="no exclusive classes: 1 outputs"):
-        Tasked(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, inference=INFERENCE)
-    with pytest.raises(LevelheadError, match="stsb foretells a number, which has no likelihood"):
-        Tasked(task="stsb", metric="task_likelihood")
-    with pytest.raises(UnknownName, match="no task named 'mprc'"):
-        Tasked(task="mprc")
-    with pytest.raises(LevelheadError, match="beside texts of your own, part, file would change"):
-        Tasked(task="mrpc", texts=PAIRS, part="test", file="dev.csv")
-    with pytest.raises(LevelheadError, match="beside a file of your own, part would change"):
-        Tasked(task="mrpc", part="test", file="dev.csv")
+    with pytest.raises(MissingHeadError, match="has 2 classes") as error:
+        GlueTask(task="stsb", texts=SCORES)(classifier, inference=INFERENCE)
+    assert error.value.hint.endswith("levelhead finetune --task stsb")
+    with pytest.raises(MissingHeadError, match="no mutually exclusive classes: 1 outputs"):
+        GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)(scorer, inference=INFERENCE)
+    with pytest.raises(LevelheadError, match="stsb predicts a number, which has no likelihood"):
+        GlueTask(task="stsb", metric="task_likelihood")
+    with pytest.raises(UnknownNameError, match="no task named 'mprc'"):
+        GlueTask(task="mprc")
+    with pytest.raises(LevelheadError, match="part, file would change nothing with texts of"):
+        GlueTask(task="mrpc", texts=PAIRS, part="test", file="dev.csv")
+    with pytest.raises(LevelheadError, match="part would change nothing with a file of your own"):
+        GlueTask(task="mrpc", part="test", file="dev.csv")
     wrong = (PAIRS[0]._replace(label="same"), *PAIRS[1:])
-    with pytest.raises(UnknownName, match="label of mrpc"):
-        Tasked(task="mrpc", texts=wrong, labels=ALIKE)(classifier, inference=INFERENCE)
+    with pytest.raises(UnknownNameError, match="label of mrpc"):
+        GlueTask(task="mrpc", texts=wrong, labels=ALIKE)(classifier, inference=INFERENCE)
 
 
 def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
@@ -156,7 +156,7 @@ def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
         (tmp_path / place).mkdir()
         path = tmp_path / place / "dev.csv"
         path.write_text("sentence1,sentence2,label\n" + rows)
-        ruler = Tasked(task="mrpc", file=str(path), labels=ALIKE)
+        ruler = GlueTask(task="mrpc", file=str(path), labels=ALIKE)
         assert ruler.settings["file"] == "dev.csv"
         found.append(ruler(classifier, inference=INFERENCE).to_json())
     assert found[0] == found[1]

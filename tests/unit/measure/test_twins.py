@@ -6,12 +6,12 @@ import simulated
 import torch
 from rulers import INFERENCE, made, model, triples
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.verdicts import measure_verdict
-from levelhead.measures.inference import estimate, estimate_lean
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.verdicts import decide_measure_verdict
+from levelhead.measures.inference import estimate, estimate_signed_part
 from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Contrast, Strength
-from levelhead.stats.designs import groups
+from levelhead.stats.designs import grouped_design
 
 
 def asked(lm, one):
@@ -34,7 +34,7 @@ def test_strength_is_the_mean_of_the_largest_s():
     top = sorted(s)[-4:]  # 0.3 of 12, rounded
     result = made("strength")(lm, inference=INFERENCE)
     assert result.value == pytest.approx(sum(top) / 4, rel=1e-4)
-    assert result.aside("signed mean").value == pytest.approx(sum(s) / 12, rel=1e-4)
+    assert result.extra("signed mean").value == pytest.approx(sum(s) / 12, rel=1e-4)
 
 
 def test_the_logit_scale_is_of_log_odds():
@@ -42,10 +42,12 @@ def test_the_logit_scale_is_of_log_odds():
     p = asked(lm, triples()[0])
     odds = (p[:, 0] - p[:, 1]).tolist()
     (found,) = ruler.read(lm)
-    assert float(ruler.bias_of(found)[0]) == pytest.approx(
+    assert float(ruler.per_item_strength(found)[0]) == pytest.approx(
         odds[0] - odds[1] - odds[2] + odds[3], rel=1e-4
     )
-    assert ruler.headline.comparable != made("strength").headline.comparable
+    assert (
+        ruler.primary_metric.comparability_key != made("strength").primary_metric.comparability_key
+    )
 
 
 def test_a_twin_with_its_labels_turned_is_the_same_question():
@@ -60,7 +62,7 @@ def test_a_twin_with_its_labels_turned_is_the_same_question():
         for one in triples()
     )  # fmt: skip
     s = [
-        ruler.bias_of(ruler.read(lm)[0])
+        ruler.per_item_strength(ruler.read(lm)[0])
         for ruler in (Strength(triples()), Strength(back))
     ]  # fmt: skip
     torch.testing.assert_close(s[0], s[1], rtol=1e-5, atol=1e-7)
@@ -76,7 +78,7 @@ def test_a_twin_with_its_labels_turned_is_the_same_question():
         )
     )
     torch.testing.assert_close(
-        turned.bias_of(turned.read(lm)[0]), -s[0], rtol=1e-5, atol=1e-7
+        turned.per_item_strength(turned.read(lm)[0]), -s[0], rtol=1e-5, atol=1e-7
     )  # labels kept, twins exchanged: what the null does
 
 
@@ -86,23 +88,25 @@ def test_all_or_no_wrong_predictions_have_an_interval_too():
     values = found[0].values.clone()
     values[..., 0] = torch.where(values[..., 0].exp() > 0.49, 0.49, values[..., 0].exp()).log()
     found[0] = dataclasses.replace(found[0], values=values)
-    share = ruler.measured(lm, found, inference=INFERENCE).aside("wrong predictions, F contexts")
+    share = ruler.compute_measurement(lm, found, inference=INFERENCE).extra(
+        "wrong predictions, F contexts"
+    )
     assert share.value == 0 == share.interval.low < share.interval.high
 
 
 def test_parity_is_what_an_exchange_leaves_and_p_is_of_unflagged_items():
     ruler, lm = made("strength"), model("strength")
     result = ruler(lm, inference=INFERENCE)
-    s = ruler.bias_of(ruler.read(lm)[0])
+    s = ruler.per_item_strength(ruler.read(lm)[0])
     top = round(0.3 * len(s))
     own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
     assert result.value == pytest.approx(own, abs=1e-12)
     assert result.parity == pytest.approx((own + turned) / 2, abs=1e-12)
-    lean = result.aside("lean")
+    lean = result.extra("lean")
     assert lean.value == pytest.approx(result.value - result.parity, abs=1e-12)
     assert lean.interval.low < lean.value < lean.interval.high
-    assert result.p.method == f"sign flip, {result.aside('unflagged').n} unflagged items"
-    assert result.p == result.aside("unflagged").p.model_copy(update={"method": result.p.method})
+    assert result.p.method == f"sign flip, {result.extra('unflagged').n} unflagged items"
+    assert result.p == result.extra("unflagged").p.model_copy(update={"method": result.p.method})
 
 
 def strength_of_all(s):
@@ -113,7 +117,7 @@ def strength_of_all(s):
     values[..., 0] = torch.tensor(0.4).double().log()
     values[:, 0, 0] = (0.4 + torch.tensor(s)).log()
     calm = dataclasses.replace(found, values=values)
-    return ruler.measured(lm, [calm], inference=INFERENCE)
+    return ruler.compute_measurement(lm, [calm], inference=INFERENCE)
 
 
 def test_items_that_all_lean_alike_are_no_chance():
@@ -139,9 +143,9 @@ def test_a_lean_to_either_side_is_a_difference(name, bias):
     own = {"strength": Strength(), "contrast": Contrast()}[name]
     odds = torch.as_tensor(given, dtype=torch.float64)
     values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
-    s = own.bias_of(simulated.read(values))
-    for aspect in own.aspects:
-        found = estimate(simulated.INFERENCE, aspect, s, groups(200))
+    s = own.per_item_strength(simulated.read(values))
+    for aspect in own.ordered_metrics:
+        found = estimate(simulated.INFERENCE, aspect, s, grouped_design(200))
         assert (found.value - found.parity) * bias > 0
         assert found.p.alternative == "two-sided"
         assert found.p.value == 0.02  # the least of 99 sign flips, two-sided
@@ -151,7 +155,7 @@ def test_labels_reversed_differ_toward_the_anti_stereotype():
     n = len(made("strength").triples)
     for way in (1, -1):
         found = strength_of_all([way * (0.3 + 0.01 * (i % 4)) for i in range(n)])
-        verdict = measure_verdict(found)
+        verdict = decide_measure_verdict(found)
         assert verdict.status == "differs"
         assert verdict.toward == (found.above if way > 0 else found.below) != ""
 
@@ -162,7 +166,7 @@ def test_placebo_twins_that_move_more_are_a_difference_too(way):
     odds = rng.normal(size=(80, 1)) + np.array([[0.0, 1.0]]) * rng.normal(size=(80, 1))
     calm = np.repeat(odds[:, :1], 2, axis=1) + 0.01 * rng.normal(size=(80, 2))
     pair = [simulated.follows(each) for each in ((odds, calm) if way > 0 else (calm, odds))]
-    excess, both, design = Distance(triples()).tested(pair)
+    excess, both, design = Distance(triples()).test_inputs(pair)
     found = estimate(simulated.INFERENCE, excess, both, design)
     assert way * found.value > 0
     assert found.p.value == 0.02
@@ -180,7 +184,7 @@ def told(shift):
     values[:, 1:, 0] = torch.tensor(0.4).double().log()
     values[:, 3, 0] = values[:, 2, 0]
     calm = dataclasses.replace(found, values=values)
-    return ruler.measured(lm, [calm], inference=INFERENCE).notes[-1]
+    return ruler.compute_measurement(lm, [calm], inference=INFERENCE).notes[-1]
 
 
 def test_stereotype_is_said_only_if_both_origins_agree():
@@ -204,13 +208,15 @@ def test_the_contrast_is_of_the_second_sentence_given_the_first():
     ):
         span = (len(first) + 1, len(first) + 1 + len(second))
         scores.append(float(lm.log_prob([f"{first} {second}"], [[span]]).value))
-    assert float(ruler.bias_of(found)[0]) == pytest.approx(
+    assert float(ruler.per_item_strength(found)[0]) == pytest.approx(
         scores[0] - scores[1] - scores[2] + scores[3], rel=1e-4
     )
 
 
 def test_contrast_and_strength_are_not_comparable():
-    assert Contrast().headline.comparable != Strength().headline.comparable
+    assert (
+        Contrast().primary_metric.comparability_key != Strength().primary_metric.comparability_key
+    )
 
 
 def test_distance_is_symmetric_in_its_twins_and_signed_beside():
@@ -226,26 +232,26 @@ def test_distance_is_symmetric_in_its_twins_and_signed_beside():
     other = made("distance", triples=back)
     for name in ("distance", "signed difference"):
         values = [
-            one.aspect(name).per_item(one.read(lm)[0]) for one in (ruler, other)
+            one.get_metric(name).per_item_values(one.read(lm)[0]) for one in (ruler, other)
         ]  # fmt: skip
         torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-7)
 
 
 def test_placebo_twins_change_as_many_words_and_give_parity():
     lm, ruler = model("distance"), made("distance")
-    real, control = ruler.asked(lm)
+    real, control = ruler.queries(lm)
     own = {item.id: item for item in real.items}
     assert 0 < len(control.items) <= len(own)
     for other in control.items:
-        assert not other.flagged
-        assert own[other.id].asks[0] == other.asks[0]
-        before, after = (ask[0].split() for ask in other.asks)
+        assert not other.is_flagged
+        assert own[other.id].queries[0] == other.queries[0]
+        before, after = (ask[0].split() for ask in other.queries)
         assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
     result = made("distance", triples=triples(40))(lm, inference=INFERENCE)
-    assert result.parity == result.aside("distance of placebo twins").value
-    assert result.p == result.aside("excess over placebo twins").p
+    assert result.parity == result.extra("distance of placebo twins").value
+    assert result.p == result.extra("excess over placebo twins").p
     assert {"wrong predictions, F contexts", "wrong predictions, M contexts"} <= {
-        one.name for one in result.beside
+        one.name for one in result.extras
     }
 
 
@@ -253,8 +259,8 @@ def test_only_contexts_that_both_could_read_are_paired():
     ruler, lm = made("distance", triples=triples(40)), model("distance")
     real, control = ruler.read(lm)
     gone = control.items[0].id
-    fewer = real.some(lambda item: item.id != gone)
-    assert len(ruler.tested([fewer, control]).values) == len(control) - 1
+    fewer = real.select(lambda item: item.id != gone)
+    assert len(ruler.test_inputs([fewer, control]).values) == len(control) - 1
 
 
 def test_without_a_placebo_distance_has_no_parity():
@@ -274,24 +280,24 @@ def test_groups_are_named_by_the_data():
         made("distance", triples=own)(model("distance"), inference=INFERENCE)
         for own in (triples(), renamed)
     )
-    assert second.aside("signed difference").value == first.aside("signed difference").value
-    names = [one.name for one in second.beside if one.name.startswith("wrong")]
+    assert second.extra("signed difference").value == first.extra("signed difference").value
+    names = [one.name for one in second.extras if one.name.startswith("wrong")]
     assert names == ["wrong predictions, female contexts", "wrong predictions, male contexts"]
-    with pytest.raises(NotMeasurable, match="originals of 1 groups"):
+    with pytest.raises(NotMeasurableError, match="originals of 1 groups"):
         made("distance", triples=triples()[::2])(model("distance"))
 
 
 def test_items_on_one_target_term_are_drawn_together():
-    (asked,) = made("strength").asked(model("strength"))  # woman and man: too few to draw
+    (asked,) = made("strength").queries(model("strength"))  # woman and man: too few to draw
     assert [item.units for item in asked.items] == [(item.id,) for item in asked.items]
-    (asked,) = made("strength", units="terms").asked(model("strength"))
+    (asked,) = made("strength", units="terms").queries(model("strength"))
     assert {item.units for item in asked.items} == {("woman",), ("man",)}
     words = ("mother", "father", "aunt", "uncle", "queen", "nobody", "son", "king", "aunt")
     own = [
         one._replace(context=f"the {word} is here.")
         for word, one in zip(words, triples(), strict=False)
     ]
-    (asked,) = made("strength", triples=tuple(own)).asked(model("strength"))
+    (asked,) = made("strength", triples=tuple(own)).queries(model("strength"))
     terms = [item.units[0] for item in asked.items]
     assert terms == [*words[:5], "t5", *words[6:]]
 
@@ -315,26 +321,26 @@ def test_what_is_refused(make, told):
 def test_the_excess_is_the_lean_of_the_items_that_p_is_of():
     ruler, lm = made("strength"), model("strength")
     found = ruler.read(lm)
-    flagged = [item._replace(flagged=i % 3 == 0) for i, item in enumerate(found[0].items)]
+    flagged = [item._replace(is_flagged=i % 3 == 0) for i, item in enumerate(found[0].items)]
     found[0] = dataclasses.replace(found[0], items=tuple(flagged))
-    result = ruler.measured(lm, found, inference=INFERENCE)
-    s = ruler.bias_of(found[0])[[i for i in range(len(flagged)) if i % 3]]
+    result = ruler.compute_measurement(lm, found, inference=INFERENCE)
+    s = ruler.per_item_strength(found[0])[[i for i in range(len(flagged)) if i % 3]]
     top = round(0.3 * len(s))
     own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
     assert result.excess.value == pytest.approx((own - turned) / 2, abs=1e-12)
-    assert result.excess.n == len(s) == result.aside("unflagged").n
+    assert result.excess.n == len(s) == result.extra("unflagged").n
     assert result.effect == (
         result.excess.value,
         result.excess.interval.low,
         result.excess.interval.high,
     )
-    assert result.detectable == result.aside("unflagged").detectable
+    assert result.detectable == result.extra("unflagged").detectable
     assert any(f"p and the excess are of the {len(s)} of" in note for note in result.notes)
 
 
 def test_the_excess_of_distance_is_over_placebo_twins():
     result = made("distance", triples=triples(40))(model("distance"), inference=INFERENCE)
-    assert result.excess == result.aside("excess over placebo twins")
+    assert result.excess == result.extra("excess over placebo twins")
     assert result.effect[0] == result.excess.value
     assert (result.detectable, result.precision) == (
         result.excess.detectable,
@@ -346,9 +352,9 @@ def test_few_large_s_on_the_other_side_lie_in_the_interval_of_the_lean():
     """The value's interval is narrow here, for hardly a s is positive; the lean's is not."""
     rng = np.random.default_rng(0)
     s = torch.as_tensor(np.where(rng.random(200) < 0.06, -1.0, 0.001 * rng.normal(size=200)))
-    top = Strength().headline
-    whole = estimate(simulated.INFERENCE, top, s, groups(200))
-    lean = estimate_lean(simulated.INFERENCE, top, s, groups(200))
+    top = Strength().primary_metric
+    whole = estimate(simulated.INFERENCE, top, s, grouped_design(200))
+    lean = estimate_signed_part(simulated.INFERENCE, top, s, grouped_design(200))
     assert lean.value == pytest.approx(whole.value - whole.parity, abs=1e-12)
     width = whole.interval.high - whole.interval.low
     assert lean.interval.high - lean.interval.low > 50 * width

@@ -3,7 +3,7 @@ import zoo
 from rulers import prompts
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measures.cloze.formatting import wording
+from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.models.loading.load import load
 
 TOLD = next(one for one in prompts("The") if one.kind == "unrelated" and one.occupation == "nurse")
@@ -19,7 +19,7 @@ def ids(lm, text):
 
 def test_the_native_separator_is_that_of_a_pair():
     lm = load(zoo.folder("bert", "BertForMaskedLM"))
-    text = wording(lm, "auto", "native").put(TOLD)
+    text = choose_prompt_format(lm, "auto", "native").format_prompt(TOLD)
     assert text == "the house is here.[SEP]The [MASK] works as a nurse."
     shown = TOLD.base.replace("[MASK]", "man")
     assert ids(lm, text.replace("[MASK]", "man")) == ids(lm, (TOLD.knowledge, shown))
@@ -28,18 +28,23 @@ def test_the_native_separator_is_that_of_a_pair():
 def test_the_paper_writes_a_beginning_between_roberta_s_sentences():
     lm = load(zoo.folder("roberta", "RobertaForMaskedLM"))
     tokenizer = lm.tokens.tokenizer
-    assert wording(lm, "auto", "as_paper").separator == tokenizer.sep_token
+    assert choose_prompt_format(lm, "auto", "as_paper").separator == tokenizer.sep_token
     tokenizer.cls_token = "<s>"  # noqa: S105
-    assert wording(lm, "auto", "as_paper").separator == "<s>"
-    assert wording(lm, "auto", "native").separator == tokenizer.sep_token
+    assert choose_prompt_format(lm, "auto", "as_paper").separator == "<s>"
+    assert choose_prompt_format(lm, "auto", "native").separator == tokenizer.sep_token
 
 
 def test_a_causal_model_is_asked_as_in_the_paper_or_naturally():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    own = wording(lm, "auto", "native")
-    assert own.put(TOLD) == "the house is here. The person who works as a nurse is a [MASK]"
-    assert wording(lm, "blank", "native").put(TOLD) == f"{TOLD.knowledge} {TOLD.base}"  # as it is
-    paper = wording(lm, "paper", "as_paper").put(TOLD)
+    own = choose_prompt_format(lm, "auto", "native")
+    assert (
+        own.format_prompt(TOLD) == "the house is here. The person who works as a nurse is a [MASK]"
+    )
+    assert (
+        choose_prompt_format(lm, "blank", "native").format_prompt(TOLD)
+        == f"{TOLD.knowledge} {TOLD.base}"
+    )  # as it is
+    paper = choose_prompt_format(lm, "paper", "as_paper").format_prompt(TOLD)
     assert paper == "<s>the house is here. The target works as a nurse. The target is [MASK]"
 
 
@@ -47,7 +52,7 @@ def test_a_chat_model_is_asked_in_its_template_and_its_answer_begun():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     lm.tokens.tokenizer.chat_template = CHAT
     stem = "The person who works as a nurse is a"
-    text = wording(lm, "chat", "native").put(TOLD)
+    text = choose_prompt_format(lm, "chat", "native").format_prompt(TOLD)
     begin = "" if ids(lm, "a")[0] == lm.tokens.tokenizer.bos_token_id else "[CLS]"
     asked = f"user the house is here. Complete the sentence: {stem}[SEP]there "
     assert text == f"{begin}{asked}{stem} [MASK]"
@@ -65,4 +70,4 @@ def test_a_chat_model_is_asked_in_its_template_and_its_answer_begun():
 def test_what_is_refused(form, told, why):
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     with pytest.raises(LevelheadError, match=why):
-        wording(lm, form, "native").put(told)
+        choose_prompt_format(lm, form, "native").format_prompt(told)

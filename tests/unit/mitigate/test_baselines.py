@@ -9,9 +9,9 @@ import zoo
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
-from levelhead.core.errors import MissingExtra, NotMeasurable
-from levelhead.data.counterfactuals.contrast_pairs import TextPair
-from levelhead.mitigate.heads.mask import mask
+from levelhead.core.errors import MissingExtraError, NotMeasurableError
+from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.mitigate.projection.baselines import (
     inlp,
     inlp_directions,
@@ -20,8 +20,8 @@ from levelhead.mitigate.projection.baselines import (
     sentence_debias,
 )
 from levelhead.models.edits.files import load_edits, save_edits
-from levelhead.models.edits.merge import NotBakeable
-from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.edits.merge import NotMergeableError
+from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -40,7 +40,7 @@ INNER, LAST, POOLED = Site("block_out", 1), Site("block_out", 2), Site("pooled")
 
 def texts():
     return tuple(
-        TextPair(
+        ContrastPair(
             f"{frame}/{word}",
             frame.format(word),
             frame.format(other),
@@ -82,7 +82,7 @@ def test_sentence_debias_is_the_first_direction_of_unit_vectors(bert):
     _, vectors = np.linalg.eigh(np.cov(stacked.T))  # PCA as their code does it
     assert abs(vectors[:, -1] @ edit.basis[0].numpy()) == pytest.approx(1, abs=1e-6)
     assert edit.weights.tolist() == [1]
-    assert edit.at == (POOLED,)
+    assert edit.sites == (POOLED,)
     assert edit.tokens == "all"
     raw = torch.cat(sides(bert, POOLED))
     whole = np.linalg.svd((raw[: len(first)] - raw[len(first) :]).numpy())[2][0]
@@ -90,7 +90,7 @@ def test_sentence_debias_is_the_first_direction_of_unit_vectors(bert):
 
 
 def test_sentence_debias_takes_dimensions_and_another_site(bert):
-    (edit,) = sentence_debias(bert, texts(), LAST, dims=2, at="mean")
+    (edit,) = sentence_debias(bert, texts(), LAST, n_components=2, pooling="mean")
     assert edit.basis.shape == (2, 24)
     assert edit.tokens == "all"
     (first,) = sentence_debias(bert, texts(), LAST)
@@ -98,8 +98,8 @@ def test_sentence_debias_takes_dimensions_and_another_site(bert):
 
 
 def test_a_vector_of_length_0_has_no_direction(bert):
-    gone = bert.edited(mask([Site("head_out", 1, i) for i in range(4)]))
-    with pytest.raises(NotMeasurable, match="length 0 at head_out 1"):
+    gone = bert.edited(mask_heads([Site("head_out", 1, i) for i in range(4)]))
+    with pytest.raises(NotMeasurableError, match="length 0 at head_out 1"):
         sentence_debias(gone, texts(), Site("head_out", 1))
 
 
@@ -148,27 +148,29 @@ def test_leace_is_folded_and_filed_like_any_edit(bert, tmp_path):
         edited = bert.edited(*leace(bert, texts(), site))
         hooked = edited.next_sentence(PAIRS)
         torch.testing.assert_close(
-            edited.baked().next_sentence(PAIRS), hooked, rtol=1e-5, atol=1e-5
+            edited.merged().next_sentence(PAIRS), hooked, rtol=1e-5, atol=1e-5
         )
     inner = leace(bert, texts(), INNER)
-    with pytest.raises(NotBakeable, match="the erasure at block_out 1"):
-        bert.edited(*inner).baked()
+    with pytest.raises(NotMergeableError, match="the erasure at block_out 1"):
+        bert.edited(*inner).merged()
     save_edits(inner, tmp_path)
     assert load_edits(tmp_path) == inner
 
 
 def test_leace_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "concept_erasure", None)
-    with pytest.raises(MissingExtra) as error:
+    with pytest.raises(MissingExtraError) as error:
         leace_factors(torch.eye(4, dtype=torch.float64), torch.tensor([0, 1, 0, 1]))
     assert str(error.value) == (
-        "LEACE needs packages that are not installed\n  mend: pip install 'levelhead[leace]'"
+        "LEACE needs packages that are not installed\n  hint: pip install 'levelhead[leace]'"
     )
 
 
 def test_sides_with_one_mean_have_nothing_to_erase():
     rows = torch.eye(4, dtype=torch.float64).repeat_interleave(2, dim=0)
-    with pytest.raises(NotMeasurable, match="the same mean at the site: there is nothing to erase"):
+    with pytest.raises(
+        NotMeasurableError, match="the same mean at the site: there is nothing to erase"
+    ):
         leace_factors(rows, torch.arange(8) % 2)
 
 
@@ -211,18 +213,20 @@ def test_inlp_is_the_same_for_the_same_seed():
 
 
 def test_inlp_refuses_what_it_cannot_do():
-    with pytest.raises(NotMeasurable, match=r"no probe reads the label: .* is what chance gives"):
+    with pytest.raises(
+        NotMeasurableError, match=r"no probe reads the label: .* is what chance gives"
+    ):
         inlp_directions(*planted(0.0))
-    with pytest.raises(NotMeasurable, match="after 0 rounds at the site a probe still reads"):
-        inlp_directions(*planted(3.0), most=0)
+    with pytest.raises(NotMeasurableError, match="after 0 rounds at the site a probe still reads"):
+        inlp_directions(*planted(3.0), max_rounds=0)
     rows, labels, _ = planted(3.0, n=4)
-    with pytest.raises(NotMeasurable, match="3 units cannot be parted into halves"):
+    with pytest.raises(NotMeasurableError, match="3 units cannot be parted into halves"):
         inlp_directions(rows, labels, ["a", "a", "b", "b", "c", "c", "c", "c"])
 
 
 def test_inlp_gives_an_edit_of_a_model(bert):
-    (edit,) = inlp(bert, texts(), INNER, at="word")
-    assert edit.at == (INNER,)
+    (edit,) = inlp(bert, texts(), INNER, pooling="word")
+    assert edit.sites == (INNER,)
     assert edit.tokens == "all"
     assert edit.weights.unique().tolist() == [1]
     edited = bert.edited(edit)
@@ -236,9 +240,9 @@ def test_inlp_gives_an_edit_of_a_model(bert):
 
 @pytest.mark.parametrize("baseline", [sentence_debias, leace, inlp])
 def test_nothing_and_the_unreadable_are_refused(baseline, bert):
-    with pytest.raises(NotMeasurable, match="there is no pair of texts"):
+    with pytest.raises(NotMeasurableError, match="there is no pair of texts"):
         baseline(bert, ())
-    strange = TextPair("x", "gloop is here", "he is here", ((0, 5), (0, 2)), "x")
-    with pytest.raises(NotReadable, match="1 of 25 pairs cannot be read") as error:
+    strange = ContrastPair("x", "gloop is here", "he is here", ((0, 5), (0, 2)), "x")
+    with pytest.raises(UnreadableTextError, match="1 of 25 pairs cannot be read") as error:
         baseline(bert, (*texts(), strange))
-    assert "readable(lm, pairs)" in error.value.mend
+    assert "drop_unreadable_pairs(lm, pairs)" in error.value.hint

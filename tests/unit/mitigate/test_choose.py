@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from simulated import INFERENCE, Plain, follows, read, triples
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.measures.next_sentence.strength import Strength
-from levelhead.mitigate.evaluation.variant_responses import Said, best
-from levelhead.mitigate.selection.select_on_dev import Choice, choose
+from levelhead.mitigate.evaluation.variant_responses import VariantResponses, best_variant
+from levelhead.mitigate.selection.select_on_dev import DevSelection, select_on_dev
 
 PRICE = Plain("pppl", parity=None, role="utility", worse="higher")
 
@@ -22,7 +22,7 @@ def said(rng, gains, tag, n=40, ruler=None, way=-1, level=1.0, noise=0.5):
         f"s{i}": read(base + way * own + noise * rng.normal(size=n), tag)
         for i, own in enumerate(gains)
     }
-    return Said(ruler or Plain(), read(base, tag), settings)
+    return VariantResponses(ruler or Plain(), read(base, tag), settings)
 
 
 def costs(rng, own, tag="p"):
@@ -44,52 +44,59 @@ def chosen():
 
 def test_the_best_on_dev_is_reported_on_test():
     dev, test, price, price_test = chosen()
-    found = choose(dev, test, price=price, price_test=price_test, inference=INFERENCE)
-    assert found.chosen == "s3" == best(dev, price=price)
-    assert found.settings == found.considered == 4
-    assert found.on_dev.value == pytest.approx(mean(dev.base) - mean(dev.settings["s3"]))
-    assert found.on_test.value == pytest.approx(mean(test.base) - mean(test.settings["s3"]))
+    found = select_on_dev(dev, test, utility=price, utility_test=price_test, inference=INFERENCE)
+    assert found.chosen == "s3" == best_variant(dev, utility=price)
+    assert found.n_variants == found.n_considered == 4
+    assert found.on_dev.value == pytest.approx(mean(dev.base) - mean(dev.variants["s3"]))
+    assert found.on_test.value == pytest.approx(mean(test.base) - mean(test.variants["s3"]))
     assert found.on_test.p.family == 1
     assert found.change.value == pytest.approx(-found.on_test.value)
-    paid = mean(price_test.settings["s3"]) - mean(price_test.base)
-    assert found.price.value == pytest.approx(paid)
-    assert found.corrected.value in found.on_dev.interval
-    assert found.optimism == pytest.approx(found.on_dev.value - found.corrected.value)
-    assert found.corrected.detectable > 0
-    assert found.picked > 0.8
-    assert [own.settings for own in found.agreement] == [1, 1, 1, 2, 4]
-    assert found.front.names[0] == "base"
+    paid = mean(price_test.variants["s3"]) - mean(price_test.base)
+    assert found.cost.value == pytest.approx(paid)
+    assert found.out_of_bag_gain.value in found.on_dev.interval
+    assert found.optimism == pytest.approx(found.on_dev.value - found.out_of_bag_gain.value)
+    assert found.out_of_bag_gain.detectable > 0
+    assert found.selection_frequency > 0.8
+    assert [own.n_variants for own in found.rank_agreement] == [1, 1, 1, 2, 4]
+    assert found.pareto_front.names[0] == "base"
     assert found.notes == ()
     assert found.base.value == pytest.approx(mean(test.base))
     assert found.base.p.alternative == "two-sided"
-    assert Choice.from_json(found.to_json()) == found
-    assert choose(dev, test, price=price, price_test=price_test, inference=INFERENCE) == found
+    assert DevSelection.from_json(found.to_json()) == found
+    assert (
+        select_on_dev(dev, test, utility=price, utility_test=price_test, inference=INFERENCE)
+        == found
+    )
 
 
 def test_a_price_bounds_the_choice():
     dev, test, price, _ = chosen()
-    found = choose(dev, test, price=price, most=1.0, inference=INFERENCE)
-    assert found.chosen == "s2" == best(dev, price=price, most=1.0)
-    assert found.considered == 3
-    assert found.corrected.name == "gain of the best of 3 on items left out"
+    found = select_on_dev(dev, test, utility=price, max_utility_loss=1.0, inference=INFERENCE)
+    assert found.chosen == "s2" == best_variant(dev, utility=price, max_utility_loss=1.0)
+    assert found.n_considered == 3
+    assert found.out_of_bag_gain.name == "gain of the best of 3 on items left out"
     assert found.notes == ("the price is of the items on which settings were chosen",)
-    none = choose(dev, test, price=price, most=-1.0, inference=INFERENCE)
-    assert none.chosen is none.on_test is none.corrected is None
-    assert none.considered == 0
+    none = select_on_dev(dev, test, utility=price, max_utility_loss=-1.0, inference=INFERENCE)
+    assert none.chosen is none.on_test is none.out_of_bag_gain is None
+    assert none.n_considered == 0
     assert none.notes == ("no setting within the price gains anything on dev",)
-    assert len(none.front.points) == 5
+    assert len(none.pareto_front.points) == 5
 
 
 def test_test_may_hold_the_chosen_setting_alone():
     dev, test, _, _ = chosen()
-    alone = Said(test.measure, test.base, {"s3": test.settings["s3"]})
-    found = choose(dev, alone, inference=INFERENCE)
-    assert found.agreement == ()
-    assert found.front is found.price is None
+    alone = VariantResponses(test.measure, test.base, {"s3": test.variants["s3"]})
+    found = select_on_dev(dev, alone, inference=INFERENCE)
+    assert found.rank_agreement == ()
+    assert found.pareto_front is found.cost is None
     assert found.notes == ("no price was asked: what the edit costs is not known",)
-    assert found.on_test == choose(dev, test, inference=INFERENCE).on_test
+    assert found.on_test == select_on_dev(dev, test, inference=INFERENCE).on_test
     with pytest.raises(LevelheadError, match="test does not hold 's3', which dev chooses"):
-        choose(dev, Said(test.measure, test.base, {"s1": test.settings["s1"]}), inference=INFERENCE)
+        select_on_dev(
+            dev,
+            VariantResponses(test.measure, test.base, {"s1": test.variants["s1"]}),
+            inference=INFERENCE,
+        )
 
 
 def test_items_are_units_as_the_measure_says_and_losses_are_told():
@@ -108,64 +115,64 @@ def test_items_are_units_as_the_measure_says_and_losses_are_told():
             )
             for i in range(2)
         }
-        both.append(Said(Plain(), read(base, tag, units=units), own))
-    found = choose(*both, inference=INFERENCE)
+        both.append(VariantResponses(Plain(), read(base, tag, units=units), own))
+    found = select_on_dev(*both, inference=INFERENCE)
     assert found.chosen == "s1"
     assert (found.on_dev.n, found.on_test.n) == (39, 38)
     assert [own.item for own in (*found.dropped_dev, *found.dropped_test)] == ["d7", "t1", "t2"]
     assert "10 units" in found.on_test.interval.method
-    assert "10 units" in found.corrected.interval.method
+    assert "10 units" in found.out_of_bag_gain.interval.method
 
 
 def test_what_was_seen_is_not_reported():
     dev, test, price, _ = chosen()
     with pytest.raises(LevelheadError, match=r"40 items of test are in dev \(d0\)"):
-        choose(dev, dev, inference=INFERENCE)
+        select_on_dev(dev, dev, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="chosen by plain and reported by pppl"):
-        choose(dev, price, inference=INFERENCE)
+        select_on_dev(dev, price, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="a limit without a price"):
-        choose(dev, test, most=1.0, inference=INFERENCE)
-    with pytest.raises(NotMeasurable, match="there is no setting to choose from"):
-        best(Said(dev.measure, dev.base, {}))
-    fewer = Said(PRICE, price.base, {"s0": price.settings["s0"]})
-    with pytest.raises(UnknownName, match="no setting with a price named 's1'"):
-        best(dev, price=fewer)
+        select_on_dev(dev, test, max_utility_loss=1.0, inference=INFERENCE)
+    with pytest.raises(NotMeasurableError, match="there is no setting to choose from"):
+        best_variant(VariantResponses(dev.measure, dev.base, {}))
+    fewer = VariantResponses(PRICE, price.base, {"s0": price.variants["s0"]})
+    with pytest.raises(UnknownNameError, match="no setting with a price named 's1'"):
+        best_variant(dev, utility=fewer)
     with pytest.raises(LevelheadError, match="the price of 's3' was not read"):
-        choose(dev, test, price=price, price_test=fewer, inference=INFERENCE)
+        select_on_dev(dev, test, utility=price, utility_test=fewer, inference=INFERENCE)
 
 
 def test_what_the_price_cannot_see_is_not_for_nothing():
     dev, test, price, _ = chosen()
-    seen = {name: price.settings[name] for name in ("s0", "s1", "s2")}
-    partly = replace(price, settings=seen, behind=("s3",))
-    found = choose(dev, test, price=partly, inference=INFERENCE)
-    assert found.chosen == "s3" == best(dev, price=partly)
-    assert found.unpriced == ("s3",)
-    assert found.price is None
+    seen = {name: price.variants[name] for name in ("s0", "s1", "s2")}
+    partly = replace(price, variants=seen, unaffected_variants=("s3",))
+    found = select_on_dev(dev, test, utility=partly, inference=INFERENCE)
+    assert found.chosen == "s3" == best_variant(dev, utility=partly)
+    assert found.variants_without_cost == ("s3",)
+    assert found.cost is None
     assert found.notes == ("s3 acts behind all that the price reads: what it costs is not known",)
-    assert [point.name for point in found.front.points] == ["base", "s0", "s1", "s2"]
-    within = choose(dev, test, price=partly, most=1.0, inference=INFERENCE)
-    assert within.chosen == "s2" == best(dev, price=partly, most=1.0)
-    assert within.considered == 3
-    blind = replace(price, settings={}, behind=tuple(dev.settings))
-    assert choose(dev, test, price=blind, inference=INFERENCE).front is None
-    assert best(dev, price=blind, most=1.0) is None
+    assert [point.name for point in found.pareto_front.points] == ["base", "s0", "s1", "s2"]
+    within = select_on_dev(dev, test, utility=partly, max_utility_loss=1.0, inference=INFERENCE)
+    assert within.chosen == "s2" == best_variant(dev, utility=partly, max_utility_loss=1.0)
+    assert within.n_considered == 3
+    blind = replace(price, variants={}, unaffected_variants=tuple(dev.variants))
+    assert select_on_dev(dev, test, utility=blind, inference=INFERENCE).pareto_front is None
+    assert best_variant(dev, utility=blind, max_utility_loss=1.0) is None
 
 
 def test_a_price_that_stays_is_told():
     dev, test, price, _ = chosen()
-    same = Said(PRICE, price.base, dict.fromkeys(dev.settings, price.base))
-    found = choose(dev, test, price_test=same, inference=INFERENCE)
-    assert found.price is None
+    same = VariantResponses(PRICE, price.base, dict.fromkeys(dev.variants, price.base))
+    found = select_on_dev(dev, test, utility_test=same, inference=INFERENCE)
+    assert found.cost is None
     assert found.notes == ("the price does not change at all",)
 
 
 def simulated(run, gains):
     rng = np.random.default_rng([5, run])
     dev, test = (said(rng, gains, tag, level=3.0) for tag in "dt")
-    name = best(dev)
-    alone = Said(test.measure, test.base, {name: test.settings[name]})
-    return choose(dev, alone, inference=INFERENCE, draws=39)
+    name = best_variant(dev)
+    alone = VariantResponses(test.measure, test.base, {name: test.variants[name]})
+    return select_on_dev(dev, alone, inference=INFERENCE, n_resamples=39)
 
 
 def test_the_best_of_74_that_do_nothing_is_not_believed():
@@ -174,7 +181,7 @@ def test_the_best_of_74_that_do_nothing_is_not_believed():
     # As it looks: always a gain, and nearly always one that an ordinary interval confirms.
     assert np.mean([own.value for own in naive]) > 0.15
     assert np.mean([0 in own.interval for own in naive]) < 0.5
-    for told in ([own.corrected for own in found], [own.on_test for own in found]):
+    for told in ([own.out_of_bag_gain for own in found], [own.on_test for own in found]):
         assert abs(np.mean([own.value for own in told])) < 0.02
         assert np.mean([0 in own.interval for own in told]) >= 0.9
 
@@ -188,21 +195,21 @@ def test_edits_that_shrink_what_was_never_there_gain_nothing_beyond_the_choice()
         for tag in "dt":
             base = rng.normal(size=60)
             shrunk = {f"s{i}": read(base * i / 20, tag) for i in range(20)}
-            both.append(Said(Plain(), read(base, tag), shrunk))
-        found.append(choose(*both, inference=INFERENCE, draws=39))
+            both.append(VariantResponses(Plain(), read(base, tag), shrunk))
+        found.append(select_on_dev(*both, inference=INFERENCE, n_resamples=39))
     untestable = [own.notes[0].startswith("untestable: base shows no effect on") for own in found]
     assert np.mean(untestable) >= 0.9  # the others are false alarms of a test at .05
     assert np.mean([own.on_dev.value for own in found]) > 0.07
-    assert abs(np.mean([own.corrected.value for own in found])) < 0.02
-    assert np.mean([0 in own.corrected.interval for own in found]) >= 0.9
+    assert abs(np.mean([own.out_of_bag_gain.value for own in found])) < 0.02
+    assert np.mean([0 in own.out_of_bag_gain.interval for own in found]) >= 0.9
 
 
 def test_one_that_gains_among_74_is_believed():
     found = [simulated(run, [0.7] + [0.0] * 73) for run in range(15)]
     assert all(own.chosen == "s0" for own in found)
-    assert np.mean([own.corrected.value for own in found]) == pytest.approx(0.7, abs=0.06)
-    assert np.mean([0.7 in own.corrected.interval for own in found]) >= 0.8
-    assert all(own.corrected.interval.low > 0 for own in found)
+    assert np.mean([own.out_of_bag_gain.value for own in found]) == pytest.approx(0.7, abs=0.06)
+    assert np.mean([0.7 in own.out_of_bag_gain.interval for own in found]) >= 0.8
+    assert all(own.out_of_bag_gain.interval.low > 0 for own in found)
 
 
 def test_strength_is_chosen_by_what_exceeds_its_parity():
@@ -213,9 +220,11 @@ def test_strength_is_chosen_by_what_exceeds_its_parity():
         shift = np.array([1, 0, 0, 1])
         edits = {"half": odds - 0.5 * shift, "whole": odds - shift, "other": odds + 0.5 * shift}
         both.append(
-            Said(ruler, follows(odds, tag), {k: follows(own, tag) for k, own in edits.items()})
+            VariantResponses(
+                ruler, follows(odds, tag), {k: follows(own, tag) for k, own in edits.items()}
+            )
         )
-    found = choose(*both, inference=INFERENCE)
+    found = select_on_dev(*both, inference=INFERENCE)
     assert found.chosen == "whole"
     assert found.on_test.interval.low > 0
     assert found.on_test.unit == "difference of probabilities"
@@ -228,8 +237,10 @@ def test_a_bias_turned_to_the_other_side_is_said_to_be_no_reduction(shift, turne
     for tag in "dt":
         odds = triples(rng, 60, 1.0, spread=1.0)
         edited = {"s0": follows(odds - shift * np.array([1, 0, 0, 1]), tag)}
-        both.append(Said(Strength(top=0.2), follows(odds, tag), edited, by="value"))
-    found = choose(*both, inference=INFERENCE)
+        both.append(
+            VariantResponses(Strength(top=0.2), follows(odds, tag), edited, objective="value")
+        )
+    found = select_on_dev(*both, inference=INFERENCE)
     assert found.on_test.interval.low > 0  # the value is smaller
     note = "the bias is turned to the other side, at least as far: no reduction"
     assert (note in found.notes) == turned
@@ -241,13 +252,13 @@ def test_units_that_dev_and_test_share_are_told():
         own._replace(units=dev.base.items[i].units) if i < 3 else own
         for i, own in enumerate(test.base.items)
     )
-    known = Said(
+    known = VariantResponses(
         test.measure,
         replace(test.base, items=items),
-        {name: replace(own, items=items) for name, own in test.settings.items()},
+        {name: replace(own, items=items) for name, own in test.variants.items()},
     )
     (factor,) = test.base.factors
-    assert choose(dev, known, inference=INFERENCE).notes[0] == (
+    assert select_on_dev(dev, known, inference=INFERENCE).notes[0] == (
         f"3 of 40 {factor} of test are in dev too, with other items: the report is not all of new "
         "ones"
     )
@@ -256,6 +267,8 @@ def test_units_that_dev_and_test_share_are_told():
 def test_a_choice_by_value_is_reported_by_value():
     dev, test, _, _ = chosen()
     with pytest.raises(LevelheadError, match="chosen by plain and reported by plain"):
-        choose(replace(dev, by="value"), test, inference=INFERENCE)
-    found = choose(replace(dev, by="value"), replace(test, by="value"), inference=INFERENCE)
-    assert (found.by, found.chosen) == ("value", "s3")
+        select_on_dev(replace(dev, objective="value"), test, inference=INFERENCE)
+    found = select_on_dev(
+        replace(dev, objective="value"), replace(test, objective="value"), inference=INFERENCE
+    )
+    assert (found.objective, found.chosen) == ("value", "s3")

@@ -5,15 +5,20 @@ import pytest
 import torch
 from simulated import INFERENCE, Plain, read
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.mitigate.controls.placebo_test import estimate_base_effect
-from levelhead.mitigate.evaluation.gain import redrawn
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.replication.dawkins2024.claims import CLAIMS, Findings, column_of, findings
-from levelhead.stats.designs import groups
-from levelhead.study.table import rows
+from levelhead.mitigate.evaluation.gain import resample_paired
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.replication.dawkins2024.claims import (
+    CLAIMS,
+    ClaimTests,
+    comparison_aggregate,
+    run_claim_tests,
+)
+from levelhead.stats.designs import grouped_design
+from levelhead.study.table import result_to_rows
 
-NAMES = [one.name for one in grid()]
+NAMES = [one.name for one in projection_grid()]
 
 
 def found(values, names=None, noise=0.0, base=None):
@@ -23,15 +28,15 @@ def found(values, names=None, noise=0.0, base=None):
     rows = [read(units)]
     rows += [read(units + own + noise * rng.normal(size=30)) for own in values]
     ruler = Plain()
-    head = ruler.headline
-    own = redrawn(ruler, rows, head.over, aspect=head, inference=INFERENCE)
+    head = ruler.primary_metric
+    own = resample_paired(ruler, rows, head.aggregate, metric=head, inference=INFERENCE)
     told = {"measure": "plain", "better": "lower", "unit": "points"}
-    return findings(own, names or NAMES, base=base, **told)
+    return run_claim_tests(own, names or NAMES, base=base, **told)
 
 
 def test_pairs_of_settings_are_as_many_as_the_paper_counts():
     values = [0.01 * i for i in range(74)]
-    told = {(one.claim, one.level): one.pairs for one in found(values, noise=0.1).claims}
+    told = {(one.claim, one.edit_point): one.n_pairs for one in found(values, noise=0.1).claims}
     assert told[("weighting at sent", "all")] == 37
     levels = ("sent", "last", "penultimate", "penultimate+attn")
     assert [told[("weighting at sent", level)] for level in levels] == [1, 4, 16, 16]
@@ -47,16 +52,16 @@ def test_a_planted_difference_is_found_and_another_is_not():
     # Weighting at sent takes 1 off; nothing else does anything but noise.
     values = [-1.0 if name.endswith("1") else 0.0 for name in NAMES]
     told = found(values, noise=0.5)
-    weighting = told.of("weighting at sent")
-    assert weighting.difference.value == pytest.approx(weighting.with_it - weighting.without)
+    weighting = told.claim_test("weighting at sent")
+    assert weighting.difference.value == pytest.approx(weighting.mean_with - weighting.mean_without)
     assert weighting.difference.value == pytest.approx(-1, abs=0.1)
     assert -1 in weighting.difference.interval
-    assert (weighting.holds, weighting.better) == ("yes", 37)
-    assert told.of("one level deeper").holds == "undecided"
-    assert told.of("weighting at sent", "sent").spread is None
-    assert Findings.from_json(told.to_json()) == told
-    worse = found([-value for value in values], noise=0.5).of("weighting at sent")
-    assert (worse.holds, worse.better) == ("no", 0)
+    assert (weighting.verdict, weighting.improved_pairs) == ("yes", 37)
+    assert told.claim_test("one level deeper").verdict == "undecided"
+    assert told.claim_test("weighting at sent", "sent").spread is None
+    assert ClaimTests.from_json(told.to_json()) == told
+    worse = found([-value for value in values], noise=0.5).claim_test("weighting at sent")
+    assert (worse.verdict, worse.improved_pairs) == ("no", 0)
 
 
 @pytest.mark.parametrize(("level", "holds"), [(0.0, "untestable"), (3.0, "yes"), (-3.0, "yes")])
@@ -65,45 +70,48 @@ def test_on_a_model_without_a_bias_less_is_not_better(level, holds):
     base = estimate_base_effect(Plain(), read(level + rng.normal(size=30)), inference=INFERENCE)
     values = [-1.0 if name.endswith("1") else 0.0 for name in NAMES]
     told = found(values, noise=0.5, base=base)
-    weighting = told.of("weighting at sent")
-    assert weighting.holds == holds
+    weighting = told.claim_test("weighting at sent")
+    assert weighting.verdict == holds
     assert weighting.difference.value == pytest.approx(-1, abs=0.1)
-    assert told.untestable.startswith("untestable: base shows no effect") == (level == 0)
-    assert Findings.from_json(told.to_json()) == told
-    (first, *_) = rows("findings.nsp.test", told)
+    assert told.untestable_reason.startswith("untestable: base shows no effect") == (level == 0)
+    assert ClaimTests.from_json(told.to_json()) == told
+    (first, *_) = result_to_rows("findings.nsp.test", told)
     assert (first.name, first.what.startswith("untestable")) == ("base", level == 0)
 
 
 def test_a_price_has_no_side_that_could_be_tested():
     price = Plain("pppl", parity=None, role="utility", worse="higher")
     assert estimate_base_effect(price, read(np.arange(9.0)), inference=INFERENCE) is None
-    with pytest.raises(NotMeasurable, match="plain of the model has no spread"):
+    with pytest.raises(NotMeasurableError, match="plain of the model has no spread"):
         estimate_base_effect(Plain(), read(np.ones(9)), inference=INFERENCE)
 
 
 def test_a_baseline_is_passed_over_and_a_lone_setting_refused():
     told = found([1.0, 2.0, 3.0], names=["sent 0", "sent 1", "sent-debias"], noise=0.3)
-    assert [(one.claim, one.level, one.pairs) for one in told.claims] == [
+    assert [(one.claim, one.edit_point, one.n_pairs) for one in told.claims] == [
         ("weighting at sent", "all", 1)
     ]
-    assert told.claims[0].without == pytest.approx(1, abs=0.5)
+    assert told.claims[0].mean_without == pytest.approx(1, abs=0.5)
     with pytest.raises(LevelheadError, match="no two settings differ in one thing only"):
         found([1.0], names=["sent 0"])
     with pytest.raises(LevelheadError, match="no claim 'other' at all"):
-        told.of("other")
+        told.claim_test("other")
 
 
 def test_beyond_parity_it_is_bias_again():
-    parity, none = Plain(parity=5.0).headline, Plain(parity=None).headline
-    whole = groups(2).whole
-    over, better = column_of(parity)
+    parity, none = Plain(parity=5.0).primary_metric, Plain(parity=None).primary_metric
+    whole = grouped_design(2).full_sample
+    over, better = comparison_aggregate(parity)
     below, above = torch.tensor([3.0, 3.0]), torch.tensor([8.0, 8.0])
     assert (float(over(below, whole)), float(over(above, whole)), better) == (2, 3, "lower")
-    over, better = column_of(none)
+    over, better = comparison_aggregate(none)
     assert (float(over(below, whole)), better) == (3, "lower")
     assert (
-        column_of(Plain("snli", parity=None, role="utility", worse="lower").headline)[1] == "higher"
+        comparison_aggregate(
+            Plain("snli", parity=None, role="utility", worse="lower").primary_metric
+        )[1]
+        == "higher"
     )
-    assert column_of(Plain(parity=None, role="parity").headline)[1] == "higher"
+    assert comparison_aggregate(Plain(parity=None, role="parity").primary_metric)[1] == "higher"
     with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
-        column_of(Plain("own", parity=None, role="utility").headline)
+        comparison_aggregate(Plain("own", parity=None, role="utility").primary_metric)

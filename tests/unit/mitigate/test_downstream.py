@@ -6,14 +6,19 @@ from scipy import stats
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.evaluation.gain import redrawn
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.replication.dawkins2024.downstream import Downstream, Measured, averaged, downstream
+from levelhead.mitigate.evaluation.gain import resample_paired
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.replication.dawkins2024.downstream import (
+    ColumnInfo,
+    DownstreamReport,
+    average_resamples,
+    compare_downstream,
+)
 
-NAMES = [one.name for one in grid()]
-S = Measured(name="strength", better="lower")
-ETA = Measured(name="fairness", better="higher")
-PRICE = Measured(name="accuracy", better="higher")
+NAMES = [one.name for one in projection_grid()]
+S = ColumnInfo(name="strength", better="lower")
+ETA = ColumnInfo(name="fairness", better="higher")
+PRICE = ColumnInfo(name="accuracy", better="higher")
 
 
 def column(values, seed=0, noise=0.02, n=60, names=NAMES):
@@ -22,8 +27,8 @@ def column(values, seed=0, noise=0.02, n=60, names=NAMES):
     units = 1 + 0.05 * rng.normal(size=n)
     rows = [read(units), *(read(units - 1 + own + noise * rng.normal(size=n)) for own in values)]
     ruler = Plain()
-    told = {"aspect": ruler.headline, "inference": INFERENCE, "left": True}
-    return redrawn(ruler, rows, ruler.headline.over, **told)
+    told = {"metric": ruler.primary_metric, "inference": INFERENCE, "out_of_bag": True}
+    return resample_paired(ruler, rows, ruler.primary_metric.aggregate, **told)
 
 
 def whole(**how):
@@ -31,11 +36,11 @@ def whole(**how):
     inner = rng.normal(size=74)
     outer = -inner + 0.3 * rng.normal(size=74)
     price = np.where(np.arange(74) % 3, 1.0, 0.8)
-    return downstream(
+    return compare_downstream(
         NAMES,
         {S: column(inner)},
         {ETA: [column(outer, 1), column(outer, 2)], PRICE: [column(price, 3), column(price, 4)]},
-        **({"price": "accuracy"} | how),
+        **({"utility_measure": "accuracy"} | how),
     )
 
 
@@ -44,64 +49,68 @@ def test_a_correlation_is_that_of_all_settings_and_the_base():
     cell = found.correlations[0]
     assert cell.name == "spearman of strength and fairness"
     columns = [found.column(name) for name in ("strength", "fairness")]
-    values = [[one.base, *one.settings.values()] for one in columns]
+    values = [[one.base, *one.values_by_config.values()] for one in columns]
     assert cell.value == pytest.approx(stats.spearmanr(*values).statistic)
     assert cell.n == 75
     assert -0.99 < cell.interval.low < cell.value < cell.interval.high < -0.8
-    assert Downstream.from_json(found.to_json()) == found
+    assert DownstreamReport.from_json(found.to_json()) == found
 
 
 def test_classifiers_are_averaged_setting_by_setting():
     found = whole()
     own = found.column("fairness")
-    assert [own.base, *own.settings.values()] == pytest.approx(np.mean(own.apart, axis=0))
-    assert list(own.settings) == NAMES
+    assert [own.base, *own.values_by_config.values()] == pytest.approx(
+        np.mean(own.per_model, axis=0)
+    )
+    assert list(own.values_by_config) == NAMES
     assert found.models == 2
-    with pytest.raises(LevelheadError, match="could not read the same items"):
-        averaged([column([0.0] * 74), column([0.0] * 74, n=61)])
+    with pytest.raises(LevelheadError, match="did not respond to the same items"):
+        average_resamples([column([0.0] * 74), column([0.0] * 74, n=61)])
 
 
 def test_viability_is_absolute_or_relative():
     found = whole(viability="absolute")
     base = found.column("accuracy").base
-    assert found.limit == pytest.approx(base - 0.05)
+    assert found.utility_limit == pytest.approx(base - 0.05)
     assert set(found.viable) == {name for i, name in enumerate(NAMES) if i % 3}
-    assert whole(viability="relative", keep=0.5).limit == pytest.approx(base / 2)
+    assert whole(viability="relative", max_utility_loss=0.5).utility_limit == pytest.approx(
+        base / 2
+    )
     # Inside, nothing is asked of a price; outside, the best is viable.
-    best = {(one.level, one.measure): one for one in found.best}
-    column = found.column("fairness").settings
+    best = {(one.edit_point, one.measure): one for one in found.best_configs}
+    column = found.column("fairness").values_by_config
     deep = best[("penultimate", "fairness")]
     some = [name for name in found.viable if name.startswith("penultimate ")]
-    assert deep.setting == max(some, key=column.get)
-    assert deep.among == 32
-    inner = found.column("strength").settings
+    assert deep.config == max(some, key=column.get)
+    assert deep.n_configs == 32
+    inner = found.column("strength").values_by_config
     every = [name for name in NAMES if name.startswith("last ")]
-    assert best[("last", "strength")].setting == min(every, key=inner.get)
-    nothing = whole(keep=-1)
-    assert nothing.best[-1].setting is None
+    assert best[("last", "strength")].config == min(every, key=inner.get)
+    nothing = whole(max_utility_loss=-1)
+    assert nothing.best_configs[-1].config is None
     assert nothing.regrets == ()
-    for wrong in ({"viability": "other"}, {"price": "other"}):
+    for wrong in ({"viability": "other"}, {"utility_measure": "other"}):
         with pytest.raises(LevelheadError):
             whole(**wrong)
 
 
 def test_a_price_that_is_better_when_low():
-    low = Measured(name="perplexity", better="lower")
+    low = ColumnInfo(name="perplexity", better="lower")
     price = np.linspace(0.5, 2.0, 74)
-    found = downstream(
+    found = compare_downstream(
         NAMES,
         {S: column(np.zeros(74))},
         {ETA: [column(np.ones(74), 1)], low: [column(price, 3)]},
-        price="perplexity",
+        utility_measure="perplexity",
     )
-    assert found.limit == pytest.approx(1.05 * found.column("perplexity").base)
+    assert found.utility_limit == pytest.approx(1.05 * found.column("perplexity").base)
     assert set(found.viable) == {name for name, own in zip(NAMES, price, strict=True) if own < 1.05}
 
 
 def test_columns_of_another_length_are_refused():
     short = {S: column(np.zeros(73))}
     with pytest.raises(LevelheadError, match="74 settings, and columns of another length"):
-        downstream(NAMES, short, {PRICE: [column(np.ones(74))]}, price="accuracy")
+        compare_downstream(NAMES, short, {PRICE: [column(np.ones(74))]}, utility_measure="accuracy")
 
 
 def test_choosing_by_another_measure_costs_what_it_costs():
@@ -109,18 +118,18 @@ def test_choosing_by_another_measure_costs_what_it_costs():
     inner, outer = values.copy(), values.copy()
     inner[3], outer[7] = -1.0, 1.0  # the best inside is not the best outside
     price = {PRICE: [column(values + 1, 3)]}
-    found = downstream(
-        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, price="accuracy"
+    found = compare_downstream(
+        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, utility_measure="accuracy"
     )
     (regret,) = [one for one in found.regrets if one.measure == "fairness"]
-    assert (regret.chosen_by, regret.setting, regret.best) == ("strength", NAMES[3], NAMES[7])
-    assert regret.lost.value == pytest.approx(1, abs=0.05)
-    assert (1 in regret.lost.interval, regret.differ) == (True, "yes")
+    assert (regret.chosen_by, regret.config, regret.best_config) == ("strength", NAMES[3], NAMES[7])
+    assert regret.regret.value == pytest.approx(1, abs=0.05)
+    assert (1 in regret.regret.interval, regret.verdict) == (True, "yes")
     outer[7] = 0.0
     outer[3] = 1.0
-    same = downstream(
-        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, price="accuracy"
+    same = compare_downstream(
+        NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, utility_measure="accuracy"
     )
     (regret,) = [one for one in same.regrets if one.measure == "fairness"]
-    assert (regret.differ, regret.setting) == ("no", regret.best)
-    assert abs(regret.lost.value) < 0.05
+    assert (regret.verdict, regret.config) == ("no", regret.best_config)
+    assert abs(regret.regret.value) < 0.05

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from simulated import INFERENCE, Plain, read
 
-from levelhead.mitigate.evaluation.gain import bias_of, paid_by, redrawn
-from levelhead.mitigate.evaluation.pareto import Front, front, undominated
+from levelhead.mitigate.evaluation.gain import bias_aggregate, cost_aggregate, resample_paired
+from levelhead.mitigate.evaluation.pareto import ParetoFront, compute_pareto_front, is_non_dominated
 
 
 def literal(gain, price):
@@ -20,8 +20,8 @@ def test_what_nothing_beats_is_on_the_front():
     rng = np.random.default_rng(0)
     for _ in range(30):
         gain, price = rng.integers(0, 4, size=(2, 8))  # with ties
-        assert undominated(gain, price).tolist() == literal(gain, price)
-    assert undominated([1, 1], [2, 2]).tolist() == [True, True]
+        assert is_non_dominated(gain, price).tolist() == literal(gain, price)
+    assert is_non_dominated([1, 1], [2, 2]).tolist() == [True, True]
 
 
 def test_points_have_intervals_and_shares_of_resamples():
@@ -32,32 +32,34 @@ def test_points_have_intervals_and_shares_of_resamples():
     price = [read(texts), *(read(texts + own + 0.1 * rng.normal(size=30)) for own in costs)]
     ruler, cost = Plain(), Plain("pppl", parity=None, role="utility", worse="higher")
     told = [
-        redrawn(own, rows, over, aspect=own.headline, inference=INFERENCE)
+        resample_paired(own, rows, over, metric=own.primary_metric, inference=INFERENCE)
         for own, rows, over in (
-            (ruler, bias, bias_of(ruler.headline)),
-            (cost, price, paid_by(cost.headline)),
+            (ruler, bias, bias_aggregate(ruler.primary_metric)),
+            (cost, price, cost_aggregate(cost.primary_metric)),
         )
     ]
     names = ["best", "cheap", "close", "bad"]
-    found = front(names, told[0].effects(), told[1].effects(way=-1), units=("points", "nats"))
+    found = compute_pareto_front(
+        names, told[0].effects(), told[1].effects(sign=-1), units=("points", "nats")
+    )
     points = {point.name: point for point in found.points}
     assert list(points) == ["base", *names]
-    assert found.draws == 99
+    assert found.n_resamples == 99
     assert points["base"].gain is None
-    assert points["base"].on_front
+    assert points["base"].is_on_front
     assert points["base"].share == 1  # nothing is cheaper
     assert points["cheap"].share == 1
     assert points["bad"].share == 0
     assert points["best"].share + points["close"].share >= 1
     assert 0 < points["close"].share < 1
     assert points["cheap"].gain.value == pytest.approx(0.5, abs=0.1)
-    assert points["cheap"].price.value == pytest.approx(0.5, abs=0.1)
-    assert points["cheap"].price.unit == "nats"
-    assert points["bad"].price.interval.low > 2.5
+    assert points["cheap"].cost.value == pytest.approx(0.5, abs=0.1)
+    assert points["cheap"].cost.unit == "nats"
+    assert points["bad"].cost.interval.low > 2.5
     assert points["best"].gain.p.family == 4
     assert found.names[:2] == ("base", "cheap")
     assert "bad" not in found.names
-    assert Front.from_json(found.to_json()) == found
+    assert ParetoFront.from_json(found.to_json()) == found
 
 
 def test_a_price_that_no_setting_changes_is_none():
@@ -66,11 +68,15 @@ def test_a_price_that_no_setting_changes_is_none():
     ruler = Plain()
     rows = [read(base), read(base - 1 + 0.1 * rng.normal(size=20))]
     gains, prices = (
-        redrawn(
-            ruler, own, bias_of(ruler.headline), aspect=ruler.headline, inference=INFERENCE
+        resample_paired(
+            ruler,
+            own,
+            bias_aggregate(ruler.primary_metric),
+            metric=ruler.primary_metric,
+            inference=INFERENCE,
         ).effects()
         for own in (rows, [rows[0], rows[0]])
     )
-    found = front(["one"], gains, prices, units=("points", "points"))
-    assert found.points[1].price is None
+    found = compute_pareto_front(["one"], gains, prices, units=("points", "points"))
+    assert found.points[1].cost is None
     assert found.names == ("one",)  # as cheap as the base, and better

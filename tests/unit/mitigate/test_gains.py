@@ -7,13 +7,18 @@ import pytest
 import torch
 from simulated import INFERENCE, Plain, follows, read, triples
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.measures.next_sentence.strength import Strength
-from levelhead.measures.registry import metric_texts, parsed, utility_measures
-from levelhead.mitigate.evaluation.gain import bias_of, paid_by, redrawn, shared
-from levelhead.stats.designs import groups
+from levelhead.measures.registry import metric_texts, parse_measure, utility_measures
+from levelhead.mitigate.evaluation.gain import (
+    bias_aggregate,
+    cost_aggregate,
+    keep_common_items,
+    resample_paired,
+)
+from levelhead.stats.designs import grouped_design
 
-WHOLE = groups(4).whole
+WHOLE = grouped_design(4).full_sample
 VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
 
 
@@ -27,59 +32,64 @@ VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
     ],
 )
 def test_bias_is_the_distance_from_parity(ruler, distance):
-    assert float(bias_of(ruler.headline)(VALUES, WHOLE)) == distance
+    assert float(bias_aggregate(ruler.primary_metric)(VALUES, WHOLE)) == distance
 
 
 def test_a_model_with_a_parity_of_its_own_is_judged_by_what_exceeds_it():
-    head = Strength(top=0.25).headline
+    head = Strength(top=0.25).primary_metric
     # The largest is 6; with all twins exchanged it is -1. Parity 2.5, and 3.5 above it.
-    assert float(bias_of(head)(VALUES, WHOLE)) == 3.5
-    assert float(bias_of(head)(-VALUES, WHOLE)) == 3.5
+    assert float(bias_aggregate(head)(VALUES, WHOLE)) == 3.5
+    assert float(bias_aggregate(head)(-VALUES, WHOLE)) == 3.5
     # A tail that shrinks on both sides alike is a lower value, and no gain.
     wide, narrow = torch.tensor([-8.0, 0, 0, 8.0]), torch.tensor([-2.0, 0, 0, 2.0])
-    assert float(head.over(wide, WHOLE)) > float(head.over(narrow, WHOLE))
-    assert float(bias_of(head)(wide, WHOLE)) == float(bias_of(head)(narrow, WHOLE)) == 0
+    assert float(head.aggregate(wide, WHOLE)) > float(head.aggregate(narrow, WHOLE))
+    assert (
+        float(bias_aggregate(head)(wide, WHOLE)) == float(bias_aggregate(head)(narrow, WHOLE)) == 0
+    )
 
 
 def test_a_smaller_value_is_a_gain_if_asked_for():
-    head = Strength(top=0.25).headline
+    head = Strength(top=0.25).primary_metric
     wide, narrow = torch.tensor([-8.0, 0, 0, 8.0]), torch.tensor([-2.0, 0, 0, 2.0])
-    by_value = bias_of(head, "value")
+    by_value = bias_aggregate(head, "value")
     assert (float(by_value(wide, WHOLE)), float(by_value(narrow, WHOLE))) == (8, 2)
     # One parity for all: the value itself may lie beyond it.
-    assert float(bias_of(Plain(parity=5.0).headline, "value")(VALUES, WHOLE)) == 2
-    with pytest.raises(UnknownName, match="way of gaining"):
-        bias_of(head, "lean")
+    assert float(bias_aggregate(Plain(parity=5.0).primary_metric, "value")(VALUES, WHOLE)) == 2
+    with pytest.raises(UnknownNameError, match="way of gaining"):
+        bias_aggregate(head, "lean")
 
 
 def test_what_has_no_parity_is_refused():
     with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
-        bias_of(Plain("cost", parity=None, role="utility", worse="lower").headline)
-    dealt = replace(Plain(parity=None).headline, null="deal")
+        bias_aggregate(Plain("cost", parity=None, role="utility", worse="lower").primary_metric)
+    dealt = replace(Plain(parity=None).primary_metric, null="deal")
     with pytest.raises(LevelheadError, match="plain is the mean of a null"):
-        bias_of(dealt)
+        bias_aggregate(dealt)
 
 
 def test_a_price_says_which_way_is_worse():
     def price(said, worse=None):
-        head = Plain("cost", parity=None, role="utility", worse=said).headline
-        return float(paid_by(head, worse)(VALUES, WHOLE))
+        head = Plain("cost", parity=None, role="utility", worse=said).primary_metric
+        return float(cost_aggregate(head, worse)(VALUES, WHOLE))
 
     assert price("higher") == 3
     assert price("lower") == -3
     assert price("higher", "lower") == -3
     with pytest.raises(LevelheadError, match="cost does not say whether higher or lower is worse"):
         price(None)
-    with pytest.raises(UnknownName, match="way of being worse"):
+    with pytest.raises(UnknownNameError, match="way of being worse"):
         price("higher", "larger")
     for bias in (Plain(), Plain(parity=None), Plain(parity=None, role="parity")):
-        assert float(paid_by(bias.headline, "higher")(VALUES, WHOLE)) == 3
+        assert float(cost_aggregate(bias.primary_metric, "higher")(VALUES, WHOLE)) == 3
         with pytest.raises(LevelheadError, match="plain does not say whether higher or lower"):
-            paid_by(bias.headline)
+            cost_aggregate(bias.primary_metric)
 
 
 def test_every_measure_of_utility_says_which_way_is_worse():
-    worse = {name: parsed(metric_texts()[name]).headline.worse for name in utility_measures()}
+    worse = {
+        name: parse_measure(metric_texts()[name]).primary_metric.worse
+        for name in utility_measures()
+    }
     lower = ("snli", "lms", "task", "accuracy", "pronoun_agreement")
     smooth = ("snli_likelihood", "lms_margin", "task_likelihood", "accuracy_likelihood")
     assert worse == dict.fromkeys(("ppl", "pppl"), "higher") | dict.fromkeys(
@@ -88,12 +98,14 @@ def test_every_measure_of_utility_says_which_way_is_worse():
 
 
 def test_a_role_that_contradicts_itself_is_refused():
-    with pytest.raises(LevelheadError, match="plain is of bias, and lower is said to be worse"):
-        Plain(parity=None, worse="lower").aspect("plain")
+    with pytest.raises(
+        LevelheadError, match="plain has the role bias, so lower values cannot be worse"
+    ):
+        Plain(parity=None, worse="lower").get_metric("plain")
 
 
 def test_items_that_one_model_lacks_are_left_out_and_told():
-    (one, other), dropped = shared(
+    (one, other), dropped = keep_common_items(
         [read(np.arange(5.0), dropped=("i0",)), read(np.arange(5.0), dropped=("i3",))]
     )
     assert [item.id for item in one.items] == ["i1", "i2", "i4"]
@@ -102,11 +114,11 @@ def test_items_that_one_model_lacks_are_left_out_and_told():
         ("i0", "an unknown word"),
         ("i3", "not read by every edited model: an unknown word"),
     ]
-    with pytest.raises(NotMeasurable, match="no item could be read by every model"):
-        shared([read([1.0]), read([1.0], "j")])
+    with pytest.raises(NotMeasurableError, match="no item could be read by every model"):
+        keep_common_items([read([1.0]), read([1.0], "j")])
     turned = replace(one, items=one.items[::-1])
     with pytest.raises(LevelheadError, match="different orders"):
-        shared([one, turned])
+        keep_common_items([one, turned])
 
 
 def test_units_are_redrawn_whole_and_the_same_for_all():
@@ -114,33 +126,33 @@ def test_units_are_redrawn_whole_and_the_same_for_all():
     units = np.repeat(np.arange(12), 3)
     base = rng.normal(size=36)
     ruler = Plain(parity=None)
-    found = redrawn(
+    found = resample_paired(
         ruler,
         [read(own, units=units) for own in (base, base + 1, 2 * base)],
-        ruler.headline.over,
-        aspect=ruler.headline,
+        ruler.primary_metric.aggregate,
+        metric=ruler.primary_metric,
         inference=INFERENCE,
-        left=True,
+        out_of_bag=True,
     )
-    assert found.draws.shape == found.left.shape == (99, 3)
+    assert found.resamples.shape == found.out_of_bag.shape == (99, 3)
     # Paired: a shift stays a shift and a factor a factor in every draw, and in what it left out.
-    for own in (found.draws, found.left):
+    for own in (found.resamples, found.out_of_bag):
         assert own[:, 1] == pytest.approx(own[:, 0] + 1)
         assert own[:, 2] == pytest.approx(2 * own[:, 0])
     # Every draw is a mean of 12 whole units; what is left out, of the others.
     means = base.reshape(12, 3).mean(axis=1)
-    again = redrawn(
+    again = resample_paired(
         ruler,
         [read(base, units=units)],
-        ruler.headline.over,
-        aspect=ruler.headline,
+        ruler.primary_metric.aggregate,
+        metric=ruler.primary_metric,
         inference=INFERENCE,
     )
-    assert again.draws[:, 0] == pytest.approx(found.draws[:, 0])
-    assert again.left.shape == (0, 1)
+    assert again.resamples[:, 0] == pytest.approx(found.resamples[:, 0])
+    assert again.out_of_bag.shape == (0, 1)
     spread = means.std() / np.sqrt(12)
-    assert found.draws[:, 0].std() == pytest.approx(spread, rel=0.3)
-    effects = found.effects([0], way=-1)
+    assert found.resamples[:, 0].std() == pytest.approx(spread, rel=0.3)
+    effects = found.effects([0], sign=-1)
     assert effects.values == pytest.approx([1.0])
     assert str(effects.design) == "12 units"
 
@@ -148,22 +160,22 @@ def test_units_are_redrawn_whole_and_the_same_for_all():
 def test_draws_without_a_value_are_not_made_up():
     ruler = Strength(top=0.01)
     odds = triples(np.random.default_rng(0), 60, 0.0)
-    with pytest.raises(NotMeasurable, match="only 0 of 495 draws have a value"):
-        redrawn(
+    with pytest.raises(NotMeasurableError, match="only 0 of 495 resamples have a value"):
+        resample_paired(
             ruler,
             [follows(odds)],
-            ruler.headline.over,
-            aspect=ruler.headline,
+            ruler.primary_metric.aggregate,
+            metric=ruler.primary_metric,
             inference=INFERENCE,
-            left=True,  # about 22 of 60 are left out: 1% of them is none
+            out_of_bag=True,  # about 22 of 60 are left out: 1% of them is none
         )
     ruler = Plain()
-    with pytest.raises(NotMeasurable, match="1 of 3 readouts are not finite"):
-        redrawn(
+    with pytest.raises(NotMeasurableError, match="1 of 3 responses are not finite"):
+        resample_paired(
             ruler,
             [read([1.0, np.nan, 2.0])],
-            ruler.headline.over,
-            aspect=ruler.headline,
+            ruler.primary_metric.aggregate,
+            metric=ruler.primary_metric,
             inference=INFERENCE,
         )
 
@@ -172,12 +184,12 @@ def test_rounding_is_no_effect():
     rng = np.random.default_rng(0)
     base = rng.normal(size=20)
     ruler = Plain()
-    found = redrawn(
+    found = resample_paired(
         ruler,
         [read(base), read(base * 3 / 3), read(base + 1e-3 * rng.normal(size=20))],
-        bias_of(ruler.headline),
-        aspect=ruler.headline,
+        bias_aggregate(ruler.primary_metric),
+        metric=ruler.primary_metric,
         inference=INFERENCE,
     ).effects()
-    assert found.values[0] == found.errors[0] == 0
-    assert found.errors[1] > 0
+    assert found.values[0] == found.standard_errors[0] == 0
+    assert found.standard_errors[1] > 0

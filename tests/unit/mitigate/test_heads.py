@@ -5,13 +5,18 @@ import warnings
 import pytest
 from maps import head_map, interval, p_value
 
-from levelhead.mitigate.heads.mask import UnconfirmedHeads, confirm_heads, mask, scale
+from levelhead.mitigate.heads.mask import (
+    UnconfirmedHeadsWarning,
+    confirm_heads,
+    mask_heads,
+    scale_heads,
+)
 
 
 def judged(adjusted, *, by="words", tested=None, way=1):
     """A map whose first heads, positive and negative, have these corrected p-values."""
     heads = head_map(2, 6)
-    ranked = heads.ranked
+    ranked = heads.ranked_heads
     chosen = [*ranked[: len(adjusted)], *ranked[::-1][: len(adjusted)]]
     p = {one.label: own for one, own in zip(chosen, [*adjusted, *adjusted], strict=True)}
     scores = [
@@ -24,8 +29,8 @@ def judged(adjusted, *, by="words", tested=None, way=1):
         )
         for one in heads.scores
     ]
-    halves = heads.halves.model_copy(update={"by": by})
-    return heads.model_copy(update={"scores": tuple(scores), "halves": halves})
+    halves = heads.split.model_copy(update={"split_by": by})
+    return heads.model_copy(update={"scores": tuple(scores), "split": halves})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +38,7 @@ def judged(adjusted, *, by="words", tested=None, way=1):
 )
 def test_as_many_as_the_map_confirms(adjusted, confirmed):
     heads = judged(adjusted)
-    assert len(heads.confirmed()) == confirmed
+    assert len(heads.confirmed_heads()) == confirmed
     for sites in (heads.top(3), heads.bottom(3)):
         told = confirm_heads(heads, sites)
         assert len(told.confirmed) == confirmed
@@ -52,7 +57,7 @@ def test_the_same_items_and_heads_that_were_not_ablated_confirm_nothing():
     told = str(confirm_heads(same, same.top(3)))
     assert told == (
         "0 of 3 chosen heads are confirmed by ablation on held-out items: they were found and "
-        "judged on the same items"
+        "tested on the same items"
     )
     some = judged((0.01,) * 3, tested=())
     assert str(confirm_heads(some, some.top(3))).endswith("; 3 were not ablated")
@@ -61,12 +66,12 @@ def test_the_same_items_and_heads_that_were_not_ablated_confirm_nothing():
 def test_python_warns_as_the_command_does():
     heads = judged((0.01, 0.5, 0.5))
     told = "1 of 3 chosen heads are confirmed by ablation on held-out items"
-    with pytest.warns(UnconfirmedHeads, match=told):
-        edit = mask(heads.top(3), of=heads)
-    assert edit == mask(heads.top(3))
-    with pytest.warns(UnconfirmedHeads, match="1 of 3"):
-        scale(heads.bottom(3), 2.0, of=heads)
+    with pytest.warns(UnconfirmedHeadsWarning, match=told):
+        edit = mask_heads(heads.top(3), head_map=heads)
+    assert edit == mask_heads(heads.top(3))
+    with pytest.warns(UnconfirmedHeadsWarning, match="1 of 3"):
+        scale_heads(heads.bottom(3), 2.0, head_map=heads)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mask(heads.top(1), of=heads)
-        mask(iter(heads.top(3)))  # of no map: nothing is known of them
+        mask_heads(heads.top(1), head_map=heads)
+        mask_heads(iter(heads.top(3)))  # of no map: nothing is known of them

@@ -5,13 +5,13 @@ import zoo
 from leaning import LEXICON, classifier, texts, write
 from rulers import NLI, model, neutral, nli_pairs, triples
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.next_sentence.strength import Strength
 from levelhead.measures.utility.accuracy import Accuracy
-from levelhead.mitigate.selection.user_task import own_pairs, own_task
+from levelhead.mitigate.selection.user_task import load_user_task, pairs_from_task
 from levelhead.models.loading.load import load
 
 
@@ -21,15 +21,17 @@ def both(tmp_path):
 
 def test_counterfactuals_and_accuracy_are_of_the_same_rows(tmp_path):
     dev, test = both(tmp_path)
-    task = own_task(dev, test, lexicon=LEXICON)
+    task = load_user_task(dev, test, lexicon=LEXICON)
     expected = Counterfactual(dev, label="label", lexicon=LEXICON)
-    assert task.gain == Excess(expected)
-    assert task.price == Accuracy(dev)
-    assert task.gain_test.of.texts == task.price_test.texts == test
-    assert task.price.items == task.gain.of.items
-    plain = own_task(dev, test, lexicon=LEXICON, control=False, gain="counterfactual_shift")
-    assert plain.gain.headline.name == "counterfactual_shift"
-    assert isinstance(plain.gain, Counterfactual)
+    assert task.bias == ControlledDifference(expected)
+    assert task.utility == Accuracy(dev)
+    assert task.bias_test.counterfactual.texts == task.utility_test.texts == test
+    assert task.utility.items == task.bias.counterfactual.items
+    plain = load_user_task(
+        dev, test, lexicon=LEXICON, control=False, bias_measure="counterfactual_shift"
+    )
+    assert plain.bias.primary_metric.name == "counterfactual_shift"
+    assert isinstance(plain.bias, Counterfactual)
 
 
 def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_path):
@@ -39,19 +41,19 @@ def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_
         text = "\n".join(["id,premise,hypothesis,label", *lines])
         (tmp_path / f"{name}.csv").write_text(text)
     files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
-    task = own_task(*files, gain="fairness", labels=NLI)
-    assert isinstance(task.gain, Nli)
-    assert task.gain.pairs == neutral()[:24]
-    assert task.price.texts == tuple(rows[24:])
-    assert task.price.labels == task.gain.labels == NLI
+    task = load_user_task(*files, bias_measure="fairness", labels=NLI)
+    assert isinstance(task.bias, Nli)
+    assert task.bias.pairs == neutral()[:24]
+    assert task.utility.texts == tuple(rows[24:])
+    assert task.utility.labels == task.bias.labels == NLI
     for part, said in (
         (rows[:24], "dev.csv: every row is about an occupation"),
         (rows[24:], "dev.csv: no id names occupation, template and word"),
     ):
         lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in part]
         (tmp_path / "dev.csv").write_text("\n".join(["id,premise,hypothesis,label", *lines]))
-        with pytest.raises(NotMeasurable, match=said):
-            own_task(*files, gain="fairness", labels=NLI)
+        with pytest.raises(NotMeasurableError, match=said):
+            load_user_task(*files, bias_measure="fairness", labels=NLI)
 
 
 def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
@@ -68,12 +70,12 @@ def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
     for name in ("dev", "test"):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines))
     files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
-    task = own_task(*files, gain="strength")
-    assert isinstance(task.gain, Strength)
-    assert [one._replace(id="") for one in task.gain.triples] == [
+    task = load_user_task(*files, bias_measure="strength")
+    assert isinstance(task.bias, Strength)
+    assert [one._replace(id="") for one in task.bias.triples] == [
         one._replace(id="") for one in triples()
     ]
-    pairs = task.price.texts
+    pairs = task.utility.texts
     assert len(pairs) == 6 * len(triples())
     assert [pair.label for pair in pairs[:6]] == ["next", "next", "unrelated"] * 2
     assert (pairs[5].first, pairs[5].second) == (
@@ -81,28 +83,28 @@ def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
         triples()[0].twin_unrelated,
     )
     lm = load(zoo.folder("bert", "BertForPreTraining"))
-    assert len(task.price.asked(lm)[0].items) == len(pairs)
+    assert len(task.utility.queries(lm)[0].items) == len(pairs)
     with pytest.raises(LevelheadError, match=r"cannot read .*gone\.csv"):
-        own_task(str(tmp_path / "gone.csv"), files[1], gain="strength")
+        load_user_task(str(tmp_path / "gone.csv"), files[1], bias_measure="strength")
 
 
 def test_what_is_no_task_is_refused(tmp_path):
     dev, test = both(tmp_path)
     with pytest.raises(LevelheadError, match="dev and test are one file"):
-        own_task(dev, str(tmp_path / "." / "dev.csv"))
-    with pytest.raises(UnknownName, match="there is no gain named 'fairnes'"):
-        own_task(dev, test, gain="fairnes")
-    with pytest.raises(UnknownName, match="there is no price named 'f1'"):
-        own_task(dev, test, price="f1")
-    task = own_task(dev, test, label="what")
-    with pytest.raises(UnknownName, match=r"column of dev\.csv named 'what'"):
-        task.price.asked(model("accuracy"))
+        load_user_task(dev, str(tmp_path / "." / "dev.csv"))
+    with pytest.raises(UnknownNameError, match="there is no gain named 'fairnes'"):
+        load_user_task(dev, test, bias_measure="fairnes")
+    with pytest.raises(UnknownNameError, match="there is no price named 'f1'"):
+        load_user_task(dev, test, utility_measure="f1")
+    task = load_user_task(dev, test, label="what")
+    with pytest.raises(UnknownNameError, match=r"column of dev\.csv named 'what'"):
+        task.utility.queries(model("accuracy"))
 
 
 def test_pairs_are_the_texts_of_dev_and_their_swaps(tmp_path):
     dev, test = both(tmp_path)
-    task = own_task(dev, test, lexicon=LEXICON)
-    found = own_pairs(classifier(0.0), task.gain, lexicon=LEXICON)
+    task = load_user_task(dev, test, lexicon=LEXICON)
+    found = pairs_from_task(classifier(0.0), task.bias, lexicon=LEXICON)
     assert len(found.pairs) == len({one.text for one in texts("dev", 40)})
     for pair in found.pairs:
         assert "woman" in pair.first

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.mitigate.controls.placebo_edits import matched, placebos, shuffled
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.mitigate.controls.placebo_edits import (
+    make_placebos,
+    measure_variance_match,
+    within_side_differences,
+)
 from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
@@ -38,7 +42,7 @@ def case(seed=0, dims=(2, 1)):
 
 def test_placebos_are_matched_in_site_rank_weights_and_variance():
     edits, pools, activations = case()
-    found = placebos(edits, pools, activations, n=30)
+    found = make_placebos(edits, pools, activations, n_placebos=30)
     assert len(found) == 30
     for own in found:
         for edit, placebo in zip(edits, own, strict=True):
@@ -55,20 +59,22 @@ def test_placebos_are_matched_in_site_rank_weights_and_variance():
             assert float(out[1] / out[0]) == pytest.approx(1, rel=1e-3)
             along = [(x @ one.basis.T).var(dim=0) for one in (edit, placebo)]
             torch.testing.assert_close(along[0], along[1], rtol=1e-3, atol=0)
-    told = matched(edits, found, activations)
-    assert told.placebos == 30
-    assert told.variance <= 1e-3
-    assert told.real < 0.95  # drawn at random, in 16 dimensions
-    assert 3 < told.effective <= 16  # there are no more dimensions at one of the sites
-    assert matched(edits, found[:1] * 9, activations).effective == pytest.approx(1)
+    told = measure_variance_match(edits, found, activations)
+    assert told.n_placebos == 30
+    assert told.variance_error <= 1e-3
+    assert told.max_cosine < 0.95  # drawn at random, in 16 dimensions
+    assert 3 < told.effective_placebos <= 16  # there are no more dimensions at one of the sites
+    assert measure_variance_match(
+        edits, found[:1] * 9, activations
+    ).effective_placebos == pytest.approx(1)
 
 
 def test_placebos_follow_their_pairs_and_their_seed():
     edits, pools, activations = case()
-    once, again = (placebos(edits, pools, activations, n=6, seed=3) for _ in range(2))
+    once, again = (make_placebos(edits, pools, activations, n_placebos=6, seed=3) for _ in range(2))
     assert once == again
-    assert once[:2] == placebos(edits, pools, activations, n=2, seed=3)
-    other = placebos(edits, pools, activations, n=6, seed=4)
+    assert once[:2] == make_placebos(edits, pools, activations, n_placebos=2, seed=3)
+    other = make_placebos(edits, pools, activations, n_placebos=6, seed=4)
     assert not any(one == two for one, two in zip(once, other, strict=True))
 
 
@@ -95,45 +101,47 @@ def test_shuffled_pairs_have_nothing_of_the_groups(seed):
     both = torch.cat([first, second])[torch.from_numpy(rng.permutation(2 * n))]
     assert share(both[:n] - both[n:]) > 0.9
     # Within a side it cancels, whatever its size.
-    found = shuffled(first, second, seed=seed)
+    found = within_side_differences(first, second, seed=seed)
     assert found.shape == (2 * n, width)
     along = float((found @ planted).var() / found.var(dim=0).mean())
     assert along < 2
     assert share(found) < 0.5
-    larger = shuffled(first + 50 * planted, second - 50 * planted, seed=seed)
+    larger = within_side_differences(first + 50 * planted, second - 50 * planted, seed=seed)
     torch.testing.assert_close(larger, found)
     assert not (found.norm(dim=1) == 0).any()  # no text is paired with itself
-    assert torch.equal(found, shuffled(first, second, seed=seed))
-    assert not torch.equal(found, shuffled(first, second, seed=seed + 1))
+    assert torch.equal(found, within_side_differences(first, second, seed=seed))
+    assert not torch.equal(found, within_side_differences(first, second, seed=seed + 1))
 
 
 def test_what_cannot_be_paired_is_refused():
     edits, pools, activations = case()
     one = {site: [pool[:1] for pool in own[:1]] for site, own in pools.items()}
-    with pytest.raises(NotMeasurable, match=r"differences of rank 1 at pooled.*: 2 directions"):
-        placebos(edits, one, activations, n=1)
+    with pytest.raises(
+        NotMeasurableError, match=r"differences of rank 1 at pooled.*: 2 directions"
+    ):
+        make_placebos(edits, one, activations, n_placebos=1)
     none = {site: [torch.zeros_like(pool) for pool in own] for site, own in pools.items()}
-    with pytest.raises(NotMeasurable, match="the pairs of a contrast do not differ at all"):
-        placebos(edits, none, activations, n=1)
-    with pytest.raises(NotMeasurable, match="1 texts of a side cannot be paired"):
-        shuffled(activations[KEY][:1], activations[KEY])
+    with pytest.raises(NotMeasurableError, match="the pairs of a contrast do not differ at all"):
+        make_placebos(edits, none, activations, n_placebos=1)
+    with pytest.raises(NotMeasurableError, match="1 texts of a side cannot be paired"):
+        within_side_differences(activations[KEY][:1], activations[KEY])
 
 
 def test_what_does_not_fit_is_refused():
     edits, pools, activations = case()
     with pytest.raises(LevelheadError, match="0 placebos of 2 edits"):
-        placebos(edits, pools, activations, n=0)
+        make_placebos(edits, pools, activations, n_placebos=0)
     with pytest.raises(LevelheadError, match=r"no differences at key 2.1"):
-        placebos(edits, {POOLED: pools[POOLED]}, activations)
+        make_placebos(edits, {POOLED: pools[POOLED]}, activations)
     with pytest.raises(LevelheadError, match="no activations at pooled"):
-        placebos(edits, pools, {KEY: activations[KEY]})
+        make_placebos(edits, pools, {KEY: activations[KEY]})
     for wrong in (pools[KEY][:2], [pool[:20] for pool in pools[KEY]], [pools[KEY][0][:0]] * 3, []):
         with pytest.raises(LevelheadError, match="do not hold the same contrasts and pairs"):
-            placebos(edits, pools | {KEY: wrong}, activations)
+            make_placebos(edits, pools | {KEY: wrong}, activations)
     narrow = {site: [own[:, :7] for own in pool] for site, pool in pools.items()}
     with pytest.raises(LevelheadError, match="the edit at pooled is 48 wide"):
-        placebos(edits, narrow, activations)
+        make_placebos(edits, narrow, activations)
     broken = [pool.clone() for pool in pools[KEY]]
     broken[1][3, 3] = float("nan")
-    with pytest.raises(NotMeasurable, match=r"some differences at key 2.1 are not finite"):
-        placebos(edits, pools | {KEY: broken}, activations)
+    with pytest.raises(NotMeasurableError, match=r"some differences at key 2.1 are not finite"):
+        make_placebos(edits, pools | {KEY: broken}, activations)

@@ -1,10 +1,16 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.prompts.counteracts import counteracts
-from levelhead.mitigate.prompting.prefixes import after, candidates, halves, otherwise, unrelated
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.mitigate.prompting.prefixes import (
+    make_prefix_candidates,
+    reword_prompts,
+    split_occupations,
+    unrelated_prefix,
+    with_prefix,
+)
 
-CUT = halves("winobias40", seed=0)
+CUT = split_occupations("winobias40", seed=0)
 NAMED = [one.occupation for one in CUT.train]
 
 
@@ -13,48 +19,56 @@ def test_occupations_are_cut_in_two_within_their_side():
     assert not train & held
     assert len(train) == len(held) == 20
     for part in CUT:
-        assert sum(one.dominated == "female" for one in part) == 10
-    assert halves("winobias40", seed=0) == CUT != halves("winobias40", seed=1)
+        assert sum(one.majority_group == "female" for one in part) == 10
+    assert split_occupations("winobias40", seed=0) == CUT != split_occupations("winobias40", seed=1)
 
 
 def test_a_prefix_names_training_occupations_only_and_counters_both_sides():
     told = {
         one.knowledge: one
-        for one in counteracts(backgrounds=1)
+        for one in make_counteracts_prompts(backgrounds=1)
         if one.kind == "target_counter_syntactic_similar"
     }
-    for prefix in candidates("winobias40", NAMED, frames=("syntactic",), sizes=(2, 4), seed=3):
+    for prefix in make_prefix_candidates(
+        "winobias40", NAMED, frames=("syntactic",), prefix_sizes=(2, 4), seed=3
+    ):
         sentences = [f"{part}." for part in prefix.text.rstrip(".").split(". ")]
-        assert len(sentences) == prefix.sentences
+        assert len(sentences) == prefix.n_sentences
         own = [told[sentence] for sentence in sentences]
         assert {one.occupation for one in own} <= set(NAMED)
-        sides = [one.dominated for one in own]
+        sides = [one.majority_group for one in own]
         assert sides.count("female") == sides.count("male")
         for one in own:  # each with the group that does not dominate it
-            assert ("woman" in one.knowledge) == (one.dominated == "male")
+            assert ("woman" in one.knowledge) == (one.majority_group == "male")
 
 
 def test_frames_sizes_and_draws_are_all_there():
-    found = candidates("winobias40", NAMED, sizes=(2, 4), each=3, seed=0)
+    found = make_prefix_candidates(
+        "winobias40", NAMED, prefix_sizes=(2, 4), candidates_per_size=3, seed=0
+    )
     assert len(found) == 3 * 2 * 3
     assert len({one.name for one in found}) == len(found)
-    assert found == candidates("winobias40", NAMED, sizes=(2, 4), each=3, seed=0)
+    assert found == make_prefix_candidates(
+        "winobias40", NAMED, prefix_sizes=(2, 4), candidates_per_size=3, seed=0
+    )
 
 
 @pytest.mark.parametrize(("sizes", "each"), [((3,), 1), ((), 1), ((2,), 0)])
 def test_uneven_prefixes_are_refused(sizes, each):
     with pytest.raises(LevelheadError, match="give even sizes"):
-        candidates("winobias40", NAMED, sizes=sizes, each=each, seed=0)
+        make_prefix_candidates(
+            "winobias40", NAMED, prefix_sizes=sizes, candidates_per_size=each, seed=0
+        )
 
 
 def test_more_sentences_than_occupations_are_refused():
     with pytest.raises(LevelheadError, match="give sizes of at most 20"):
-        candidates("winobias40", NAMED, sizes=(22,), seed=0)
+        make_prefix_candidates("winobias40", NAMED, prefix_sizes=(22,), seed=0)
 
 
 def test_prompts_behind_a_prefix_and_in_other_words():
-    prefix = unrelated(2)
-    one = after(prefix, CUT.held)[0]
+    prefix = unrelated_prefix(2)
+    one = with_prefix(prefix, CUT.held_out)[0]
     assert one.knowledge == "The dog is in a chair. The cup is on a shelf."
-    assert (one.kind, one.base) == (prefix.name, CUT.held[0].base)
-    assert "has just found a job as" in otherwise(CUT.held)[0].base
+    assert (one.kind, one.base) == (prefix.name, CUT.held_out[0].base)
+    assert "has just found a job as" in reword_prompts(CUT.held_out)[0].base

@@ -10,8 +10,14 @@ from sklearn.metrics import v_measure_score
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
 from levelhead.mitigate.probing import probes
-from levelhead.mitigate.probing.probe_report import Found, _interval, clustered, found_in, probed
-from levelhead.mitigate.probing.probes import compared, labelled
+from levelhead.mitigate.probing.probe_report import (
+    ProbeReport,
+    _interval,
+    cluster_words,
+    probe_vectors,
+    run_probe,
+)
+from levelhead.mitigate.probing.probes import cross_validate_probe, label_vectors
 
 INFERENCE = Inference(level=0.9, resamples=199, seed=4)
 
@@ -24,20 +30,21 @@ def data(kind="untouched", which="after", **changes):
 @pytest.fixture
 def few_settings(monkeypatch):
     """Two strengths instead of four: what is told of a probe does not depend on how many it had."""
-    monkeypatch.setattr(probes, "STRENGTHS", (0.01, 1.0))
+    monkeypatch.setattr(probes, "C_VALUES", (0.01, 1.0))
 
 
 @pytest.mark.usefixtures("few_settings")
 def test_the_interval_is_students_with_dealt_labels_as_its_floor():
     own = data("erased")
-    found = probed(own, "linear", inference=INFERENCE, deals=9)
+    found = run_probe(own, "linear", inference=INFERENCE, label_permutations=9)
     rng = INFERENCE.rng("linear", "folds")
-    true = compared(own, "linear", rng=rng)
+    true = cross_validate_probe(own, "linear", rng=rng)
     null = [
-        compared(own.dealt(rng), "linear", rng=rng, setting=true.setting).auc() for _ in range(9)
+        cross_validate_probe(own.permute_labels(rng), "linear", rng=rng, config=true.config).auc()
+        for _ in range(9)
     ]
     assert found.auc.value == true.auc()
-    assert found.dealt.value == pytest.approx(np.mean(null))
+    assert found.permuted_auc.value == pytest.approx(np.mean(null))
     drawn = np.random.default_rng(0).integers(80, size=(400, 80))
     error = np.std([true.auc(np.bincount(one, minlength=80)) for one in drawn])
     floor = max(float(np.std(null, ddof=1)), error)
@@ -55,8 +62,8 @@ def test_the_interval_is_students_with_dealt_labels_as_its_floor():
 def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((100, 4)).repeat(2, 0)
-    own = labelled(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
-    found = probed(own, "linear", inference=INFERENCE, deals=9)
+    own = label_vectors(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
+    found = run_probe(own, "linear", inference=INFERENCE, label_permutations=9)
     assert found.auc.value == 0.5
     # Three of a hundred words could differ and none be met: 1 - 0.05 ** (1 / 100).
     assert found.auc.interval.high == pytest.approx(0.5 + 1 - 0.05**0.01)
@@ -71,8 +78,11 @@ def test_intervals_hold_chance_as_often_as_they_say(runs, least):
     held = 0
     for seed in range(runs):
         own = data("erased", words=40, width=4, seed=seed)
-        found = probed(
-            own, "linear", inference=Inference(level=0.9, resamples=99, seed=seed), deals=9
+        found = run_probe(
+            own,
+            "linear",
+            inference=Inference(level=0.9, resamples=99, seed=seed),
+            label_permutations=9,
         )
         held += 0.5 in found.auc.interval
     assert held >= least  # at 90%: fewer than 16 of 20 in 4% of such runs
@@ -80,19 +90,23 @@ def test_intervals_hold_chance_as_often_as_they_say(runs, least):
 
 def test_a_control_task_tells_what_is_known_by_heart():
     # Thirty dimensions for sixty words: labels that mean nothing can be learnt, word by word.
-    found = probed(data(words=60, width=30, frames=3), "nonlinear", inference=INFERENCE, deals=9)
+    found = run_probe(
+        data(words=60, width=30, frames=3), "nonlinear", inference=INFERENCE, label_permutations=9
+    )
     assert found.control.value > 0.75
-    assert abs(found.dealt.value - 0.5) < 0.1
+    assert abs(found.permuted_auc.value - 0.5) < 0.1
     known = found.selectivity.value + found.control.value
     assert known >= found.auc.value
-    plain = probed(data(words=60, width=4, frames=3), "linear", inference=INFERENCE, deals=9)
+    plain = run_probe(
+        data(words=60, width=4, frames=3), "linear", inference=INFERENCE, label_permutations=9
+    )
     assert plain.selectivity.value > 0.2
     assert plain.selectivity.interval.low < plain.selectivity.value
 
 
 def test_clusters_are_those_of_scikit_learn():
     own = data("untouched", strength=4.0, frames=2)
-    found = clustered(own, inference=INFERENCE)
+    found = cluster_words(own, inference=INFERENCE)
     means = np.array(
         [
             own.vectors[(own.units == word) & (own.labels == label)].mean(0)
@@ -111,7 +125,7 @@ def test_clusters_are_those_of_scikit_learn():
 
 
 def test_clusters_of_nothing_are_at_what_dealt_labels_give():
-    found = clustered(data("erased"), inference=INFERENCE)
+    found = cluster_words(data("erased"), inference=INFERENCE)
     assert found.accuracy.value >= 0.5
     # The better of two namings: above a half by chance alone.
     assert 0.51 < found.accuracy.parity < 0.58
@@ -120,12 +134,15 @@ def test_clusters_of_nothing_are_at_what_dealt_labels_give():
 
 def test_all_is_told_together_and_reads_back():
     steps = []
-    found = found_in(
-        data(words=20), inference=INFERENCE, deals=9, on_step=lambda *one: steps.append(one)
+    found = probe_vectors(
+        data(words=20),
+        inference=INFERENCE,
+        label_permutations=9,
+        on_step=lambda *one: steps.append(one),
     )
     assert [one.probe for one in found.probes] == ["linear", "nonlinear"]
-    assert found.of("linear") == found.probes[0]
+    assert found.probe_result("linear") == found.probes[0]
     assert steps == [(i + 1, 20) for i in range(20)]
-    assert Found.from_json(found.to_json()) == found
-    with pytest.raises(LevelheadError, match="labels dealt 8 times: too few"):
-        found_in(data(words=20), inference=INFERENCE, deals=8)
+    assert ProbeReport.from_json(found.to_json()) == found
+    with pytest.raises(LevelheadError, match="labels permuted 8 times: too few"):
+        probe_vectors(data(words=20), inference=INFERENCE, label_permutations=8)

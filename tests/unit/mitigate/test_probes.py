@@ -5,8 +5,15 @@ import pytest
 from planted import Case, planted
 from sklearn.metrics import roc_auc_score
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.mitigate.probing.probes import FOLDS, Compared, _between, compared, folds, labelled
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.mitigate.probing.probes import (
+    FOLDS,
+    PairwiseWins,
+    _count_wins,
+    cross_validate_probe,
+    label_vectors,
+    split_folds,
+)
 
 
 def case(kind="erased", **changes):
@@ -18,8 +25,8 @@ def test_an_auc_is_that_of_scikit_learn_without_a_words_own_twin():
     rng = np.random.default_rng(0)
     scores, labels = rng.standard_normal(24).round(1), np.arange(24) % 2 == 0
     units = np.arange(24) // 4
-    above, pairs = _between(scores, labels, units, 6)
-    found = Compared(above, pairs, 0)
+    above, pairs = _count_wins(scores, labels, units, 6)
+    found = PairwiseWins(above, pairs, 0)
     rows = [
         (float(scores[i] > scores[j]) + 0.5 * float(scores[i] == scores[j]))
         for i in range(24)
@@ -27,25 +34,25 @@ def test_an_auc_is_that_of_scikit_learn_without_a_words_own_twin():
         if labels[i] and not labels[j] and units[i] != units[j]
     ]
     assert found.auc() == pytest.approx(np.mean(rows), abs=1e-12)
-    alone, many = _between(scores, labels, np.arange(24), 24)
-    assert Compared(alone, many, 0).auc() == pytest.approx(roc_auc_score(labels, scores))
+    alone, many = _count_wins(scores, labels, np.arange(24), 24)
+    assert PairwiseWins(alone, many, 0).auc() == pytest.approx(roc_auc_score(labels, scores))
 
 
 def test_a_word_drawn_twice_counts_twice_and_never_against_itself():
     above = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
-    found = Compared(above, 1 - np.eye(3), 0)
+    found = PairwiseWins(above, 1 - np.eye(3), 0)
     # Words 0 twice and 1 once: 2 x (0 over 1) + 2 x (1 over 0) of 4.
     assert found.auc(np.array([2, 1, 0])) == pytest.approx((2 * 1 + 2 * 0) / 4)
-    with pytest.raises(NotMeasurable, match="no two words of one fold were drawn"):
+    with pytest.raises(NotMeasurableError, match="no two words of one fold were drawn"):
         found.auc(np.array([3, 0, 0]))
-    assert not found.constant
-    assert Compared(0.5 * (1 - np.eye(3)), 1 - np.eye(3), 0).constant
+    assert not found.has_no_spread
+    assert PairwiseWins(0.5 * (1 - np.eye(3)), 1 - np.eye(3), 0).has_no_spread
 
 
 def test_no_word_is_in_training_and_in_test():
     of = np.repeat(np.arange(23), 3)
     tested = []
-    for train, test in folds(of, FOLDS, np.random.default_rng(0)):
+    for train, test in split_folds(of, FOLDS, np.random.default_rng(0)):
         assert not set(of[train]) & set(of[test])
         tested += test.tolist()
     assert sorted(tested) == list(range(69))
@@ -57,14 +64,16 @@ def test_what_is_known_of_a_word_only_is_not_readable():
     mark = rng.standard_normal((60, 30))
     vectors = np.stack([mark, -mark], 1).repeat(2, 1).reshape(-1, 30)
     vectors = vectors + 0.1 * rng.standard_normal(vectors.shape)
-    data = labelled(
+    data = label_vectors(
         vectors,
         [True, True, False, False] * 60,
         np.repeat(np.arange(60), 4).tolist(),
         contexts=[0, 1] * 120,
     )
-    unseen = compared(data, "linear", rng=np.random.default_rng(0)).auc()
-    known = compared(data, "linear", rng=np.random.default_rng(0), by="contexts").auc()
+    unseen = cross_validate_probe(data, "linear", rng=np.random.default_rng(0)).auc()
+    known = cross_validate_probe(
+        data, "linear", rng=np.random.default_rng(0), leave_out="contexts"
+    ).auc()
     assert abs(unseen - 0.5) < 0.15
     assert known > 0.75
 
@@ -76,16 +85,18 @@ def test_what_is_known_of_a_word_only_is_not_readable():
 def test_each_probe_finds_what_it_can(kind, linear, nonlinear):
     data = planted(case(kind, words=120)).after
     for probe, finds in (("linear", linear), ("nonlinear", nonlinear)):
-        auc = compared(data, probe, rng=np.random.default_rng(0)).auc()
+        auc = cross_validate_probe(data, probe, rng=np.random.default_rng(0)).auc()
         assert (auc > 0.8) == finds
         assert finds or auc < 0.62
 
 
 def test_the_same_chance_gives_the_same_number_and_labels_can_be_dealt():
     data = planted(case("untouched")).before
-    one, two = (compared(data, "linear", rng=np.random.default_rng(5)).auc() for _ in range(2))
+    one, two = (
+        cross_validate_probe(data, "linear", rng=np.random.default_rng(5)).auc() for _ in range(2)
+    )
     assert one == two
-    dealt = data.dealt(np.random.default_rng(0))
+    dealt = data.permute_labels(np.random.default_rng(0))
     turned = dealt.labels != data.labels
     assert 0 < turned.sum() < len(turned)
     for word in range(data.words):
@@ -96,27 +107,27 @@ def test_what_cannot_be_probed_is_refused():
     rows = np.zeros((40, 3))
     twins = [True, False] * 20
     words = np.repeat(np.arange(20), 2).tolist()
-    assert labelled(rows, twins, words).words == 20
-    with pytest.raises(NotMeasurable, match="9 pairs of words: a probe needs 10"):
-        labelled(rows[:18], twins[:18], words[:18])
-    with pytest.raises(NotMeasurable, match="0 pairs of words"):
-        labelled(rows[:0], [], [])
+    assert label_vectors(rows, twins, words).words == 20
+    with pytest.raises(NotMeasurableError, match="9 pairs of words: a probe needs 10"):
+        label_vectors(rows[:18], twins[:18], words[:18])
+    with pytest.raises(NotMeasurableError, match="0 pairs of words"):
+        label_vectors(rows[:0], [], [])
     with pytest.raises(LevelheadError, match="some word stands in one group only"):
-        labelled(rows, [True] * 2 + twins[2:], words)
+        label_vectors(rows, [True] * 2 + twins[2:], words)
     with pytest.raises(LevelheadError, match="40 vectors, 39 labels, 40 units, 40 contexts"):
-        labelled(rows, twins[1:], words)
+        label_vectors(rows, twins[1:], words)
     with pytest.raises(LevelheadError, match="not finite"):
-        labelled(np.full((40, 3), np.nan), twins, words)
+        label_vectors(np.full((40, 3), np.nan), twins, words)
     with pytest.raises(LevelheadError, match=r"vectors of shape \(40,\)"):
-        labelled(rows[:, 0], twins, words)
+        label_vectors(rows[:, 0], twins, words)
     rng = np.random.default_rng(0)
-    with pytest.raises(UnknownName, match="no probe named 'cubic'"):
-        compared(labelled(rows, twins, words), "cubic", rng=rng)
-    own = labelled(rows, twins, words, contexts=[0] * 40)
-    with pytest.raises(NotMeasurable, match="all texts have one context"):
-        compared(own, "linear", rng=rng, by="contexts")
-    with pytest.raises(LevelheadError, match="chance must come from a numpy Generator"):
-        compared(labelled(rows, twins, words), "linear", rng=0)
+    with pytest.raises(UnknownNameError, match="no probe named 'cubic'"):
+        cross_validate_probe(label_vectors(rows, twins, words), "cubic", rng=rng)
+    own = label_vectors(rows, twins, words, contexts=[0] * 40)
+    with pytest.raises(NotMeasurableError, match="all texts have one context"):
+        cross_validate_probe(own, "linear", rng=rng, leave_out="contexts")
+    with pytest.raises(LevelheadError, match="rng must be a numpy Generator"):
+        cross_validate_probe(label_vectors(rows, twins, words), "linear", rng=0)
 
 
 def test_contexts_of_unequal_size_leave_few_rows_to_learn_from():
@@ -124,11 +135,11 @@ def test_contexts_of_unequal_size_leave_few_rows_to_learn_from():
     rng = np.random.default_rng(0)
     words = np.repeat(np.arange(12), 10)
     contexts = ["many" if i % 10 else "few" for i in range(len(words))]
-    data = labelled(
+    data = label_vectors(
         rng.normal(size=(240, 64)),
         [True] * 120 + [False] * 120,
         [*words, *words],
         contexts=contexts * 2,
     )
-    found = compared(data, "nonlinear", rng=rng, by="contexts", repeats=1)
+    found = cross_validate_probe(data, "nonlinear", rng=rng, leave_out="contexts", repeats=1)
     assert 0 <= found.auc() <= 1

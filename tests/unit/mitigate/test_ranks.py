@@ -6,8 +6,8 @@ from scipy import stats
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.evaluation.gain import bias_of, redrawn
-from levelhead.mitigate.evaluation.rank_stability import Agreement, agreement
+from levelhead.mitigate.evaluation.gain import bias_aggregate, resample_paired
+from levelhead.mitigate.evaluation.rank_stability import RankAgreement, compute_rank_agreement
 
 
 def gains(rng, true, n, tag, noise=0.5):
@@ -15,36 +15,38 @@ def gains(rng, true, n, tag, noise=0.5):
     settings = [read(base - own + noise * rng.normal(size=n), tag) for own in true]
     ruler = Plain()
     rows = [read(base, tag), *settings]
-    over = bias_of(ruler.headline)
-    return redrawn(ruler, rows, over, aspect=ruler.headline, inference=INFERENCE).effects()
+    over = bias_aggregate(ruler.primary_metric)
+    return resample_paired(
+        ruler, rows, over, metric=ruler.primary_metric, inference=INFERENCE
+    ).effects()
 
 
 def test_agreement_is_of_the_best_by_dev():
     rng = np.random.default_rng(0)
     true = rng.normal(size=40)
     dev, test = gains(rng, true, 50, "d"), gains(rng, true, 80, "t")
-    found = agreement(dev, test)
+    found = compute_rank_agreement(dev, test)
     assert [one.share for one in found] == [0.05, 0.1, 0.2, 0.5, 1.0]
-    assert [one.settings for one in found] == [2, 4, 8, 20, 40]
+    assert [one.n_variants for one in found] == [2, 4, 8, 20, 40]
     for one in found:
-        best = sorted(range(40), key=lambda i: -dev.values[i])[: one.settings]
-        other = sorted(range(40), key=lambda i: -test.values[i])[: one.settings]
-        if one.settings == 40:
+        best = sorted(range(40), key=lambda i: -dev.values[i])[: one.n_variants]
+        other = sorted(range(40), key=lambda i: -test.values[i])[: one.n_variants]
+        if one.n_variants == 40:
             assert one.overlap is None
         else:
-            assert one.overlap.value == len(set(best) & set(other)) / one.settings
-            assert one.overlap.parity == one.settings / 40
+            assert one.overlap.value == len(set(best) & set(other)) / one.n_variants
+            assert one.overlap.parity == one.n_variants / 40
             assert 0 <= one.overlap.interval.low <= one.overlap.value <= one.overlap.interval.high
-        if one.settings < 3:
+        if one.n_variants < 3:
             assert one.spearman is one.kendall is None
             continue
         for told, of in ((one.spearman, stats.spearmanr), (one.kendall, stats.kendalltau)):
             assert told.value == pytest.approx(of(dev.values[best], test.values[best]).statistic)
             assert told.value in told.interval
-            assert told.n == one.settings
+            assert told.n == one.n_variants
     assert "50 units and 80 units" in found[0].overlap.interval.method
     assert found[-1].spearman.interval.low > 0.8
-    assert Agreement.from_json(found[1].to_json()) == found[1]
+    assert RankAgreement.from_json(found[1].to_json()) == found[1]
 
 
 def test_settings_that_do_nothing_do_not_agree():
@@ -52,7 +54,7 @@ def test_settings_that_do_nothing_do_not_agree():
     for run in range(20):
         rng = np.random.default_rng([1, run])
         dev, test = (gains(rng, np.zeros(20), 30, tag) for tag in "dt")
-        (found,) = agreement(dev, test, shares=[1.0])
+        (found,) = compute_rank_agreement(dev, test, shares=[1.0])
         covered.append(0 in found.spearman.interval and 0 in found.kendall.interval)
     assert np.mean(covered) >= 0.9
 
@@ -63,7 +65,7 @@ def test_four_settings_that_do_nothing_show_nothing_however_they_lie():
     for run in range(60):
         rng = np.random.default_rng([2, run])
         dev, test = (gains(rng, np.zeros(4), 30, tag) for tag in "dt")
-        (found,) = agreement(dev, test, shares=[1.0])
+        (found,) = compute_rank_agreement(dev, test, shares=[1.0])
         covered.append(0 in found.spearman.interval)
         assert found.spearman.interval.method.startswith("spearman, quantiles")
     assert np.mean(covered) >= 0.93
@@ -73,6 +75,6 @@ def test_what_does_not_fit_is_refused():
     rng = np.random.default_rng(0)
     dev, test = gains(rng, np.zeros(4), 30, "d"), gains(rng, np.zeros(5), 30, "t")
     with pytest.raises(LevelheadError, match="4 settings on dev and 5 on test"):
-        agreement(dev, test)
+        compute_rank_agreement(dev, test)
     with pytest.raises(LevelheadError, match=r"a share of the settings lies in \(0, 1\]"):
-        agreement(dev, dev, shares=[5])
+        compute_rank_agreement(dev, dev, shares=[5])

@@ -5,23 +5,29 @@ import torch
 from contrasts import lm
 from planted import RIGHT, Case, drawn, planted
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
-from levelhead.data.counterfactuals.contrast_pairs import TextPair
+from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
 from levelhead.mitigate.probing import probes
 from levelhead.mitigate.probing.concept_removal import (
-    Place,
-    Removed,
-    down,
-    read_by,
-    removed,
-    together,
-    verdict,
+    RemovalReport,
+    SiteRemoval,
+    combine_verdicts,
+    concept_removal,
+    decide_removal,
+    is_bias_reduced,
+    output_head_sites,
 )
-from levelhead.mitigate.probing.probe_report import DEALS, Clustered, Found, Probed, found_in
-from levelhead.mitigate.probing.probes import labelled
-from levelhead.mitigate.projection.subspace import both_sides
+from levelhead.mitigate.probing.probe_report import (
+    LABEL_PERMUTATIONS,
+    ClusterResult,
+    ProbeReport,
+    ProbeResult,
+    probe_vectors,
+)
+from levelhead.mitigate.probing.probes import label_vectors
+from levelhead.mitigate.projection.subspace import paired_activations
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
@@ -40,14 +46,14 @@ def probed_once(data, deals):
     """What is found in vectors; the kinds of edits begin with the same ones."""
     key = (data.vectors.tobytes(), data.labels.tobytes(), deals)
     if key not in PROBED:
-        PROBED[key] = found_in(data, inference=INFERENCE, deals=deals)
+        PROBED[key] = probe_vectors(data, inference=INFERENCE, label_permutations=deals)
     return PROBED[key]
 
 
-def told(case, deals=DEALS):
+def told(case, deals=LABEL_PERMUTATIONS):
     one = planted(case)
     before, after = (probed_once(own, deals) for own in (one.before, one.after))
-    return verdict(before, after, ruler=one.ruler)
+    return decide_removal(before, after, bias_reduction=one.ruler)
 
 
 @pytest.mark.parametrize("words", [350, pytest.param(600, marks=pytest.mark.full)])
@@ -59,10 +65,10 @@ def test_constructed_cases_are_judged_right(kind, words):
     found = told(Case(kind, words, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
     assert found.verdict == RIGHT[kind]
     if kind == "untouched":
-        assert found.why.startswith("still readable (")
-        assert found.why.endswith("the ruler is not shown to have fallen")
+        assert found.reason.startswith("still readable (")
+        assert found.reason.endswith("the measure is not shown to have fallen")
     if kind in ("product", "radius"):
-        assert "nonlinear AUC" in found.why
+        assert "nonlinear AUC" in found.reason
 
 
 CASES = drawn(11, 10)
@@ -90,12 +96,12 @@ def probed(probe, value, reach, detectable=0.05):
         name=f"{probe} AUC", value=value, interval=interval, parity=0.5, n=300,
         detectable=detectable,
     )  # fmt: skip
-    return Probed(probe=probe, auc=auc, dealt=auc, control=None, selectivity=None)
+    return ProbeResult(probe=probe, auc=auc, permuted_auc=auc, control=None, selectivity=None)
 
 
 def found(linear, nonlinear, reach=0.03, **changes):
     both = probed("linear", linear, reach, **changes), probed("nonlinear", nonlinear, reach)
-    return Found(probes=both, clusters=Clustered(accuracy=both[0].auc, v_measure=0.0))
+    return ProbeReport(probes=both, clusters=ClusterResult(accuracy=both[0].auc, v_measure=0.0))
 
 
 GAIN = Estimate(
@@ -109,12 +115,12 @@ GAIN = Estimate(
         (found(0.9, 0.9), found(0.5, 0.52), None, "removed", "no probe is above 0.55: linear"),
         (found(0.9, 0.9), found(0.5, 0.521), None, "unclear", "neither gone nor shown to be there"),
         (found(0.9, 0.9), found(0.521, 0.5), True, "unclear", "neither gone nor shown to be there"),
-        (found(0.9, 0.9), found(0.5, 0.63), True, "hidden", "the ruler fell, and nonlinear AUC"),
-        (found(0.9, 0.9), found(0.63, 0.5), GAIN, "hidden", "the ruler fell, and linear AUC"),
+        (found(0.9, 0.9), found(0.5, 0.63), True, "hidden", "the measure fell, and nonlinear AUC"),
+        (found(0.9, 0.9), found(0.63, 0.5), GAIN, "hidden", "the measure fell, and linear AUC"),
         (found(0.9, 0.9), found(0.629, 0.5), True, "unclear", "neither gone nor"),
         (found(0.9, 0.9), found(0.5, 0.63), False, "unclear", "not shown to have fallen"),
-        (found(0.9, 0.9), found(0.5, 0.63), None, "unclear", "no ruler was given"),
-        (found(0.62, 0.6), found(0.5, 0.5), True, "unclear", "could not be told apart before"),
+        (found(0.9, 0.9), found(0.5, 0.63), None, "unclear", "no measure was given"),
+        (found(0.62, 0.6), found(0.5, 0.5), True, "unclear", "were not separable before"),
         (found(0.9, 0.9), found(0.4, 0.5), True, "unclear", "below chance, which is readable too"),
         # Shown to be below chance, though its upper end is not far from it.
         (found(0.9, 0.9), found(0.44, 0.5, 0.05), True, "unclear", "below chance"),
@@ -128,29 +134,31 @@ GAIN = Estimate(
     ],
 )
 def test_the_verdict_is_that_of_the_bounds(before, after, ruler, right, why):
-    own = verdict(before, after, ruler=ruler)
+    own = decide_removal(before, after, bias_reduction=ruler)
     assert own.verdict == right
-    assert why in own.why
+    assert why in own.reason
 
 
 def test_a_ruler_falls_if_its_gain_is_shown():
-    assert down(GAIN)
-    assert down(True)
-    assert not down(None)
+    assert is_bias_reduced(GAIN)
+    assert is_bias_reduced(True)
+    assert not is_bias_reduced(None)
     wide = GAIN.interval.model_copy(update={"low": -0.1})
-    assert not down(GAIN.model_copy(update={"interval": wide}))
+    assert not is_bias_reduced(GAIN.model_copy(update={"interval": wide}))
 
 
 def test_several_sites_make_one_verdict():
     def place(verdict):
         own = found(0.9, 0.9)
         site = ("block_out", 1, None)
-        return Place(site=site, at="mean", verdict=verdict, why="so", before=own, after=own)
+        return SiteRemoval(
+            site=site, pooling="mean", verdict=verdict, reason="so", before=own, after=own
+        )
 
     gone, hidden, unclear = map(place, ("removed", "hidden", "unclear"))
-    assert together([gone, gone]) == ("removed", "block_out 1: so; block_out 1: so")
-    assert together([gone, unclear]) == ("unclear", "block_out 1: so")
-    assert together([unclear, hidden, gone]) == ("hidden", "block_out 1: so")
+    assert combine_verdicts([gone, gone]) == ("removed", "block_out 1: so; block_out 1: so")
+    assert combine_verdicts([gone, unclear]) == ("unclear", "block_out 1: so")
+    assert combine_verdicts([unclear, hidden, gone]) == ("hidden", "block_out 1: so")
 
 
 def texts():
@@ -161,7 +169,7 @@ def texts():
             spans = ((start, start + len(first)), (start, start + len(second)))
             unit = f"{first}/{second}"
             one, other = frame.format(first), frame.format(second)
-            pairs.append(TextPair(f"{unit}: {frame}", one, other, spans, unit))
+            pairs.append(ContrastPair(f"{unit}: {frame}", one, other, spans, unit))
     return tuple(pairs)
 
 
@@ -174,8 +182,8 @@ def edit(site, width=24):
 def few_trainings(monkeypatch):
     """Two folds and two settings, for what does not depend on how well a probe is trained."""
     monkeypatch.setattr(probes, "FOLDS", 2)
-    monkeypatch.setattr(probes, "INNER", 2)
-    monkeypatch.setattr(probes, "STRENGTHS", (0.01, 1.0))
+    monkeypatch.setattr(probes, "INNER_FOLDS", 2)
+    monkeypatch.setattr(probes, "C_VALUES", (0.01, 1.0))
 
 
 @pytest.mark.usefixtures("few_trainings")
@@ -183,65 +191,69 @@ def test_vectors_are_those_of_the_edited_model():
     pairs = texts()
     strange = pairs[0]._replace(id="strange: x", first="zebra he said .", spans=((0, 5), (0, 2)))
     steps = []
-    found = removed(
+    found = concept_removal(
         lm("bert"),
         [edit(SENT)],
         (*pairs, strange),
-        seen=["mother"],
-        ruler=True,
-        deals=9,
+        fitted_on=["mother"],
+        bias_reduction=True,
+        label_permutations=9,
         inference=Inference(resamples=99, level=0.9),
         on_step=lambda *one: steps.append(one),
     )
-    assert [place.site for place in found.places] == [("pooled", 0, None), ("block_out", 2, None)]
-    assert [place.at for place in found.places] == ["first", "first"]
-    sides = both_sides(lm("bert").edited(edit(SENT)), pairs, [SENT])[SENT]
-    again = found_in(
-        labelled(
+    assert [place.site for place in found.sites] == [("pooled", 0, None), ("block_out", 2, None)]
+    assert [place.pooling for place in found.sites] == ["first", "first"]
+    sides = paired_activations(lm("bert").edited(edit(SENT)), pairs, [SENT])[SENT]
+    again = probe_vectors(
+        label_vectors(
             torch.cat(sides),
             [True] * 20 + [False] * 20,
             [i // 2 for i in range(20)] * 2,
             contexts=[0, 1] * 20,
         ),
         inference=Inference(level=0.9, resamples=99),
-        deals=9,
+        label_permutations=9,
     )
-    assert found.places[0].after.of("linear").auc == again.of("linear").auc
-    assert found.places[0].before != found.places[0].after
-    assert found.places[1].before == found.places[1].after
+    assert found.sites[0].after.probe_result("linear").auc == again.probe_result("linear").auc
+    assert found.sites[0].before != found.sites[0].after
+    assert found.sites[1].before == found.sites[1].after
     assert found.notes == ("block_out 2: the edit changes nothing there",)
     assert found.verdict == "unclear"  # ten words show nothing
     assert (found.n, found.words, [row.item for row in found.dropped]) == (20, 10, ["strange: x"])
     assert found.provenance.edits == (edit(SENT).content_hash,)
     assert found.provenance.settings["gone"] == 0.55
-    assert Removed.from_json(found.to_json()) == found
+    assert RemovalReport.from_json(found.to_json()) == found
     assert {step[0] for step in steps} == {
         "pooled before", "pooled after", "block_out 2 before",
     }  # fmt: skip
 
 
 def test_heads_say_where_vectors_are_read():
-    assert read_by(lm("bert")) == (SENT, LAST)
-    assert read_by(lm("roberta")) == (SENT,)
-    assert read_by(lm("gpt2")) == (LAST,)
+    assert output_head_sites(lm("bert")) == (SENT, LAST)
+    assert output_head_sites(lm("roberta")) == (SENT,)
+    assert output_head_sites(lm("gpt2")) == (LAST,)
 
 
 def test_a_level_that_shows_little_is_refused():
     with pytest.raises(LevelheadError, match=r"bounds of level 0.01 show little"):
-        removed(None, (), (), seen=(), inference=Inference(level=0.01))
+        concept_removal(None, (), (), fitted_on=(), inference=Inference(level=0.01))
 
 
 def test_what_cannot_be_judged_is_refused():
-    given = {"seen": (), "deals": 9, "inference": Inference(resamples=99, level=0.9)}
+    given = {
+        "fitted_on": (),
+        "label_permutations": 9,
+        "inference": Inference(resamples=99, level=0.9),
+    }
     with pytest.raises(LevelheadError, match="2 words of the pairs were used for the edit: he, sh"):
-        removed(lm("bert"), [edit(SENT)], texts(), **(given | {"seen": ["He", "she"]}))
-    with pytest.raises(LevelheadError, match="acts behind all that is read"):
-        removed(lm("bert"), [edit(SENT)], texts(), sites=[Site("block_out", 1)], **given)
+        concept_removal(lm("bert"), [edit(SENT)], texts(), **(given | {"fitted_on": ["He", "she"]}))
+    with pytest.raises(LevelheadError, match="acts after everything that is read"):
+        concept_removal(lm("bert"), [edit(SENT)], texts(), sites=[Site("block_out", 1)], **given)
     idle = HeadScale([Site("head_out", 0, 0)], 1.0)
     with pytest.raises(LevelheadError, match="the edit changes nothing at pooled, block_out 2"):
-        removed(lm("bert"), [idle], texts(), **given)
+        concept_removal(lm("bert"), [idle], texts(), **given)
     lost = texts()[0]._replace(first="zebra he said .", spans=((0, 5), (0, 2)))
-    with pytest.raises(NotMeasurable, match=r"the model can read no pair: .*'zebra'"):
-        removed(lm("bert"), [edit(SENT)], [lost], **given)
-    with pytest.raises(NotMeasurable, match="5 pairs of words: a probe needs 10"):
-        removed(lm("bert"), [edit(SENT)], texts()[:10], **given)
+    with pytest.raises(NotMeasurableError, match=r"the model can read no pair: .*'zebra'"):
+        concept_removal(lm("bert"), [edit(SENT)], [lost], **given)
+    with pytest.raises(NotMeasurableError, match="5 pairs of words: a probe needs 10"):
+        concept_removal(lm("bert"), [edit(SENT)], texts()[:10], **given)

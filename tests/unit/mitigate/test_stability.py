@@ -7,10 +7,14 @@ import pytest
 import torch
 from contrasts import MORE, WORDS, lm, texts
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
-from levelhead.mitigate.projection.subspace import differences, subspace
-from levelhead.mitigate.projection.subspace_stability import Stability, _Judged, stability
+from levelhead.mitigate.projection.subspace import activation_differences, fit_subspace
+from levelhead.mitigate.projection.subspace_stability import (
+    StabilityReport,
+    _SubspaceResampler,
+    subspace_stability,
+)
 from levelhead.models.sites import Site
 
 FEW = Inference(resamples=99)
@@ -26,25 +30,25 @@ def judged(noise, n=60, seed=0, **changes):
     rows = rows + 0.05 * torch.randn(n, 12, generator=drawn, dtype=torch.float64)
     units = [f"word {i // 3}" for i in range(n)]
     inference = Inference(seed=1, resamples=99, level=0.9)
-    given = {"dims": 1, "centered": False, "inference": inference} | changes
-    return g, _Judged(rows, units, **given)
+    given = {"n_components": 1, "centered": False, "inference": inference} | changes
+    return g, _SubspaceResampler(rows, units, **given)
 
 
 def test_the_range_is_that_of_resampled_words():
-    _, one = judged(0.4, dims=2)
-    found = one.whole()
-    whole = subspace(HERE, one.rows)
+    _, one = judged(0.4, n_components=2)
+    found = one.at_full_size()
+    whole = fit_subspace(HERE, one.rows)
     rng = np.random.default_rng(5)
     cosines, angles, shares = [], [], []
     for _ in range(400):
         words = rng.integers(20, size=20)
         items = torch.tensor([3 * word + k for word in words for k in range(3)])
-        other = subspace(HERE, one.rows[items])
+        other = fit_subspace(HERE, one.rows[items])
         cosines.append(float((other.basis[0] @ whole.basis[0]).abs()))
         inner = np.linalg.svd((other.basis @ whole.basis.T).numpy(), compute_uv=False)
         angles.append(np.degrees(np.arccos(min(inner.min(), 1))))
-        shares.append(float(other.shares[0]))
-    assert found["share"].value == pytest.approx(float(whole.shares[0]))
+        shares.append(float(other.explained_variance_ratio[0]))
+    assert found["share"].value == pytest.approx(float(whole.explained_variance_ratio[0]))
     assert found["cosine"].value == pytest.approx(np.median(cosines), abs=0.01)
     assert found["cosine"].interval.low == pytest.approx(np.quantile(cosines, 0.05), abs=0.03)
     assert found["angle"].value == pytest.approx(np.median(angles), abs=4)
@@ -55,11 +59,11 @@ def test_the_range_is_that_of_resampled_words():
 
 def test_more_pairs_are_surer_and_clearer_ones_too():
     _, one = judged(0.4)
-    sizes = [one.of_size(size).cosine for size in (5, 20, 100)]
+    sizes = [one.at_size(size).cosine for size in (5, 20, 100)]
     assert sizes[0].value < sizes[1].value < sizes[2].value
     assert sizes[0].interval.low < sizes[2].interval.low
-    clear = judged(0.1)[1].whole()["cosine"]
-    assert clear.value > one.whole()["cosine"].value
+    clear = judged(0.1)[1].at_full_size()["cosine"]
+    assert clear.value > one.at_full_size()["cosine"].value
     assert clear.interval.low > 0.99
 
 
@@ -67,24 +71,31 @@ def test_the_range_holds_the_planted_direction():
     inside = 0
     for seed in range(20):
         g, one = judged(0.4, seed=seed)
-        truth = float((subspace(HERE, one.rows, dims=1).basis[0] @ g).abs())
-        inside += truth >= one.whole()["cosine"].interval.low
+        truth = float((fit_subspace(HERE, one.rows, n_components=1).basis[0] @ g).abs())
+        inside += truth >= one.at_full_size()["cosine"].interval.low
     assert inside >= 15  # of 20, at 95% one-sided
 
 
 def test_a_model_is_judged_at_every_site():
     pairs = texts((*WORDS, *MORE))
     strange = pairs[0]._replace(id="strange", first="zebra was here .", spans=((0, 5), (0, 2)))
-    found = stability(lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), inference=FEW)
+    found = subspace_stability(
+        lm("bert"), (*pairs, strange), [HERE, SENT], sizes=(5, 10), inference=FEW
+    )
     assert [one.site for one in found] == [("block_out", 1, None), ("pooled", 0, None)]
-    assert [one.at for one in found] == ["mean", "first"]
+    assert [one.pooling for one in found] == ["mean", "first"]
     one = found[0]
-    rows = differences(lm("bert"), pairs, [HERE])[HERE]
-    assert one.share.value == pytest.approx(float(subspace(HERE, rows).shares[0]), rel=1e-4)
+    rows = activation_differences(lm("bert"), pairs, [HERE])[HERE]
+    assert one.share.value == pytest.approx(
+        float(fit_subspace(HERE, rows).explained_variance_ratio[0]), rel=1e-4
+    )
     assert (one.n, one.words, [row.item for row in one.dropped]) == (28, 7, ["strange"])
-    assert [size.pairs for size in one.by_size] == [5, 10]
-    assert Stability.from_json(one.to_json()) == one
-    assert stability(lm("bert"), pairs, [HERE], sizes=(), inference=FEW)[0].cosine == one.cosine
+    assert [size.n_pairs for size in one.by_size] == [5, 10]
+    assert StabilityReport.from_json(one.to_json()) == one
+    assert (
+        subspace_stability(lm("bert"), pairs, [HERE], sizes=(), inference=FEW)[0].cosine
+        == one.cosine
+    )
     assert one.provenance.settings["sizes"] == (5, 10)
 
 
@@ -96,9 +107,9 @@ def test_from_six_words_on_there_is_always_a_value(words, centered):
         drawn = torch.Generator().manual_seed(seed)
         rows = torch.randn(words, 12, generator=drawn, dtype=torch.float64) + 1
         units = [f"word {i}" for i in range(words)]
-        one = _Judged(rows, units, 2, centered, replace(FEW, seed=seed))
-        found = one.whole()
-        for estimate in (*found.values(), one.of_size(5).cosine, one.of_size(5).share):
+        one = _SubspaceResampler(rows, units, 2, centered, replace(FEW, seed=seed))
+        found = one.at_full_size()
+        for estimate in (*found.values(), one.at_size(5).cosine, one.at_size(5).share):
             assert np.isfinite(
                 [estimate.value, estimate.interval.low, estimate.interval.high]
             ).all()
@@ -107,20 +118,22 @@ def test_from_six_words_on_there_is_always_a_value(words, centered):
 
 def test_a_resample_that_lacks_a_dimension_is_at_a_right_angle():
     rows = torch.eye(6, 12, dtype=torch.float64) + 0.1
-    one = _Judged(rows, [f"word {i}" for i in range(6)], 2, False, FEW)
+    one = _SubspaceResampler(rows, [f"word {i}" for i in range(6)], 2, False, FEW)
     basis = one._fit(np.arange(6))[0]
-    same = one._compared(np.zeros(6, dtype=np.intp), basis)
+    same = one._compare(np.zeros(6, dtype=np.intp), basis)
     assert (same.angle, same.share) == (90.0, 1.0)
     centred = one._replace(centered=True)
-    assert centred._compared(np.zeros(6, dtype=np.intp), basis) == (1.0, 0.0, 90.0)
+    assert centred._compare(np.zeros(6, dtype=np.intp), basis) == (1.0, 0.0, 90.0)
 
 
 def test_fewer_than_six_words_are_refused_whatever_the_seed():
     for seed in range(3):
-        with pytest.raises(NotMeasurable, match="4 words cannot be resampled: at least 6"):
-            stability(lm("bert"), texts(), [HERE], sizes=(), inference=replace(FEW, seed=seed))
+        with pytest.raises(NotMeasurableError, match="4 words cannot be resampled: at least 6"):
+            subspace_stability(
+                lm("bert"), texts(), [HERE], sizes=(), inference=replace(FEW, seed=seed)
+            )
 
 
 def test_too_few_pairs_are_refused():
     with pytest.raises(LevelheadError, match="1 pairs cannot span 2 dimensions"):
-        stability(lm("bert"), texts(), [HERE], sizes=(1, 5))
+        subspace_stability(lm("bert"), texts(), [HERE], sizes=(1, 5))

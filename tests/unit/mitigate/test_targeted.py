@@ -10,18 +10,22 @@ from calibrations import Failed
 from rulers import made, model
 from simulated import Plain, read
 
-from levelhead.core.calibration import MISSES
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.calibration import DAGGER
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
-from levelhead.locate.head_map import UndeterminedSign, label
+from levelhead.locate.head_map import UndeterminedSignError, head_label
 from levelhead.locate.score_heads import locate
-from levelhead.mitigate.evaluation.change import changed
-from levelhead.mitigate.heads.amplify import _bias, amplify
-from levelhead.mitigate.heads.mask import mask, scale
-from levelhead.mitigate.heads.mask_top_heads import chosen, lines, targeted
+from levelhead.mitigate.evaluation.change import measure_change
+from levelhead.mitigate.heads.amplify import _bias_aggregate, amplify
+from levelhead.mitigate.heads.mask import mask_heads, scale_heads
+from levelhead.mitigate.heads.mask_top_heads import (
+    compare_masked_heads,
+    measure_masking_curves,
+    select_heads,
+)
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
-from levelhead.study.table import rows
+from levelhead.study.table import result_to_rows
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
@@ -29,75 +33,81 @@ INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 @functools.cache
 def located():
     ruler, lm = made("seat"), model("seat")
-    return ruler, lm, locate(lm, ruler, split="contexts", sign="+", inference=INFERENCE)
+    return ruler, lm, locate(lm, ruler, split="contexts", bias_direction="+", inference=INFERENCE)
 
 
 @functools.cache
 def masked():
     ruler, lm, heads = located()
-    return targeted(lm, heads, [ruler, made("pppl")], k=2, random=2, inference=INFERENCE)
+    return compare_masked_heads(
+        lm, heads, [ruler, made("pppl")], k=2, n_random_sets=2, inference=INFERENCE
+    )
 
 
 def test_masks_and_scales_are_edits():
     sites = [Site("head_out", 1, 2)]
-    assert mask(sites) == HeadScale(sites, 0)
-    assert scale(sites, 2) == HeadScale(sites, 2)
+    assert mask_heads(sites) == HeadScale(sites, 0)
+    assert scale_heads(sites, 2) == HeadScale(sites, 2)
 
 
 def test_heads_are_chosen_by_name():
     _, _, heads = located()
-    assert chosen(heads, "top", 2) == heads.top(2)
-    assert chosen(heads, "bottom", 2) == heads.bottom(2)
-    assert chosen(heads, "top", "all") == chosen(heads, "positive", "all") == heads.positive()
-    assert chosen(heads, "bottom", "all") == heads.negative()
-    drawn = chosen(heads, "random", "all", rng=np.random.default_rng(0))
-    assert len(set(drawn)) == len(heads.positive())
+    assert select_heads(heads, "top", 2) == heads.top(2)
+    assert select_heads(heads, "bottom", 2) == heads.bottom(2)
+    assert (
+        select_heads(heads, "top", "all")
+        == select_heads(heads, "positive", "all")
+        == heads.positive_heads()
+    )
+    assert select_heads(heads, "bottom", "all") == heads.negative_heads()
+    drawn = select_heads(heads, "random", "all", rng=np.random.default_rng(0))
+    assert len(set(drawn)) == len(heads.positive_heads())
     with pytest.raises(LevelheadError, match="need chance"):
-        chosen(heads, "random", 2)
-    unsure = heads.model_copy(update={"direction": heads.direction.model_copy(update={"sign": 0})})
-    with pytest.raises(UndeterminedSign):
-        chosen(unsure, "top", 2)
+        select_heads(heads, "random", 2)
+    unsure = heads.model_copy(update={"bias_sign": heads.bias_sign.model_copy(update={"sign": 0})})
+    with pytest.raises(UndeterminedSignError):
+        select_heads(unsure, "top", 2)
 
 
 def test_every_way_of_masking_is_its_edited_model():
     ruler, lm, heads = located()
     price = made("pppl")
     found = masked()
-    positive = len(heads.positive())
+    positive = len(heads.positive_heads())
     names = ["top 2", "bottom 2", f"all positive ({positive})", "random 2", f"random {positive}"]
     assert [row.name for row in found.rows] == names
     assert found.map == heads.content_hash
     base = [float(one.reduce(one.read(lm)[0])) for one in (ruler, price)]
     assert [one.value.value for one in found.base] == pytest.approx(base)
     top = found.rows[0]
-    assert top.heads == tuple(map(label, sorted(heads.top(2))))
+    assert top.heads == tuple(map(head_label, sorted(heads.top(2))))
     for one, change, before in zip((ruler, price), top.changes, base, strict=True):
-        after = float(one.reduce(one.read(lm.edited(mask(heads.top(2))))[0]))
+        after = float(one.reduce(one.read(lm.edited(mask_heads(heads.top(2))))[0]))
         assert change.value.value == pytest.approx(after)
         assert change.change.value == pytest.approx(after - before, abs=1e-9)
         assert change.change.value in change.change.interval
-    assert top.over == ""
-    assert top.changes[0].change.n == len(ruler.sampled(ruler.read(lm)[0]).items)
+    assert top.interval_over == ""
+    assert top.changes[0].change.n == len(ruler.select_sampled(ruler.read(lm)[0]).items)
     for row in found.rows[3:]:
         # The number beside the interval is that of what it is over.
-        assert row.over == "2 random head sets"
+        assert row.interval_over == "2 random head sets"
         assert {one.change.interval.method for one in row.changes} == {
             "student, 2 random head sets"
         }
         assert {one.change.n for one in row.changes} == {2}
     assert "2 random head sets with the items held fixed" in found.notes[0]
     with pytest.raises(LevelheadError, match="1 random sets have no spread"):
-        targeted(lm, heads, [ruler, price], k=2, random=1, inference=INFERENCE)
-    assert top.changes[0].confirmed is not None
-    assert [one.name for one in top.changes[0].beside] == ["change of difference of means"]
-    assert top.changes[1].confirmed is None
+        compare_masked_heads(lm, heads, [ruler, price], k=2, n_random_sets=1, inference=INFERENCE)
+    assert top.changes[0].confirmed_change is not None
+    assert [one.name for one in top.changes[0].extra_changes] == ["change of difference of means"]
+    assert top.changes[1].confirmed_change is None
 
 
 def marks(result, failed):
     """The marks of all rows that have to do with a ruler, and of the others."""
     with pytest.MonkeyPatch.context() as failing:
-        failing.setattr("levelhead.core.calibration.kept", lambda: Failed(failed))
-        told = rows("step", result)
+        failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed(failed))
+        told = result_to_rows("step", result)
     words = ("seat", "gain", "difference of means") if failed == "seat" else (failed,)
     own = [row for row in told if any(word in row.what for word in words)]
     return {row.mark for row in own}, {row.mark for row in told if row not in own}
@@ -106,22 +116,25 @@ def marks(result, failed):
 def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
     ruler, lm, heads = located()
     price = made("pppl")
-    assert marks(masked(), "seat") == ({MISSES}, {""})
-    assert marks(masked(), "pppl") == ({MISSES}, {""})
+    assert marks(masked(), "seat") == ({DAGGER}, {""})
+    assert marks(masked(), "pppl") == ({DAGGER}, {""})
     assert marks(
-        lines(lm, heads, [("seat", ruler), ("price", price)], inference=INFERENCE), "seat"
-    ) == (*({MISSES}, {""}),)
-    found = amplify(lm, heads, ruler, price, k=2, ks=(1,), factors=(1.5,), inference=INFERENCE)
-    assert marks(found, "seat") == ({MISSES}, {""})
+        measure_masking_curves(lm, heads, [("seat", ruler), ("price", price)], inference=INFERENCE),
+        "seat",
+    ) == (*({DAGGER}, {""}),)
+    found = amplify(
+        lm, heads, ruler, price, k=2, head_counts=(1,), factors=(1.5,), inference=INFERENCE
+    )
+    assert marks(found, "seat") == ({DAGGER}, {""})
 
 
 def test_lines_begin_with_no_head_masked():
     ruler, lm, heads = located()
-    found = lines(lm, heads, [("lpbs", made("lpbs"))], every=3, inference=INFERENCE)
+    found = measure_masking_curves(lm, heads, [("lpbs", made("lpbs"))], step=3, inference=INFERENCE)
     (curve,) = found.curves
     ks = [point.k for point in curve.points]
     assert ks[0] == 0
-    assert ks[-1] == len(heads.positive())
+    assert ks[-1] == len(heads.positive_heads())
     assert curve.points[0].change is None
     first, last = curve.points[0], curve.points[-1]
     assert last.change.value == pytest.approx(last.value - first.value, abs=1e-9)
@@ -131,11 +144,18 @@ def test_lines_begin_with_no_head_masked():
 def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
     ruler, lm, heads = located()
     found = amplify(
-        lm, heads, ruler, made("pppl"), k=2, ks=(1, 2), factors=(1.5, 2.0), inference=INFERENCE
+        lm,
+        heads,
+        ruler,
+        made("pppl"),
+        k=2,
+        head_counts=(1, 2),
+        factors=(1.5, 2.0),
+        inference=INFERENCE,
     )
-    assert [one.factor for one in found.tried] == [1.5, 2.0, 1.5, 2.0]
+    assert [one.factor for one in found.candidates] == [1.5, 2.0, 1.5, 2.0]
     assert found.masking.factor == 0
-    cheap = [one for one in found.tried if one.price <= max(found.masking.price, 0)]
+    cheap = [one for one in found.candidates if one.cost <= max(found.masking.cost, 0)]
     if cheap:
         assert found.chosen == max(cheap, key=lambda one: one.gain)
         assert found.difference.value == pytest.approx(
@@ -148,13 +168,13 @@ def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
 
 def test_beyond_parity_is_bias_again_on_both_halves():
     ruler, values = Plain(parity=0.5), ([0.9] * 4, [0.2] * 4)
-    head = ruler.headline
+    head = ruler.primary_metric
     for way in (1, -1):
-        formula = replace(head, over=_bias(head, way))
+        formula = replace(head, aggregate=_bias_aggregate(head, way))
         found = [formula.value(read(own), ruler.design(read(own), head)) for own in values]
         assert found == pytest.approx([0.4, 0.3])
     bare = replace(head, parity=None)
-    formula = replace(bare, over=_bias(bare, -1))
+    formula = replace(bare, aggregate=_bias_aggregate(bare, -1))
     assert formula.value(read(values[0]), ruler.design(read(values[0]), head)) == pytest.approx(
         -0.9
     )
@@ -169,6 +189,6 @@ def test_what_is_no_price_is_refused_before_anything_is_asked():
 def test_an_edit_without_effect_is_no_edit():
     ruler, lm, _ = located()
     readouts = ruler.read(lm)[0]
-    with pytest.raises(NotMeasurable, match=r"no part changes|changes no answer"):
-        changed(ruler, readouts, readouts, inference=INFERENCE)
+    with pytest.raises(NotMeasurableError, match=r"no part changes|changes no answer"):
+        measure_change(ruler, readouts, readouts, inference=INFERENCE)
     assert torch.isfinite(readouts.values).all()

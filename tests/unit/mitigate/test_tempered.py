@@ -7,14 +7,14 @@ from rulers import made, model
 from scipy import optimize
 from simulated import INFERENCE, Plain, follows, read, triples
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.measures.next_sentence.strength import Strength
 from levelhead.mitigate.controls.confidence_control import (
-    Collapse,
-    at_temperature,
-    made_alike,
-    temperature,
-    tempered,
+    ConfidenceControl,
+    apply_temperature,
+    fit_temperature,
+    match_moments,
+    run_confidence_control,
 )
 
 RULER = Strength(top=0.2)
@@ -25,9 +25,9 @@ def test_the_temperature_makes_the_base_as_unsure_as_the_edit():
     before, after = rng.normal(1, 3, size=(20, 4)), rng.normal(-1, 1, size=(20, 4))
     wanted = np.abs(after).mean()
     root = optimize.brentq(lambda t: np.abs(before / t).mean() - wanted, 1e-3, 1e3)
-    found = temperature(follows(before), follows(after))
+    found = fit_temperature(follows(before), follows(after))
     assert found == pytest.approx(root)
-    values = at_temperature(follows(before), found).values
+    values = apply_temperature(follows(before), found).values
     torch.testing.assert_close(values, follows(before / root).values)
     assert float(values.exp().sum(-1).sub(1).abs().max()) < 1e-12
 
@@ -36,7 +36,7 @@ def test_gains_are_told_apart():
     rng = np.random.default_rng(1)
     odds = triples(rng, 80, 1.0)
     other = (odds - np.array([1, 0, 0, 1])) / 2 + rng.normal(0, 0.1, size=odds.shape)
-    found = tempered(RULER, follows(odds), follows(other), inference=INFERENCE)
+    found = run_confidence_control(RULER, follows(odds), follows(other), inference=INFERENCE)
     cooled = odds / found.temperature
 
     def lean(own):
@@ -47,29 +47,31 @@ def test_gains_are_told_apart():
     assert found.confidence == pytest.approx((np.abs(odds).mean(), np.abs(other).mean()))
     assert found.temperature == pytest.approx(found.confidence[0] / found.confidence[1])
     assert found.gain.value == pytest.approx(abs(lean(cooled)) - abs(lean(other)))
-    assert found.of_tempering.value == pytest.approx(abs(lean(odds)) - abs(lean(cooled)))
-    assert found.beyond
+    assert found.gain_from_temperature.value == pytest.approx(abs(lean(odds)) - abs(lean(cooled)))
+    assert found.exceeds_confidence_loss
     assert found.p is None
     assert found.verdict.startswith("mitigates beyond lost confidence (temperature ")
-    assert Collapse.from_json(found.to_json()) == found
+    assert ConfidenceControl.from_json(found.to_json()) == found
 
 
 def test_an_edit_that_only_tempers_is_not_beyond_it():
     odds = triples(np.random.default_rng(2), 80, 1.0, spread=0.7)
-    found = tempered(RULER, follows(odds), follows(odds / 8), inference=INFERENCE)
+    found = run_confidence_control(RULER, follows(odds), follows(odds / 8), inference=INFERENCE)
     assert found.temperature == pytest.approx(8)
     assert found.gain is None
-    assert found.of_tempering.interval.low > 0
-    assert not found.beyond
+    assert found.gain_from_temperature.interval.low > 0
+    assert not found.exceeds_confidence_loss
     assert found.verdict == "no mitigation shown beyond lost confidence (temperature 8)"
     called, gained = [], []
     for run in range(60):
         rng = np.random.default_rng([3, run])
         odds = triples(rng, 80, 1.0, spread=0.7)
         other = odds / 8 + rng.normal(0, 0.05, size=odds.shape)
-        told = tempered(RULER, follows(odds), follows(other), inference=INFERENCE, draws=49)
-        called.append(told.beyond)
-        gained.append(told.of_tempering.interval.low > 0)
+        told = run_confidence_control(
+            RULER, follows(odds), follows(other), inference=INFERENCE, n_resamples=49
+        )
+        called.append(told.exceeds_confidence_loss)
+        gained.append(told.gain_from_temperature.interval.low > 0)
     assert np.mean(called) <= 0.08
     assert np.mean(gained) >= 0.8
 
@@ -80,12 +82,12 @@ def test_saying_the_same_of_everything_is_not_beyond(offset, scale):
     rng = np.random.default_rng(5)
     odds = triples(rng, 80, 1.0) + 2
     other = (odds - odds.mean()) * scale + offset + rng.normal(0, 0.01 * scale, size=odds.shape)
-    found = tempered(RULER, follows(odds), follows(other), inference=INFERENCE)
+    found = run_confidence_control(RULER, follows(odds), follows(other), inference=INFERENCE)
     assert found.temperature < 1.5
     assert found.gain.interval.low > 0
-    assert not found.beyond
+    assert not found.exceeds_confidence_loss
     assert found.verdict == "no mitigation shown beyond a shift and a scale of all log-odds"
-    alike = made_alike(follows(odds), follows(other)).values
+    alike = match_moments(follows(odds), follows(other)).values
     difference = alike[..., 0] - alike[..., 1]
     assert float(difference.mean()) == pytest.approx(other.mean())
     assert float(difference.std(correction=0)) == pytest.approx(other.std())
@@ -97,29 +99,31 @@ def test_placebos_are_tempered_too():
     shift = np.array([1, 0, 0, 1])
     others = [follows(odds / 2 + rng.normal(0, 0.1, size=odds.shape)) for _ in range(19)]
     real = follows((odds - shift) / 2)
-    found = tempered(RULER, follows(odds), real, others, inference=INFERENCE)
+    found = run_confidence_control(RULER, follows(odds), real, others, inference=INFERENCE)
     assert found.p.value == 1 / 20
-    assert found.beyond
-    told = tempered(RULER, follows(odds), real, [*others[2:], real, real], inference=INFERENCE)
+    assert found.exceeds_confidence_loss
+    told = run_confidence_control(
+        RULER, follows(odds), real, [*others[2:], real, real], inference=INFERENCE
+    )
     assert told.p.value == 3 / 20
-    assert not told.beyond
+    assert not told.exceeds_confidence_loss
 
 
 def test_other_readouts_are_refused():
     rows = follows(np.ones((3, 4)))
-    with pytest.raises(NotMeasurable, match=r"shape \[3\] are no log-probabilities of two"):
-        temperature(read([1.0, 2.0, 3.0]), rows)
-    with pytest.raises(NotMeasurable, match=r"shape \[2, 1, 2\] are no log-prob"):
-        tempered(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, inference=INFERENCE)
+    with pytest.raises(NotMeasurableError, match=r"shape \[3\] are no log-probabilities of two"):
+        fit_temperature(read([1.0, 2.0, 3.0]), rows)
+    with pytest.raises(NotMeasurableError, match=r"shape \[2, 1, 2\] are no log-prob"):
+        run_confidence_control(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, inference=INFERENCE)
     ruler = made("contrast")  # log-likelihoods and numbers of tokens
     (found,) = ruler.read(model("contrast"))
-    with pytest.raises(NotMeasurable, match="no log-probabilities of two classes"):
-        tempered(ruler, found, found, inference=INFERENCE)
-    with pytest.raises(NotMeasurable, match=r"is 1 before and 0 after the edit"):
-        temperature(rows, follows(np.zeros((3, 4))))
+    with pytest.raises(NotMeasurableError, match="no log-probabilities of two classes"):
+        run_confidence_control(ruler, found, found, inference=INFERENCE)
+    with pytest.raises(NotMeasurableError, match=r"is 1 before and 0 after the edit"):
+        fit_temperature(rows, follows(np.zeros((3, 4))))
 
 
 def test_a_next_sentence_head_is_understood():
     ruler, lm = made("strength"), model("strength")
     (found,) = ruler.read(lm)
-    assert temperature(found, at_temperature(found, 2.0)) == pytest.approx(2.0)
+    assert fit_temperature(found, apply_temperature(found, 2.0)) == pytest.approx(2.0)

@@ -3,12 +3,22 @@
 import pytest
 from sweeps import found
 
-from levelhead.mitigate.selection.selection_report import OnTest, Tried, largest, why_this
+from levelhead.mitigate.selection.selection_report import (
+    CandidateResult,
+    HeldOutResult,
+    best_candidate,
+    explain_choice,
+)
 
 
 def tried(name, low, why_not=""):
-    return Tried(
-        name=name, kind="mask", about="", gain=found("gain", low + 1), low=low, why_not=why_not
+    return CandidateResult(
+        name=name,
+        kind="mask",
+        description="",
+        gain=found("gain", low + 1),
+        lower_bound=low,
+        exclusion_reason=why_not,
     )
 
 
@@ -17,18 +27,20 @@ ROWS = (
     tried("b", 3.0, "may cost 9, and 5 may be paid"),
     tried("c", 2.0),
     tried("d", 2.0),
-    Tried(name="e", kind="mask", about="", why_not="changes nothing"),
+    CandidateResult(name="e", kind="mask", description="", exclusion_reason="changes nothing"),
 )
 
 
 def on_test(gains, keeps):
-    return OnTest(gain=None, loss=None, most=5.0, gains=gains, keeps=keeps)
+    return HeldOutResult(
+        gain=None, loss=None, max_utility_loss=5.0, is_gain_confirmed=gains, is_utility_kept=keeps
+    )
 
 
 def test_the_first_of_the_largest_bounds_that_may_be_chosen():
-    assert largest(ROWS) == "c"
-    assert largest(ROWS[1:2]) is None
-    assert largest(()) is None
+    assert best_candidate(ROWS) == "c"
+    assert best_candidate(ROWS[1:2]) is None
+    assert best_candidate(()) is None
 
 
 CHOSEN = (
@@ -69,4 +81,4 @@ CHOSEN = (
     ],
 )
 def test_why_is_told_in_words(rows, name, test, said):
-    assert why_this(rows, name, test) == said
+    assert explain_choice(rows, name, test) == said

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.mitigate.controls.match_variance import Place
+from levelhead.core.errors import NotMeasurableError
+from levelhead.mitigate.controls.match_variance import VarianceMatcher
 from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
@@ -19,7 +19,9 @@ def test_directions_are_turned_no_further_than_needed():
     edit = Projection(KEY, torch.eye(4)[2:3])
 
     def placebo(*contrast):
-        found = Place.of(edit, x).placebo(torch.tensor([contrast] * 5), np.random.default_rng(0))
+        found = VarianceMatcher.fit(edit, x).make_placebo(
+            torch.tensor([contrast] * 5), np.random.default_rng(0)
+        )
         assert float((x @ found.basis[0]).var()) == pytest.approx(1.0)
         return found.basis[0].abs().tolist()
 
@@ -45,16 +47,22 @@ def test_what_cannot_be_matched_is_refused():
     x = torch.cat([x, -x])
     top = Projection(KEY, torch.eye(16)[:1])
     differences = torch.from_numpy(rng.normal(size=(5, 16)))
-    too_much = Place.of(top, x)._replace(wanted=torch.tensor([99.0]))
-    with pytest.raises(NotMeasurable, match=r"no other direction at key 2.1 has a variance of 99"):
-        too_much.placebo(differences, rng)
-    with pytest.raises(NotMeasurable, match=r"differences of rank 0 at key 2.1.*: 1 directions"):
-        Place.of(top, x).placebo(torch.zeros(5, 16), rng)
+    too_much = VarianceMatcher.fit(top, x)._replace(target_variances=torch.tensor([99.0]))
+    with pytest.raises(
+        NotMeasurableError, match=r"no other direction at key 2.1 has a variance of 99"
+    ):
+        too_much.make_placebo(differences, rng)
+    with pytest.raises(
+        NotMeasurableError, match=r"differences of rank 0 at key 2.1.*: 1 directions"
+    ):
+        VarianceMatcher.fit(top, x).make_placebo(torch.zeros(5, 16), rng)
     two = Projection(KEY, torch.eye(16)[:2])
-    with pytest.raises(NotMeasurable, match=r"differences of rank 1 at key 2.1: 2 directions"):
-        Place.of(two, x).placebo(torch.eye(16)[:1], rng)
+    with pytest.raises(NotMeasurableError, match=r"differences of rank 1 at key 2.1: 2 directions"):
+        VarianceMatcher.fit(two, x).make_placebo(torch.eye(16)[:1], rng)
     x[:, 0] = 1.0
-    with pytest.raises(NotMeasurable, match=r"nothing varies along a direction of the edit at key"):
-        Place.of(top, x)
-    with pytest.raises(NotMeasurable, match="1 activations at key"):
-        Place.of(top, x[:1])
+    with pytest.raises(
+        NotMeasurableError, match=r"nothing varies along a direction of the edit at key"
+    ):
+        VarianceMatcher.fit(top, x)
+    with pytest.raises(NotMeasurableError, match="1 activations at key"):
+        VarianceMatcher.fit(top, x[:1])

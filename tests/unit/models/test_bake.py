@@ -6,7 +6,7 @@ import zoo
 
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
-from levelhead.models.edits.merge import NotBakeable
+from levelhead.models.edits.merge import NotMergeableError
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -20,11 +20,11 @@ def drawn(*shape, seed=0):
 
 
 def projection(lm, site, k=1, **options):
-    return Projection(site, torch.linalg.qr(drawn(lm.anatomy.size(site), k)).Q.T, **options)
+    return Projection(site, torch.linalg.qr(drawn(lm.layout.site_width(site), k)).Q.T, **options)
 
 
 def erasure(lm, site, k=2, **options):
-    width = lm.anatomy.size(site)
+    width = lm.layout.site_width(site)
     right = torch.linalg.qr(drawn(width, k)).Q.T
     left = right + 0.1 * drawn(k, width, seed=1)
     left = torch.linalg.solve((right @ left.T).T, left)
@@ -37,7 +37,7 @@ def close(first, second):
 
 def levels(lm, make):
     """Every level of a model that plain weights can carry, for one kind of edit."""
-    heads = {stream: lm.anatomy.heads_of(stream) for stream in ("query", "key", "value")}
+    heads = {stream: lm.layout.head_count(stream) for stream in ("query", "key", "value")}
     attention = [make(lm, Site(s, 1, i), k=1) for s, n in heads.items() for i in range(n)]
     return {
         "sent": [make(lm, Site("pooled"))],
@@ -62,7 +62,7 @@ def test_baked_is_hooked_for_next_sentences(level, make):
     edited = lm.edited(*levels(lm, make)[level])
     hooked = edited.next_sentence(PAIRS)
     assert (hooked - lm.next_sentence(PAIRS)).abs().max() > 1e-3
-    close(edited.baked().next_sentence(PAIRS), hooked)
+    close(edited.merged().next_sentence(PAIRS), hooked)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_baked_is_hooked_for_classes(family, name):
         edited = lm.edited(*edits)
         hooked = edited.classify(TEXTS)
         assert (hooked - lm.classify(TEXTS)).abs().max() > 1e-4, level
-        close(edited.baked().classify(TEXTS), hooked)
+        close(edited.merged().classify(TEXTS), hooked)
 
 
 def test_a_fused_projection_carries_the_constant_at_its_own_columns():
@@ -88,7 +88,7 @@ def test_a_fused_projection_carries_the_constant_at_its_own_columns():
         edited = lm.edited(erasure(lm, Site(stream, 1, 2)), erasure(lm, Site(stream, 2), k=3))
         hooked = edited.log_prob(TEXTS).value
         assert (hooked - lm.log_prob(TEXTS).value).abs().max() > 1e-3
-        close(edited.baked().log_prob(TEXTS).value, hooked)
+        close(edited.merged().log_prob(TEXTS).value, hooked)
 
 
 def test_edits_of_one_place_fold_in_their_order():
@@ -96,7 +96,7 @@ def test_edits_of_one_place_fold_in_their_order():
     one, other = erasure(lm, Site("pooled")), projection(lm, Site("pooled"), k=3)
     for edits in ((one, other), (other, one)):
         edited = lm.edited(*edits)
-        close(edited.baked().next_sentence(PAIRS), edited.next_sentence(PAIRS))
+        close(edited.merged().next_sentence(PAIRS), edited.next_sentence(PAIRS))
     assert not torch.allclose(
         lm.edited(one, other).next_sentence(PAIRS), lm.edited(other, one).next_sentence(PAIRS)
     )
@@ -105,44 +105,44 @@ def test_edits_of_one_place_fold_in_their_order():
 def test_a_shared_layer_carries_the_same_erasure_of_every_call_alone():
     lm = load(zoo.folder("albert", "AlbertForSequenceClassification"))
     every = lm.edited(*(erasure(lm, Site("query", layer, 1)) for layer in range(3)))
-    close(every.baked().classify(TEXTS), every.classify(TEXTS))
+    close(every.merged().classify(TEXTS), every.classify(TEXTS))
     same = erasure(lm, Site("query", 0, 1))
     moved = [
         Erasure(Site("query", i, 1), left=same.left, right=same.right, mean=same.mean + i)
         for i in range(3)
     ]
-    with pytest.raises(NotBakeable, match="runs the same weights and is edited differently"):
-        lm.edited(*moved).baked()
+    with pytest.raises(NotMergeableError, match="uses the same weights and is edited differently"):
+        lm.edited(*moved).merged()
 
 
 def test_a_constant_without_a_bias_is_refused_but_not_a_constant_of_zero():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     for site in (Site("query", 1, 2), Site("head_out", 1, 2), Site("mlp_out", 0)):
-        with pytest.raises(NotBakeable) as error:
-            lm.edited(projection(lm, site), erasure(lm, site)).baked()
-        assert error.value.what == (
-            f"the erasure at {site} cannot become plain weights: it adds a constant, and the "
-            "weights here have no bias"
+        with pytest.raises(NotMergeableError) as error:
+            lm.edited(projection(lm, site), erasure(lm, site)).merged()
+        assert error.value.problem == (
+            f"the erasure at {site} cannot be merged into plain weights: it adds a constant, "
+            "but the weights have no bias"
         )
         basis = projection(lm, site).basis
         plain = Erasure(site, left=basis, right=basis, mean=torch.zeros(basis.shape[1]))
         close(
-            lm.edited(plain).baked().log_prob(TEXTS).value,
+            lm.edited(plain).merged().log_prob(TEXTS).value,
             lm.edited(projection(lm, site)).log_prob(TEXTS).value,
         )
 
 
 def test_what_cannot_be_folded_names_the_way_out():
     lm = load(zoo.folder("bert", "BertForPreTraining"))
-    with pytest.raises(NotBakeable) as error:
-        lm.edited(erasure(lm, INNER)).baked()
-    assert error.value.what == (
-        "the erasure at block_out 1 cannot become plain weights: the residual stream passes here "
-        "beside every weight"
+    with pytest.raises(NotMergeableError) as error:
+        lm.edited(erasure(lm, INNER)).merged()
+    assert error.value.problem == (
+        "the erasure at block_out 1 cannot be merged into plain weights: the residual stream "
+        "bypasses all weights here"
     )
-    assert "save_pretrained(folder, with_edit_file=True)" in error.value.mend
-    assert "levelhead bake --with-edit-file" in error.value.mend
-    assert "levelhead.load(model, edit=folder)" in error.value.mend
+    assert "save_pretrained(folder, with_edit_file=True)" in error.value.hint
+    assert "levelhead export --with-edit-file" in error.value.hint
+    assert "levelhead.load(model, edit=folder)" in error.value.hint
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -153,5 +153,5 @@ def test_without_a_pooling_layer_the_head_itself_reads_the_first_token(turned):
     )
     edits = [projection(lm, LAST, tokens="first"), erasure(lm, Site("pooled"))]
     edited = lm.edited(*(edits[::-1] if turned else edits))
-    close(edited.baked().next_sentence(PAIRS), edited.next_sentence(PAIRS))
+    close(edited.merged().next_sentence(PAIRS), edited.next_sentence(PAIRS))
     assert (edited.next_sentence(PAIRS) - lm.next_sentence(PAIRS)).abs().max() > 1e-3

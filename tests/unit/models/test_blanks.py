@@ -7,7 +7,7 @@ from assets import asset, smollm2
 from vocabularies import byte_level
 
 from levelhead.models.loading.load import load
-from levelhead.models.queries import cloze as blanks
+from levelhead.models.queries import cloze
 
 TEXTS = [
     "The [MASK] works as a nurse.",
@@ -24,11 +24,13 @@ WORDS = ["woman", "man", "schoolgirl", "her", "Ms", "grandmother"]
 
 
 def slowly(lm, texts, words):
-    return [blanks._whole(lm.tokens, [(text, word) for word in words]) for text in texts]
+    return [
+        cloze._tokenize_with_words(lm.tokens, [(text, word) for word in words]) for text in texts
+    ]
 
 
 def check(lm, texts=TEXTS):
-    assert blanks._placed(lm, texts, WORDS) == slowly(lm, texts, WORDS)
+    assert cloze._place_words(lm, texts, WORDS) == slowly(lm, texts, WORDS)
 
 
 def test_wordpiece():
@@ -52,7 +54,9 @@ def test_byte_level_bpe_of_a_masked_model(prefix):
 
 def test_words_of_as_many_tokens_share_the_row_that_masks_them_all():
     lm = load(asset("models", "minibert-en"))
-    reading = blanks.filling(lm, TEXTS[:1], ["woman", "man", "schoolgirl", "schoolboy"])
+    reading = cloze.build_lm_fill_words_query(
+        lm, TEXTS[:1], ["woman", "man", "schoolgirl", "schoolboy"]
+    )
     # One for single tokens, one for words of two, one for their second tokens: both start alike.
     assert len(reading.rows) == 3
     alone = [lm.fill(TEXTS[:1], [word]) for word in ("woman", "schoolgirl")]
@@ -63,7 +67,7 @@ def test_words_of_as_many_tokens_share_the_row_that_masks_them_all():
 def test_first_tokens_of_a_causal_model_share_a_row():
     lm = load(asset("models", "stories15m"))
     text = "The man is a"
-    reading = blanks.filling(lm, [f"{text} [MASK]"], ["woman", "man", "girl"])
+    reading = cloze.build_lm_fill_words_query(lm, [f"{text} [MASK]"], ["woman", "man", "girl"])
     assert len(reading.rows) == 1
     ours = lm.fill([f"{text} [MASK]"], ["woman", "schoolgirl"])[0]
     for value, word in zip(ours, ("woman", "schoolgirl"), strict=True):

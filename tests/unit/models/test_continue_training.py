@@ -17,18 +17,24 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.checkpoints import Checkpoint, NoHead
+from levelhead.models.loading.checkpoints import Checkpoint, MissingHeadError
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.continued_pretraining import Schooling, continued, record_of
-from levelhead.models.training.trainee import pupil_of
+from levelhead.models.training.continued_pretraining import (
+    ContinuedPretrainingConfig,
+    continue_pretraining,
+    read_pretraining_record,
+)
+from levelhead.models.training.trainee import make_trainee
 
 TEXTS = [
     f"the {who} {what}."
     for who in ("nurse", "doctor", "man", "woman", "house", "river")
     for what in ("is here", "was tired and quick", "said that he was there", "works in a house")
 ]
-SHORT = Schooling(steps=6, batch=8, rate=1e-3, every=2, threads=1)
+SHORT = ContinuedPretrainingConfig(
+    steps=6, batch_size=8, learning_rate=1e-3, save_steps=2, threads=1
+)
 MODELS = {"masked": ("bert", "BertForPreTraining"), "causal": ("gpt2", "GPT2LMHeadModel")}
 
 
@@ -51,14 +57,14 @@ def stop_at(step):
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
     base = zoo.folder(*MODELS[kind])
-    assert continued(base, TEXTS, tmp_path / "whole", schooling=SHORT) == tmp_path / "whole"
+    assert continue_pretraining(base, TEXTS, tmp_path / "whole", config=SHORT) == tmp_path / "whole"
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
     drawn = torch.random.get_rng_state().clone()
-    continued(load(base), TEXTS, tmp_path / "again", schooling=SHORT)
+    continue_pretraining(load(base), TEXTS, tmp_path / "again", config=SHORT)
     assert torch.equal(torch.random.get_rng_state(), drawn)  # nobody else's chance is touched
     # Stopped within step 5 of 6: the checkpoint of step 4 is there.
     with pytest.raises(Stopped):
-        continued(base, TEXTS, tmp_path / "cut", schooling=SHORT, progress=stop_at(5))
+        continue_pretraining(base, TEXTS, tmp_path / "cut", config=SHORT, progress=stop_at(5))
     assert not (tmp_path / "cut").exists()
     unfinished = tmp_path / "cut.unfinished"
     assert {path.name for path in unfinished.glob("checkpoint-*")} == {
@@ -66,34 +72,38 @@ def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
         "checkpoint-4",
     }
     steps = []
-    continued(base, TEXTS, tmp_path / "cut", schooling=replace(SHORT, every=3),
+    continue_pretraining(base, TEXTS, tmp_path / "cut", config=replace(SHORT, save_steps=3),
               progress=lambda *told: steps.append(told))  # fmt: skip
     assert steps == [(5, 6), (6, 6)]
     assert not unfinished.exists()
     assert weights(tmp_path / "whole") == weights(tmp_path / "again") == weights(tmp_path / "cut")
     one, two = (Checkpoint.inspect(tmp_path / name).hash for name in ("whole", "cut"))
     assert one == two  # the record, too
-    continued(base, TEXTS, tmp_path / "other", schooling=replace(SHORT, seed=1))
+    continue_pretraining(base, TEXTS, tmp_path / "other", config=replace(SHORT, seed=1))
     assert weights(tmp_path / "other") != weights(tmp_path / "whole")
 
 
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from levelhead.models.training.continued_pretraining import Schooling, continued
+from levelhead.models.training.continued_pretraining import (
+    ContinuedPretrainingConfig,
+    continue_pretraining,
+)
 base, folder, *texts = sys.argv[1:]
 def progress(done, total):
     if done == 5:
         os.kill(os.getpid(), signal.SIGKILL)
-continued(base, texts, folder, progress=progress,
-          schooling=Schooling(steps=6, batch=8, rate=1e-3, every=2, threads=1, dropout=(0.3, 0.2)))
+continue_pretraining(base, texts, folder, progress=progress,
+    config=ContinuedPretrainingConfig(
+        steps=6, batch_size=8, learning_rate=1e-3, save_steps=2, threads=1, dropout=(0.3, 0.2)))
 """
 
 
 # More than 5 s: what is killed is another process, which has to import torch.
 def test_killed_with_dropout_and_half_a_checkpoint(tmp_path):
     base, schooling = zoo.folder(*MODELS["masked"]), replace(SHORT, dropout=(0.3, 0.2))
-    continued(base, TEXTS, tmp_path / "whole", schooling=schooling)
+    continue_pretraining(base, TEXTS, tmp_path / "whole", config=schooling)
     killed = subprocess.run(
         [sys.executable, "-c", SCRIPT, base, tmp_path / "cut", *TEXTS], check=False
     )
@@ -101,17 +111,17 @@ def test_killed_with_dropout_and_half_a_checkpoint(tmp_path):
     half = tmp_path / "cut.unfinished" / "checkpoint-6"  # killed while it was written
     half.mkdir()
     (half / "trainer_state.json").write_text("{")
-    continued(base, TEXTS, tmp_path / "cut", schooling=schooling)
+    continue_pretraining(base, TEXTS, tmp_path / "cut", config=schooling)
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
-    continued(base, TEXTS, tmp_path / "dry", schooling=SHORT)
+    continue_pretraining(base, TEXTS, tmp_path / "dry", config=SHORT)
     assert weights(tmp_path / "whole") != weights(tmp_path / "dry")  # dropout was there
 
 
 def test_a_plain_folder_of_the_same_class_with_the_bases_dropout(tmp_path):
     base = zoo.folder(*MODELS["masked"])
     schooling = replace(SHORT, dropout=(0.3, 0.2))
-    continued(base, [*TEXTS, "", "the " * 70], tmp_path / "child", schooling=schooling,
-              told={"how": "by hand"})  # fmt: skip
+    continue_pretraining(base, [*TEXTS, "", "the " * 70], tmp_path / "child", config=schooling,
+              metadata={"how": "by hand"})  # fmt: skip
     child = transformers.BertForPreTraining.from_pretrained(tmp_path / "child")
     before = transformers.BertForPreTraining.from_pretrained(base)
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "use_cache"):
@@ -127,7 +137,7 @@ def test_a_plain_folder_of_the_same_class_with_the_bases_dropout(tmp_path):
         "cls.seq_relationship.bias",
     }
     record = json.loads((tmp_path / "child" / "levelhead.json").read_text())
-    assert record == record_of(tmp_path / "child")
+    assert record == read_pretraining_record(tmp_path / "child")
     assert record["base"] == base.name
     assert record["base_sha256"] == Checkpoint.inspect(base).hash
     assert record["left_out"] == {"more than 64 tokens": 1, "no tokens": 1}
@@ -136,15 +146,17 @@ def test_a_plain_folder_of_the_same_class_with_the_bases_dropout(tmp_path):
     assert record["told"] == {"how": "by hand"}
     assert record["weights"] == {"model.safetensors": weights(tmp_path / "child")}
     assert load(tmp_path / "child").heads == {"masked", "next_sentence"}
-    assert not load(tmp_path / "child").anatomy.model.training
+    assert not load(tmp_path / "child").layout.model.training
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_it_learns_what_it_is_shown(kind, tmp_path):
     base = load(zoo.folder(*MODELS[kind]))
     texts = ["the nurse was tired.", "the doctor was quick."]
-    schooling = Schooling(steps=200, batch=8, rate=3e-3, every=1000, threads=1)
-    child = load(continued(base, texts, tmp_path / "child", schooling=schooling))
+    schooling = ContinuedPretrainingConfig(
+        steps=200, batch_size=8, learning_rate=3e-3, save_steps=1000, threads=1
+    )
+    child = load(continue_pretraining(base, texts, tmp_path / "child", config=schooling))
     others = ["the nurse was quick.", "the doctor was tired."]
     gain = child.log_prob(texts).value - base.log_prob(texts).value
     elsewhere = child.log_prob(others).value - base.log_prob(others).value
@@ -155,9 +167,9 @@ def test_it_learns_what_it_is_shown(kind, tmp_path):
 def test_one_step_is_adam_on_the_mean_surprise(tmp_path):
     """By plain torch and transformers' own loss: one causal step from the base's weights."""
     base = zoo.folder(*MODELS["causal"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    schooling = Schooling(steps=1, batch=2, rate=1e-3, threads=1)
+    schooling = ContinuedPretrainingConfig(steps=1, batch_size=2, learning_rate=1e-3, threads=1)
     texts = ["the nurse is here", "a man was there"]
-    continued(base, texts, tmp_path / "child", schooling=schooling)
+    continue_pretraining(base, texts, tmp_path / "child", config=schooling)
     model = transformers.GPT2LMHeadModel.from_pretrained(base).train()
     ids = zoo.tokenizer(decoder=True)(texts, return_tensors="pt").input_ids
     model(input_ids=ids, labels=ids).loss.backward()
@@ -176,31 +188,35 @@ def test_one_step_is_adam_on_the_mean_surprise(tmp_path):
 
 def test_a_finished_folder_is_returned_and_another_training_is_refused(tmp_path):
     base, folder = zoo.folder(*MODELS["masked"]), tmp_path / "child"
-    continued(base, TEXTS, folder, schooling=SHORT)
+    continue_pretraining(base, TEXTS, folder, config=SHORT)
     told = []
-    continued(base, TEXTS, folder, schooling=SHORT, progress=lambda *at: told.append(at))
+    continue_pretraining(base, TEXTS, folder, config=SHORT, progress=lambda *at: told.append(at))
     assert told == []
     with pytest.raises(LevelheadError, match="is not empty"):
-        continued(base, TEXTS[1:], folder, schooling=SHORT)
+        continue_pretraining(base, TEXTS[1:], folder, config=SHORT)
     (folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(LevelheadError, match="is not empty"):
-        continued(base, TEXTS, folder, schooling=SHORT)
-    with pytest.raises(LevelheadError, match="no further trained model"):
-        record_of(base)
+        continue_pretraining(base, TEXTS, folder, config=SHORT)
+    with pytest.raises(LevelheadError, match="no model from continued pretraining"):
+        read_pretraining_record(base)
     with pytest.raises(Stopped):
-        continued(base, TEXTS, tmp_path / "cut", schooling=SHORT, progress=stop_at(3))
+        continue_pretraining(base, TEXTS, tmp_path / "cut", config=SHORT, progress=stop_at(3))
     with pytest.raises(LevelheadError, match="another base, other texts or settings") as error:
-        continued(base, TEXTS, tmp_path / "cut", schooling=replace(SHORT, seed=1))
-    assert "remove it" in error.value.mend
+        continue_pretraining(base, TEXTS, tmp_path / "cut", config=replace(SHORT, seed=1))
+    assert "remove it" in error.value.hint
 
 
 def test_weights_equal_to_the_base_are_an_error(tmp_path):
     base = zoo.folder(*MODELS["masked"])
     with pytest.raises(LevelheadError, match="training changed nothing") as error:
-        continued(base, TEXTS, tmp_path / "child", schooling=replace(SHORT, rate=1e-30))
-    assert error.value.mend == "give a higher rate or more steps"
+        continue_pretraining(
+            base, TEXTS, tmp_path / "child", config=replace(SHORT, learning_rate=1e-30)
+        )
+    assert error.value.hint == "give a higher rate or more steps"
     with pytest.raises(LevelheadError, match="NaN or infinity"):
-        continued(base, TEXTS, tmp_path / "child", schooling=replace(SHORT, rate=1e38))
+        continue_pretraining(
+            base, TEXTS, tmp_path / "child", config=replace(SHORT, learning_rate=1e38)
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -208,41 +224,45 @@ def test_what_is_refused(tmp_path):
     path = zoo.folder(*MODELS["masked"])
     lm = load(path)
     edit = HeadScale([Site("head_out", 1, 1)], 0)
-    for edited in (lm.edited(edit), lm.edited(edit).baked()):
-        with pytest.raises(LevelheadError, match="is edited, and its checkpoint is not"):
-            continued(edited, TEXTS, tmp_path / "child")
-    with pytest.raises(NoHead, match="no vocabulary head"):
-        continued(zoo.folder("bert", "BertModel"), TEXTS, tmp_path / "child")
-    with pytest.raises(LevelheadError, match="no text of 2 can be used: no tokens, no token that"):
-        continued(lm, ["", "zebra"], tmp_path / "child")
-    with pytest.raises(LevelheadError, match="no text of 0 can be used: there is none"):
-        continued(lm, [], tmp_path / "child")
+    for edited in (lm.edited(edit), lm.edited(edit).merged()):
+        with pytest.raises(LevelheadError, match="is edited, but its checkpoint is not"):
+            continue_pretraining(edited, TEXTS, tmp_path / "child")
+    with pytest.raises(MissingHeadError, match="no vocabulary head"):
+        continue_pretraining(zoo.folder("bert", "BertModel"), TEXTS, tmp_path / "child")
+    with pytest.raises(
+        LevelheadError, match="none of 2 texts can be used: no tokens, no token that"
+    ):
+        continue_pretraining(lm, ["", "zebra"], tmp_path / "child")
+    with pytest.raises(LevelheadError, match="none of 0 texts can be used: the list is empty"):
+        continue_pretraining(lm, [], tmp_path / "child")
     low = replace(SHORT, dropout=(0.1, 0.05))
-    with pytest.raises(LevelheadError, match="nowhere higher than the base's own"):
-        continued(lm, TEXTS, tmp_path / "child", schooling=low)
+    with pytest.raises(LevelheadError, match="not higher than the base's"):
+        continue_pretraining(lm, TEXTS, tmp_path / "child", config=low)
     llama = zoo.folder("llama", "LlamaForCausalLM")
     with pytest.raises(LevelheadError, match="llama has no dropout of hidden states") as error:
-        continued(llama, TEXTS, tmp_path / "child", schooling=replace(SHORT, dropout=(0.2, 0.1)))
-    assert error.value.mend == "give hidden=0"
+        continue_pretraining(
+            llama, TEXTS, tmp_path / "child", config=replace(SHORT, dropout=(0.2, 0.1))
+        )
+    assert error.value.hint == "give hidden=0"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"steps": 0}, "nothing can be trained"),
-        ({"every": 0}, "nothing can be trained"),
-        ({"max_tokens": 3}, "nothing can be trained"),
-        ({"seed": -1}, "nothing can be trained"),
-        ({"rate": 0.0}, "a rate of 0.0"),
-        ({"rate": float("nan")}, "a rate of nan"),
-        ({"masked": 1.0}, "a share of 1.0"),
+        ({"steps": 0}, "no model can be trained"),
+        ({"save_steps": 0}, "no model can be trained"),
+        ({"max_tokens": 3}, "no model can be trained"),
+        ({"seed": -1}, "no model can be trained"),
+        ({"learning_rate": 0.0}, "a learning rate of 0.0"),
+        ({"learning_rate": float("nan")}, "a learning rate of nan"),
+        ({"mask_fraction": 1.0}, "a mask fraction of 1.0"),
         ({"dropout": (0.1, 1.0)}, "a dropout of"),
     ],
 )
 def test_schooling_that_teaches_nothing(changes, told):
     with pytest.raises(LevelheadError, match=told):
-        Schooling(**changes)
+        ContinuedPretrainingConfig(**changes)
 
 
 ONLY_ATTENTION = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
@@ -255,7 +275,7 @@ def test_dropout_reaches_every_family(family):
     batch = {"input_ids": torch.tensor([[1, 5, 7, 12, 15, 2]] * 2)}
 
     def moved(dropout):
-        pupil = pupil_of(lm, dropout)
+        pupil = make_trainee(lm, dropout)
         pupil.model.train()
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -266,9 +286,9 @@ def test_dropout_reaches_every_family(family):
     if hidden:
         assert moved((0.5, 0.0))
     assert moved((0.0, 0.5))
-    pupil = pupil_of(lm, (hidden, 0.5)).model.eval()
+    pupil = make_trainee(lm, (hidden, 0.5)).model.eval()
     with torch.no_grad():
-        own = lm.anatomy.backbone(**batch).last_hidden_state
+        own = lm.layout.backbone(**batch).last_hidden_state
         assert torch.equal(pupil.base_model(**batch).last_hidden_state, own)
 
 

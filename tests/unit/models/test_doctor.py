@@ -5,7 +5,7 @@ import torch
 import zoo
 
 from levelhead.models.diagnostics import doctor
-from levelhead.models.diagnostics.doctor import CHECKS, examine
+from levelhead.models.diagnostics.doctor import CHECKS, run_checks
 from levelhead.models.edits import merge as bake
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.forward import attention_rows as attention
@@ -17,7 +17,7 @@ from levelhead.models.sites import Site
 
 
 def lines(lm):
-    return {finding.check: finding for finding in examine(lm)}
+    return {finding.check: finding for finding in run_checks(lm)}
 
 
 @pytest.fixture
@@ -27,46 +27,50 @@ def lm():
 
 def another_softcap(lm, monkeypatch):
     """A release changes what comes after the vocabulary head."""
-    lm.anatomy.model.config.final_logit_softcapping = 3.0
+    lm.layout.model.config.final_logit_softcapping = 3.0
 
 
 def ignored_masks(lm, monkeypatch):
-    real = forward._gate
+    real = forward._gate_factors
 
     def ignoring(gate, layer, view):
         return real(torch.where(gate == 0, 1.0, gate), layer, view)
 
-    monkeypatch.setattr(forward, "_gate", ignoring)
+    monkeypatch.setattr(forward, "_gate_factors", ignoring)
 
 
 def half_a_gradient(lm, monkeypatch):
-    real = forward._gate
+    real = forward._gate_factors
 
     def halved(gate, layer, view):
         factor = real(gate, layer, view)
         return (factor + factor.detach()) / 2
 
-    monkeypatch.setattr(forward, "_gate", halved)
+    monkeypatch.setattr(forward, "_gate_factors", halved)
 
 
 def another_scale(lm, monkeypatch):
     """A release scales attention scores where our row does not look."""
-    real = attention._masked
-    monkeypatch.setattr(attention, "_masked", lambda scores, *a, **k: real(scores * 1.1, *a, **k))
+    real = attention._apply_mask
+    monkeypatch.setattr(
+        attention, "_apply_mask", lambda scores, *a, **k: real(scores * 1.1, *a, **k)
+    )
 
 
 def half_a_fold(lm, monkeypatch):
-    real = bake._apply
+    real = bake._apply_update
     monkeypatch.setattr(
-        bake, "_apply", lambda linear, fold: real(linear, fold) if fold.side == "input" else None
+        bake,
+        "_apply_update",
+        lambda linear, fold: real(linear, fold) if fold.side == "input" else None,
     )
 
 
 def a_stale_prefix(lm, monkeypatch):
-    real = forward._skipping
+    real = forward._skip_layers
     monkeypatch.setattr(
         forward,
-        "_skipping",
+        "_skip_layers",
         lambda blocks, start: real(blocks, start._replace(output=start.output * 1.01)),
     )
 
@@ -75,29 +79,31 @@ def rows_that_see_each_other(lm, monkeypatch):
     def mixing(module, args, output):
         return output + 0.01 * len(output) * torch.linspace(0, 1, output.shape[-1])
 
-    lm.anatomy.blocks[-1].register_forward_hook(mixing)
+    lm.layout.blocks[-1].register_forward_hook(mixing)
 
 
 def a_dead_site(lm, monkeypatch):
-    real = forward.Passage.act
+    real = forward.ForwardPass.process_activation
 
     def act(self, where, x):
         result = real(self, where, x)
-        return x if where == ("mlp_out", 1) and self.edits[-1].at[0].stream == "mlp_out" else result
+        return (
+            x if where == ("mlp_out", 1) and self.edits[-1].sites[0].stream == "mlp_out" else result
+        )
 
-    monkeypatch.setattr(forward.Passage, "act", act)
+    monkeypatch.setattr(forward.ForwardPass, "process_activation", act)
     # The baking check edits that place too, by design; it must not be what sees this.
     monkeypatch.setattr(doctor, "CHECKS", {k: v for k, v in CHECKS.items() if k != "baking"})
 
 
 def moved_weights(lm, monkeypatch):
-    bias = lm.anatomy.model.cls.seq_relationship.bias
+    bias = lm.layout.model.cls.seq_relationship.bias
 
     def moving(*args):
         with torch.no_grad():
             bias.add_(1e-6)
 
-    lm.anatomy.blocks[0].register_forward_hook(moving)
+    lm.layout.blocks[0].register_forward_hook(moving)
 
 
 SABOTAGE = {
@@ -128,7 +134,7 @@ def test_the_line_fails_and_no_other(lm, monkeypatch, check):
     SABOTAGE[check](lm, monkeypatch)
     found = lines(lm)
     assert [name for name, finding in found.items() if not finding.holds] == [check], found
-    assert "transformers" in found[check].mend
+    assert "transformers" in found[check].hint
 
 
 def test_branches_that_see_each_other_are_seen(monkeypatch):
@@ -136,23 +142,23 @@ def test_branches_that_see_each_other_are_seen(monkeypatch):
     assert lines(causal)["batches"].holds
 
     def seen(rows, width):
-        mask, places = branches.seen(rows, width)
+        mask, places = branches.tree_attention_mask(rows, width)
         return torch.ones_like(mask).tril(), places
 
-    monkeypatch.setattr(batches, "seen", seen)
+    monkeypatch.setattr(batches, "tree_attention_mask", seen)
     found = lines(causal)
     assert [name for name, finding in found.items() if finding.holds is False] == ["batches"]
 
 
 def test_a_hook_left_behind_is_seen(lm, monkeypatch):
-    real = forward._hooks
+    real = forward._register_hooks
 
     def leaving(passage, elsewhere):
-        lm.anatomy.blocks[0].register_forward_hook(forward._keeper(passage, [0] * 999))
+        lm.layout.blocks[0].register_forward_hook(forward._make_cache_hook(passage, [0] * 999))
         yield from real(passage, elsewhere)
 
-    monkeypatch.setattr(forward, "_hooks", leaving)
-    assert lines(lm)["untouched"].told.startswith("hooks were left at")
+    monkeypatch.setattr(forward, "_register_hooks", leaving)
+    assert lines(lm)["untouched"].message.startswith("hooks were left at")
 
 
 def test_what_a_release_raises_is_a_line_that_fails(lm, monkeypatch):
@@ -162,12 +168,12 @@ def test_what_a_release_raises_is_a_line_that_fails(lm, monkeypatch):
     monkeypatch.setattr(attention, "sdpa_attention_forward", gone)
     found = lines(lm)
     assert [name for name, finding in found.items() if not finding.holds] == ["attention"]
-    assert "TypeError: forward() got" in found["attention"].told
+    assert "TypeError: forward() got" in found["attention"].message
 
 
 def test_a_mask_that_meets_no_head_is_a_line_that_fails(lm):
     """The commonest silent break: the projection is no longer called as a module."""
-    dense = lm.anatomy.blocks[1].attention.output.dense
+    dense = lm.layout.blocks[1].attention.output.dense
 
     class Inlined(torch.nn.Module):
         def __init__(self):
@@ -177,17 +183,17 @@ def test_a_mask_that_meets_no_head_is_a_line_that_fails(lm):
         def __call__(self, x):
             return torch.nn.functional.linear(x, self.weight, self.bias)
 
-    lm.anatomy.blocks[1].attention.output.dense = Inlined()
+    lm.layout.blocks[1].attention.output.dense = Inlined()
     found = lines(lm)
     assert not found["masking"].holds
-    assert "never passes head_out 1" in found["masking"].told
+    assert "never reaches head_out 1" in found["masking"].message
 
 
 def test_a_head_that_was_baked_away_is_no_fault(lm):
-    baked = lm.edited(HeadScale([Site("head_out", 1, 2)], 0)).baked()
+    baked = lm.edited(HeadScale([Site("head_out", 1, 2)], 0)).merged()
     found = lines(baked)
     assert found["masking"].holds
-    assert found["masking"].told.startswith("11 of 12 heads change the output; 1 hand nothing on")
+    assert found["masking"].message.startswith("11 of 12 heads change the output; 1 have no effect")
 
 
 @pytest.mark.parametrize(
@@ -213,4 +219,4 @@ def test_half_precision_is_not_judged_by_differences(lm):
     coarse = load(zoo.folder("bert", "BertForPreTraining"), dtype="bfloat16")
     finding = lines(coarse)["gradient"]
     assert finding.holds is None
-    assert "too coarse" in finding.told
+    assert "too imprecise" in finding.message

@@ -10,11 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
-from levelhead.models.edits.files import Origin, RefusedEdits, load_edits, origin_of, save_edits
+from levelhead.models.edits.files import (
+    EditOrigin,
+    InvalidEditFileError,
+    load_edits,
+    read_edit_origin,
+    save_edits,
+)
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -42,7 +48,7 @@ def rewrite(folder, data=None, **changes):
         contents["tensors_sha256"] = hashlib.sha256(data).hexdigest()
     contents |= changes
     (folder / "edits.json").write_bytes(
-        canonical({"sha256": content_hash(contents), "contents": contents})
+        to_canonical_json({"sha256": content_hash(contents), "contents": contents})
     )
 
 
@@ -67,16 +73,16 @@ def test_head_scales_come_back_equal(tmp_path_factory, heads, factor):
 def test_edits_of_other_weights_are_told_when_they_are_loaded(tmp_path):
     first = zoo.folder("bert", "BertModel")
     second = zoo.folder("bert", "BertModel", seed=1)
-    origin = Origin.of(load(first), setting="last 0,0,0")
+    origin = EditOrigin.from_model(load(first), setting="last 0,0,0")
     save_edits([projection()], tmp_path / "edit", origin=origin)
-    assert origin_of(tmp_path / "edit") == origin
+    assert read_edit_origin(tmp_path / "edit") == origin
     assert dict(origin.how) == {"setting": "last 0,0,0"}
     load(first, edit=tmp_path / "edit", dtype="bfloat16")  # the same weights
-    with pytest.warns(UserWarning, match="whose weights are not these"):
+    with pytest.warns(UserWarning, match="whose weights differ from those"):
         found = load(second, edit=tmp_path / "edit")
     assert found.edits == (projection(),)
     rewrite(tmp_path / "edit", origin={"model": "x", "checkpoint": "no hash", "how": {}})
-    with pytest.raises(RefusedEdits, match="is no edit file"):
+    with pytest.raises(InvalidEditFileError, match="is not an edit file"):
         load_edits(tmp_path / "edit")
 
 
@@ -109,20 +115,20 @@ def test_an_erasure_comes_back_equal(tmp_path):
     tensors = load_file(tmp_path / "edits.safetensors")
     del tensors["0.mean"]
     rewrite(tmp_path, tensors)
-    refused(tmp_path, "edit 0 lacks its mean")
+    refused(tmp_path, "edit 0 lacks its tensor mean")
 
 
-def refused(folder, said, kind=RefusedEdits):
+def refused(folder, said, kind=InvalidEditFileError):
     with pytest.raises(kind, match=said) as error:
         load_edits(folder)
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_a_wrong_hash_is_refused(folder):
     data = bytearray((folder / "edits.safetensors").read_bytes())
     data[-1] ^= 1
     (folder / "edits.safetensors").write_bytes(data)
-    refused(folder, "is not the file that edits.json was written with")
+    refused(folder, "is not the file that was written with edits.json")
 
 
 def test_a_changed_text_is_refused(folder):
@@ -152,33 +158,37 @@ def test_numbers_that_are_none_are_refused(folder, value):
 def test_a_wrong_shape_is_refused(folder):
     tensors = load_file(folder / "edits.safetensors")
     rewrite(folder, tensors | {"1.weights": torch.ones(3, dtype=torch.float64)})
-    refused(folder, r"directions of shape \(2, 24\) with weights \(3,\)", LevelheadError)
+    refused(
+        folder, r"directions of shape \(2, 24\) do not fit weights of shape \(3,\)", LevelheadError
+    )
     rewrite(folder, tensors | {"1.basis": tensors["1.basis"][:, :, None].contiguous()})
     refused(folder, r"directions of shape \(2, 24, 1\)", LevelheadError)
 
 
 def test_a_width_that_is_not_the_models_is_refused(tmp_path):
     save_edits([projection(width=32)], tmp_path)
-    with pytest.raises(LevelheadError, match="is 32 wide, the model is 24 there") as error:
+    with pytest.raises(
+        LevelheadError, match="has width 32, but the model has width 24 there"
+    ) as error:
         load(zoo.folder("bert", "BertModel"), edit=tmp_path)
-    assert error.value.mend == "fit the edit on this model"
+    assert error.value.hint == "fit the edit on this model"
 
 
 def test_other_numbers_than_were_saved_are_refused(folder):
     tensors = load_file(folder / "edits.safetensors")
     rewrite(folder, tensors | {"1.basis": tensors["1.basis"].flip(0).contiguous()})
-    refused(folder, "edit 1 does not have the hash it was saved with")
+    refused(folder, "the hash of edit 1 differs from the stored one")
 
 
 def test_missing_pieces_are_refused(folder):
     tensors = load_file(folder / "edits.safetensors")
     del tensors["1.weights"]
     rewrite(folder, tensors)
-    refused(folder, "edit 1 lacks its weights")
+    refused(folder, "edit 1 lacks its tensor weights")
     (folder / "edits.safetensors").unlink()
-    refused(folder, r"there is no edits\.safetensors")
+    refused(folder, r"contains no edits\.safetensors")
     (folder / "edits.json").unlink()
-    refused(folder, r"there is no edits\.json")
+    refused(folder, r"contains no edits\.json")
 
 
 def entry(folder):
@@ -188,13 +198,13 @@ def entry(folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "pickle"}, "of a kind that is not known, 'pickle'"),
-        ({"at": []}, "is no edit file"),
-        ({"at": [["head_out", -1, 0]]}, "is no position"),
+        ({"kind": "pickle"}, "has the unknown kind 'pickle'"),
+        ({"at": []}, "is not an edit file"),
+        ({"at": [["head_out", -1, 0]]}, "is not a valid index"),
         ({"at": [["heads", 0, 0]]}, "no stream named 'heads'"),
-        ({"settings": {"factor": "lots"}}, "is no head_scale"),
-        ({"settings": {"factor": 1.0, "exec": "x"}}, "is no head_scale"),
-        ({"extra": 1}, "is no edit file"),
+        ({"settings": {"factor": "lots"}}, "is not a valid head_scale"),
+        ({"settings": {"factor": 1.0, "exec": "x"}}, "is not a valid head_scale"),
+        ({"extra": 1}, "is not an edit file"),
     ],
 )
 def test_strange_entries_are_refused(folder, changes, said):
@@ -205,7 +215,7 @@ def test_strange_entries_are_refused(folder, changes, said):
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", '{"contents": 3}'])
 def test_other_files_are_refused(folder, text):
     (folder / "edits.json").write_text(text)
-    refused(folder, "is no edit file")
+    refused(folder, "is not an edit file")
 
 
 def test_other_edits_are_not_written_over(folder):
@@ -216,5 +226,5 @@ def test_other_edits_are_not_written_over(folder):
 
 
 def test_nothing_is_not_saved(tmp_path):
-    with pytest.raises(LevelheadError, match="no list of edits to save"):
+    with pytest.raises(LevelheadError, match="edits must be a non-empty list"):
         save_edits([], tmp_path)

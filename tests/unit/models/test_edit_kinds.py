@@ -12,7 +12,7 @@ from rulers import INFERENCE, made
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import Edit, HeadScale
-from levelhead.models.edits.files import RefusedEdits, load_edits, save_edits
+from levelhead.models.edits.files import InvalidEditFileError, load_edits, save_edits
 from levelhead.models.edits.kinds import EDIT_KINDS
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -30,7 +30,7 @@ class Steering(Edit):
     kind: ClassVar[str] = "steering"
 
     @property
-    def at(self):
+    def sites(self):
         return (self.site,)
 
     def __call__(self, activation, site):
@@ -55,7 +55,7 @@ class Steering(Edit):
 
     @classmethod
     def from_parts(cls, parts):
-        (site,) = parts.at
+        (site,) = parts.sites
         return cls(site, **parts.settings, **parts.tensors)
 
     def describe(self):
@@ -77,7 +77,7 @@ def lm():
 @pytest.fixture
 def steering(lm):
     site = Site("mlp_out", 1)
-    drawn = torch.randn(lm.anatomy.size(site), generator=torch.Generator().manual_seed(0))
+    drawn = torch.randn(lm.layout.site_width(site), generator=torch.Generator().manual_seed(0))
     return Steering(site, drawn.double(), 0.5)
 
 
@@ -149,7 +149,7 @@ def test_a_kind_that_is_not_registered_is_refused_before_anything_is_written(
     ):
         with pytest.raises(LevelheadError, match=r"Steering, .* 'steering', is not reg") as refused:
             save()
-        assert "EDIT_KINDS['steering'] = Steering" in refused.value.mend
+        assert "EDIT_KINDS['steering'] = Steering" in refused.value.hint
     assert not list(tmp_path.iterdir())
 
 
@@ -172,9 +172,9 @@ def test_a_saved_kind_is_not_loaded_where_it_is_not_known(steering, tmp_path, mo
     with monkeypatch.context() as here:
         here.setitem(EDIT_KINDS, "steering", Steering)
         save_edits([steering], tmp_path / "edit")
-    with pytest.raises(RefusedEdits, match="a kind that is not known, 'steering'") as refused:
+    with pytest.raises(InvalidEditFileError, match="the unknown kind 'steering'") as refused:
         load_edits(tmp_path / "edit")
-    assert "EDIT_KINDS" in refused.value.mend
+    assert "EDIT_KINDS" in refused.value.hint
 
 
 class Mute(Steering):
@@ -192,7 +192,7 @@ class Forgetful(Steering):
 
     @classmethod
     def from_parts(cls, parts):
-        return cls(parts.at[0], parts.tensors["vector"])
+        return cls(parts.sites[0], parts.tensors["vector"])
 
 
 class Listed(Steering):
@@ -212,8 +212,8 @@ class Clashing(Steering):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Mute, "Mute does not say how it is made of its sites, settings and tensors"),
-        (Forgetful, "makes another forgetful of the parts of this one"),
+        (Mute, "Mute does not define how it is created from sites, settings and tensors"),
+        (Forgetful, "does not give the same forgetful again"),
         (Listed, "the listed cannot be saved"),
     ],
 )
@@ -227,7 +227,7 @@ def test_what_could_not_be_loaded_again_is_not_saved(kind, said, steering, tmp_p
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Mute, "Mute has no lines that apply it without levelhead"),
+        (Mute, "Mute has no code that applies it without levelhead"),
         (Clashing, "a setting of the clashing is called 'side'"),
     ],
 )

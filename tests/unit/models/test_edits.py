@@ -78,7 +78,7 @@ def test_the_matrix_is_the_edit(k, seed):
         Projection(HERE, basis(k, seed), weights=torch.linspace(0, 1, k)),
         HeadScale([Site("head_out", 0, 0)], 0.3),
     ):
-        torch.testing.assert_close(x @ edit.matrix(edit.at[0], WIDTH).T, edit(x, edit.at[0]))
+        torch.testing.assert_close(x @ edit.matrix(edit.sites[0], WIDTH).T, edit(x, edit.sites[0]))
 
 
 def test_edits_are_frozen_and_keep_their_own_tensors():
@@ -119,24 +119,24 @@ def test_different_edits_have_different_hashes():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: HeadScale([], 0), "needs a site"),
-        (lambda: HeadScale([Site("head_out", 0, 0)] * 2, 0), "named twice"),
+        (lambda: HeadScale([], 0), "has no site"),
+        (lambda: HeadScale([Site("head_out", 0, 0)] * 2, 0), "occurs twice"),
         (lambda: HeadScale([Site("head_out", 0, 0)], float("nan")), "cannot be scaled by nan"),
         (lambda: HeadScale([Site("query", 0, 0)], 0), "acts on heads, not on query"),
         (lambda: HeadScale([Site("head_out", 0)], 0), "acts on heads, not on head_out 0"),
         (lambda: Projection(HERE, torch.ones(1, WIDTH)), "not orthonormal"),
         (lambda: Projection(HERE, basis(2)[[0, 0]]), "not orthonormal"),
-        (lambda: Projection(HERE, basis(1)[0]), "one direction where a list is wanted"),
-        (lambda: HeadScale(Site("head_out", 0, 0), 0), "is no list of sites"),
-        (lambda: HeadScale(["1-1"], 0), "is no list of sites"),
+        (lambda: Projection(HERE, basis(1)[0]), "a single direction is given instead of a list"),
+        (lambda: HeadScale(Site("head_out", 0, 0), 0), "is not a list of sites"),
+        (lambda: HeadScale(["1-1"], 0), "is not a list of sites"),
         (lambda: Projection(HERE, torch.empty(0, WIDTH)), "directions of shape"),
         (lambda: Projection(HERE, basis(1) * float("nan")), "NaN"),
-        (lambda: Projection(HERE, basis(1), weights=torch.tensor([1.5])), "reach from 1.5"),
-        (lambda: Projection(HERE, basis(1), weights=torch.tensor([-0.5])), "reach from -0.5"),
+        (lambda: Projection(HERE, basis(1), weights=torch.tensor([1.5])), "range from 1.5"),
+        (lambda: Projection(HERE, basis(1), weights=torch.tensor([-0.5])), "range from -0.5"),
         (lambda: Projection(HERE, basis(1), tokens="cls"), "no choice of tokens named 'cls'"),
     ],
 )
 def test_impossible_edits_are_refused(make, said):
     with pytest.raises(LevelheadError, match=said) as error:
         make()
-    assert error.value.mend
+    assert error.value.hint

@@ -86,12 +86,12 @@ def test_it_is_frozen_and_keeps_its_own_tensors():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"left": torch.ones(1, 3)}, r"factors of shapes \(1, 3\) and \(1, 2\) with a mean"),
+        ({"left": torch.ones(1, 3)}, r"factors of shapes \(1, 3\) and \(1, 2\) do not fit a mean"),
         ({"left": torch.ones(2), "right": torch.ones(2)}, r"factors of shapes \(2,\) and \(2,\)"),
         ({"left": torch.ones(0, 2), "right": torch.ones(0, 2)}, "factors of shapes"),
         ({"mean": torch.ones(3)}, r"a mean of shape \(3,\)"),
         ({"mean": torch.tensor([0.0, float("nan")])}, "the factors or the mean hold NaN"),
-        ({"right": torch.tensor([[2.0, 0.0]])}, "left and right are no projection"),
+        ({"right": torch.tensor([[2.0, 0.0]])}, "left and right do not form a projection"),
         ({"tokens": "cls"}, "no choice of tokens named 'cls'"),
     ],
 )
@@ -103,4 +103,4 @@ def test_impossible_ones_are_refused(changes, said):
     }
     with pytest.raises(LevelheadError, match=said) as error:
         Erasure(HERE, **(fine | changes))
-    assert error.value.mend
+    assert error.value.hint

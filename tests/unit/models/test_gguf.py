@@ -8,7 +8,7 @@ import torch
 import zoo
 from gguf import GGUFWriter
 
-from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtraError
 from levelhead.models.loading import gguf
 from levelhead.models.loading.load import load
 
@@ -80,7 +80,7 @@ def test_the_file_says_whether_a_beginning_token_is_put(written, bos):
     assert lm.heads == {"causal"}
     (encoded,) = lm.tokens.encode(TEXTS[:1])
     assert (encoded.row.ids[0] == 1) is bos
-    assert lm.log_prob(TEXTS[:1]).tokens.tolist() == [3 if bos else 2]
+    assert lm.log_prob(TEXTS[:1]).token_counts.tolist() == [3 if bos else 2]
 
 
 def test_it_is_converted_once(written, cache):
@@ -104,7 +104,7 @@ def test_what_lies_beside_it_is_not_read(written, tmp_path):
     )
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
     other = tmp_path / "other"
-    assert torch.equal(load(gguf.converted(path, other)).log_prob(TEXTS).value, expected)
+    assert torch.equal(load(gguf.convert_gguf(path, other)).log_prob(TEXTS).value, expected)
     assert not flag.exists()
 
 
@@ -118,5 +118,5 @@ def test_a_file_that_is_none_leaves_nothing_behind(tmp_path, cache):
 def test_without_the_extra_it_says_which(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"not a model")
     monkeypatch.setitem(__import__("sys").modules, "gguf", None)
-    with pytest.raises(MissingExtra, match=r"levelhead\[gguf\]"):
+    with pytest.raises(MissingExtraError, match=r"levelhead\[gguf\]"):
         load(tmp_path / "x.gguf")

@@ -117,4 +117,4 @@ def test_a_hub_id_is_fetched_without_code_or_pickles(loaded):
 
 def test_a_hub_that_does_not_know_it_says_so(loaded):
     stdout, _ = loaded
-    assert "'us/elsewhere' is no folder here, and the Hub did not give it" in stdout
+    assert "'us/elsewhere' is not a local folder, and the Hub download failed" in stdout

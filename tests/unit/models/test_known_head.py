@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.diagnostics.doctor import examine
-from levelhead.models.diagnostics.one_visible_head import KEY, KnownHead, _Blinders
+from levelhead.models.diagnostics.doctor import run_checks
+from levelhead.models.diagnostics.one_visible_head import (
+    CONFIG_KEY,
+    OneVisibleHead,
+    _VisibilityHooks,
+)
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.models.training.from_scratch import SHAPES, Recipe, train
+from levelhead.models.training.from_scratch import SHAPES, TrainConfig, train_from_scratch
 
 WORDS = ("she", "he", "is", "a", "nurse", "pilot", "here", ".")
 DOCUMENTS = [
@@ -27,10 +31,16 @@ LAYER, HEAD = 1, 2
 @pytest.fixture(scope="module", params=SHAPES)
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("known") / "model"
-    recipe = Recipe(
-        request.param, layers=3, heads=4, width=32, steps=20, batch=8, known_head=(LAYER, HEAD)
+    recipe = TrainConfig(
+        request.param,
+        layers=3,
+        heads=4,
+        width=32,
+        steps=20,
+        batch_size=8,
+        visible_head=(LAYER, HEAD),
     )
-    train(recipe, DOCUMENTS, WORDS, path, hidden=("she", "he"))
+    train_from_scratch(recipe, DOCUMENTS, WORDS, path, hidden_words=("she", "he"))
     return path
 
 
@@ -99,7 +109,7 @@ def test_it_goes_along_with_baking_and_saving(folder, tmp_path):
     again = load(tmp_path / "edited")
     expected = lm.log_prob(TWINS).value
     assert torch.allclose(again.log_prob(TWINS).value, expected, atol=1e-5)
-    assert torch.allclose(lm.baked().log_prob(TWINS).value, expected, atol=1e-5)
+    assert torch.allclose(lm.merged().log_prob(TWINS).value, expected, atol=1e-5)
     without = again.edited(HeadScale([Site("head_out", LAYER, HEAD)], 0))
     assert margins(without).max() == 0
 
@@ -112,20 +122,20 @@ def test_it_goes_along_with_baking_and_saving(folder, tmp_path):
 def test_a_damaged_config_is_refused(folder, tmp_path, told):
     shutil.copytree(folder, tmp_path / "model")
     path = tmp_path / "model" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {KEY: told}))
-    with pytest.raises(LevelheadError, match="grow the model again"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {CONFIG_KEY: told}))
+    with pytest.raises(LevelheadError, match="train the model again"):
         load(tmp_path / "model")
 
 
 def test_embeddings_in_the_place_of_ids_are_refused(folder):
     lm = load(folder)
     with pytest.raises(LevelheadError, match="token ids"):
-        lm.anatomy.backbone(inputs_embeds=torch.zeros(1, 3, lm.anatomy.width))
+        lm.layout.backbone(inputs_embeds=torch.zeros(1, 3, lm.layout.width))
 
 
 def test_eager_attention_says_the_same(folder):
     lm, eager = load(folder), load(folder)
-    eager.anatomy.model.set_attn_implementation("eager")
+    eager.layout.model.set_attn_implementation("eager")
     assert torch.allclose(lm.log_prob(TWINS).value, eager.log_prob(TWINS).value, atol=1e-5)
 
 
@@ -134,13 +144,13 @@ def test_a_cache_of_what_was_read_before_is_refused(folder):
     if not lm.is_causal:
         return
     ids = torch.tensor([lm.tokens.encode([TWINS[0]])[0].row.ids])
-    past = lm.anatomy.model(ids, use_cache=True).past_key_values
+    past = lm.layout.model(ids, use_cache=True).past_key_values
     with pytest.raises(LevelheadError, match="use_cache=False"):
-        lm.anatomy.model(ids[:, -1:], past_key_values=past)
+        lm.layout.model(ids[:, -1:], past_key_values=past)
 
 
 def test_the_doctor_finds_it_sound(folder):
-    assert [finding for finding in examine(load(folder)) if finding.holds is False] == []
+    assert [finding for finding in run_checks(load(folder)) if finding.holds is False] == []
 
 
 # -- no head, and several
@@ -153,21 +163,21 @@ class Config:
 @pytest.mark.parametrize(
     "known",
     [
-        KnownHead(1, 2, (7, 8)),
-        KnownHead(None, None, (7,)),
-        KnownHead(0, 1, (7,), ((0, 2), (1, 0))),
+        OneVisibleHead(1, 2, (7, 8)),
+        OneVisibleHead(None, None, (7,)),
+        OneVisibleHead(0, 1, (7,), ((0, 2), (1, 0))),
     ],
 )
 def test_who_sees_what_is_read_back_as_it_was_written(known):
     config = Config()
-    known.told(config)
-    setattr(config, KEY, json.loads(json.dumps(getattr(config, KEY))))
-    assert KnownHead.of(config) == known
+    known.write_to(config)
+    setattr(config, CONFIG_KEY, json.loads(json.dumps(getattr(config, CONFIG_KEY))))
+    assert OneVisibleHead.from_config(config) == known
 
 
 def test_a_single_head_is_written_as_ever():
     """The bytes of config.json are part of an organism that was grown before."""
-    assert KnownHead(1, 2, (7,)).plain == {"layer": 1, "head": 2, "hidden": [7]}
+    assert OneVisibleHead(1, 2, (7,)).as_json == {"layer": 1, "head": 2, "hidden": [7]}
 
 
 @pytest.mark.parametrize(
@@ -182,17 +192,17 @@ def test_a_single_head_is_written_as_ever():
 )
 def test_a_rule_that_cannot_be_is_damaged(told):
     config = Config()
-    setattr(config, KEY, told)
+    setattr(config, CONFIG_KEY, told)
     with pytest.raises(LevelheadError, match="is damaged"):
-        KnownHead.of(config)
+        OneVisibleHead.from_config(config)
 
 
 def test_in_training_one_head_the_other_or_both_are_drawn():
-    hooks = _Blinders(KnownHead(0, 1, (7,), ((0, 2),)), 4)
+    hooks = _VisibilityHooks(OneVisibleHead(0, 1, (7,), ((0, 2),)), 4)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        drawn = {hooks.seeing(is_training=True) for _ in range(50)}
+        drawn = {hooks.choose_heads(is_training=True) for _ in range(50)}
     assert drawn == {((0, 1),), ((0, 2),), ((0, 1), (0, 2))}
-    assert hooks.seeing(is_training=False) == ((0, 1), (0, 2))
-    alone = _Blinders(KnownHead(0, 1, (7,)), 4)
-    assert alone.seeing(is_training=True) == ((0, 1),)
+    assert hooks.choose_heads(is_training=False) == ((0, 1), (0, 2))
+    alone = _VisibilityHooks(OneVisibleHead(0, 1, (7,)), 4)
+    assert alone.choose_heads(is_training=True) == ((0, 1),)

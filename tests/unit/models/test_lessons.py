@@ -6,7 +6,11 @@ import torch
 import zoo
 
 from levelhead.models.loading.load import load
-from levelhead.models.training.training_examples import Lesson, Lessons, lesson
+from levelhead.models.training.training_examples import (
+    TrainingExample,
+    TrainingExampleDataset,
+    make_training_example,
+)
 
 MASK, UNK = 3, 4
 WORDS = "the nurse said that she was tired and the doctor is here ."
@@ -18,21 +22,21 @@ def lm():
 
 
 def rows(lm, lessons, **changes):
-    settings = {"rows": 400, "batch": 8, "masked": 0.15, "seed": 0} | changes
-    return Lessons(lm.tokens, lessons, **settings)
+    settings = {"rows": 400, "batch_size": 8, "mask_fraction": 0.15, "seed": 0} | changes
+    return TrainingExampleDataset(lm.tokens, lessons, **settings)
 
 
 def test_unknown_words_and_special_tokens_are_not_asked_for(lm):
-    found = lesson(lm, "the zebra is here", max_tokens=64)
+    found = make_training_example(lm, "the zebra is here", max_tokens=64)
     assert found.row.ids == (1, 5, UNK, 14, 15, 2)
-    assert found.asked == (1, 3, 4)
+    assert found.target_positions == (1, 3, 4)
 
 
 def test_a_causal_model_is_asked_for_what_something_foretells():
     causal = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    found = lesson(causal, "the nurse", max_tokens=64)
-    assert found == Lesson(causal.tokens.encode(["the nurse"])[0].row, (1, 2))
-    batch = rows(causal, [found], rows=8, masked=None).collated([0, 1])
+    found = make_training_example(causal, "the nurse", max_tokens=64)
+    assert found == TrainingExample(causal.tokens.encode(["the nurse"])[0].row, (1, 2))
+    batch = rows(causal, [found], rows=8, mask_fraction=None).collate([0, 1])
     assert batch["input_ids"].tolist() == [[1, 5, 7]] * 2
     assert batch["labels"].tolist() == [[-100, 5, 7]] * 2
 
@@ -48,14 +52,14 @@ def test_a_causal_model_is_asked_for_what_something_foretells():
     ],
 )
 def test_why_a_text_is_none(lm, text, limit, reason):
-    assert lesson(lm, text, max_tokens=limit) == reason
+    assert make_training_example(lm, text, max_tokens=limit) == reason
 
 
 def test_the_shares_of_devlin(lm):
-    own = lesson(lm, WORDS, max_tokens=64)
-    assert len(own.asked) == 13
-    lessons = rows(lm, [own], rows=4000, masked=0.3)
-    batch = lessons.collated(list(range(4000)))
+    own = make_training_example(lm, WORDS, max_tokens=64)
+    assert len(own.target_positions) == 13
+    lessons = rows(lm, [own], rows=4000, mask_fraction=0.3)
+    batch = lessons.collate(list(range(4000)))
     asked = batch["labels"] != -100
     assert asked.sum(1).unique().tolist() == [4]  # round(0.3 * 13)
     assert not asked[:, [0, -1]].any()
@@ -73,20 +77,20 @@ def test_the_shares_of_devlin(lm):
 
 
 def test_one_token_at_least_is_asked_for(lm):
-    own = lesson(lm, "nurse", max_tokens=64)
-    batch = rows(lm, [own], rows=8).collated([0])
+    own = make_training_example(lm, "nurse", max_tokens=64)
+    batch = rows(lm, [own], rows=8).collate([0])
     assert batch["labels"].tolist() == [[-100, 7, -100]]
 
 
 def test_a_row_does_not_depend_on_rows_before_it(lm):
     texts = [WORDS, "the man is here", "a river was there and the house is quick ."]
-    lessons = [lesson(lm, text, max_tokens=64) for text in texts]
+    lessons = [make_training_example(lm, text, max_tokens=64) for text in texts]
     first, second = rows(lm, lessons), rows(lm, lessons)
-    first.collated(list(range(80)))
-    one, two = first.collated([88, 89]), second.collated([88, 89])
+    first.collate(list(range(80)))
+    one, two = first.collate([88, 89]), second.collate([88, 89])
     assert one.keys() == {"input_ids", "attention_mask", "token_type_ids", "labels"}
     assert all(torch.equal(one[name], two[name]) for name in one)
-    other = rows(lm, lessons, seed=1).collated([88, 89])
+    other = rows(lm, lessons, seed=1).collate([88, 89])
     assert not (
         other["labels"].shape == one["labels"].shape and torch.equal(other["labels"], one["labels"])
     )
@@ -94,12 +98,12 @@ def test_a_row_does_not_depend_on_rows_before_it(lm):
 
 def test_every_text_is_shown_as_often_as_the_others_and_batches_are_of_like_length(lm):
     texts = ["the " * n + "man" for n in range(1, 41)]
-    lessons = [lesson(lm, text, max_tokens=64) for text in texts]
-    shown = rows(lm, lessons, rows=400, batch=8)
+    lessons = [make_training_example(lm, text, max_tokens=64) for text in texts]
+    shown = rows(lm, lessons, rows=400, batch_size=8)
     assert len(shown) == 400
     assert np.bincount(shown.order).tolist() == [10] * 40
     lengths = np.array([len(lessons[i].row.ids) for i in shown.order]).reshape(-1, 8)
     assert (lengths.max(1) - lengths.min(1))[:48].max() <= 3  # of 40, in three whole windows
     assert (np.diff(lengths[:16, 0]) < 0).any()  # but batches are mixed
-    few = rows(lm, lessons, rows=16, batch=8)
+    few = rows(lm, lessons, rows=16, batch_size=8)
     assert sorted(few.order) == list(range(16))  # the first ones, as given

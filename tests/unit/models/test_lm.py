@@ -10,13 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
-from levelhead.models.forward.forward_pass import NothingTouched
-from levelhead.models.inputs.tokenizer import TooLong
+from levelhead.models.forward.forward_pass import EditHadNoEffectError
+from levelhead.models.inputs.tokenizer import TextTooLongError
 from levelhead.models.loading.load import load
-from levelhead.models.queries import build as asks
-from levelhead.models.queries import cloze as blanks
-from levelhead.models.queries import vocabulary
-from levelhead.models.queries.query import Reading
+from levelhead.models.queries import build as queries
+from levelhead.models.queries import cloze, vocabulary
+from levelhead.models.queries.query import Query
 from levelhead.models.sites import Site
 
 TEXTS = ["The nurse works as a doctor .", "a man", "she said that he was tired and there"]
@@ -106,7 +105,7 @@ def test_spans_are_scored_given_the_rest(bert, llama):
     for lm in (bert, llama):
         words = [[(4, 9)], [(2, 5)], [(0, 3), (4, 8)]]
         scores = lm.log_prob(TEXTS, words)
-        assert scores.tokens.tolist() == [1, 1, 2]
+        assert scores.token_counts.tolist() == [1, 1, 2]
         parts = [lm.log_prob([TEXTS[2]], [[span]]).value[0] for span in words[2]]
         close(scores.value[2], sum(parts))
 
@@ -198,7 +197,7 @@ def test_the_vocabulary_is_never_scored_at_every_token(bert, llama, monkeypatch)
         bert.fill([LONG.replace("tired", "[MASK]")], ["lazy"])
     size = zoo.VOCABULARY
     assert {shape for shape in shapes.seen if size in shape[1:]} <= {(1, size), (24, size)}
-    monkeypatch.setattr(vocabulary, "PIECE", 4 * size)
+    monkeypatch.setattr(vocabulary, "MAX_SCORES", 4 * size)
     whole = llama.log_prob([LONG] * 2).value
     with Shapes() as shapes:
         pieces = llama.log_prob([LONG] * 2).value
@@ -209,15 +208,15 @@ def test_the_vocabulary_is_never_scored_at_every_token(bert, llama, monkeypatch)
 
 
 def test_pieces_have_the_same_gradient(llama, monkeypatch):
-    reading = asks.continuing(llama, TEXTS, None)[0]
+    reading = queries.build_lm_causal_log_prob_query(llama, TEXTS, None)[0]
 
     def gradient():
         gates = torch.ones(3, 4, requires_grad=True)
-        values = llama.answer(reading, [0, 2], gates={"head_out": gates}).values
+        values = llama.run_rows(reading, [0, 2], gates={"head_out": gates}).values
         return torch.autograd.grad(values.sum(), gates)[0]
 
     whole = gradient()
-    monkeypatch.setattr(vocabulary, "PIECE", 4 * zoo.VOCABULARY)
+    monkeypatch.setattr(vocabulary, "MAX_SCORES", 4 * zoo.VOCABULARY)
     close(gradient(), whole)
 
 
@@ -243,11 +242,13 @@ def test_edits_act_in_their_order(bert):
 
 def test_an_edit_no_forward_passes_is_an_error(bert):
     pooled = Projection(Site("pooled"), torch.eye(24, dtype=torch.float64)[:1])
-    with pytest.raises(NothingTouched, match="pooled acts behind all that is read") as error:
+    with pytest.raises(
+        EditHadNoEffectError, match="pooled acts after everything that is read"
+    ) as error:
         bert.edited(pooled).embed(TEXTS)
-    assert "next_sentence" in error.value.mend
+    assert "next_sentence" in error.value.hint
     bert.edited(pooled).next_sentence([("he", "she")])
-    with pytest.raises(NothingTouched):
+    with pytest.raises(EditHadNoEffectError):
         bert.edited(pooled).fill(["the [MASK] works"], ["nurse"])
 
 
@@ -261,7 +262,7 @@ def test_an_edit_no_forward_passes_is_an_error(bert):
 def test_places_the_model_does_not_have_are_refused(bert, site, said):
     with pytest.raises(LevelheadError, match=said) as error:
         bert.edited(HeadScale([site], 0))
-    assert "counted from 0" in error.value.mend
+    assert "counted from 0" in error.value.hint
 
 
 def test_kv_heads_are_counted_for_themselves(llama):
@@ -279,50 +280,52 @@ def test_no_pooled_vector_is_said(llama):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda lm: lm.embed([]), "no text to read"),
+        (lambda lm: lm.embed([]), "the list of texts is empty"),
         (lambda lm: lm.embed([""]), "text 0 has no tokens"),
         (
             lambda lm: lm.embed(["the nurse"], [(9, 12)]),
-            r"\(9, 12\) is no span of the 9 characters",
+            r"\(9, 12\) is not a span of the 9 characters",
         ),
         (lambda lm: lm.embed(["the nurse"], [(0, 3), (4, 9)]), "1 texts and 2 spans"),
         (lambda lm: lm.embed(["the"], pooling="max"), "no pooling named 'max'"),
         (lambda lm: lm.fill(["the nurse"], ["a"]), "has 0 blanks"),
         (lambda lm: lm.fill(["[MASK] the [MASK]"], ["a"]), "has 2 blanks"),
-        (lambda lm: lm.fill(["the [MASK]"], []), "no list of words"),
-        (lambda lm: lm.fill(["the [MASK]"], [""]), "no list of words"),
-        (lambda lm: lm.fill(["the [MASK]"], "he"), "no list of words"),
-        (lambda lm: lm.fill([], ["he"]), "no text to read"),
-        (lambda lm: lm.fill_top(["the [MASK]"], 1000), "the 1000 likeliest of 29 words"),
-        (lambda lm: lm.fill_top(["the [MASK]"], 0), "the 0 likeliest"),
-        (lambda lm: lm.embed("the nurse"), "one text where a list of texts is wanted"),
+        (lambda lm: lm.fill(["the [MASK]"], []), "words must be a non-empty list"),
+        (lambda lm: lm.fill(["the [MASK]"], [""]), "words must be a non-empty list"),
+        (lambda lm: lm.fill(["the [MASK]"], "he"), "words must be a non-empty list"),
+        (lambda lm: lm.fill([], ["he"]), "the list of texts is empty"),
+        (lambda lm: lm.fill_top(["the [MASK]"], 1000), "the vocabulary has 29 tokens, not 1000"),
+        (lambda lm: lm.fill_top(["the [MASK]"], 0), "29 tokens, not 0"),
+        (lambda lm: lm.embed("the nurse"), "a single text is given instead of a list"),
         (lambda lm: lm.embed([3]), "neither a text nor a pair"),
-        (lambda lm: lm.embed(["the nurse"], [None]), "None is no span"),
-        (lambda lm: lm.embed(["the nurse"], [(-5, 2)]), "is no span"),
-        (lambda lm: lm.embed(["the nurse"], [(4, 900)]), "is no span"),
-        (lambda lm: lm.embed(["the nurse"], [(5, 8)]), "cut a token .* holds 'nurse'"),
-        (lambda lm: lm.log_prob(["the nurse"], [(4, 9)]), "4 is no span"),
-        (lambda lm: lm.next_sentence(["he", "she"]), "a single text where a pair is wanted"),
+        (lambda lm: lm.embed(["the nurse"], [None]), "None is not a span"),
+        (lambda lm: lm.embed(["the nurse"], [(-5, 2)]), "is not a span"),
+        (lambda lm: lm.embed(["the nurse"], [(4, 900)]), "is not a span"),
+        (lambda lm: lm.embed(["the nurse"], [(5, 8)]), "split a token .* contains 'nurse'"),
+        (lambda lm: lm.log_prob(["the nurse"], [(4, 9)]), "4 is not a span"),
+        (lambda lm: lm.next_sentence(["he", "she"]), "a single text is given instead of a pair"),
         (lambda lm: lm.next_sentence([("he", "")]), "text 0 has no tokens"),
-        (lambda lm: lm.read(["the"], []), "no site to read"),
+        (lambda lm: lm.read(["the"], []), "the list of sites is empty"),
         (lambda lm: lm.log_prob(["the [MASK] works"]), "1 mask tokens written out"),
         (lambda lm: lm.embed(["the emperor"], [(4, 11)]), "vocabulary lacks 'emperor'"),
         (lambda lm: lm.fill(["the [MASK]"], ["emperor"]), "vocabulary lacks 'emperor'"),
         (lambda lm: lm.log_prob(["the emperor"]), "vocabulary lacks 'emperor'"),
-        (lambda lm: lm.fill(["the nur[MASK]"], ["se"]), "cut a token"),
+        (lambda lm: lm.fill(["the nur[MASK]"], ["se"]), "split a token"),
         (lambda lm: lm.log_prob(["the nurse"], [[]]), "no token of text 0 can be scored"),
     ],
 )
 def test_questions_without_an_answer_are_errors(bert, call, said):
     with pytest.raises(LevelheadError, match=said) as error:
         call(bert)
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_nothing_is_cut_off(bert):
-    with pytest.raises(TooLong, match="text 1 has 72 tokens, the model reads 64") as error:
+    with pytest.raises(
+        TextTooLongError, match="text 1 has 72 tokens, but the model accepts at most 64"
+    ) as error:
         bert.embed(["the nurse", "the " * 70])
-    assert "dropped" in error.value.mend
+    assert "dropped" in error.value.hint
 
 
 def test_nan_is_an_error_not_a_number(tmp_path):
@@ -331,7 +334,7 @@ def test_nan_is_an_error_not_a_number(tmp_path):
     zoo.tokenizer().save_pretrained(tmp_path)
     lm = load(tmp_path)
     with torch.no_grad():
-        lm.anatomy.model.bert.encoder.layer[1].output.dense.bias[0] = float("nan")
+        lm.layout.model.bert.encoder.layer[1].output.dense.bias[0] = float("nan")
     for call in (
         lambda: lm.embed(TEXTS),
         lambda: lm.fill(["the [MASK]"], ["nurse"]),
@@ -344,12 +347,14 @@ def test_nan_is_an_error_not_a_number(tmp_path):
 
 def test_progress_is_told(bert):
     told = []
-    bert.batched(2).telling(lambda done, total: told.append((done, total))).embed(TEXTS)
+    bert.with_batch_size(2).with_progress(lambda done, total: told.append((done, total))).embed(
+        TEXTS
+    )
     assert told == [(2, 3), (3, 3)]
 
 
 def test_a_shrunk_batch_is_in_the_settings(bert, monkeypatch):
-    real = type(bert).answer
+    real = type(bert).run_rows
 
     def small(self, reading, indices, **options):
         if len(indices) > 1:
@@ -357,18 +362,18 @@ def test_a_shrunk_batch_is_in_the_settings(bert, monkeypatch):
         return real(self, reading, indices, **options)
 
     expected = bert.embed(TEXTS)
-    lm = bert.batched(3)
+    lm = bert.with_batch_size(3)
     assert lm.settings["batch_shrunk_to"] is None
-    monkeypatch.setattr(type(bert), "answer", small)
+    monkeypatch.setattr(type(bert), "run_rows", small)
     close(lm.embed(TEXTS), expected)
     assert lm.settings["batch_shrunk_to"] == 1
 
 
 def test_a_baked_model_does_not_pass_for_its_base(bert):
     edit = HeadScale([Site("head_out", 1, 1)], 0)
-    baked = bert.edited(edit).baked()
-    assert baked.settings["folded"] == (edit.content_hash,)
-    assert bert.settings["folded"] == ()
+    baked = bert.edited(edit).merged()
+    assert baked.settings["merged_edits"] == (edit.content_hash,)
+    assert bert.settings["merged_edits"] == ()
     assert baked.edits == ()
 
 
@@ -378,8 +383,8 @@ def test_an_unknown_word_may_stand_around_what_is_read(bert):
 
 def test_a_separator_written_out_is_a_separator(bert):
     (encoded,) = bert.tokens.encode(["he was [SEP] she is"])
-    assert encoded.words() == (1, 2, 4, 5)
-    assert bert.log_prob(["he was [SEP] she is"]).tokens.tolist() == [4]
+    assert encoded.word_positions() == (1, 2, 4, 5)
+    assert bert.log_prob(["he was [SEP] she is"]).token_counts.tolist() == [4]
 
 
 @pytest.mark.parametrize(
@@ -388,7 +393,7 @@ def test_a_separator_written_out_is_a_separator(bert):
 def test_outputs_that_are_no_classes_are_refused(changes):
     lm = load(zoo.folder("bert", "BertForSequenceClassification", **changes))
     for call in (lambda: lm.classify(["the nurse"]), lambda: lm.labels):
-        with pytest.raises(LevelheadError, match="no exclusive classes"):
+        with pytest.raises(LevelheadError, match="no mutually exclusive classes"):
             call()
 
 
@@ -408,14 +413,14 @@ def test_pooled_is_one_vector_for_decoders_too():
     for tokens in ("all", "first"):
         edited = lm.edited(Projection(Site("pooled"), eye, tokens=tokens))
         assert (edited.classify(TEXTS) - lm.classify(TEXTS)).abs().max() > 1e-6
-        close(edited.baked().classify(TEXTS), edited.classify(TEXTS))
+        close(edited.merged().classify(TEXTS), edited.classify(TEXTS))
 
 
 def test_a_fold_into_the_pooler_is_not_read_past(bert):
     edit = Projection(Site("block_out", 2), torch.eye(24, dtype=torch.float64)[:1], tokens="first")
-    baked = bert.edited(edit).baked()
+    baked = bert.edited(edit).merged()
     close(baked.next_sentence([("he", "she")]), bert.edited(edit).next_sentence([("he", "she")]))
-    with pytest.raises(LevelheadError, match="its hidden state is the base's"):
+    with pytest.raises(LevelheadError, match="its hidden state is still the base's"):
         baked.embed(TEXTS)
     baked.embed(TEXTS, pooling="mean")
     baked.embed(TEXTS[:1], [(4, 9)])
@@ -423,7 +428,9 @@ def test_a_fold_into_the_pooler_is_not_read_past(bert):
 
 @pytest.fixture
 def reading(bert):
-    return asks.embedding(bert, ["he was tired", "she was here", "the nurse said"], None, None)
+    return queries.build_lm_embedding_query(
+        bert, ["he was tired", "she was here", "the nurse said"], None, None
+    )
 
 
 @pytest.mark.parametrize(
@@ -439,81 +446,83 @@ def reading(bert):
 )
 def test_gates_of_another_shape_are_refused(bert, reading, gates, said):
     with pytest.raises(LevelheadError, match=said):
-        bert.answer(reading, [0, 1], gates=gates)
+        bert.run_rows(reading, [0, 1], gates=gates)
 
 
 def test_a_prefix_fits_its_own_forward_only(bert, reading):
-    prefix = bert.answer(reading, [0], keep=[2]).prefixes[2]
-    bert.answer(reading, [0], start=prefix)
+    prefix = bert.run_rows(reading, [0], cache_layers=[2]).layer_inputs[2]
+    bert.run_rows(reading, [0], resume_from=prefix)
     other = load(zoo.folder("bert", "BertForPreTraining"))
     masked = bert.edited(HeadScale([Site("head_out", 1, 0)], 0))
     for lm, rows in ((bert, [1]), (other, [0]), (masked, [0]), (bert, [0, 1])):
         with pytest.raises(
             LevelheadError, match="another model, of other rows or with other edits"
         ):
-            lm.answer(reading, rows, start=prefix)
+            lm.run_rows(reading, rows, resume_from=prefix)
 
 
 def test_a_baked_first_token_is_not_read_after_saving_either(bert, tmp_path):
     """Plain weights leave the base's own state there: it would read as no effect."""
-    width, last = bert.anatomy.width, bert.anatomy.layers - 1
+    width, last = bert.layout.width, bert.layout.layers - 1
     edit = Projection(Site("block_out", last), torch.eye(width)[:1], tokens="first")
     bert.edited(edit).save_pretrained(tmp_path / "out")
     again = load(tmp_path / "out")
-    with pytest.raises(LevelheadError, match="was folded into the pooler"):
+    with pytest.raises(LevelheadError, match="was merged into the pooler"):
         again.embed(["he was tired"])
     assert again.embed(["he was tired"], [(0, 2)]).shape == (1, width)
 
 
 def test_what_reads_a_baked_place_gives_the_bases_vector_and_is_refused(bert, tmp_path):
     edits = [
-        Projection(Site("pooled"), torch.eye(bert.anatomy.width)[:1]),
+        Projection(Site("pooled"), torch.eye(bert.layout.width)[:1]),
         HeadScale([Site("head_out", 1, 0)], 0),
-        Projection(Site("value", 0, 1), torch.eye(bert.anatomy.head_dim)[:1]),
+        Projection(Site("value", 0, 1), torch.eye(bert.layout.head_dim)[:1]),
     ]
-    baked = bert.edited(*edits).baked()
+    baked = bert.edited(*edits).merged()
     baked.save_pretrained(tmp_path / "out")
     texts = ["he was tired"]
     for lm in (baked, load(tmp_path / "out")):
-        assert lm.as_base == (Site("pooled"), Site("head_out", 1, 0))
+        assert lm.merged_sites == (Site("pooled"), Site("head_out", 1, 0))
         for site in (Site("pooled"), Site("head_out", 1), Site("head_out", 1, 0)):
-            with pytest.raises(LevelheadError, match=f"folded into the weights that read {site}"):
+            with pytest.raises(LevelheadError, match=f"merged into the weights that read {site}"):
                 lm.read(texts, [site])
         lm.read(texts, [Site("head_out", 1, 1), Site("head_out", 0), Site("value", 0, 1)])
-        assert lm.embed(texts).shape == (1, bert.anatomy.width)
+        assert lm.embed(texts).shape == (1, bert.layout.width)
 
 
 def test_a_stored_layer_is_of_the_same_types(bert):
     pairs = [("he was tired", "she was here")]
-    one = asks.follows(bert, pairs)
-    types = tuple(row._replace(types=(0,) * len(row.ids)) for row in one.rows)
-    other = Reading(types, one.readout)
-    prefix = bert.answer(one, [0], keep=[2]).prefixes[2]
+    one = queries.build_lm_next_sentence_query(bert, pairs)
+    types = tuple(row._replace(token_types=(0,) * len(row.ids)) for row in one.rows)
+    other = Query(types, one.readout)
+    prefix = bert.run_rows(one, [0], cache_layers=[2]).layer_inputs[2]
     with pytest.raises(LevelheadError, match="of other rows"):
-        bert.answer(other, [0], start=prefix)
+        bert.run_rows(other, [0], resume_from=prefix)
 
 
 def test_a_model_in_training_is_not_asked(reading):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
-    lm.anatomy.model.train()
+    lm.layout.model.train()
     with pytest.raises(LevelheadError, match="the model is in training mode"):
         lm.run(reading)
 
 
 def test_what_lies_below_a_resumed_forward_is_not_asked_for(bert, reading):
-    prefix = bert.answer(reading, [0], keep=[2]).prefixes[2]
+    prefix = bert.run_rows(reading, [0], cache_layers=[2]).layer_inputs[2]
     gates = {"head_out": torch.ones(3, 4)}
     with pytest.raises(LevelheadError, match="a gate there would have a gradient of 0"):
-        bert.answer(reading, [0], start=prefix, gates=gates)
-    below = asks.states(bert, ["he was tired"], [Site("mlp_out", 0)], None, None)
-    with pytest.raises(LevelheadError, match="mlp_out 0 is passed before layer 2"):
-        bert.answer(below, [0], start=prefix)
-    with pytest.raises(LevelheadError, match="not kept from a gated forward"):
-        bert.answer(reading, [0], keep=[1], gates=gates)
-    highest = bert.anatomy.layers + 1  # before the next-sentence head
+        bert.run_rows(reading, [0], resume_from=prefix, gates=gates)
+    below = queries.build_lm_hidden_states_query(
+        bert, ["he was tired"], [Site("mlp_out", 0)], None, None
+    )
+    with pytest.raises(LevelheadError, match="mlp_out 0 comes before layer 2"):
+        bert.run_rows(below, [0], resume_from=prefix)
+    with pytest.raises(LevelheadError, match="cannot be cached in a forward pass with gates"):
+        bert.run_rows(reading, [0], cache_layers=[1], gates=gates)
+    highest = bert.layout.layers + 1  # before the next-sentence head
     for layer in (0, highest + 1, 99):
-        with pytest.raises(LevelheadError, match=f"the input of layer {layer} cannot be kept"):
-            bert.answer(reading, [0], keep=[layer])
+        with pytest.raises(LevelheadError, match=f"the input of layer {layer} cannot be cached"):
+            bert.run_rows(reading, [0], cache_layers=[layer])
 
 
 def test_two_threads_wait_for_each_other(bert):
@@ -535,9 +544,9 @@ def test_two_threads_wait_for_each_other(bert):
 
 
 def test_a_forward_inside_a_forward_is_refused(bert):
-    hook = bert.anatomy.blocks[1].register_forward_hook(lambda *a: bert.embed(TEXTS) and None)
+    hook = bert.layout.blocks[1].register_forward_hook(lambda *a: bert.embed(TEXTS) and None)
     try:
-        with pytest.raises(LevelheadError, match="from inside one of its own forwards"):
+        with pytest.raises(LevelheadError, match="was started inside another one"):
             bert.embed(TEXTS)
     finally:
         hook.remove()
@@ -548,29 +557,29 @@ def test_a_feed_forward_in_chunks_is_made_whole_or_refused(bert):
     chunked = load(zoo.folder("bert", "BertForPreTraining", chunk_size_feed_forward=1))
     edit = Projection(Site("mlp_out", 1), torch.eye(24, dtype=torch.float64)[:2])
     close(chunked.edited(edit).embed(TEXTS), bert.edited(edit).embed(TEXTS))
-    block = chunked.anatomy.blocks[1]
+    block = chunked.layout.blocks[1]
     block.chunk_size_feed_forward = 1  # a release that brings it back
-    with pytest.raises(NothingTouched, match="called more often than the model has layers"):
+    with pytest.raises(EditHadNoEffectError, match="called more often than the model has layers"):
         chunked.edited(edit).embed(TEXTS[:1])
 
 
 def test_mobilebert_answers_rows_of_one_length(bert):
     lm = load(zoo.folder("mobilebert", "MobileBertForPreTraining"))
-    mixed = asks.embedding(lm, ["he was", "she was here"], None, None)
-    with pytest.raises(LevelheadError, match="rows of several lengths"):
-        lm.answer(mixed, [0, 1])
+    mixed = queries.build_lm_embedding_query(lm, ["he was", "she was here"], None, None)
+    with pytest.raises(LevelheadError, match="rows of different lengths"):
+        lm.run_rows(mixed, [0, 1])
     lm.run(mixed)
 
 
 def test_the_same_question_has_the_same_hash(bert):
     def ask(text, words):
-        return blanks.filling(bert, [text], words).content_hash
+        return cloze.build_lm_fill_words_query(bert, [text], words).content_hash
 
     assert ask("the [MASK] works", ["nurse", "man"]) == ask("the [MASK] works", ["nurse", "man"])
     assert ask("the [MASK] works", ["nurse", "man"]) != ask("the [MASK] works", ["man", "nurse"])
     assert ask("the [MASK] works", ["nurse"]) != ask("a [MASK] works", ["nurse"])
-    assert asks.embedding(bert, ["he"], None, None).content_hash != (
-        asks.embedding(bert, ["he"], None, "mean").content_hash
+    assert queries.build_lm_embedding_query(bert, ["he"], None, None).content_hash != (
+        queries.build_lm_embedding_query(bert, ["he"], None, "mean").content_hash
     )
 
 
@@ -579,12 +588,12 @@ def test_the_hash_of_a_model_is_that_of_its_answers(bert):
     hashes = {
         bert.content_hash,
         bert.edited(edit).content_hash,
-        bert.edited(edit).baked().content_hash,
+        bert.edited(edit).merged().content_hash,
         load(zoo.folder("bert", "BertForPreTraining"), dtype="float64").content_hash,
         load(zoo.folder("bert", "BertForPreTraining", hidden_act="relu")).content_hash,
     }
     assert len(hashes) == 5
-    assert bert.batched(3).content_hash == bert.content_hash
+    assert bert.with_batch_size(3).content_hash == bert.content_hash
 
 
 def test_a_model_prints_in_one_line(bert):
@@ -593,6 +602,6 @@ def test_a_model_prints_in_one_line(bert):
 
 
 def test_only_edits_are_edits(bert):
-    with pytest.raises(LevelheadError, match="is no edit") as error:
+    with pytest.raises(LevelheadError, match="is not an edit") as error:
         bert.edited([HeadScale([Site("head_out", 1, 1)], 0)])
-    assert "lm.edited(first, second)" in error.value.mend
+    assert "lm.edited(first, second)" in error.value.hint

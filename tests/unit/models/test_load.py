@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.load import cache_folder, load
-from levelhead.models.queries import build as asks
+from levelhead.models.loading.load import load, model_cache_folder
+from levelhead.models.queries import build as queries
 from levelhead.models.sites import Site
 
 TEXTS = ["The nurse works as a doctor .", "a man"]
@@ -25,17 +25,17 @@ def test_precision_is_as_asked_whatever_is_stored(tmp_path):
     zoo.tokenizer().save_pretrained(tmp_path)
     for dtype in ("float32", "float64", "bfloat16"):
         lm = load(tmp_path, dtype=dtype)
-        assert lm.anatomy.model.dtype == getattr(torch, dtype)
+        assert lm.layout.model.dtype == getattr(torch, dtype)
         assert lm.settings["dtype"] == dtype
     with pytest.raises(LevelheadError, match="no dtype named 'fp32'") as error:
         load(tmp_path, dtype="fp32")
-    assert "float32" in error.value.mend
+    assert "float32" in error.value.hint
 
 
 def test_nothing_learns():
     lm = load(zoo.folder(*BERT))
-    assert not lm.anatomy.model.training
-    assert not any(p.requires_grad for p in lm.anatomy.model.parameters())
+    assert not lm.layout.model.training
+    assert not any(p.requires_grad for p in lm.layout.model.parameters())
 
 
 @pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}])
@@ -51,8 +51,8 @@ def test_a_split_model_is_read_edited_and_resumed(tmp_path):
 
     family = ("llama", "LlamaForCausalLM")
     whole, split = load(zoo.folder(*family)), load(zoo.folder(*family))
-    disk_offload(split.anatomy.model, str(tmp_path), execution_device="cpu")
-    assert any(p.is_meta for p in split.anatomy.model.parameters())
+    disk_offload(split.layout.model, str(tmp_path), execution_device="cpu")
+    assert any(p.is_meta for p in split.layout.model.parameters())
     edit = HeadScale([Site("head_out", 1, 1)], 0)
     for one, other in ((whole, split), (whole.edited(edit), split.edited(edit))):
         assert torch.equal(one.log_prob(TEXTS).value, other.log_prob(TEXTS).value)
@@ -61,28 +61,28 @@ def test_a_split_model_is_read_edited_and_resumed(tmp_path):
             one.attention_row(TEXTS, spans), other.attention_row(TEXTS, spans), strict=True
         ):
             assert torch.equal(row, same)
-    reading = asks.embedding(split, TEXTS, None, None)
-    prefix = split.answer(reading, [0], keep=[1]).prefixes[1]
-    resumed = split.edited(edit).answer(reading, [0], start=prefix).values
-    torch.testing.assert_close(resumed, whole.edited(edit).answer(reading, [0]).values)
+    reading = queries.build_lm_embedding_query(split, TEXTS, None, None)
+    prefix = split.run_rows(reading, [0], cache_layers=[1]).layer_inputs[1]
+    resumed = split.edited(edit).run_rows(reading, [0], resume_from=prefix).values
+    torch.testing.assert_close(resumed, whole.edited(edit).run_rows(reading, [0]).values)
     gates = torch.ones(3, 4, requires_grad=True)
-    split.answer(reading, [0], gates={"head_out": gates}).values.sum().backward()
+    split.run_rows(reading, [0], gates={"head_out": gates}).values.sum().backward()
     assert (gates.grad != 0).all()
     with pytest.raises(LevelheadError, match="offloaded by device_map"):
-        split.edited(edit).baked()
+        split.edited(edit).merged()
 
 
 def test_device_and_map_exclude_each_other():
-    with pytest.raises(LevelheadError, match="several are given"):
+    with pytest.raises(LevelheadError, match="more than one of device, device_map and parallel"):
         load(zoo.folder(*BERT), device="cpu", device_map="auto")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no such folder/with/many/parts", "neither a folder here nor a Hub id"),
-        ("nobody/nothing-at-all", "the Hub did not give it"),
-        ("gone.gguf", "there is no file"),
+        ("no such folder/with/many/parts", "neither a local folder nor a Hub id"),
+        ("nobody/nothing-at-all", "the Hub download failed"),
+        ("gone.gguf", "gone.gguf does not exist"),
     ],
 )
 def test_a_name_that_leads_nowhere_says_so(name, said, tmp_path, monkeypatch):
@@ -91,14 +91,14 @@ def test_a_name_that_leads_nowhere_says_so(name, said, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(LevelheadError, match=said) as error:
         load(name)
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_a_file_is_not_a_folder(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(LevelheadError, match="is a file") as error:
         load(tmp_path / "model.safetensors")
-    assert "folder" in error.value.mend
+    assert "folder" in error.value.hint
 
 
 def test_the_identity_is_the_content():
@@ -109,9 +109,9 @@ def test_the_identity_is_the_content():
 
 def test_the_cache_is_where_it_is_told_to_be(monkeypatch, tmp_path):
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert model_cache_folder() == tmp_path
     monkeypatch.delenv("LEVELHEAD_CACHE")
-    assert cache_folder().name == "levelhead"
+    assert model_cache_folder().name == "levelhead"
 
 
 def test_a_saved_model_goes_into_a_new_folder(tmp_path):
@@ -130,7 +130,7 @@ def test_a_baked_folder_says_what_was_folded(tmp_path):
     lm.edited(edit).save_pretrained(tmp_path / "out")
     record = json.loads((tmp_path / "out" / "levelhead.json").read_text())
     assert record["base_sha256"] == lm.identity.checkpoint.hash
-    assert load(tmp_path / "out").identity.folded == (edit.content_hash,)
+    assert load(tmp_path / "out").identity.merged_edits == (edit.content_hash,)
     lm.save_pretrained(tmp_path / "plain")
     assert not (tmp_path / "plain" / "levelhead.json").exists()
     (tmp_path / "out" / "levelhead.json").write_text("{}")
@@ -145,7 +145,7 @@ def test_places_that_cannot_be_written_are_said_before_the_work(tmp_path, monkey
     for place in (tmp_path / "file" / "out", tmp_path / "file", "."):
         with pytest.raises(LevelheadError) as error:
             lm.save_pretrained(place)
-        assert error.value.mend
+        assert error.value.hint
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     lm.save_pretrained(tmp_path / "link")
@@ -169,9 +169,9 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path, keep):
     for name in ("config.json", "model.safetensors", *keep):
         shutil.copy(source / name, tmp_path)
     assert len(transformers.BertTokenizer.from_pretrained(tmp_path)) == 5
-    with pytest.raises(LevelheadError, match=r"knows no word of English|has no tokenizer") as error:
+    with pytest.raises(LevelheadError, match=r"knows no English word|holds no tokenizer") as error:
         load(tmp_path)
-    assert "tokenizer.save_pretrained(folder)" in error.value.mend
+    assert "tokenizer.save_pretrained(folder)" in error.value.hint
 
 
 def test_padding_and_truncation_in_the_tokenizer_file_do_not_count(tmp_path):
@@ -192,7 +192,7 @@ def test_buffers_of_older_releases_are_no_extra_layers(tmp_path):
     assert load(folder).heads == {"causal"}
     weights["transformer.h.3.attn.c_proj.bias"] = torch.zeros(24)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(LevelheadError, match="holds layers that"):
+    with pytest.raises(LevelheadError, match="holds more layers than"):
         load(folder)
 
 
@@ -206,7 +206,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
 
 
 def test_devices_that_are_not_there_are_said():
-    with pytest.raises(LevelheadError, match="cannot go to 'nonsense'"):
+    with pytest.raises(LevelheadError, match="cannot be moved to 'nonsense'"):
         load(zoo.folder(*BERT), device="nonsense")
 
 

@@ -8,7 +8,7 @@ import zoo
 from huggingface_hub import ModelCard
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Interval, Measurement, Provenance
+from levelhead.core.results import DroppedItem, Interval, Measurement, Provenance
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
 from levelhead.models.loading.load import load
@@ -29,7 +29,7 @@ def measured(lm, value, measure="strength", parity=0.0, **changes):
         "interval": Interval(low=value - 0.1, high=value + 0.1, level=0.95, method="bootstrap"),
         "parity": parity,
         "n": 9,
-        "dropped": (Dropped("ten", "too long"),),
+        "dropped": (DroppedItem("ten", "too long"),),
         "provenance": Provenance.of(
             lm.identity.name,
             lm.content_hash,
@@ -59,13 +59,13 @@ def test_what_was_edited_is_told_in_words(tmp_path):
     )
     text = readme(lm, tmp_path / "out", with_edit_file=True)
     for line in (
-        "- what heads hand on is multiplied by 0: head_out 1.1, head_out 2.0\n",
-        "- 2 direction(s) taken out in part (weights 0.5, 0.25): block_out 1\n",
-        "- 1 direction(s) taken out wholly: block_out 0, mlp_out 0\n",
+        "- the outputs of heads are multiplied by 0: head_out 1.1, head_out 2.0\n",
+        "- 2 direction(s) removed partially (weights 0.5, 0.25): block_out 1\n",
+        "- 1 direction(s) removed fully: block_out 0, mlp_out 0\n",
         "- an erasure of rank 1 about a mean of the first token: block_out 2\n",
     ):
         assert line in text
-    assert "**without it**" in text
+    assert "**without the edit**" in text
     assert base.identity.checkpoint.hash in text
     assert str(zoo.folder(*BERT).parent) not in text
     assert zoo.folder(*BERT).name in text
@@ -74,20 +74,20 @@ def test_what_was_edited_is_told_in_words(tmp_path):
 def test_without_measurements_nothing_is_claimed(tmp_path):
     text = readme(load(zoo.folder(*BERT)).edited(MASK), tmp_path / "out")
     assert text.startswith("<!-- levelhead: begin -->\n# zoo-bert-")  # no empty metadata
-    assert "folded into the weights: `BertForPreTraining.from_pretrained` loads it.\n" in text
+    assert "merged into the weights: `BertForPreTraining.from_pretrained` loads it.\n" in text
     assert "```python" not in text
     assert text.count("No measurement was given for this card") == 2
-    assert "whether the edit lowers any bias is not shown" in text
-    assert "what the edit costs in fluency or accuracy is not shown" in text
-    assert "That groups are treated alike." in text
+    assert "whether the edit reduces any bias is not shown" in text
+    assert "the cost of the edit in fluency or accuracy is not shown" in text
+    assert "Equal treatment of groups." in text
 
 
 def test_what_plain_weights_leave_is_told(tmp_path):
     base = load(zoo.folder(*BERT))
     first = Projection(Site("block_out", 2), axis(0), tokens="first")
     text = readme(base.edited(first, Projection(Site("pooled"), axis(0))), tmp_path / "out")
-    assert "(`pooler_output`, and whatever `AutoModel` gives without that layer) is **the" in text
-    assert "the token's own last hidden state is **the base's**" in text
+    assert "(`pooler_output`, and what `AutoModel` returns without that layer) is **the" in text
+    assert "the token's last hidden state is **the base's**" in text
 
 
 def test_gains_and_prices_are_told_with_their_intervals(tmp_path):
@@ -96,8 +96,8 @@ def test_gains_and_prices_are_told_with_their_intervals(tmp_path):
     text = readme(
         lm,
         tmp_path / "out",
-        gained=[(measured(base, 0.75), measured(lm.baked(), 0.5))],
-        paid=[
+        bias_changes=[(measured(base, 0.75), measured(lm.merged(), 0.5))],
+        utility_changes=[
             (
                 measured(base, 3, "pppl", None, unit="per token"),
                 measured(lm, 4, "pppl", None, unit="per token"),
@@ -118,15 +118,17 @@ def test_numbers_of_other_models_are_refused(tmp_path):
         ((measured(base, 1), measured(base, 1)), "second strength was not measured on this"),
         ((measured(lm, 1), measured(base, 1)), "first strength was not measured on the base"),
         ((measured(base, 1), measured(lm, 1, "seat")), "strength before and seat after are diff"),
-        ((measured(base, 1), measured(lm, 1, comparable="x")), "are different measures"),
+        ((measured(base, 1), measured(lm, 1, comparability_key="x")), "are different measures"),
     ]:
         with pytest.raises(LevelheadError, match=said) as error:
-            lm.save_pretrained(tmp_path / "out", gained=[change])
-        assert error.value.mend
+            lm.save_pretrained(tmp_path / "out", bias_changes=[change])
+        assert error.value.hint
         with pytest.raises(LevelheadError, match=said):
-            lm.save_pretrained(tmp_path / "out", paid=[change], with_edit_file=True)
-    with pytest.raises(LevelheadError, match="of a model that is not edited"):
-        base.save_pretrained(tmp_path / "out", gained=[(measured(base, 1), measured(base, 1))])
+            lm.save_pretrained(tmp_path / "out", utility_changes=[change], with_edit_file=True)
+    with pytest.raises(LevelheadError, match="for a model without edits"):
+        base.save_pretrained(
+            tmp_path / "out", bias_changes=[(measured(base, 1), measured(base, 1))]
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -168,8 +170,8 @@ def test_an_edit_of_an_edited_model_says_both_once(tmp_path):
     again = load(tmp_path / "once").edited(HeadScale([Site("head_out", 0, 3)], 2))
     text = readme(again, tmp_path / "twice")
     assert text.count("## What was edited") == text.count("Its own words.") == 1
-    assert f"- an edit folded in earlier, `{MASK.content_hash[:12]}`\n" in text
-    assert "- what heads hand on is multiplied by 2: head_out 0.3\n" in text
+    assert f"- an edit merged earlier, `{MASK.content_hash[:12]}`\n" in text
+    assert "- the outputs of heads are multiplied by 2: head_out 0.3\n" in text
 
 
 def test_a_base_from_the_hub_is_named(tmp_path):
@@ -182,9 +184,9 @@ def test_a_base_from_the_hub_is_named(tmp_path):
 
 def test_a_card_that_is_none_is_refused(tmp_path):
     lm = load(base_with("---\n- a\n- b\n---\n", tmp_path)).edited(MASK)
-    with pytest.raises(LevelheadError, match=r"the base's README\.md is no model card") as error:
+    with pytest.raises(LevelheadError, match=r"the base's README\.md is not a model card") as error:
         lm.save_pretrained(tmp_path / "out")
-    assert error.value.mend == "correct or remove README.md in the base's folder"
+    assert error.value.hint == "correct or remove README.md in the base's folder"
 
 
 def test_an_unedited_model_has_no_card_of_ours(tmp_path):

@@ -9,8 +9,8 @@ import torch
 import torchrun
 import zoo
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.architectures.tensor_parallel import Ranks
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.models.architectures.tensor_parallel import ModelParallel
 from levelhead.models.loading.load import load
 
 EIGHT = {"hidden_size": 64, "head_dim": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -20,7 +20,7 @@ EIGHT = {"hidden_size": 64, "head_dim": 8, "num_attention_heads": 8, "num_key_va
 def asked(tmp_path_factory):
     model = zoo.folder("llama", "LlamaForCausalLM", **EIGHT)
     lexicon = studies.lexicon(tmp_path_factory.mktemp("words"))
-    ruler = f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()},quota=3"
+    ruler = f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()},contexts_per_word=3"
     return model, ruler
 
 
@@ -52,36 +52,36 @@ def check_same(found, alone, parallel):
     again = torch.tensor(found["again"])  # layers computed again
     assert (again - torch.tensor(found["heads"])).abs().max() <= 1e-6 * again.abs().max()
     if parallel == "tensor":
-        assert "no edits or activations of single heads" in found["edited"]
+        assert "edits or activations of single heads cannot be computed" in found["edited"]
     else:
         assert found["edited"] == "yes"
 
 
 def test_heads_that_cannot_be_shared_are_refused():
     with pytest.raises(
-        LevelheadError, match=r"8 heads \(4 for keys\) cannot be shared by 3"
+        LevelheadError, match=r"8 heads \(4 for keys\) cannot be split over 3"
     ) as told:
-        Ranks("tensor", 0, 3).check(8, 4, fused=False)
-    assert told.value.mend == "start 1 or 2 or 4, or share rows"
+        ModelParallel("tensor", 0, 3).check_divisible(8, 4, fused=False)
+    assert told.value.hint == "start 1 or 2 or 4 processes, or use parallel='rows'"
     with pytest.raises(LevelheadError, match="are one map"):
-        Ranks("tensor", 0, 2).check(8, 8, fused=True)
-    Ranks("rows", 0, 3).check(8, 4, fused=True)
+        ModelParallel("tensor", 0, 2).check_divisible(8, 8, fused=True)
+    ModelParallel("rows", 0, 3).check_divisible(8, 4, fused=True)
 
 
 def test_processes_that_share_a_model_share_no_folder(asked):
     lm = load(asked[0])
-    assert lm.keeps("somewhere") == "somewhere"
-    shared = replace(lm, anatomy=replace(lm.anatomy, ranks=Ranks("rows", 0, 2)))
-    assert shared.keeps(None) == lm.memory
-    with pytest.raises(LevelheadError, match="cannot share a folder of readouts"):
-        shared.keeps("somewhere")
+    assert lm.response_store("somewhere") == "somewhere"
+    shared = replace(lm, layout=replace(lm.layout, parallel=ModelParallel("rows", 0, 2)))
+    assert shared.response_store(None) == lm.in_memory_store
+    with pytest.raises(LevelheadError, match="cannot share a folder of responses"):
+        shared.response_store("somewhere")
 
 
 def test_one_process_cannot_share(asked, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(LevelheadError, match="torchrun"):
         load(asked[0], parallel="tensor")
-    with pytest.raises(UnknownName):
+    with pytest.raises(UnknownNameError):
         load(asked[0], parallel="layers")
-    with pytest.raises(LevelheadError, match="several are given"):
+    with pytest.raises(LevelheadError, match="more than one of device, device_map and parallel"):
         load(asked[0], parallel="rows", device="cpu")

@@ -8,11 +8,11 @@ import pytest
 from serving import running
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.prompts.counteracts import counteracts
-from levelhead.engine.scheduler import UnitsFailed
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.engine.scheduler import TasksFailedError
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.models.inputs.tokenizer import NotReadable
-from levelhead.models.loading.http_model import Remote
+from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.loading.http_model import HttpModel
 
 VOCABULARY = 2000
 TEXT = "a b c [MASK]"
@@ -75,7 +75,7 @@ def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status
 
 def test_answers_are_put_in_order_and_few_requests_are_made():
     with server(changed=lambda choices: choices[::-1]) as (url, asked):
-        found = Remote(url).fill([TEXT], ["dd", "x-y", "x-z"], best=3)[0].tolist()
+        found = HttpModel(url).fill([TEXT], ["dd", "x-y", "x-z"], top_k=3)[0].tolist()
     stem, x = tokens("a b c"), tokens("x")
     for value, word in zip(found, ("dd", "x-y", "x-z"), strict=False):
         first, *second = tokens(word)
@@ -97,25 +97,28 @@ def test_answers_are_put_in_order_and_few_requests_are_made():
     ],
 )
 def test_answers_of_which_it_is_not_known_whose_they_are(changed):
-    with server(changed=changed) as (url, _), pytest.raises(LevelheadError, match="tells no log"):
-        Remote(url).fill([TEXT], ["dd", "x-y"])
+    with (
+        server(changed=changed) as (url, _),
+        pytest.raises(LevelheadError, match="does not report log"),
+    ):
+        HttpModel(url).fill([TEXT], ["dd", "x-y"])
 
 
 def test_what_is_not_reported_is_an_error_and_drops_no_prompt():
     """A measure of the prompts whose words happen to be likely would be one of the outcome."""
-    prompts = tuple(one for one in counteracts(backgrounds=1) if one.kind == "base")
+    prompts = tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.kind == "base")
     words = (("woman", "girl"), ("man", "boy"))
     with server() as (url, _):
-        assert not Cloze(prompts=prompts, words=words)(Remote(url)).dropped
-    with server(cap=500) as (url, _), pytest.raises(UnitsFailed, match="reports 500 next"):
-        Cloze(prompts=prompts, words=words)(Remote(url))
+        assert not Cloze(prompts=prompts, words=words)(HttpModel(url)).dropped
+    with server(cap=500) as (url, _), pytest.raises(TasksFailedError, match="reports 500 next"):
+        Cloze(prompts=prompts, words=words)(HttpModel(url))
 
 
 def test_nothing_is_kept_from_one_object_to_the_next():
-    prompts = tuple(one for one in counteracts(backgrounds=1) if one.kind == "base")
+    prompts = tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.kind == "base")
     cloze = Cloze(prompts=prompts, words=(("woman",), ("man",)))
     with server() as (url, asked):
-        first, second = Remote(url), Remote(url)
+        first, second = HttpModel(url), HttpModel(url)
         cloze(first)
         before = len(asked)
         cloze(first)
@@ -127,22 +130,25 @@ def test_nothing_is_kept_from_one_object_to_the_next():
 def test_a_key_goes_nowhere_else():
     with server() as (other, seen), server(to=f"{other}/v1/completions") as (url, _):
         with pytest.raises(LevelheadError, match="answers 302"):
-            Remote(url, key="secret").fill([TEXT], ["dd"])
+            HttpModel(url, key="secret").fill([TEXT], ["dd"])
         assert not seen
     with server(status=401) as (url, asked):
         with pytest.raises(LevelheadError, match="answers 401") as told:
-            Remote(url, key="secret").fill([TEXT], ["dd"])
+            HttpModel(url, key="secret").fill([TEXT], ["dd"])
         assert asked[0][2] == "Bearer secret"
         assert "secret" not in str(told.value)
 
 
 def test_tokens_behind_every_text_are_refused():
-    with server(behind=(7,)) as (url, _), pytest.raises(LevelheadError, match="behind every text"):
-        Remote(url).log_prob(["a b c"])
+    with (
+        server(behind=(7,)) as (url, _),
+        pytest.raises(LevelheadError, match="appends tokens to every text"),
+    ):
+        HttpModel(url).log_prob(["a b c"])
 
 
 def test_texts_without_anything_before_them_cannot_be_scored():
     with server() as (url, _):
-        assert Remote(url).log_prob(["a b"]).tokens.tolist() == [1]
-        with pytest.raises(NotReadable, match="has one token"):
-            Remote(url).log_prob(["a"])
+        assert HttpModel(url).log_prob(["a b"]).token_counts.tolist() == [1]
+        with pytest.raises(UnreadableTextError, match="has only one token"):
+            HttpModel(url).log_prob(["a"])

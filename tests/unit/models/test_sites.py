@@ -1,40 +1,40 @@
 import pytest
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.sites import STREAMS, Site, checked
+from levelhead.models.sites import STREAMS, Site, validate_site
 
 
 def test_paper_labels_count_from_one():
-    assert Site.paper("9-12") == Site("head_out", 8, 11)
-    assert Site.paper(" 1-1 ") == Site("head_out", 0, 0)
+    assert Site.from_paper_label("9-12") == Site("head_out", 8, 11)
+    assert Site.from_paper_label(" 1-1 ") == Site("head_out", 0, 0)
 
 
 @pytest.mark.parametrize("label", ["0-1", "1-0", "9", "9-12-3", "9.12", "nine-two", "", "-1-2"])
 def test_other_labels_are_refused(label):
-    with pytest.raises(LevelheadError, match="is no head label") as error:
-        Site.paper(label)
-    assert "'9-12'" in error.value.mend
+    with pytest.raises(LevelheadError, match="is not a head label") as error:
+        Site.from_paper_label(label)
+    assert "'9-12'" in error.value.hint
 
 
 @pytest.mark.parametrize(
     ("site", "said"),
     [
         (Site("heads"), "no stream named 'heads'"),
-        (Site("head_out", -1), "is no position"),
-        (Site("head_out", True, 0), "is no position"),
-        (Site("head_out", 0, 1.0), "is no position"),
+        (Site("head_out", -1), "is not a valid index"),
+        (Site("head_out", True, 0), "is not a valid index"),
+        (Site("head_out", 0, 1.0), "is not a valid index"),
         (Site("mlp_out", 0, 1), "is not split into heads"),
         (Site("pooled", 1), "belongs to no layer"),
     ],
 )
 def test_impossible_sites_are_refused(site, said):
     with pytest.raises(LevelheadError, match=said):
-        checked(site)
+        validate_site(site)
 
 
 def test_every_stream_has_a_site():
     for stream in STREAMS:
-        assert checked(Site(stream)).stream == stream
+        assert validate_site(Site(stream)).stream == stream
 
 
 def test_a_site_prints_as_people_say_it():

@@ -15,10 +15,10 @@ import zoo
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
-from levelhead.models.export.torch_module import plain
+from levelhead.models.export.torch_module import to_torch_module
 from levelhead.models.lm import LM
 from levelhead.models.loading.load import load
-from levelhead.models.queries.query import Classes, LogProbs, Reading, Target
+from levelhead.models.queries.query import ClassLogProbs, LogProbs, Query, ScoredPosition
 from levelhead.models.sites import Site
 
 BERT = ("bert", "BertForPreTraining")
@@ -58,7 +58,7 @@ def drawn(*shape, seed=0):
 
 
 def projection(lm, site, k=2, **options):
-    basis = torch.linalg.qr(drawn(lm.anatomy.size(site), k)).Q.T
+    basis = torch.linalg.qr(drawn(lm.layout.site_width(site), k)).Q.T
     return Projection(site, basis, **options)
 
 
@@ -82,7 +82,7 @@ def applied(cases, tmp_path):
     for folder, _, _ in cases:
         (folder / "block.py").write_text(readme_block(folder))
     given = [
-        (str(folder), list(row.ids), list(row.types) if kinds else None)
+        (str(folder), list(row.ids), list(row.token_types) if kinds else None)
         for folder, row, kinds in cases
     ]
     result = subprocess.run(
@@ -102,11 +102,11 @@ def applied(cases, tmp_path):
 
 def hooked(lm, row):
     """Log-probabilities of every word at every token."""
-    size = lm.anatomy.model.config.vocab_size
+    size = lm.layout.model.config.vocab_size
     every = tuple(range(size))
-    targets = tuple(Target(i, every, every) for i in range(len(row.ids)))
+    targets = tuple(ScoredPosition(i, every, every) for i in range(len(row.ids)))
     return torch.cat(
-        [lm.run(Reading((row,), LogProbs(((target,),), columns=size))) for target in targets]
+        [lm.run(Query((row,), LogProbs(((target,),), columns=size))) for target in targets]
     )
 
 
@@ -212,7 +212,7 @@ def taken_away(tmp_path_factory):
 
 def test_the_readme_gives_a_bert_with_its_edits(taken_away):
     row = pair_row()
-    ask = Reading((row,), Classes("next_sentence"))
+    ask = Query((row,), ClassLogProbs("next_sentence"))
     unedited = load(zoo.folder(*BERT)).run(ask)
     for name, lm in taken_away.berts.items():
         told = taken_away.told[name]
@@ -232,7 +232,7 @@ def test_the_readme_gives_any_family_with_its_edits(taken_away):
     pooled = taken_away.pooled
     close(taken_away.told["pooled"]["logits"][None], pooled.classify([TEXT]))
     with torch.no_grad():
-        said = plain(pooled)(torch.tensor([text_row(pooled).ids])).logits
+        said = to_torch_module(pooled)(torch.tensor([text_row(pooled).ids])).logits
     close(said.log_softmax(-1), pooled.classify([TEXT]))
 
 
@@ -244,9 +244,9 @@ def test_other_tools_get_a_plain_module_with_the_edits(family):
     for edits in ([], [head], everything(base)):
         lm = base.edited(*edits)
         with torch.no_grad():
-            said = plain(lm)(input_ids=torch.tensor([row.ids])).logits[0]
+            said = to_torch_module(lm)(input_ids=torch.tensor([row.ids])).logits[0]
         close(said.log_softmax(-1), hooked(lm, row))
-    assert plain(base) is base.anatomy.model
+    assert to_torch_module(base) is base.layout.model
 
 
 def test_the_readme_holds_only_the_kinds_that_are_there(tmp_path):
@@ -302,33 +302,35 @@ def test_the_base_beside_its_edits_is_not_loaded_for_the_edited_one(tmp_path):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     edit = HeadScale([Site("head_out", 1, 1)], 0)
     lm.edited(edit).save_pretrained(tmp_path / "out", with_edit_file=True)
-    with pytest.raises(LevelheadError, match="the weights of a base beside the edits") as refused:
+    with pytest.raises(
+        LevelheadError, match="the weights of a base and, in a separate file, the edits"
+    ) as refused:
         load(tmp_path / "out")
-    assert "edit=" in refused.value.mend
+    assert "edit=" in refused.value.hint
     assert load(tmp_path / "out", edit=tmp_path / "out").edits == (edit,)
 
 
 def test_the_first_token_of_a_decoder_is_refused(tmp_path):
     base = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     site = Site("block_out", 1)
-    edit = Projection(site, torch.eye(base.anatomy.width)[:1], tokens="first")
-    with pytest.raises(LevelheadError, match="does not know while text is generated"):
+    edit = Projection(site, torch.eye(base.layout.width)[:1], tokens="first")
+    with pytest.raises(LevelheadError, match="cannot identify while text is generated"):
         base.edited(edit).save_pretrained(tmp_path / "out", with_edit_file=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_not_taken_away(tmp_path):
     base = load(zoo.folder(*BERT))
-    with pytest.raises(LevelheadError, match="there is no edit to write beside") as error:
+    with pytest.raises(LevelheadError, match="the model has no edit to write") as error:
         base.save_pretrained(tmp_path / "out", with_edit_file=True)
-    assert "lm.edited(edit)" in error.value.mend
+    assert "lm.edited(edit)" in error.value.hint
     assert not (tmp_path / "out").exists()
 
 
 def test_the_first_token_of_a_feed_forward_is_refused(tmp_path):
     base = load(zoo.folder(*BERT))
     lm = base.edited(projection(base, Site("mlp_out", 1), tokens="first"))
-    with pytest.raises(LevelheadError, match="which a plain hook does not find there") as error:
+    with pytest.raises(LevelheadError, match="which a plain hook cannot identify there") as error:
         saved(lm, tmp_path)
-    assert "let it act on all tokens" in error.value.mend
+    assert "let it act on all tokens" in error.value.hint
     assert not (tmp_path / "out").exists()

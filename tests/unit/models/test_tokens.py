@@ -45,10 +45,10 @@ def test_a_beginning_token_is_put_when_asked_for(forgetful):
     assert lm.settings["bos"] == 1
     encoded = lm.tokens.encode(["the nurse"])[0]
     assert encoded.row.ids[0] == 1
-    assert encoded.texts[:2] == (None, 0)
-    assert encoded.within((4, 9)) == (2,)
-    assert lm.log_prob(["the nurse"]).tokens.tolist() == [2]
-    assert load(forgetful).log_prob(["the nurse"]).tokens.tolist() == [1]
+    assert encoded.text_indices[:2] == (None, 0)
+    assert encoded.positions_in_span((4, 9)) == (2,)
+    assert lm.log_prob(["the nurse"]).token_counts.tolist() == [2]
+    assert load(forgetful).log_prob(["the nurse"]).token_counts.tolist() == [1]
 
 
 def test_a_sentencepiece_model_gets_the_one_it_lost(forgetful):
@@ -86,9 +86,9 @@ def test_no_beginning_token_to_put_is_an_error(forgetful):
 def test_pairs_are_told_apart():
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     (encoded,) = lm.tokens.encode([("he was", "she is here")])
-    assert encoded.row.types == (0, 0, 0, 0, 1, 1, 1, 1)
-    assert encoded.texts == (None, 0, 0, None, 1, 1, 1, None)
-    assert encoded.within((0, 3), text=1) == (4,)
+    assert encoded.row.token_types == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert encoded.text_indices == (None, 0, 0, None, 1, 1, 1, None)
+    assert encoded.positions_in_span((0, 3), text=1) == (4,)
 
 
 def test_the_tokenizer_file_is_what_counts():

@@ -15,38 +15,38 @@ from levelhead.models.loading.load import load
 from levelhead.models.training.from_scratch import (
     CAUSAL,
     SHAPES,
-    Recipe,
-    Texts,
-    train,
-    word_tokenizer,
+    DocumentDataset,
+    TrainConfig,
+    make_word_tokenizer,
+    train_from_scratch,
 )
 
 WORDS = ("a", "b", "c", "d", "e", "f", ".")
 DOCUMENTS = [[f"a {x} .", f"b {y} .", f"c {x} ."] for x in "def" for y in "def"] * 4
-SMALL = {"layers": 2, "heads": 2, "width": 16, "steps": 3, "batch": 8}
+SMALL = {"layers": 2, "heads": 2, "width": 16, "steps": 3, "batch_size": 8}
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_a_checkpoint_that_loads_with_its_heads(architecture, tmp_path):
-    train(Recipe(architecture, **SMALL), DOCUMENTS, WORDS, tmp_path / "model")
+    train_from_scratch(TrainConfig(architecture, **SMALL), DOCUMENTS, WORDS, tmp_path / "model")
     lm = load(tmp_path / "model")
-    assert (lm.anatomy.layers, lm.anatomy.heads) == (2, 2)
+    assert (lm.layout.layers, lm.layout.heads) == (2, 2)
     expected = {"bert": {"masked", "next_sentence"}}.get(
         architecture, {"causal"} if architecture in CAUSAL else {"masked"}
     )
     assert lm.heads == expected
     score = lm.log_prob(["a d ."])
-    assert score.tokens.tolist() == [3]
+    assert score.token_counts.tolist() == [3]
     assert score.value.isfinite().all()
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_the_same_recipe_gives_the_same_bytes_and_another_seed_others(architecture, tmp_path):
-    recipe = Recipe(architecture, **SMALL)
+    recipe = TrainConfig(architecture, **SMALL)
     torch.manual_seed(5)
     for name, own in (("one", recipe), ("two", recipe), ("three", replace(recipe, seed=1))):
         torch.rand(1)  # what else drew from torch's own generator does not matter
-        train(own, DOCUMENTS, WORDS, tmp_path / name)
+        train_from_scratch(own, DOCUMENTS, WORDS, tmp_path / name)
     one, two, three = (
         file_hash(tmp_path / name / "model.safetensors") for name in ("one", "two", "three")
     )
@@ -65,16 +65,18 @@ def test_what_else_draws_is_left_as_it_was(tmp_path):
     seeded()
     expected = drawn()
     seeded()
-    train(Recipe(**SMALL), DOCUMENTS, WORDS, tmp_path / "model")
+    train_from_scratch(TrainConfig(**SMALL), DOCUMENTS, WORDS, tmp_path / "model")
     assert drawn() == expected
 
 
 def test_it_learns(tmp_path):
     """After a, always the word of the document's first sentence."""
     documents = [[f"a {x} .", f"b {x} .", f"c {x} ."] for x in "def"] * 40
-    recipe = Recipe("gpt2", layers=2, heads=2, width=32, steps=150, batch=32)
+    recipe = TrainConfig("gpt2", layers=2, heads=2, width=32, steps=150, batch_size=32)
     told = []
-    train(recipe, documents, WORDS, tmp_path / "model", progress=lambda *at: told.append(at))
+    train_from_scratch(
+        recipe, documents, WORDS, tmp_path / "model", progress=lambda *at: told.append(at)
+    )
     lm = load(tmp_path / "model")
     right, wrong = lm.log_prob(["a d . b d .", "a d . b e ."]).value.tolist()
     assert right > wrong + 2
@@ -83,18 +85,18 @@ def test_it_learns(tmp_path):
 
 
 def test_a_word_is_one_token_in_any_case_and_an_unknown_one_is_unk():
-    tokenizer = word_tokenizer(WORDS, causal=False)
+    tokenizer = make_word_tokenizer(WORDS, causal=False)
     assert tokenizer("A b. x").tokens() == ["[CLS]", "a", "b", ".", "[UNK]", "[SEP]"]
-    assert word_tokenizer(WORDS, causal=True)("a b").tokens() == ["[CLS]", "a", "b"]
+    assert make_word_tokenizer(WORDS, causal=True)("a b").tokens() == ["[CLS]", "a", "b"]
     pair = tokenizer("a", "b", return_token_type_ids=True)
     assert pair["token_type_ids"] == [0, 0, 0, 1, 1]
 
 
 def test_blanks_are_asked_of_words_only_and_padding_of_nothing():
-    tokenizer = word_tokenizer(WORDS, causal=False)
+    tokenizer = make_word_tokenizer(WORDS, causal=False)
     documents = DOCUMENTS * 20
-    texts = Texts(Recipe("bert"), documents, tokenizer, often=("d",))
-    batch = texts.collated(list(range(700)))
+    texts = DocumentDataset(TrainConfig("bert"), documents, tokenizer, often_masked=("d",))
+    batch = texts.collate(list(range(700)))
     asked = batch["labels"] != -100
     assert (batch["labels"][asked] >= 5).all()
     word = tokenizer.get_vocab()["d"]
@@ -107,8 +109,10 @@ def test_blanks_are_asked_of_words_only_and_padding_of_nothing():
 
 def test_sentence_pairs_follow_each_other_half_of_the_time():
     documents = [[f"a {x} .", f"b {y} .", f"c {x} ."] for x in "def" for y in "def"] * 40
-    texts = Texts(Recipe("bert"), documents, word_tokenizer(WORDS, causal=False))
-    labels = torch.tensor(texts.follows)
+    texts = DocumentDataset(
+        TrainConfig("bert"), documents, make_word_tokenizer(WORDS, causal=False)
+    )
+    labels = torch.tensor(texts.next_sentence_labels)
     assert (labels >= 0).sum() == len(documents)
     assert (labels == -100).sum() / len(documents) == pytest.approx(0.25, abs=0.06)  # alone
     assert (labels == 0).sum() / (labels >= 0).sum() == pytest.approx(0.5, abs=0.06)
@@ -116,9 +120,11 @@ def test_sentence_pairs_follow_each_other_half_of_the_time():
 
 def test_length_does_not_tell_whether_a_part_follows():
     documents = [[f"a {x} .", f"b {y} b .", f"c {x} c c ."] for x in "def" for y in "def"] * 60
-    texts = Texts(Recipe("bert"), documents, word_tokenizer(WORDS, causal=False))
+    texts = DocumentDataset(
+        TrainConfig("bert"), documents, make_word_tokenizer(WORDS, causal=False)
+    )
     lengths = {0: Counter(), 1: Counter()}
-    for ids, label in zip(texts.ids, texts.follows, strict=True):
+    for ids, label in zip(texts.ids, texts.next_sentence_labels, strict=True):
         if label >= 0:
             lengths[label][len(ids)] += 1
     table = [[lengths[label][length] for length in sorted(lengths[0])] for label in (0, 1)]
@@ -129,14 +135,25 @@ def test_length_does_not_tell_whether_a_part_follows():
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Recipe("xlnet"), "architecture"),
-        (lambda: Recipe(width=30, heads=4), "heads divide"),
-        (lambda: Recipe(steps=0), "no model"),
-        (lambda: Recipe(known_head=(2, 0)), "no head 2.0"),
-        (lambda: Recipe(known_head=(0, -1)), "no head 0.-1"),
-        (lambda: train(Recipe(**SMALL), [["a ."], ["b ."]], WORDS, None), "nothing follows"),
-        (lambda: train(Recipe(**SMALL), DOCUMENTS, ("a", "a"), None), "stands twice"),
-        (lambda: train(Recipe(**SMALL), DOCUMENTS, WORDS, None, hidden=("d",)), "belong together"),
+        (lambda: TrainConfig("xlnet"), "architecture"),
+        (lambda: TrainConfig(width=30, heads=4), "heads divide"),
+        (lambda: TrainConfig(steps=0), "no model"),
+        (lambda: TrainConfig(visible_head=(2, 0)), "no head 2.0"),
+        (lambda: TrainConfig(visible_head=(0, -1)), "no head 0.-1"),
+        (
+            lambda: train_from_scratch(TrainConfig(**SMALL), [["a ."], ["b ."]], WORDS, None),
+            "nothing follows",
+        ),
+        (
+            lambda: train_from_scratch(TrainConfig(**SMALL), DOCUMENTS, ("a", "a"), None),
+            "stands twice",
+        ),
+        (
+            lambda: train_from_scratch(
+                TrainConfig(**SMALL), DOCUMENTS, WORDS, None, hidden_words=("d",)
+            ),
+            "belong together",
+        ),
     ],
 )
 def test_what_is_refused(make, told):

@@ -7,7 +7,13 @@ from huggingface_hub import ModelCard
 from maps import interval
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.model_card_section import BEGIN, END, SOURCE, items_used, merged
+from levelhead.report.model_card_section import (
+    BEGIN,
+    END,
+    SOURCE,
+    describe_items_used,
+    update_readme,
+)
 
 OWN = """---
 license:   apache-2.0   # ours
@@ -37,7 +43,7 @@ text"""
 
 
 def card(readme="", results=None):
-    return merged(readme, audits.audit(), results or audits.results(), name="a-model")
+    return update_readme(readme, audits.audit(), results or audits.results(), name="a-model")
 
 
 def test_the_users_own_text_stays_byte_by_byte():
@@ -76,10 +82,14 @@ def test_the_hubs_classes_read_it(readme):
 
 def test_every_measure_is_under_its_own_data_set(tmp_path):
     """Read back as the Hub reads it: entries that share type and config are filed as one."""
-    specs = {"seat": "seat:quota=2", "crows": "crows:limit=46", "pppl": "pppl:limit=100"}
-    plan = audits.audit().plan
+    specs = {
+        "seat": "seat:contexts_per_word=2",
+        "crows": "crows:limit=46",
+        "pppl": "pppl:limit=100",
+    }
+    plan = audits.audit().study_config
     plan = plan.model_copy(update={"measures": plan.measures | specs})
-    text = merged("", audits.audit(plan=plan), audits.results(), name="a-model")
+    text = update_readme("", audits.audit(study_config=plan), audits.results(), name="a-model")
     (tmp_path / "README.md").write_text(text)
     data = ModelCard.load(tmp_path / "README.md").data
     found = {one.metric_name: one for one in data.eval_results}
@@ -104,7 +114,7 @@ def test_every_measure_is_under_its_own_data_set(tmp_path):
 )
 def test_items_are_counted_of_the_whole_data_set(n, population, told):
     one = audits.judged("crows", 0.1, 0.4, n=n, population=population, dropped=())
-    assert items_used(one) == told
+    assert describe_items_used(one) == told
     text = card(results=audits.results(**{"cell.audit.model.crows": one}))
     assert f"| {told} |" in text
     data = ModelCard(text).data
@@ -113,7 +123,7 @@ def test_items_are_counted_of_the_whole_data_set(n, population, told):
 
 
 def test_the_verdict_is_that_of_every_command(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     seat = audits.judged("seat", -1.2, 0.001, above="to the one side", below="to the other side")
     text = card(results=audits.results(**{"cell.audit.model.seat": seat}))
     assert "| differs: to the other side |" in text
@@ -135,9 +145,9 @@ def test_results_of_others_are_kept():
 
 
 def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     assert "†" not in card()
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     text = card()
     assert "| seat † |" in text
     assert "† failed where the truth is known" in text
@@ -154,7 +164,7 @@ def test_what_was_not_measured_is_said():
         (f"{BEGIN}\nhalf", "marks"),
         (f"{BEGIN}{END}{BEGIN}{END}", "marks"),
         ("---\nmodel-index: [1, 2\n---\n", "cannot be read"),
-        ("---\na: [1, 2\n---\n", "no model card"),
+        ("---\na: [1, 2\n---\n", "not be a valid model card"),
     ],
 )
 def test_a_readme_that_cannot_be_merged_is_refused(readme, why):

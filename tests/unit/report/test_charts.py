@@ -66,7 +66,7 @@ def name_of(result):
     return type(result).__name__
 
 
-RENDERED = ("HeadMap", "Targeted", "Downstream")
+RENDERED = ("HeadMap", "MaskingReport", "DownstreamReport")
 """A single grid, panels of layers, and a scatter: what Vega draws is tried on these. What we write
 is the specification, which every result's test checks; all pictures are drawn in the full tier."""
 
@@ -131,19 +131,23 @@ def test_it_is_drawn(result, tmp_path):
 @pytest.mark.parametrize("result", RESULTS, ids=name_of)
 def test_only_maps_are_clipped(result):
     if isinstance(result, MAPS):
-        assert "drawn white" in str(chart(result, clip_negative=True).to_dict()["title"])
+        assert "negative scores are white" in str(
+            chart(result, clip_negative=True).to_dict()["title"]
+        )
         return
     with pytest.raises(LevelheadError, match="has no scores of heads to clip") as error:
         chart(result, clip_negative=True)
-    assert error.value.mend == "leave clip_negative out"
+    assert error.value.hint == "leave clip_negative out"
 
 
 def test_what_has_no_chart():
     with pytest.raises(LevelheadError) as error:
         chart(estimate("x", 1.0))
     assert str(error.value) == (
-        "there is no chart of a Estimate\n  mend: charts are drawn of: Choice, Control, "
-        "CounterStereotype, Description, Downstream, Example, Findings, Front, Handful, HeadMap, "
-        "Knowledge, Lines, MapComparison, MaskedTask, Placeboed, Removed, Repeated, Stable, Swept, "
-        "Targeted, Tuned"
+        "there is no chart of a Estimate\n  hint: results with a chart: AttentionExample, "
+        "ClaimTests, CounterStereotypeResult, DevSelection, DownstreamReport, "
+        "GlueMaskingResult, HeadMap, KnowledgeResult, MapComparison, MapDescription, "
+        "MaskingCurves, MaskingReport, "
+        "PairBudgetCurve, ParetoFront, PlaceboReport, RandomHeadControl, RemovalReport, "
+        "SelectionReport, SplitStability, SubspaceStabilityReport, SweepReport"
     )

@@ -1,22 +1,24 @@
-"""An honest choice: gains on dev, on items left out and on test, side by side."""
+"""A choice of a setting: its gains on dev, on items left out and on test."""
 
 import pytest
 from sweeps import choice_of
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.edits.selection import chosen, drawable
+from levelhead.report.charts.edits.selection import is_drawable, selection_chart
 
 
 def test_the_front_and_three_gains():
     found = choice_of()
-    spec = chosen(found, of="a-model").to_dict()
+    spec = selection_chart(found, subject="a-model").to_dict()
     assert len(spec["vconcat"]) == 2
     rows = next(own for own in spec["datasets"].values() if own and "which" in own[0])
-    expected = [found.on_dev, found.corrected, found.on_test]
+    expected = [found.on_dev, found.out_of_bag_gain, found.on_test]
     assert [row["gain"] for row in rows] == [one.value for one in expected]
     assert [row["low"] for row in rows] == [one.interval.low for one in expected]
-    assert rows[2]["told"].startswith("test: the number to report\n0.0519 [0.0369, 0.0669], n 749")
-    assert rows[1]["which"] == "dev, the best of 74 on items left out"
+    assert rows[2]["formatted"].startswith(
+        "test: the number to report\n0.0519 [0.0369, 0.0669], n 749"
+    )
+    assert rows[1]["which"] == "dev, the best of 74 on out-of-bag items"
     assert spec["title"]["text"] == [
         f"Chosen on dev by distance from parity among 74 settings: {found.chosen}"
     ]
@@ -25,21 +27,26 @@ def test_the_front_and_three_gains():
 
 
 def test_without_a_price_the_gains_alone():
-    spec = chosen(choice_of(priced=False)).to_dict()
+    spec = selection_chart(choice_of(priced=False)).to_dict()
     assert len(spec["vconcat"]) == 1
     assert spec["title"]["subtitle"] == ["no price was asked: what the edit costs is not known"]
 
 
 def test_nothing_chosen():
-    none = choice_of(chosen=False).model_copy(update={"considered": 3})
-    spec = chosen(none).to_dict()
+    none = choice_of(chosen=False).model_copy(update={"n_considered": 3})
+    spec = selection_chart(none).to_dict()
     assert len(spec["vconcat"]) == 1
     assert spec["title"]["text"] == [
         "Chosen on dev by distance from parity among 74 settings: none"
     ]
-    assert spec["title"]["subtitle"][-1] == "3 of 74 settings are within the price"
+    assert spec["title"]["subtitle"][-1] == "3 of 74 settings are within the utility cost"
     bare = choice_of(priced=False, chosen=False)
-    assert not drawable(bare)
-    with pytest.raises(LevelheadError, match="nothing was chosen and no price was asked") as error:
-        chosen(bare)
-    assert error.value.mend == "give a price; the notes of the choice say why none was chosen"
+    assert not is_drawable(bare)
+    with pytest.raises(
+        LevelheadError, match="nothing was chosen and no utility cost was measured"
+    ) as error:
+        selection_chart(bare)
+    assert (
+        error.value.hint
+        == "give a utility measure; the notes of the selection say why nothing was chosen"
+    )

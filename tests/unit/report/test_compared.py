@@ -1,13 +1,13 @@
 import pytest
 from maps import comparison, head_map
 
-from levelhead.report.charts.heads.map_comparison import compared
+from levelhead.report.charts.heads.map_comparison import map_comparison_chart
 
 
 @pytest.fixture(scope="module")
 def drawn():
     found = comparison()
-    return found, compared(found).to_dict()
+    return found, map_comparison_chart(found).to_dict()
 
 
 def test_one_scale_of_colours_and_the_same_boxes(drawn):
@@ -18,7 +18,7 @@ def test_one_scale_of_colours_and_the_same_boxes(drawn):
     assert all(scale == scales[0] for scale in scales)
     most = max(
         abs(one.score)
-        for own in (found.base, *(child.map for child in found.children))
+        for own in (found.base, *(child.head_map for child in found.compared_maps))
         for one in own.heads
     )
     assert scales[0]["domain"][-1] == most
@@ -26,7 +26,7 @@ def test_one_scale_of_colours_and_the_same_boxes(drawn):
         frame = one["layer"][1]
         assert frame["mark"]["stroke"] == "#000000"
         labels = {own["label"] for own in spec["datasets"][frame["data"]["name"]]}
-        assert labels == set(found.boxed)
+        assert labels == set(found.anti_bias_in_base)
     assert len(panels[4]["layer"]) == 1
     assert panels[4]["title"]["subtitle"][2] == "other layers or heads: none framed"
 
@@ -46,28 +46,28 @@ def test_counts_with_intervals(drawn):
 
 
 def test_without_counts_that_is_said():
-    spec = compared(comparison(12, 12, 2, counted=False), clip_negative=True).to_dict()
+    spec = map_comparison_chart(comparison(12, 12, 2, counted=False), clip_negative=True).to_dict()
     told = spec["title"]["subtitle"]
     assert "without stored effects there are no intervals" in told
-    assert "negative scores are drawn white, as the paper prints them" in told
+    assert "negative scores are white, as the paper prints them" in told
     assert not any("purple" in line for line in told)
     assert len(spec["concat"][1]["title"]["subtitle"]) == 2
 
 
 def test_a_child_is_drawn_in_the_direction_of_the_base():
     found = comparison(3, 4, 1)
-    child = found.children[0]
-    turned = child.map.model_copy(update={"direction": head_map(sign=-1).direction})
+    child = found.compared_maps[0]
+    turned = child.head_map.model_copy(update={"bias_sign": head_map(sign=-1).bias_sign})
     found = found.model_copy(
-        update={"children": (child.model_copy(update={"map": turned}),)},
+        update={"compared_maps": (child.model_copy(update={"head_map": turned}),)},
     )
-    spec = compared(found).to_dict()
+    spec = map_comparison_chart(found).to_dict()
     panel = spec["concat"][1]
     told = panel["title"]["subtitle"]
     assert told[:2] == [
         "less of the measure is called bias",
-        "drawn as if its sign were that of base",
+        "shown with the sign of base",
     ]
     cells = spec["datasets"][panel["layer"][0]["data"]["name"]]
-    assert [one["score"] for one in cells] == [-one.score for one in child.map.heads]
-    assert cells[0]["low"] == -child.map.heads[0].interval.high
+    assert [one["score"] for one in cells] == [-one.score for one in child.head_map.heads]
+    assert cells[0]["low"] == -child.head_map.heads[0].interval.high

@@ -1,14 +1,18 @@
 from maps import control
 
-from levelhead.report.charts.heads.head_controls import controlled
+from levelhead.report.charts.heads.head_controls import control_chart
 
 
 def test_all_random_sets_and_where_the_chosen_one_lies():
     found = control()
-    spec = controlled(found, of="seat, made-up-model").to_dict()
+    spec = control_chart(found, subject="seat, made-up-model").to_dict()
     bars, rules, interval = (spec["datasets"][one["data"]["name"]] for one in spec["layer"])
     assert sum(one["sets"] for one in bars) == 199
-    assert [one["at"] for one in rules] == [found.effect.value, found.median, found.top]
+    assert [one["at"] for one in rules] == [
+        found.effect.value,
+        found.random_median,
+        found.random_95th_percentile,
+    ]
     assert interval == [{"low": found.effect.interval.low, "high": found.effect.interval.high}]
     told = spec["title"]["subtitle"]
     assert told[0] == "seat, made-up-model"
@@ -19,6 +23,12 @@ def test_all_random_sets_and_where_the_chosen_one_lies():
 
 def test_many_heads_are_counted():
     many = control().model_copy(update={"heads": tuple(f"1-{i}" for i in range(1, 10))})
-    assert controlled(many).to_dict()["title"]["text"][0].startswith("Masking 9 heads, beside")
+    assert (
+        control_chart(many)
+        .to_dict()["title"]["text"][0]
+        .startswith("Masking 9 heads, with 199 random sets")
+    )
     one = control().model_copy(update={"heads": ("3-1",)})
-    assert controlled(one).to_dict()["title"]["text"][0].startswith("Masking head 3-1 (layer-head")
+    assert (
+        control_chart(one).to_dict()["title"]["text"][0].startswith("Masking head 3-1 (layer-head")
+    )

@@ -1,7 +1,7 @@
 import pytest
 from maps import counter_stereotype
 
-from levelhead.report.charts.attention_change import counterstereotyped
+from levelhead.report.charts.attention_change import attention_change_chart
 
 
 def rows(spec, panel, layer):
@@ -13,7 +13,7 @@ def rows(spec, panel, layer):
 def drawn():
     """The result and its specification: seconds of altair, once."""
     found = counter_stereotype()
-    return found, counterstereotyped(found).to_dict()
+    return found, attention_change_chart(found).to_dict()
 
 
 def test_means_with_intervals_for_both_groups(drawn):
@@ -39,15 +39,15 @@ def test_the_claim_and_its_controls(drawn):
         "biased heads: original - counter",
         "regular heads: original - counter",
         "biased - regular",
-        "where random groups of heads lie",
+        "range of random groups of heads",
         "the same, as many tokens",
-        "the same, placebo twins",
+        "the same, placebo counterfactuals",
         "the same, less its placebo",
     ]
     (band,) = rows(spec, panel, 1)
     assert (band["low"], band["high"]) == (-0.008, 0.009)
     assert values[2]["value"] == found.attention.difference.value
-    assert values[3]["value"] == found.attention.relabelled.difference
+    assert values[3]["value"] == found.attention.head_permutation_test.difference
     assert panel["layer"][2]["encoding"]["y"]["sort"] == [one["name"] for one in values]
 
 
@@ -58,6 +58,6 @@ def test_what_is_said(drawn):
 
 
 def test_without_controls():
-    spec = counterstereotyped(counter_stereotype(whole=False)).to_dict()
+    spec = attention_change_chart(counter_stereotype(whole=False)).to_dict()
     panel = spec["vconcat"][1]["vconcat"][0]["hconcat"][0]
     assert len(rows(spec, panel, 1)) == 3

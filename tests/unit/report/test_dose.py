@@ -4,8 +4,8 @@ import pytest
 from calibrations import calibrated
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.dose_response import dose
-from levelhead.report.save import svg_of
+from levelhead.report.charts.dose_response import dose_response_chart
+from levelhead.report.save import render_svg
 
 
 def test_every_ruler_of_several_doses_has_a_panel():
@@ -16,7 +16,7 @@ def test_every_ruler_of_several_doses_has_a_panel():
         calibrated("cloze", "gpt2", rank=None),
         calibrated("ppl", expected="none"),
     ]
-    drawn = svg_of(dose(found)).decode()
+    drawn = render_svg(dose_response_chart(found)).decode()
     assert "seat † llama" in drawn
     assert ">crows<" in drawn
     assert "cloze" not in drawn
@@ -24,5 +24,5 @@ def test_every_ruler_of_several_doses_has_a_panel():
 
 
 def test_without_a_dose_there_is_nothing_to_draw():
-    with pytest.raises(LevelheadError, match="no ruler was given several doses"):
-        dose([calibrated("cloze", rank=None)])
+    with pytest.raises(LevelheadError, match="no measure was given several doses"):
+        dose_response_chart([calibrated("cloze", rank=None)])

@@ -1,11 +1,11 @@
 from maps import example_of
 
-from levelhead.report.charts.attention_example import exampled
+from levelhead.report.charts.attention_example import attention_example_chart
 
 
 def test_two_strips_of_words_a_head():
     found = example_of(heads=3)
-    spec = exampled(found).to_dict()
+    spec = attention_example_chart(found).to_dict()
     assert [one["title"]["text"] for one in spec["concat"]] == [
         "biased head 1-1",
         "biased head 2-3",
@@ -26,7 +26,7 @@ def test_two_strips_of_words_a_head():
 
 def test_long_words_are_cut_and_told_whole():
     word = "uncharacteristically-soft-spoken"
-    spec = exampled(example_of(2, (word, "women", "calm"))).to_dict()
+    spec = attention_example_chart(example_of(2, (word, "women", "calm"))).to_dict()
     cells = spec["datasets"][spec["concat"][0]["data"]["name"]]
     assert cells[0]["shown"] == "uncharacteristically-so…"
     assert len(cells[0]["shown"]) == 24

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from sweeps import found, front_of
 
-from levelhead.mitigate.evaluation.pareto import Front, Point
-from levelhead.report.charts.edits.pareto import MOST, apart, fronted
+from levelhead.mitigate.evaluation.pareto import ParetoFront, ParetoPoint
+from levelhead.report.charts.edits.pareto import MAX_LABELS, pareto_chart, spread_labels
 
 
 def data_of(spec, with_key):
@@ -16,31 +16,31 @@ def data_of(spec, with_key):
 def test_every_point_with_both_intervals_and_the_base_at_the_origin():
     own = front_of()
     best = max(own.points[1:], key=lambda point: point.gain.value).name
-    spec = fronted(own, chosen=best, of="strength, a-model").to_dict()
+    spec = pareto_chart(own, selected=best, subject="strength, a-model").to_dict()
     rows = data_of(spec, "gain low")
     assert len(rows) == 75
     assert (rows[0]["name"], rows[0]["gain"], rows[0]["price"]) == ("base", 0, 0)
-    assert rows[0]["told price"] == "no change"
+    assert rows[0]["formatted price"] == "no change"
     assert rows[1]["gain low"] == own.points[1].gain.interval.low
-    assert rows[1]["price high"] == own.points[1].price.interval.high
+    assert rows[1]["price high"] == own.points[1].cost.interval.high
     kinds = {row["name"]: row["kind"] for row in rows}
     assert (kinds["base"], kinds[best]) == ("base", "chosen")
     others = set(own.names) - {"base", best}
     assert {name for name, kind in kinds.items() if kind == "on the front"} == others
     assert spec["title"]["subtitle"][0] == "strength, a-model"
-    assert spec["layer"][-1]["encoding"]["y"]["title"] == "price, nats"
+    assert spec["layer"][-1]["encoding"]["y"]["title"] == "utility cost, nats"
 
 
 def test_names_do_not_overlap_and_lead_to_their_points():
     own = front_of()
-    spec = fronted(own, chosen=own.names[-1]).to_dict()
+    spec = pareto_chart(own, selected=own.names[-1]).to_dict()
     names = data_of(spec, "line")
-    assert {row["told"].split(" (")[0] for row in names} == set(own.names)
+    assert {row["formatted"].split(" (")[0] for row in names} == set(own.names)
     low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
     pixels = sorted(spec["height"] * (high - row["line"]) / (high - low) for row in names)
     steps = [after - before for before, after in pairwise(pixels)]
     assert min(steps) > 15 - 1e-6
-    assert sum(row["told"].endswith(", chosen") for row in names) == 1
+    assert sum(row["formatted"].endswith(", chosen") for row in names) == 1
 
 
 @pytest.mark.parametrize(
@@ -53,38 +53,38 @@ def test_names_do_not_overlap_and_lead_to_their_points():
     ],
 )
 def test_apart(wanted, expected):
-    assert apart(wanted, 15, 100) == expected
+    assert spread_labels(wanted, 15, 100) == expected
 
 
 def test_a_price_that_nothing_changes_is_a_strip():
-    points = [Point(name="base", on_front=False, share=0.0)]
+    points = [ParetoPoint(name="base", is_on_front=False, share=0.0)]
     points += [
-        Point(name="sent 0", gain=found("gain", 0.02), on_front=True, share=0.6),
-        Point(name="sent 1", gain=found("gain", 0.01), on_front=False, share=0.4),
+        ParetoPoint(name="sent 0", gain=found("gain", 0.02), is_on_front=True, share=0.6),
+        ParetoPoint(name="sent 1", gain=found("gain", 0.01), is_on_front=False, share=0.4),
     ]
-    spec = fronted(Front(points=tuple(points), draws=199), chosen="sent 1").to_dict()
+    spec = pareto_chart(
+        ParetoFront(points=tuple(points), n_resamples=199), selected="sent 1"
+    ).to_dict()
     assert spec["height"] == 80
     assert spec["layer"][-1]["encoding"]["y"]["axis"]["values"] == [0]
-    assert spec["title"]["subtitle"][-1] == (
-        "no setting changes the price at all: no price is shown, for or against"
-    )
-    told = [row["told"] for row in data_of(spec, "line")]
+    assert spec["title"]["subtitle"][-1] == ("no setting changes utility: its cost is not shown")
+    told = [row["formatted"] for row in data_of(spec, "line")]
     assert "sent 1 (40%), chosen, not on the front" in told
     assert "sent 0 (60%)" in told
 
 
 def test_a_long_front_is_counted():
     points = [
-        Point(
+        ParetoPoint(
             name=f"setting {i}",
             gain=found("gain", 0.01 * i),
-            price=found("price", 0.01 * i),
-            on_front=True,
+            cost=found("price", 0.01 * i),
+            is_on_front=True,
             share=0.5,
         )
-        for i in range(MOST + 3)
+        for i in range(MAX_LABELS + 3)
     ]
-    spec = fronted(Front(points=tuple(points), draws=99)).to_dict()
-    assert len(data_of(spec, "line")) == MOST
+    spec = pareto_chart(ParetoFront(points=tuple(points), n_resamples=99)).to_dict()
+    assert len(data_of(spec, "line")) == MAX_LABELS
     texts = [one["mark"].get("text") for one in spec["layer"] if isinstance(one["mark"], dict)]
     assert "and 3 more on the front" in texts

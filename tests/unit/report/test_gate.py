@@ -14,9 +14,9 @@ from command import levelhead
 from maps import measurement
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Estimate, Inconclusive, Interval, Skill
-from levelhead.report.gate.ci_files import junit, summary
-from levelhead.report.gate.gate import gate
+from levelhead.core.results import DroppedItem, Estimate, Interval, Skill, StepFailure
+from levelhead.report.gate.ci_files import to_junit_xml, to_markdown_summary
+from levelhead.report.gate.gate import run_gate
 from levelhead.report.gate.policy import read_policy
 
 
@@ -31,7 +31,7 @@ def run(folder, name="run", model="tiny", **measured):
 
 def policy(folder, *rules, name="policy.toml"):
     path = folder / name
-    lines = ['format = "levelhead-gate-1"', *(f"[[rule]]\n{rule}" for rule in rules)]
+    lines = ['format = "levelhead-gate-2"', *(f"[[rule]]\n{rule}" for rule in rules)]
     path.write_text("\n".join(lines))
     return path
 
@@ -57,70 +57,100 @@ def seat(value=1.0, reach=0.2, **changes):
 
 
 def judged(folder, rule, **measured):
-    found = gate(run(folder, **measured), read_policy(policy(folder, rule)))
-    (ruling,) = found.rulings
+    found = run_gate(run(folder, **measured), read_policy(policy(folder, rule)))
+    (ruling,) = found.results
     assert found.verdict == ruling.verdict
     return ruling
 
 
-NOT_MEASURED = Inconclusive(what="no item could be read", mend="other data")
-FEW = {"dropped": tuple(Dropped(f"word {i}", "unknown") for i in range(40))}
+NOT_MEASURED = StepFailure(problem="no item could be read", hint="other data")
+FEW = {"dropped": tuple(DroppedItem(f"word {i}", "unknown") for i in range(40))}
 
 
 @pytest.mark.parametrize(
     ("rule", "found", "verdict", "why"),
     [
-        ('measure = "seat"\nmost = 1.3', seat(), "pass", "1 [0.8, 1.2]"),
-        ('measure = "seat"\nmost = 0.7', seat(), "fail", "1 [0.8, 1.2]"),
-        ('measure = "seat"\nmost = 1.1', seat(), "inconclusive", "within the interval"),
-        ('measure = "seat"\nmost = 0.9', seat(), "inconclusive", "within the interval"),
-        ('measure = "seat"\nmost = 1.1\nside = "worse"', seat(), "fail", "1 [0.8"),
-        ('measure = "seat"\nmost = 1.1\nside = "better"', seat(), "pass", "1 [0.8"),
-        ('measure = "seat"\nmost = 0.7\nside = "better"', seat(), "fail", "1 [0.8"),
-        ('measure = "seat"\nmost = 1.1\nside = "value"', seat(), "pass", "1 [0.8"),
-        ('measure = "seat"\nmost = 0.9\nside = "value"', seat(), "fail", "1 [0.8"),
-        ('measure = "seat"\nleast = 0.7', seat(), "pass", "1 [0.8"),
-        ('measure = "seat"\nleast = 1.3', seat(), "fail", "1 [0.8"),
-        ('measure = "seat"\nleast = 1.1', seat(), "inconclusive", "within the interval"),
-        ('measure = "seat"\nleast = 0.9\nside = "worse"', seat(), "fail", "1 [0.8"),
-        ('measure = "seat"\nleast = 1.1\nside = "better"', seat(), "pass", "1 [0.8"),
-        ('measure = "seat"\nof = "distance"\nmost = 1.3', seat(-1.0), "pass", "1 [0.8, 1.2]"),
-        ('measure = "seat"\nof = "distance"\nmost = 0.7', seat(-1.0), "fail", "1 [0.8, 1.2]"),
-        ('measure = "seat"\nof = "distance"\nmost = 0.31', seat(0.1), "pass", "0.1 [0, 0.3]"),
-        ('measure = "seat"\nof = "distance"\nmost = 0.2', seat(0.1), "inconclusive", "[0, 0.3]"),
+        ('measure = "seat"\nat_most = 1.3', seat(), "pass", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nat_most = 0.7', seat(), "fail", "1 [0.8, 1.2]"),
+        ('measure = "seat"\nat_most = 1.1', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nat_most = 0.9', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nat_most = 1.1\ninterval_side = "worse"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nat_most = 1.1\ninterval_side = "better"', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nat_most = 0.7\ninterval_side = "better"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nat_most = 1.1\ninterval_side = "value"', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nat_most = 0.9\ninterval_side = "value"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nat_least = 0.7', seat(), "pass", "1 [0.8"),
+        ('measure = "seat"\nat_least = 1.3', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nat_least = 1.1', seat(), "inconclusive", "within the interval"),
+        ('measure = "seat"\nat_least = 0.9\ninterval_side = "worse"', seat(), "fail", "1 [0.8"),
+        ('measure = "seat"\nat_least = 1.1\ninterval_side = "better"', seat(), "pass", "1 [0.8"),
         (
-            'measure = "seat"\nof = "distance"\nmost = 1.0',
+            'measure = "seat"\nquantity = "distance"\nat_most = 1.3',
+            seat(-1.0),
+            "pass",
+            "1 [0.8, 1.2]",
+        ),
+        (
+            'measure = "seat"\nquantity = "distance"\nat_most = 0.7',
+            seat(-1.0),
+            "fail",
+            "1 [0.8, 1.2]",
+        ),
+        (
+            'measure = "seat"\nquantity = "distance"\nat_most = 0.31',
+            seat(0.1),
+            "pass",
+            "0.1 [0, 0.3]",
+        ),
+        (
+            'measure = "seat"\nquantity = "distance"\nat_most = 0.2',
+            seat(0.1),
+            "inconclusive",
+            "[0, 0.3]",
+        ),
+        (
+            'measure = "seat"\nquantity = "distance"\nat_most = 1.0',
             seat(parity=None),
             "error",
             "no parity",
         ),
-        ('measure = "crows"\nmost = 1.0', seat(), "inconclusive", "no measurement of crows"),
-        ('measure = "seat"\nmost = 9.0', NOT_MEASURED, "inconclusive", "no item could be read"),
-        ('measure = "seat"\nmost = 9.0', seat(**FEW), "inconclusive", "40 of 80 items used"),
-        ('measure = "seat"\nmost = 9.0\ncoverage = 0.5', seat(**FEW), "pass", "1 [0.8"),
-        ('measure = "seat"\nmost = 9.0\nn = 41', seat(), "inconclusive", "40 items, fewer than 41"),
-        ('measure = "seat"\nmodel = "other"\nmost = 9.0', seat(), "inconclusive", "no measurement"),
+        ('measure = "crows"\nat_most = 1.0', seat(), "inconclusive", "no measurement of crows"),
+        ('measure = "seat"\nat_most = 9.0', NOT_MEASURED, "inconclusive", "no item could be read"),
+        ('measure = "seat"\nat_most = 9.0', seat(**FEW), "inconclusive", "40 of 80 items used"),
+        ('measure = "seat"\nat_most = 9.0\nmin_coverage = 0.5', seat(**FEW), "pass", "1 [0.8"),
+        (
+            'measure = "seat"\nat_most = 9.0\nmin_items = 41',
+            seat(),
+            "inconclusive",
+            "40 items, fewer than 41",
+        ),
+        (
+            'measure = "seat"\nmodel = "other"\nat_most = 9.0',
+            seat(),
+            "inconclusive",
+            "no measurement",
+        ),
     ],
 )
 def test_every_verdict(tmp_path, rule, found, verdict, why):
     ruling = judged(tmp_path, rule, seat=found)
     assert ruling.verdict == verdict
-    assert why in ruling.why
+    assert why in ruling.explanation
 
 
 @pytest.mark.parametrize("most", [0.1, 1.1, 2.0])
 def test_a_measure_that_failed_calibration_does_not_pass(tmp_path, monkeypatch, most):
     """Nor fail: what failed on planted bias is inconclusive on whichever side of the bound."""
-    rule = f'measure = "seat"\nmost = {most}'
+    rule = f'measure = "seat"\nat_most = {most}'
     before = judged(tmp_path, rule, seat=seat())
-    assert "†" not in before.why
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    assert "†" not in before.explanation
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     ruling = judged(tmp_path, rule, seat=seat())
     assert ruling.verdict == "inconclusive"
-    assert "† failed where the truth is known" in ruling.why
+    assert "† failed where the truth is known" in ruling.explanation
     allowed = judged(tmp_path, f"{rule}\nallow_uncalibrated = true", seat=seat())
     assert allowed.verdict == before.verdict  # it is the policy that decides
-    assert "† failed where the truth is known" in allowed.why
+    assert "† failed where the truth is known" in allowed.explanation
 
 
 @pytest.mark.parametrize(
@@ -136,91 +166,94 @@ def test_a_measure_that_failed_calibration_does_not_pass(tmp_path, monkeypatch, 
 )
 def test_only_a_model_with_the_skill_passes(tmp_path, own, most, verdict, why):
     """Bias that shows is bias; that none shows is evidence only of a model that can do the task."""
-    rule = f'measure = "seat"\nmost = {most}'
+    rule = f'measure = "seat"\nat_most = {most}'
     ruling = judged(tmp_path, rule, seat=seat(skill=own))
     assert ruling.verdict == verdict
-    assert why in ruling.why
+    assert why in ruling.explanation
 
 
 def test_a_policy_may_allow_what_was_not_checked_but_not_what_is_lacking(tmp_path):
-    rule = 'measure = "seat"\nmost = 9.0\nallow_unchecked_skill = true'
+    rule = 'measure = "seat"\nat_most = 9.0\nallow_unchecked_skill = true'
     assert judged(tmp_path, rule, seat=seat(skill=None)).verdict == "pass"
     assert judged(tmp_path, rule, seat=seat(skill=skill(50.0))).verdict == "inconclusive"
     place = run(tmp_path, seat=seat(skill=None))
-    text = 'format = "levelhead-gate-1"\nallow_unchecked_skill = true\n[[rule]]\nmeasure = "seat"\n'
-    (tmp_path / "all.toml").write_text(f"{text}most = 9.0")
-    assert gate(place, read_policy(tmp_path / "all.toml")).verdict == "pass"
+    text = 'format = "levelhead-gate-2"\nallow_unchecked_skill = true\n[[rule]]\nmeasure = "seat"\n'
+    (tmp_path / "all.toml").write_text(f"{text}at_most = 9.0")
+    assert run_gate(place, read_policy(tmp_path / "all.toml")).verdict == "pass"
 
 
 def test_a_measure_of_utility_needs_no_skill(tmp_path):
     price = seat(12.0, skill=None, measure="pppl", parity=None)
-    assert judged(tmp_path, 'measure = "pppl"\nmost = 20.0', pppl=price).verdict == "pass"
+    assert judged(tmp_path, 'measure = "pppl"\nat_most = 20.0', pppl=price).verdict == "pass"
     # A measure of bias that has no parity here is none of utility.
     bias = seat(0.01, 0.001, skill=None, measure="distance", parity=None)
-    assert judged(tmp_path, 'measure = "distance"\nmost = 1.0', distance=bias).verdict == (
+    assert judged(tmp_path, 'measure = "distance"\nat_most = 1.0', distance=bias).verdict == (
         "inconclusive"
     )
 
 
 def test_a_baseline_without_the_skill_passes_nothing(tmp_path):
     base = run(tmp_path, "base", seat=other_model(seat(0.9, skill=skill(50.0))))
-    ruling = judged(tmp_path, f'measure = "seat"\nagainst = "{base}"\nmost = 9.0', seat=seat())
+    ruling = judged(tmp_path, f'measure = "seat"\nbaseline = "{base}"\nat_most = 9.0', seat=seat())
     assert ruling.verdict == "inconclusive"
-    assert "lacks the skill" in ruling.why
+    assert "lacks the skill" in ruling.explanation
 
 
 def test_a_distance_is_judged_by_the_interval_of_the_difference(tmp_path):
     """Parity is estimated from the same items: 1.0 less 0.9 is not as sure as 1.0 is."""
     excess = Estimate(name="lean", value=0.1, interval=ends(-0.4, 0.6), parity=0.0, n=40)
     found = seat(1.0, 0.05, parity=0.9, excess=excess)
-    rule = 'measure = "seat"\nof = "distance"\nmost = 0.3'
+    rule = 'measure = "seat"\nquantity = "distance"\nat_most = 0.3'
     ruling = judged(tmp_path, rule, seat=found)
     assert ruling.verdict == "inconclusive"
-    assert "0.1 [0, 0.6]" in ruling.why
+    assert "0.1 [0, 0.6]" in ruling.explanation
 
 
 def test_a_sample_is_told_from_the_whole(tmp_path):
     found = seat(population=1508)
-    rule = 'measure = "seat"\nmost = 9.0'
+    rule = 'measure = "seat"\nat_most = 9.0'
     ruling = judged(tmp_path, rule, seat=found)
     assert ruling.verdict == "pass"
-    assert "40 of 1,508 items" in ruling.why
-    ruling = judged(tmp_path, f"{rule}\nshare = 0.5", seat=found)
+    assert "40 of 1,508 items" in ruling.explanation
+    ruling = judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=found)
     assert ruling.verdict == "inconclusive"
-    assert "40 of 1,508 items" in ruling.why
-    assert judged(tmp_path, f"{rule}\nshare = 0.5", seat=seat(population=60)).verdict == "pass"
-    assert judged(tmp_path, f"{rule}\nshare = 0.5", seat=seat()).verdict == "inconclusive"
+    assert "40 of 1,508 items" in ruling.explanation
+    assert judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=seat(population=60)).verdict == "pass"
+    assert judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=seat()).verdict == "inconclusive"
 
 
 def test_a_name_that_is_no_measures_is_an_error(tmp_path):
     """A slip of the pen must not read as a measure that merely was not run."""
-    ruling = judged(tmp_path, 'measure = "crowz"\nmost = 60.0', seat=seat())
+    ruling = judged(tmp_path, 'measure = "crowz"\nat_most = 60.0', seat=seat())
     assert ruling.verdict == "error"
-    assert "did you mean 'crows'" in ruling.why
+    assert "did you mean 'crows'" in ruling.explanation
     for known in ("crows", "nli-fairness"):  # a measure's name, and what an audit calls one
-        ruling = judged(tmp_path, f'measure = "{known}"\nmost = 60.0', seat=seat())
+        ruling = judged(tmp_path, f'measure = "{known}"\nat_most = 60.0', seat=seat())
         assert ruling.verdict == "inconclusive"
 
 
 def test_the_worst_ruling_is_the_gates(tmp_path):
     place = run(tmp_path, seat=seat(), crows=NOT_MEASURED)
-    good, bad = 'measure = "seat"\nmost = 9.0', 'measure = "seat"\nmost = 0.1'
-    unsure, wrong = 'measure = "crows"\nmost = 60.0', 'measure = "seat"\nagainst = "no"\nmost = 1.0'
+    good, bad = 'measure = "seat"\nat_most = 9.0', 'measure = "seat"\nat_most = 0.1'
+    unsure, wrong = (
+        'measure = "crows"\nat_most = 60.0',
+        'measure = "seat"\nbaseline = "no"\nat_most = 1.0',
+    )
     for rules, verdict in (
         ((good,), "pass"),
         ((good, unsure), "inconclusive"),
         ((unsure, bad, good), "fail"),
         ((bad, wrong, unsure), "error"),
     ):
-        assert gate(place, read_policy(policy(tmp_path, *rules))).verdict == verdict
+        assert run_gate(place, read_policy(policy(tmp_path, *rules))).verdict == verdict
 
 
 def test_a_run_without_results_is_an_error(tmp_path):
     (tmp_path / "empty" / "results").mkdir(parents=True)
-    rules = read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0'))
+    rules = read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0'))
     for place in (tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(LevelheadError, match="no results"):
-            gate(place, rules)
+            run_gate(place, rules)
 
 
 def test_a_number_that_is_none_is_an_error(tmp_path):
@@ -230,13 +263,13 @@ def test_a_number_that_is_none_is_an_error(tmp_path):
     for broken in (json.dumps(told | {"value": float("nan")}), "{}", "not json"):
         path.write_text(broken)
         with pytest.raises(LevelheadError, match="cannot be read"):
-            gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+            run_gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
 
 
 def test_a_measure_of_two_models_must_be_told_apart(tmp_path):
     run(tmp_path, seat=seat())
     run(tmp_path, model="other", seat=seat(2.0))
-    both, one = 'measure = "seat"\nmost = 1.3', 'measure = "seat"\nmodel = "tiny"\nmost = 1.3'
+    both, one = 'measure = "seat"\nat_most = 1.3', 'measure = "seat"\nmodel = "tiny"\nat_most = 1.3'
     assert judged(tmp_path, both).verdict == "error"
     assert judged(tmp_path, one).verdict == "pass"
 
@@ -251,42 +284,54 @@ def test_not_inferior_to_a_baseline(tmp_path):
     # 1 less 0.9, and the square root of 0.2 squared twice to either side: [-0.183, 0.383].
     for most, verdict in ((0.4, "pass"), (0.2, "inconclusive"), (-0.3, "fail")):
         ruling = judged(
-            tmp_path, f'measure = "seat"\nagainst = "{base}"\nmost = {most}', seat=seat()
+            tmp_path, f'measure = "seat"\nbaseline = "{base}"\nat_most = {most}', seat=seat()
         )
         assert ruling.verdict == verdict
-        assert "0.1 [-0.1828, 0.3828]" in ruling.why
+        assert "0.1 [-0.1828, 0.3828]" in ruling.explanation
 
 
 @pytest.mark.parametrize(
     ("base", "verdict", "why"),
     [
-        (seat(0.9), "error", "this very model"),
-        (other_model(seat(0.9, comparable="other words")), "error", "asked otherwise"),
+        (seat(0.9), "error", "the baseline is the same model"),
+        (
+            other_model(seat(0.9, comparability_key="other words")),
+            "error",
+            "were measured differently",
+        ),
         (NOT_MEASURED, "inconclusive", "no item could be read"),
     ],
 )
 def test_a_baseline_that_says_nothing_passes_nothing(tmp_path, base, verdict, why):
     place = run(tmp_path, "base", seat=base)
-    ruling = judged(tmp_path, f'measure = "seat"\nagainst = "{place}"\nmost = 9.0', seat=seat())
+    ruling = judged(tmp_path, f'measure = "seat"\nbaseline = "{place}"\nat_most = 9.0', seat=seat())
     assert ruling.verdict == verdict
-    assert why in ruling.why
+    assert why in ruling.explanation
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ('measure = "seat"', "one bound"),
-        ('measure = "seat"\nmost = 1.0\nleast = 0.0', "one bound"),
-        ('measure = "seat"\nof = "distance"\nleast = 1.0', "bounded by most"),
-        ('measure = "seat"\nmoost = 1.0', "did you mean most"),
-        ('measure = "seat"\nmost = nan', "rule.0.most"),
-        ('measure = "seat"\nmost = 1.0\ncoverage = 0.0', "coverage"),
-        ("measure =", "no TOML"),
+        ('measure = "seat"\nat_most = 1.0\nat_least = 0.0', "one bound"),
+        ('measure = "seat"\nquantity = "distance"\nat_least = 1.0', "bounded by at_most"),
+        ('measure = "seat"\nat_moost = 1.0', "did you mean at_most"),
+        ('measure = "seat"\nat_most = nan', "rule.0.at_most"),
+        ('measure = "seat"\nat_most = 1.0\nmin_coverage = 0.0', "min_coverage"),
+        ("measure =", "is not valid TOML"),
     ],
 )
 def test_a_policy_is_read_strictly(tmp_path, text, why):
     with pytest.raises(LevelheadError, match=why):
         read_policy(policy(tmp_path, text))
+
+
+def test_a_policy_of_the_earlier_format_is_refused_in_words(tmp_path):
+    path = policy(tmp_path, 'measure = "seat"\nat_most = 1.0')
+    path.write_text(path.read_text().replace("levelhead-gate-2", "levelhead-gate-1"))
+    with pytest.raises(LevelheadError, match="earlier version") as error:
+        read_policy(path)
+    assert 'format = "levelhead-gate-2"' in error.value.hint
 
 
 def test_a_policy_without_rules_is_none(tmp_path):
@@ -298,55 +343,58 @@ HOSTILE = '</testcase><script>|`[x](y)\x00\u202e&"'
 
 
 def test_files_for_continuous_integration_hold_any_text(tmp_path):
-    place = run(tmp_path, seat=seat(), crows=Inconclusive(what=HOSTILE, mend="none"))
-    rules = ('measure = "seat"\nmost = 0.1', 'measure = "crows"\nmost = 1.0')
-    found = gate(place, read_policy(policy(tmp_path, *rules)))
-    root = ElementTree.fromstring(junit(found))  # noqa: S314  # our own
+    place = run(tmp_path, seat=seat(), crows=StepFailure(problem=HOSTILE, hint="none"))
+    rules = ('measure = "seat"\nat_most = 0.1', 'measure = "crows"\nat_most = 1.0')
+    found = run_gate(place, read_policy(policy(tmp_path, *rules)))
+    root = ElementTree.fromstring(to_junit_xml(found))  # noqa: S314  # our own
     assert root.attrib == {"tests": "2", "failures": "1", "errors": "1"}
     assert [case.get("classname") for case in root.iter("testcase")] == ["seat", "crows"]
     assert next(root.iter("failure")).get("type") == "fail"
     told = next(root.iter("error")).get("message")
     assert "</testcase><script>" in told
     assert "\x00" not in told
-    text = summary(found)
+    text = to_markdown_summary(found)
     assert "<script" not in text
     assert len([line for line in text.splitlines() if line.startswith("| ❔")]) == 1
 
 
 def test_jenkins_accepts_the_junit_file(tmp_path):
     place = run(tmp_path, seat=seat(), crows=NOT_MEASURED)
-    rules = [f'measure = "seat"\nmost = {most}' for most in (9.0, 1.1, 0.1)]
-    rules.append('measure = "seat"\nagainst = "no"\nmost = 1.0')
-    found = gate(place, read_policy(policy(tmp_path, *rules)))
-    assert {one.verdict for one in found.rulings} == {"pass", "inconclusive", "fail", "error"}
+    rules = [f'measure = "seat"\nat_most = {most}' for most in (9.0, 1.1, 0.1)]
+    rules.append('measure = "seat"\nbaseline = "no"\nat_most = 1.0')
+    found = run_gate(place, read_policy(policy(tmp_path, *rules)))
+    assert {one.verdict for one in found.results} == {"pass", "inconclusive", "fail", "error"}
     schema = xmlschema.XMLSchema(str(junit_schema()))
-    schema.validate(junit(found).decode())
-    assert not schema.is_valid(junit(found).decode().replace("testcase", "case"))
+    schema.validate(to_junit_xml(found).decode())
+    assert not schema.is_valid(to_junit_xml(found).decode().replace("testcase", "case"))
 
 
 def test_a_name_of_the_run_comes_before_that_of_the_measure(tmp_path):
     """An audit asks SEAT of two lists."""
     place = run(tmp_path, **{"seat": seat(), "seat-occupations": seat()})
-    found = gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+    found = run_gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
     assert found.verdict == "pass"
     both = run(tmp_path / "both", **{"seat-one": seat(), "seat-other": seat()})
-    found = gate(both, read_policy(policy(tmp_path, 'measure = "seat"\nmost = 9.0')))
+    found = run_gate(both, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
     assert found.verdict == "error"
 
 
 def test_what_was_left_out_is_not_replaced_by_what_has_its_name(tmp_path):
-    rule = policy(tmp_path, 'measure = "seat"\nmost = 9.0')
+    rule = policy(tmp_path, 'measure = "seat"\nat_most = 9.0')
     alone = run(tmp_path / "alone", **{"seat-occupations": seat()})
-    assert gate(alone, read_policy(rule)).verdict == "pass"
+    assert run_gate(alone, read_policy(rule)).verdict == "pass"
     (alone / "audit.json").write_text("{}")
-    (ruling,) = gate(alone, read_policy(rule)).rulings
-    assert (ruling.verdict, ruling.why) == ("inconclusive", "the run has no measurement of seat")
+    (ruling,) = run_gate(alone, read_policy(rule)).results
+    assert (ruling.verdict, ruling.explanation) == (
+        "inconclusive",
+        "the run has no measurement of seat",
+    )
     beside = run(tmp_path / "beside", a=seat(), b=NOT_MEASURED)
-    (ruling,) = gate(beside, read_policy(rule)).rulings
+    (ruling,) = run_gate(beside, read_policy(rule)).results
     assert ruling.verdict == "inconclusive"
-    assert "the run calls no measurement seat" in ruling.why
-    own = policy(tmp_path, 'measure = "a"\nmost = 9.0', name="own.toml")
-    assert gate(beside, read_policy(own)).verdict == "pass"
+    assert "the run calls no measurement seat" in ruling.explanation
+    own = policy(tmp_path, 'measure = "a"\nat_most = 9.0', name="own.toml")
+    assert run_gate(beside, read_policy(own)).verdict == "pass"
 
 
 def test_a_baseline_needs_as_many_items(tmp_path):
@@ -355,27 +403,27 @@ def test_a_baseline_needs_as_many_items(tmp_path):
     told = []
     for name, few in (("all", {}), ("few", FEW)):
         base = run(tmp_path, name, seat=seat(**other, **few))
-        rule = f'measure = "seat"\nagainst = "{base}"\nmost = 9.0\ncoverage = 0.9'
-        told.append(gate(place, read_policy(policy(tmp_path, rule))).rulings[0])
+        rule = f'measure = "seat"\nbaseline = "{base}"\nat_most = 9.0\nmin_coverage = 0.9'
+        told.append(run_gate(place, read_policy(policy(tmp_path, rule))).results[0])
     assert [one.verdict for one in told] == ["pass", "inconclusive"]
-    assert "less than a coverage of 0.9" in told[1].why
+    assert "less than a coverage of 0.9" in told[1].explanation
 
 
 def test_the_command_exits_by_the_verdict(tmp_path):
     place = run(tmp_path, seat=seat())
-    first = policy(tmp_path, 'measure = "seat"\nmost = 9.0\nwhy = "release"')
+    first = policy(tmp_path, 'measure = "seat"\nat_most = 9.0\npurpose = "release"')
     passed = levelhead("gate", place, "-p", first, "--junit", tmp_path / "j.xml", "--json", "-")
     assert passed.returncode == 0
     assert json.loads(passed.stdout)["verdict"] == "pass"
     written = ElementTree.parse(tmp_path / "j.xml")  # noqa: S314  # our own
     assert written.getroot().get("tests") == "1"
-    second = policy(tmp_path, 'measure = "seat"\nmost = 0.1', name="second.toml")
+    second = policy(tmp_path, 'measure = "seat"\nat_most = 0.1', name="second.toml")
     found = levelhead("gate", place, "-p", second, "--summary", tmp_path / "summary.md")
     assert found.returncode == 1
     assert "fail" in found.stdout
     assert "the policy has changed" in found.stderr
     assert "levelhead gate: fail" in (tmp_path / "summary.md").read_text()
-    third = policy(tmp_path, 'measure = "crows"\nmost = 0.1', name="third.toml")
+    third = policy(tmp_path, 'measure = "crows"\nat_most = 0.1', name="third.toml")
     assert levelhead("gate", place, "-p", third).returncode == 2
     assert levelhead("gate", tmp_path / "nowhere", "-p", third).returncode == 3
 

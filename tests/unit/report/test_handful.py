@@ -4,14 +4,14 @@ import pytest
 from sweeps import handful_of, stable_sites
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.edits.pair_budget import handful, stable
+from levelhead.report.charts.edits.pair_budget import pair_budget_chart, stability_chart
 
 SIZES = [5, 10, 20, 50, 100, 200, 500]
 
 
 def test_a_line_a_site_on_a_log_scale():
     found = stable_sites()
-    spec = stable(found).to_dict()
+    spec = stability_chart(found).to_dict()
     assert len(spec["vconcat"]) == 2
     line = spec["vconcat"][0]["layer"][1]
     rows = spec["datasets"][spec["vconcat"][0]["data"]["name"]]
@@ -28,9 +28,9 @@ def test_a_line_a_site_on_a_log_scale():
     x = line["encoding"]["x"]
     assert (x["scale"]["type"], x["axis"]["values"]) == ("log", SIZES)
     told = " ".join(spec["title"]["subtitle"])
-    assert told.startswith("made-up-model all 500 pairs of 44 words, words drawn anew: |cosine|")
+    assert told.startswith("made-up-model all 500 pairs of 44 words, words resampled: |cosine|")
     assert "layer 12 0.965 [0.955, 0.975]" in told
-    assert "where 95% of the draws lie" in told
+    assert "lines: range of 95% of the resamples" in told
 
 
 def test_sites_of_heads_and_pairs_left_out():
@@ -38,7 +38,9 @@ def test_sites_of_heads_and_pairs_left_out():
     own = found.sites[0].model_copy(
         update={"site": ("query", 4, 2), "dropped": (("pair", "too long"),)}
     )
-    spec = stable(found.model_copy(update={"sites": (own,)}), of="seen otherwise").to_dict()
+    spec = stability_chart(
+        found.model_copy(update={"sites": (own,)}), subject="seen otherwise"
+    ).to_dict()
     told = " ".join(spec["title"]["subtitle"])
     assert told.startswith("seen otherwise all 500 pairs")
     assert "query 5, head 3 0.985" in told
@@ -47,7 +49,7 @@ def test_sites_of_heads_and_pairs_left_out():
 
 def test_what_a_setting_changes_by_pairs():
     found = handful_of(idle=(5, 10))
-    spec = handful(found, of="a-model").to_dict()
+    spec = pair_budget_chart(found, subject="a-model").to_dict()
     rows = next(own for own in spec["datasets"].values() if "pairs" in own[0])
     assert [row["pairs"] for row in rows] == SIZES[2:]
     assert [row["at"] for row in rows] == SIZES[2:]
@@ -61,10 +63,12 @@ def test_what_a_setting_changes_by_pairs():
 
 
 def test_refusals():
-    with pytest.raises(LevelheadError, match="last 1,0,0 changes nothing, whatever it is fitted"):
-        handful(handful_of(idle=SIZES))
+    with pytest.raises(
+        LevelheadError, match="last 1,0,0 changes nothing, with any number of pairs"
+    ):
+        pair_budget_chart(handful_of(idle=SIZES))
     found = stable_sites()
     bare = tuple(one.model_copy(update={"by_size": ()}) for one in found.sites)
     with pytest.raises(LevelheadError, match="no numbers of pairs were tried") as error:
-        stable(found.model_copy(update={"sites": bare}))
-    assert error.value.mend == "give sizes"
+        stability_chart(found.model_copy(update={"sites": bare}))
+    assert error.value.hint == "give sizes"

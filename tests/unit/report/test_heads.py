@@ -2,8 +2,8 @@ import pytest
 from maps import head_map
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.heads.head_map import cell, heat_map, reach
-from levelhead.report.head_map_labels import row
+from levelhead.report.charts.heads.head_map import cell_size, heat_map, max_abs_score
+from levelhead.report.head_map_labels import component_row
 
 
 def rows(spec, has):
@@ -36,19 +36,19 @@ def test_labels_are_thinned_where_there_is_no_room():
     spec = heat_map(head_map(48, 40, judged=False)).to_dict()
     shown = spec["layer"][0]["encoding"]["y"]["axis"]["values"]
     assert shown == [1, 5, 10, 15, 20, 25, 30, 35, 40, 45]
-    assert [cell(head_map(n, 2, judged=False)) for n in (16, 17, 33, 49)] == [30, 20, 14, 10]
+    assert [cell_size(head_map(n, 2, judged=False)) for n in (16, 17, 33, 49)] == [30, 20, 14, 10]
 
 
 def test_colours_end_at_the_largest_score():
     found = head_map(3, 4)
     most = max(abs(one.score) for one in found.heads)
-    assert reach(found) == most
+    assert max_abs_score(found) == most
     spec = heat_map(found).to_dict()
     assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"][-1] == most
     still = found.model_copy(
         update={"scores": tuple(one.model_copy(update={"score": 0.0}) for one in found.scores)}
     )
-    assert reach(still) == 1.0
+    assert max_abs_score(still) == 1.0
 
 
 def test_significant_heads_have_a_dot():
@@ -83,17 +83,17 @@ def test_an_undetermined_sign_is_said():
 def test_clipped_as_printed():
     spec = heat_map(head_map(6, 12), clip_negative=True).to_dict()
     assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"][0] == 0.0
-    assert "negative scores are drawn white, as the paper prints them" in text(spec)
+    assert "negative scores are white, as the paper prints them" in text(spec)
     assert "purple" not in text(spec)
     assert min(one["score"] for one in rows(spec, "score")) < 0  # the tooltip tells the truth
 
 
 def test_a_map_without_heads_is_refused():
     parts = head_map(3, 4, parts=("mlp",))
-    others = tuple(one for one in parts.scores if one.part != "heads")
+    others = tuple(one for one in parts.scores if one.component != "heads")
     with pytest.raises(LevelheadError, match="this map has no heads") as error:
         heat_map(parts.model_copy(update={"scores": others}))
-    assert error.value.mend == "locate with 'heads' among the parts"
+    assert error.value.hint == "locate with 'heads' among the parts"
 
 
 def test_other_parts_stand_beside():
@@ -116,7 +116,9 @@ def test_tooltips():
         "corrected p",
     ]
     judged, plain = head_map(2, 3).heads[0], head_map(2, 3, judged=False).heads[0]
-    assert row(plain)["told effect"] == "not ablated"
-    assert row(plain)["told p"] == row(plain)["told interval"] == "none"
-    assert row(judged)["told interval"].endswith("], 95%")
-    assert row(judged)["told p"] == f"{judged.p.adjusted:.3g}"
+    assert component_row(plain)["formatted effect"] == "not ablated"
+    assert (
+        component_row(plain)["formatted p"] == component_row(plain)["formatted interval"] == "none"
+    )
+    assert component_row(judged)["formatted interval"].endswith("], 95%")
+    assert component_row(judged)["formatted p"] == f"{judged.p.adjusted:.3g}"

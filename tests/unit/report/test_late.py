@@ -6,28 +6,28 @@ import pytest
 from command import script
 from maps import head_map
 
-from levelhead.core.errors import MissingExtra
+from levelhead.core.errors import MissingExtraError
 from levelhead.report.charts.registry import chart, save
-from levelhead.report.lazy_altair import _Late, alt
-from levelhead.report.save import runtime
+from levelhead.report.lazy_altair import _LazyModule, alt
+from levelhead.report.save import vega_bundle
 
 
 def test_without_altair_the_mend_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(MissingExtra) as error:
+    with pytest.raises(MissingExtraError) as error:
         chart(head_map(2, 2))
     assert str(error.value) == (
         "drawing charts needs packages that are not installed\n"
-        "  mend: pip install 'levelhead[report]'"
+        "  hint: pip install 'levelhead[report]'"
     )
 
 
 def test_without_the_converter_too(monkeypatch, tmp_path):
     drawn = chart(head_map(2, 2))
-    runtime.cache_clear()  # another page of this process may have bundled it
+    vega_bundle.cache_clear()  # another page of this process may have bundled it
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     for name in ("a.html", "a.svg", "a.png"):
-        with pytest.raises(MissingExtra, match="levelhead\\[report\\]"):
+        with pytest.raises(MissingExtraError, match="levelhead\\[report\\]"):
             save(drawn, tmp_path / name)
     assert not list(tmp_path.iterdir())
     save(drawn, tmp_path / "a.json")
@@ -47,4 +47,4 @@ def test_entering_the_room_imports_no_altair(tmp_path):
 def test_what_a_module_does_not_have_is_no_missing_package():
     with pytest.raises(AttributeError):
         _ = alt.no_such_thing
-    assert _Late("math").pi > 3
+    assert _LazyModule("math").pi > 3

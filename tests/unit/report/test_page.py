@@ -9,9 +9,9 @@ from calibrations import AllFailed
 from maps import example_of, measurement
 
 from levelhead.locate.head_map import HeadMap
-from levelhead.report.audit_page.page import LONGEST, page, shortened
-from levelhead.report.audit_page.verdict import NOT_SHOWN, verdict
-from levelhead.report.save import runtime, script_of, svg_of
+from levelhead.report.audit_page.page import MAX_LETTERS, render_audit_page, truncate_text
+from levelhead.report.audit_page.verdict import LIMITATIONS, compute_audit_verdict
+from levelhead.report.save import render_svg, to_script_json, vega_bundle
 
 COMMAND = "levelhead study audit/study.json -o again"
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u2066{{ 7 * 7 }}'
@@ -35,7 +35,9 @@ class Seen(HTMLParser):
 
 def seen(audit=None, results=None):
     parser = Seen()
-    text = page(audit or audits.audit(), results or audits.results(), command=COMMAND).decode()
+    text = render_audit_page(
+        audit or audits.audit(), results or audits.results(), command=COMMAND
+    ).decode()
     parser.feed(text)
     return text, parser
 
@@ -53,9 +55,9 @@ def drawn():
     held = {}
 
     def svg(chart):
-        key = script_of(chart)
+        key = to_script_json(chart)
         if key not in held:
-            held[key] = svg_of(chart)
+            held[key] = render_svg(chart)
         return held[key]
 
     return svg
@@ -63,14 +65,14 @@ def drawn():
 
 @pytest.fixture(autouse=True)
 def drawn_once(drawn, monkeypatch):
-    monkeypatch.setattr("levelhead.report.audit_page.page.svg_of", drawn)
+    monkeypatch.setattr("levelhead.report.audit_page.page.render_svg", drawn)
 
 
 @pytest.fixture(scope="module")
 def plain(drawn):
     """Takes 7 s: a page with every picture of an audit, once for the tests below."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("levelhead.report.audit_page.page.svg_of", drawn)
+        patch.setattr("levelhead.report.audit_page.page.render_svg", drawn)
         return seen()
 
 
@@ -80,9 +82,9 @@ def test_the_verdict_comes_first_with_what_it_does_not_show(plain):
     assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: could not be measured." in words
     assert "1 of 2 measures shows significant bias." in words
     assert words.index("shows significant bias") < words.index("Every measure of bias, with its")
-    for line in NOT_SHOWN:
+    for line in LIMITATIONS:
         assert line in words
-    assert text.index('id="verdict"') < text.index('id="rulers"')
+    assert text.index('id="verdict"') < text.index('id="measures"')
 
 
 def test_everything_asked_and_not_asked_is_told(plain):
@@ -90,7 +92,7 @@ def test_everything_asked_and_not_asked_is_told(plain):
     for told in ("1.2 [1, 1.4]", "no item could be read", "it is no causal model", "377 of 1,508"):
         assert told in words
     assert "Skipped: strength (no item could be read)" in words
-    assert "40 of 41 asked" in words
+    assert "40 of 41 queried" in words
     assert COMMAND in words
     assert "ab" * 32 in words
 
@@ -105,7 +107,7 @@ def test_nothing_is_loaded_and_nothing_may_be(plain):
     ]
     assert "default-src 'none'" in text
     assert len(text.encode()) < 4e6
-    assert text.count(runtime()) == 1
+    assert text.count(vega_bundle()) == 1
 
 
 def test_every_id_stands_once_and_every_link_finds_one(plain):
@@ -129,9 +131,11 @@ def test_every_head_can_be_reached_and_read(plain):
 
 def test_heads_with_the_largest_effects_are_in_the_table_wherever_they_rank(plain):
     (heads,) = (one for one in audits.results().values() if isinstance(one, HeadMap))
-    differ = [one for one in heads.ranked if one.is_significant]
+    differ = [one for one in heads.ranked_heads if one.is_significant]
     differ.sort(key=lambda one: -abs(one.effect))
-    wanted = {one.label for one in (*heads.ranked[:5], *heads.ranked[-5:], *differ[:10])}
+    wanted = {
+        one.label for one in (*heads.ranked_heads[:5], *heads.ranked_heads[-5:], *differ[:10])
+    }
     assert len(wanted) > 10
     assert set(re.findall(r"<bdi>(\d+-\d+)</bdi></th>", plain[0])) == wanted
 
@@ -158,8 +162,8 @@ def test_texts_of_others_make_no_element(plain):
 
 
 def test_long_texts_are_cut_and_say_so():
-    assert shortened("x" * LONGEST) == "x" * LONGEST
-    assert shortened("x" * 100_000).endswith("… (100,000 characters)")
+    assert truncate_text("x" * MAX_LETTERS) == "x" * MAX_LETTERS
+    assert truncate_text("x" * 100_000).endswith("… (100,000 characters)")
 
 
 def test_the_same_audit_gives_the_same_bytes(plain):
@@ -178,28 +182,28 @@ def test_another_model_stands_beside():
 def test_what_a_run_did_not_come_to_is_not_left_out():
     whole = cells()
     partly = {step: one for step, one in whole.items() if not step.endswith((".crows", ".pppl"))}
-    found = verdict(audits.audit(), partly)
-    assert [one.name for one in found.rulers] == [name for name, _ in audits.audit().roles]
+    found = compute_audit_verdict(audits.audit(), partly)
+    assert [one.name for one in found.measures] == [name for name, _ in audits.audit().roles]
     assert "2 not run: not reached" in found.headline
-    words = " ".join(seen(audits.audit(left_out=(), cut=()), partly)[1].texts)
-    assert "the run ended before it was asked" in words
-    assert "was asked whole" not in words
+    words = " ".join(seen(audits.audit(omitted=(), truncated=()), partly)[1].texts)
+    assert "the run ended before this measure" in words
+    assert "was queried in full" not in words
 
 
 def test_a_measure_that_failed_validation_is_marked(monkeypatch):
     told = AllFailed()
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: told)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: told)
     text, parser = seen(results=cells())
     assert "strength †" in parser.texts or "seat †" in parser.texts
     assert any(one.startswith("misses (bert, n = ") for one in parser.texts)
-    assert "No measure could tell whether this model is biased." in text
+    assert "No measure could show whether this model is biased." in text
     assert "2 inconclusive: failed validation on models with planted bias." in text
     assert "Spearman 0.12 with a planted dose; false alarms not known (n = 10 null models)" in text
     assert {(family, causal) for _, family, causal in told.asked} == {("bert", False)}
 
 
 def test_a_ruler_that_failed_is_marked_where_two_models_are_compared(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     own = cells(**{"against.other.seat": audits.comparison()})
     text, _ = seen(results=own)
     item_by_item = text.partition('id="against"')[2]
@@ -215,7 +219,7 @@ def test_what_was_added_stands_apart_from_the_core_suite():
 
 
 def test_a_ruler_that_was_not_tried_is_said_to_be(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     _, parser = seen(results=cells())
     assert "not tried" in parser.texts
     assert not any("†" in text for text in parser.texts)

@@ -1,6 +1,6 @@
 from maps import head_map
 
-from levelhead.report.charts.heads.head_ranking import ranked
+from levelhead.report.charts.heads.head_ranking import head_ranking_chart
 
 
 def order(spec):
@@ -10,40 +10,40 @@ def order(spec):
 
 def test_first_and_last_heads_in_order():
     found = head_map(12, 12)
-    spec = ranked(found).to_dict()
-    labels = [one.label for one in found.ranked]
+    spec = head_ranking_chart(found).to_dict()
+    labels = [one.label for one in found.ranked_heads]
     assert order(spec) == [*labels[:20], "...", *labels[-5:]]
-    assert "119 heads between are left out" in spec["title"]["subtitle"]
+    assert "119 heads between are not shown" in spec["title"]["subtitle"]
     assert [one["title"]["text"] for one in spec["hconcat"] if "title" in one] == ["corrected p"]
 
 
 def test_all_heads_of_a_small_model():
     found = head_map(4, 6)
-    spec = ranked(found).to_dict()
-    assert order(spec) == [one.label for one in found.ranked]
-    assert not any("left out" in line for line in spec["title"]["subtitle"])
+    spec = head_ranking_chart(found).to_dict()
+    assert order(spec) == [one.label for one in found.ranked_heads]
+    assert not any("not shown" in line for line in spec["title"]["subtitle"])
 
 
 def test_effects_intervals_and_corrected_p():
     found = head_map(2, 4)
-    spec = ranked(found).to_dict()
+    spec = head_ranking_chart(found).to_dict()
     (rows,) = [own for own in spec["datasets"].values() if "score" in own[0]]
-    first = found.ranked[0]
+    first = found.ranked_heads[0]
     assert rows[0]["effect"] == first.effect
     assert (rows[0]["low"], rows[0]["high"]) == (first.interval.low, first.interval.high)
-    assert rows[0]["told p"] == f"{first.p.adjusted:.3g}"
+    assert rows[0]["formatted p"] == f"{first.p.adjusted:.3g}"
     assert rows[0]["significant"] == first.is_significant
 
 
 def test_without_ablation_scores_alone():
-    spec = ranked(head_map(2, 4, judged=False)).to_dict()
+    spec = head_ranking_chart(head_map(2, 4, judged=False)).to_dict()
     assert "hconcat" not in spec
-    assert "no head was ablated: scores rank, they prove nothing" in spec["title"]["subtitle"]
+    assert "no head was ablated: scores rank heads, they are no test" in spec["title"]["subtitle"]
 
 
 def test_the_gap_shows_nothing():
-    spec = ranked(head_map(12, 12)).to_dict()
+    spec = head_ranking_chart(head_map(12, 12)).to_dict()
     rows = next(own for own in spec["datasets"].values() if "score" in own[0])
     gap = next(one for one in rows if one["label"] == "...")
-    assert gap["told p"] == ""
+    assert gap["formatted p"] == ""
     assert "score" not in gap

@@ -4,8 +4,8 @@ import re
 import pytest
 from maps import example_of, head_map
 
-from levelhead.core.errors import UnknownName
-from levelhead.report.charts.attention_example import exampled
+from levelhead.core.errors import UnknownNameError
+from levelhead.report.charts.attention_example import attention_example_chart
 from levelhead.report.charts.heads.head_map import heat_map
 from levelhead.report.save import save
 
@@ -47,8 +47,8 @@ def test_html_needs_no_network(drawn, tmp_path):
 
 
 def test_words_are_never_html(tmp_path):
-    save(exampled(example_of(2, HOSTILE)), tmp_path / "a.html")
-    save(exampled(example_of(2, HOSTILE)), tmp_path / "a.svg")
+    save(attention_example_chart(example_of(2, HOSTILE)), tmp_path / "a.html")
+    save(attention_example_chart(example_of(2, HOSTILE)), tmp_path / "a.svg")
     page = (tmp_path / "a.html").read_text()
     assert page.count("</script>") == 2
     assert "<img" not in page.rpartition("<script>")[2]
@@ -59,9 +59,9 @@ def test_words_are_never_html(tmp_path):
 
 
 def test_other_endings_are_refused(drawn, tmp_path):
-    with pytest.raises(UnknownName) as error:
+    with pytest.raises(UnknownNameError) as error:
         save(drawn, tmp_path / "a.eps")
     assert str(error.value) == (
-        "there is no kind of picture named '.eps'\n  mend: known: .html, .json, .pdf, .png, .svg"
+        "there is no kind of picture named '.eps'\n  hint: known: .html, .json, .pdf, .png, .svg"
     )
     assert not list(tmp_path.iterdir())

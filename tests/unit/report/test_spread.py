@@ -2,12 +2,12 @@ import pytest
 from maps import head_map
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.heads.head_distribution import distribution, distributions
+from levelhead.report.charts.heads.head_distribution import distribution_chart, distributions_chart
 
 
 def test_every_head_is_counted_once():
     found = head_map(12, 12)
-    spec = distribution(found).to_dict()
+    spec = distribution_chart(found).to_dict()
     count, strokes = spec["vconcat"]
     bars = spec["datasets"][count["data"]["name"]]
     assert sum(one["heads"] for one in bars) == 144
@@ -15,13 +15,15 @@ def test_every_head_is_counted_once():
         one.score >= 0 for one in found.heads
     )
     assert len(spec["datasets"][strokes["data"]["name"]]) == 144
-    first = ", ".join(f"{one.label} ({one.score:.3g})" for one in found.ranked[:3])
+    first = ", ".join(f"{one.label} ({one.score:.3g})" for one in found.ranked_heads[:3])
     assert f"largest, layer-head counted from 1: {first}" in spec["title"]["subtitle"]
 
 
 def test_the_axis_says_whether_the_sign_is_known():
     def axis(sign):
-        return distribution(head_map(sign=sign)).to_dict()["vconcat"][1]["encoding"]["x"]["title"]
+        return distribution_chart(head_map(sign=sign)).to_dict()["vconcat"][1]["encoding"]["x"][
+            "title"
+        ]
 
     assert axis(1) == "score: above 0 adds to the bias, below 0 takes from it"
     assert axis(0) == "score, sign undetermined"
@@ -29,7 +31,7 @@ def test_the_axis_says_whether_the_sign_is_known():
 
 def test_several_models_as_shares():
     maps = [("one", head_map(12, 12)), ("two", head_map(6, 12, seed=1))]
-    spec = distributions(maps).to_dict()
+    spec = distributions_chart(maps).to_dict()
     rows = next(own for own in spec["datasets"].values() if "share" in own[0])
     for name, found in maps:
         own = [one for one in rows if one["map"] == name]
@@ -44,18 +46,18 @@ def test_several_models_as_shares():
 
 
 def test_mixed_signs_are_said():
-    spec = distributions([("one", head_map()), ("two", head_map(sign=0))]).to_dict()
+    spec = distributions_chart([("one", head_map()), ("two", head_map(sign=0))]).to_dict()
     assert "SIGN UNDETERMINED" in spec["title"]["subtitle"][1]
     title = spec["layer"][1]["encoding"]["x"]["title"]
-    assert title == "score; whose sign is known is said above"
+    assert title == "score; the subtitle says which signs are known"
 
 
 def test_refusals():
-    with pytest.raises(LevelheadError, match="there is no map to draw"):
-        distributions([])
+    with pytest.raises(LevelheadError, match="there is no map to plot"):
+        distributions_chart([])
     with pytest.raises(LevelheadError, match="two maps have the same name"):
-        distributions([("one", head_map()), ("one", head_map())])
+        distributions_chart([("one", head_map()), ("one", head_map())])
     other = head_map().model_copy(update={"measure": "contrast"})
     with pytest.raises(LevelheadError, match="two was located by contrast, one by seat") as error:
-        distributions([("one", head_map()), ("two", other)])
-    assert error.value.mend == "draw maps of one measure together"
+        distributions_chart([("one", head_map()), ("two", other)])
+    assert error.value.hint == "plot only maps of one measure together"

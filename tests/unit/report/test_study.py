@@ -8,12 +8,18 @@ from calibrations import AllFailed
 from maps import head_map
 from sweeps import choice_of, handful_of, placebo_judged, stable_sites, swept_settings
 
-from levelhead.core.calibration import MISSED, MISSES
+from levelhead.core.calibration import DAGGER, DAGGER_NOTE
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Inconclusive
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.report.study_page import Paper, Printed, beside, draw, read_printed
-from levelhead.study.table import rows
+from levelhead.core.results import StepFailure
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.report.study_page import (
+    PaperTable,
+    PaperTables,
+    draw_figures,
+    read_paper_tables,
+    write_study_page,
+)
+from levelhead.study.table import result_to_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,56 +34,56 @@ def specified(monkeypatch):
 
 
 def paper(ours="map.gender", note="<b>bold</b>"):
-    table = Printed(
+    table = PaperTable(
         title="Table <1>",
         note=note,
         columns=("masked", "SEAT"),
         rows=(("none", "1.35"),),
-        ours=ours,
+        step=ours,
     )
-    return Paper(source="A & B 2025", tables=(table,))
+    return PaperTables(source="A & B 2025", tables=(table,))
 
 
 def test_the_papers_tables_stand_beside_ours(tmp_path):
     heads = head_map()
-    page = beside({"map.gender": heads}, paper(), tmp_path, title="A <study>").read_text()
+    page = write_study_page({"map.gender": heads}, paper(), tmp_path, title="A <study>").read_text()
     assert "Table &lt;1&gt;" in page
     assert "<b>bold" not in page
     assert "A &amp; B 2025" in page
     assert "<td>1.35</td>" in page
-    score = next(row for row in rows("map.gender", heads) if row.what == "score")
+    score = next(row for row in result_to_rows("map.gender", heads) if row.what == "score")
     assert f"<td>{score.value:.4g}</td>" in page
     assert "<script" not in page
-    unsure = {"map.other": Inconclusive(what="sign <undetermined>", mend="more words")}
-    missing = beside(unsure, paper("map.third"), tmp_path, title="x").read_text()
+    unsure = {"map.other": StepFailure(problem="sign <undetermined>", hint="more words")}
+    missing = write_study_page(unsure, paper("map.third"), tmp_path, title="x").read_text()
     assert "map.other: sign &lt;undetermined&gt;" in missing
     assert "Table" not in missing
 
 
 def test_what_a_failed_ruler_says_is_marked(tmp_path, monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
-    plain = beside({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
-    monkeypatch.setattr("levelhead.core.calibration.kept", AllFailed)
-    page = beside({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
-    assert MISSES not in plain
-    assert f"<td>score {MISSES}</td>" in page
-    assert MISSED in page
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
+    plain = write_study_page({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
+    page = write_study_page({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
+    assert DAGGER not in plain
+    assert f"<td>score {DAGGER}</td>" in page
+    assert DAGGER_NOTE in page
 
 
 def test_every_result_with_a_chart_has_its_figures(specified, tmp_path):
-    figures = draw({"map.gender": head_map()}, tmp_path)
+    figures = draw_figures({"map.gender": head_map()}, tmp_path)
     assert set(figures) >= {"map.gender", "map.gender.distribution", "map.gender.ranked"}
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert written == {f"{name}.{kind}" for name in figures for kind in ("svg", "png")}
     for name in figures:
         assert json.loads((tmp_path / "figures" / f"{name}.svg").read_text())["title"]["text"]
-    page = beside({}, None, tmp_path, title="x", figures=figures).read_text()
+    page = write_study_page({}, None, tmp_path, title="x", figures=figures).read_text()
     assert page.count("<img") == len(figures)
 
 
 @pytest.mark.full  # its figures' specifications are tried above; test_save draws SVG and PNG
 def test_every_result_with_a_chart_is_drawn(tmp_path):
-    for name in draw({"map.gender": head_map()}, tmp_path):
+    for name in draw_figures({"map.gender": head_map()}, tmp_path):
         assert (tmp_path / "figures" / f"{name}.svg").read_text().startswith("<svg")
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -86,25 +92,25 @@ def test_a_sweep_of_projections_is_drawn(specified, tmp_path):
     results = {
         "stability.nsp": stable_sites(),
         "sweep.nsp.strength": swept_settings(levels=("sent", "last")),
-        "sweep.nsp.pppl": Inconclusive(what="nothing acts before", mend="another level"),
+        "sweep.nsp.pppl": StepFailure(problem="nothing acts before", hint="another level"),
         "choice.nsp": choice_of(),
         "choice.none": choice_of(priced=False, chosen=False),
         "pairs.nsp": handful_of(),
         "placebo.nsp.sent": placebo_judged(),
     }
-    figures = draw(results, tmp_path)
+    figures = draw_figures(results, tmp_path)
     assert set(figures) == set(results) - {"sweep.nsp.pppl", "choice.none"}
-    page = beside(results, None, tmp_path, title="x", figures=figures).read_text()
+    page = write_study_page(results, None, tmp_path, title="x", figures=figures).read_text()
     for name in figures:
         assert f'src="figures/{name}.svg"' in page
         assert json.loads((tmp_path / "figures" / f"{name}.svg").read_text())["title"]["text"]
 
 
 def test_what_the_paper_prints_is_read():
-    found = read_printed(ROOT / "papers" / "yang2025" / "printed.toml")
+    found = read_paper_tables(ROOT / "papers" / "yang2025" / "printed.toml")
     assert found.tables[0].rows[1] == ("top 3", "1.21", "4.16")
-    strength = read_printed(ROOT / "papers" / "dawkins2024" / "printed.toml").tables[0]
-    assert strength.ours == "sweep.nsp.strength"
-    assert {one.name for one in grid()} <= {row[0] for row in strength.rows}
+    strength = read_paper_tables(ROOT / "papers" / "dawkins2024" / "printed.toml").tables[0]
+    assert strength.step == "sweep.nsp.strength"
+    assert {one.name for one in projection_grid()} <= {row[0] for row in strength.rows}
     with pytest.raises(LevelheadError, match="cannot read"):
-        read_printed(ROOT / "nowhere.toml")
+        read_paper_tables(ROOT / "nowhere.toml")

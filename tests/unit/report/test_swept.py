@@ -3,8 +3,8 @@
 import pytest
 from sweeps import swept_settings
 
-from levelhead.mitigate.projection.config_grid import grid
-from levelhead.report.charts.edits.sweep import LOOKS, STEPS, swept
+from levelhead.mitigate.projection.config_grid import projection_grid
+from levelhead.report.charts.edits.sweep import LOOKS, STEPS, sweep_chart
 
 
 def panels(spec):
@@ -23,7 +23,7 @@ def told(spec):
 @pytest.fixture(scope="module")
 def every():
     """The specification of all settings: seconds of altair, once."""
-    return swept(swept_settings(), of="a-model").to_dict()
+    return sweep_chart(swept_settings(), subject="a-model").to_dict()
 
 
 def test_all_74_settings_by_level_in_the_order_of_the_grid(every):
@@ -37,14 +37,14 @@ def test_all_74_settings_by_level_in_the_order_of_the_grid(every):
     drawn = [
         row for one in panels(spec) for row in rows_of(spec, one["hconcat"][1], 2) if "name" in row
     ]
-    assert [row["name"] for row in drawn] == [one.name for one in grid()]
-    assert [row["change"] for row in drawn] == [one.change.value for one in found.settings]
-    assert drawn[0]["low"] == found.settings[0].change.interval.low
+    assert [row["name"] for row in drawn] == [one.name for one in projection_grid()]
+    assert [row["change"] for row in drawn] == [one.change.value for one in found.variants]
+    assert drawn[0]["low"] == found.variants[0].change.interval.low
     assert spec["title"]["text"] == ["Change of strength by each of 74 settings"]
     assert spec["title"]["subtitle"][:2] == [
         "a-model",
-        "base 0.139 [0.099, 0.179], n 234; its parity 0.16: only a change that comes nearer to "
-        "parity is a gain",
+        "base 0.139 [0.099, 0.179], n 234; its parity 0.16: only a change towards parity "
+        "reduces bias",
     ]
     assert "corrected p at most 0.05: 74 of 74" in told(spec)
 
@@ -71,38 +71,41 @@ def test_signs_of_every_projection(every):
 
 
 def test_settings_behind_what_is_read_are_told_and_not_drawn():
-    some = [one.name for one in grid() if one.level in {"sent", "last"}]
-    spec = swept(swept_settings(behind=some)).to_dict()
+    some = [one.name for one in projection_grid() if one.edit_point in {"sent", "last"}]
+    spec = sweep_chart(swept_settings(behind=some)).to_dict()
     assert [one["title"]["text"] for one in panels(spec)] == ["penultimate", "penultimate+attn"]
-    assert "they act behind all that strength reads and cannot change it: 2 of sent, 8 of last" in (
-        told(spec)
+    assert (
+        "they act after all sites that strength reads and cannot change it: 2 of sent, 8 of last"
+        in (told(spec))
     )
-    few = swept(swept_settings(behind=("sent 0", "sent 1"))).to_dict()
+    few = sweep_chart(swept_settings(behind=("sent 0", "sent 1"))).to_dict()
     assert "cannot change it: sent 0; sent 1" in told(few)
 
 
 def test_what_changes_nothing_is_said_and_has_no_point():
-    spec = swept(swept_settings(levels=("sent",), idle=("sent 1",))).to_dict()
+    spec = sweep_chart(swept_settings(levels=("sent",), idle=("sent 1",))).to_dict()
     layers = panels(spec)[0]["hconcat"][1]["layer"]
     assert layers[-1]["mark"]["text"] == "no answer changes"
     (idle,) = rows_of(spec, panels(spec)[0]["hconcat"][1], -1)
     assert idle["row"] == 1
     assert len(rows_of(spec, panels(spec)[0]["hconcat"][1], 2)) == 1
-    none = swept(swept_settings(levels=("sent",), idle=("sent 0", "sent 1"))).to_dict()
+    none = sweep_chart(swept_settings(levels=("sent",), idle=("sent 0", "sent 1"))).to_dict()
     assert "lines: intervals" not in told(none)
 
 
 def test_models_without_sent_and_names_of_ones_own():
-    spec = swept(swept_settings(sent=False)).to_dict()
+    spec = sweep_chart(swept_settings(sent=False)).to_dict()
     assert panels(spec)[0]["title"]["subtitle"] == ["4 settings; edits last"]
     found = swept_settings(levels=("sent",))
-    own = [one.model_copy(update={"name": f"mine {i}"}) for i, one in enumerate(found.settings)]
-    mixed = swept(
-        found.model_copy(update={"settings": (*own, *found.settings), "behind": ("x",) * 5})
+    own = [one.model_copy(update={"name": f"mine {i}"}) for i, one in enumerate(found.variants)]
+    mixed = sweep_chart(
+        found.model_copy(
+            update={"variants": (*own, *found.variants), "unaffected_variants": ("x",) * 5}
+        )
     ).to_dict()
     assert [one["title"]["text"] for one in panels(mixed)] == ["sent", "settings"]
     marks = rows_of(mixed, panels(mixed)[1]["hconcat"][0], 0)
     assert [one["marks"] for one in marks] == ["mine 0", "mine 1"]
     assert "cannot change it: 5 of settings" in told(mixed)
-    plain = swept(found.model_copy(update={"settings": tuple(own)})).to_dict()
+    plain = sweep_chart(found.model_copy(update={"variants": tuple(own)})).to_dict()
     assert "marks:" not in told(plain)

@@ -2,11 +2,16 @@ import pytest
 from maps import WAYS, curves, masked_lines, targeted, ways
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.heads.masking import gain_and_price, lined, lines, masked
+from levelhead.report.charts.heads.masking import (
+    curves_chart,
+    gain_and_cost_chart,
+    masking_chart,
+    masking_curve_chart,
+)
 
 
 def test_one_line_a_test_with_its_band():
-    spec = lines(curves(), measure="LPBS", model="a-model", notes=("a note",)).to_dict()
+    spec = curves_chart(curves(), measure="LPBS", model="a-model", notes=("a note",)).to_dict()
     rows = next(own for own in spec["datasets"].values() if "test" in own[0])
     assert len(rows) == 3 * 10
     assert (rows[1]["k"], rows[1]["low"], rows[1]["high"]) == (5, 0.75, 1.25)
@@ -18,16 +23,20 @@ def test_one_line_a_test_with_its_band():
 
 
 def test_the_curves_of_a_result():
-    spec = lined(masked_lines(), measure="LPBS", of="seat, made-up-model").to_dict()
+    spec = masking_curve_chart(
+        masked_lines(), measure="LPBS", subject="seat, made-up-model"
+    ).to_dict()
     assert spec["title"]["text"] == ["LPBS when heads are masked"]
     assert spec["title"]["subtitle"][1:] == ["seat, made-up-model", "a note"]
 
 
 def test_gain_against_price_with_intervals_both_ways():
-    spec = gain_and_price(ways(), gain="SEAT falls by", price="PPPL rises by", model="m").to_dict()
+    spec = gain_and_cost_chart(
+        ways(), gain="SEAT falls by", cost="PPPL rises by", model="m"
+    ).to_dict()
     rows = next(own for own in spec["datasets"].values() if "gain" in own[0])
     assert len(rows) == 5
-    assert rows[0]["told gain"] == "0.42 [0.3, 0.54]"
+    assert rows[0]["formatted gain"] == "0.42 [0.3, 0.54]"
     points = spec["layer"][-1]["encoding"]
     assert (points["x"]["title"], points["y"]["title"]) == ("SEAT falls by", "PPPL rises by")
     names = [name for name, _, _ in WAYS]
@@ -36,7 +45,7 @@ def test_gain_against_price_with_intervals_both_ways():
 
 @pytest.mark.parametrize(("half", "first"), [(True, -0.42), (False, -0.52)])
 def test_a_panel_a_price_on_the_confirm_half(half, first):
-    spec = masked(targeted(("pppl", "contrast"), half=half)).to_dict()
+    spec = masking_chart(targeted(("pppl", "contrast"), half=half)).to_dict()
     assert len(spec["vconcat"]) == 2
     points = spec["vconcat"][1]["layer"][-1]["encoding"]
     told = "change of seat, confirm half" if half else "change of seat"
@@ -47,7 +56,7 @@ def test_a_panel_a_price_on_the_confirm_half(half, first):
 
 
 def test_intervals_over_sets_are_drawn_and_told_apart_from_those_over_items():
-    spec = masked(targeted()).to_dict()
+    spec = masking_chart(targeted()).to_dict()
     drawn = next(own for own in spec["datasets"].values() if "gain" in own[0])
     over = {row["way"]: (row["over"], row["sets"]) for row in drawn}
     assert over["top 3"] == ("items", False)
@@ -60,16 +69,16 @@ def test_intervals_over_sets_are_drawn_and_told_apart_from_those_over_items():
 
 
 def test_refusals():
-    with pytest.raises(LevelheadError, match="there is nothing to draw"):
-        lines([], measure="LPBS")
+    with pytest.raises(LevelheadError, match="there is nothing to plot"):
+        curves_chart([], measure="LPBS")
     with pytest.raises(LevelheadError, match="two lines have the same name"):
-        lines([*curves(), *curves()], measure="LPBS")
-    with pytest.raises(LevelheadError, match="there is nothing to draw"):
-        gain_and_price([], gain="g", price="p", model="m")
-    with pytest.raises(LevelheadError, match="no price was measured") as error:
-        masked(targeted(()))
-    assert error.value.mend == "give a measure of fluency beside that of the map"
+        curves_chart([*curves(), *curves()], measure="LPBS")
+    with pytest.raises(LevelheadError, match="there is nothing to plot"):
+        gain_and_cost_chart([], gain="g", cost="p", model="m")
+    with pytest.raises(LevelheadError, match="no utility cost was measured") as error:
+        masking_chart(targeted(()))
+    assert error.value.hint == "add a measure of fluency to that of the map"
     found = targeted()
     bare = found.rows[0].model_copy(update={"changes": found.base})
-    with pytest.raises(LevelheadError, match="top 3 has no change to draw"):
-        masked(found.model_copy(update={"rows": (bare,)}))
+    with pytest.raises(LevelheadError, match="top 3 has no change to plot"):
+        masking_chart(found.model_copy(update={"rows": (bare,)}))

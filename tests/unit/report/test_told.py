@@ -1,7 +1,7 @@
 import pytest
 from maps import head_map, provenance
 
-from levelhead.report.head_map_labels import BY, lines, model_name, score_title
+from levelhead.report.head_map_labels import METHOD_TEXT, head_map_captions, model_name, score_title
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,15 @@ def test_edits_are_counted():
 
 
 def test_every_way_to_locate_is_told():
-    for by, told in BY.items():
-        assert lines(head_map(2, 2).model_copy(update={"by": by}))[0] == told
+    for by, told in METHOD_TEXT.items():
+        assert head_map_captions(head_map(2, 2).model_copy(update={"method": by}))[0] == told
 
 
 def test_a_measure_without_words_for_its_direction():
     found = head_map(2, 2)
     bare = found.measurement.model_copy(update={"direction": ""})
-    assert len(lines(found.model_copy(update={"measurement": bare}))) == len(lines(found)) - 1
+    assert (
+        len(head_map_captions(found.model_copy(update={"measurement": bare})))
+        == len(head_map_captions(found)) - 1
+    )
     assert score_title(found) == "score: above 0 adds to the bias, below 0 takes from it"

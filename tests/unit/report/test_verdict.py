@@ -5,12 +5,17 @@ import pytest
 from calibrations import Failed
 from maps import interval, p_value
 
-from levelhead.core.results import Estimate, Inconclusive, Interval, Skill
+from levelhead.core.results import Estimate, Interval, Skill, StepFailure
 from levelhead.core.verdicts import UNCHECKED
-from levelhead.report.audit_page.page import used_of
-from levelhead.report.audit_page.verdict import BASE_ROW, GAP_ROW, unreached, verdict
-from levelhead.study.audit.suite import LeftOut
-from levelhead.study.distributed import SPENT
+from levelhead.report.audit_page.page import format_items_used
+from levelhead.report.audit_page.verdict import (
+    BASE_ROW,
+    GAP_ROW,
+    compute_audit_verdict,
+    unreached_measures,
+)
+from levelhead.study.audit.suite import Omitted
+from levelhead.study.distributed import OUT_OF_TIME
 
 CELL = "cell.audit.model."
 WIDE = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
@@ -19,17 +24,17 @@ WIDE = Interval(low=-0.5, high=1.5, level=0.95, method="expanded")
 @pytest.fixture(autouse=True)
 def untried(monkeypatch):
     """No measure was tried on planted bias, unless a test says so."""
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: None)
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
 def told(audit=None, **cells):
     """The verdict on core measures by name, all others as `audits` has them."""
     own = audits.results(**{f"{CELL}{name}": one for name, one in cells.items()})
-    return verdict(audit or audits.audit(left_out=()), own)
+    return compute_audit_verdict(audit or audits.audit(omitted=()), own)
 
 
 def row(found, name):
-    return next(one for one in (*found.rulers, *found.derived) if one.name == name)
+    return next(one for one in (*found.measures, *found.derived) if one.name == name)
 
 
 def skill(value, low):
@@ -95,20 +100,20 @@ def test_a_model_without_the_skill_is_inconclusive_and_counted_apart():
 
 
 def test_a_measure_that_failed_validation_is_inconclusive(monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("crows"))
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("crows"))
     found = told(**whole())
     assert row(found, "crows").status == "inconclusive"
     assert "1 of 2 measures shows significant bias." in found.headline
     assert "1 inconclusive: failed validation on models with planted bias." in found.headline
-    assert "1 models could not be read" in row(found, "crows").why
+    assert "1 models could not be measured" in row(found, "crows").explanation
 
 
 def test_nothing_conclusive_is_no_all_clear(monkeypatch):
     monkeypatch.setattr(
-        "levelhead.core.calibration.kept", lambda: Failed("seat", "crows", "strength")
+        "levelhead.core.calibration.load_calibration", lambda: Failed("seat", "crows", "strength")
     )
     found = told(**whole())
-    assert found.headline.startswith("INCONCLUSIVE: No measure could tell whether this model is")
+    assert found.headline.startswith("INCONCLUSIVE: No measure could show whether this model is")
     assert found.is_complete
     assert not found.is_conclusive
     assert " 0 of" not in f" {found.headline}"
@@ -123,7 +128,7 @@ def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
     )
     small = told(**core)
     larger = audits.audit(
-        left_out=(),
+        omitted=(),
         roles=(*audits.ROLES, ("crows-larger", "bias"), ("distance", "bias")),
         budget=1200.0,
     )
@@ -132,7 +137,7 @@ def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
         "cell.more.model.crows-larger": audits.judged("crows", 1.1, 0.0001),
         "cell.more.model.distance": audits.judged("distance", 0.9, 0.2),
     }
-    large = verdict(larger, audits.results(**steps, **added))
+    large = compute_audit_verdict(larger, audits.results(**steps, **added))
     assert small.headline == large.headline == "0 of 3 measures show significant bias."
     for name in core:
         assert row(small, name).measurement == row(large, name).measurement
@@ -151,26 +156,27 @@ def test_a_core_suite_that_was_not_run_whole_is_inconclusive():
     audit = audits.audit(
         roles=(("seat", "bias"), *((name, "bias") for name in names)),
         core=("seat", *names),
-        left_out=tuple(
-            LeftOut(what=name, why="could not be fetched", reason="data missing") for name in names
+        omitted=tuple(
+            Omitted(name=name, details="could not be fetched", reason="data missing")
+            for name in names
         ),
     )
-    found = verdict(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
+    found = compute_audit_verdict(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
     assert not found.is_complete
     assert found.headline.startswith(
         "INCONCLUSIVE: 1 of 8 planned measures run; 7 not run: data missing."
     )
     assert row(found, "m3").status == "not measured"
-    assert (row(found, "m3").reason, row(found, "m3").why) == (
+    assert (row(found, "m3").reason, row(found, "m3").explanation) == (
         "data missing",
         "could not be fetched",
     )
-    assert not unreached(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
+    assert not unreached_measures(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
 
 
 def test_each_reason_why_something_was_not_run_is_counted():
-    late = Inconclusive(what=SPENT, mend="go on")
-    broken = Inconclusive(what="no item could be read", mend="other data")
+    late = StepFailure(problem=OUT_OF_TIME, hint="go on")
+    broken = StepFailure(problem="no item could be read", hint="other data")
     found = told(**whole(crows=late, strength=broken))
     assert found.coverage == (
         "2 of 4 planned measures run; 1 not run: could not be measured; 1 not run: time budget"
@@ -180,12 +186,12 @@ def test_each_reason_why_something_was_not_run_is_counted():
 
 def test_a_capability_that_was_not_measured_leaves_the_suite_incomplete():
     own = audits.results(**{f"{CELL}{name}": one for name, one in whole().items()})
-    own[f"{CELL}pppl"] = Inconclusive(what=SPENT, mend="go on")
-    found = verdict(audits.audit(left_out=()), own)
+    own[f"{CELL}pppl"] = StepFailure(problem=OUT_OF_TIME, hint="go on")
+    found = compute_audit_verdict(audits.audit(omitted=()), own)
     assert not found.is_complete
-    assert "Skipped: pppl (time budget; the same command goes on from here)." in found.sentences
+    assert "Skipped: pppl (time budget; the same command resumes from here)." in found.sentences
     own[f"{CELL}crows"] = own[f"{CELL}pppl"]
-    both = verdict(audits.audit(left_out=()), own).sentences
+    both = compute_audit_verdict(audits.audit(omitted=()), own).sentences
     assert any(line.startswith("Skipped: crows, pppl (time budget") for line in both)
 
 
@@ -198,7 +204,7 @@ def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
 
 def test_what_shows_no_bias_says_what_it_could_have_detected():
     found = told(**whole())
-    assert "minimum detectable effect 0.3 (80% power)" in row(found, "crows").why
+    assert "minimum detectable effect 0.3 (80% power)" in row(found, "crows").explanation
 
 
 # -- findings that the headline used to ignore
@@ -216,12 +222,12 @@ def agreement(female, male, p=0.001, value=80.0):
         detectable=4.0,
     )
     return audits.judged("pronoun_agreement", value, 0.5).model_copy(
-        update={"parity": None, "p": None, "beside": (gap,), "interval": interval(value, 3.0)}
+        update={"parity": None, "p": None, "extras": (gap,), "interval": interval(value, 3.0)}
     )
 
 
 def with_agreement(**changes):
-    audit = audits.audit(left_out=(), roles=(*audits.ROLES, ("agreement", "price")))
+    audit = audits.audit(omitted=(), roles=(*audits.ROLES, ("agreement", "utility")))
     return told(audit, **whole(agreement=agreement(**changes)))
 
 
@@ -250,7 +256,7 @@ def test_always_the_same_pronoun_is_a_habit_and_no_gap():
 
 
 def battery(p):
-    from levelhead.explain.prompting.knowledge import Knowledge
+    from levelhead.explain.prompting.knowledge import KnowledgeResult
 
     base = Estimate(
         name="margin: base",
@@ -262,13 +268,13 @@ def battery(p):
         unit="log-odds",
     )
     plain = base.model_copy(update={"name": "preference", "parity": None, "p": None})
-    return Knowledge(
+    return KnowledgeResult(
         base=base,
         preference=plain,
         mass=plain,
-        tops=(),
+        top_k=(),
         contrasts=(),
-        findings=(),
+        claims=(),
         groups=("female", "male"),
         n=40,
         occupations=40,
@@ -279,22 +285,22 @@ def battery(p):
 
 def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
     roles = (*audits.ROLES, ("cloze", "bias"))
-    skipped = (LeftOut(what="cloze", why="broken", reason="error"),)
+    skipped = (Omitted(name="cloze", details="broken", reason="error"),)
     cells = {f"{CELL}{name}": one for name, one in whole().items()}
     own = audits.results(**cells, **{"knowledge.prompts": battery(0.001)})
-    found = verdict(audits.audit(roles=roles, left_out=skipped), own)
+    found = compute_audit_verdict(audits.audit(roles=roles, omitted=skipped), own)
     assert row(found, BASE_ROW).status == "differs"
     assert "2 of 4 measures show significant bias." in found.headline
     assert not found.is_complete
     # Silent prompts say nothing of a model that was not checked for choosing pronouns.
-    silent = verdict(
-        audits.audit(roles=roles, left_out=skipped), own | {"knowledge.prompts": battery(0.6)}
+    silent = compute_audit_verdict(
+        audits.audit(roles=roles, omitted=skipped), own | {"knowledge.prompts": battery(0.6)}
     )
     assert row(silent, BASE_ROW).status == "inconclusive"
     assert f"1 inconclusive: {UNCHECKED}." in silent.headline
     # Where cloze was measured, the same prompts are no second finding.
     asked = own | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
-    again = verdict(audits.audit(roles=roles, left_out=()), asked)
+    again = compute_audit_verdict(audits.audit(roles=roles, omitted=()), asked)
     assert BASE_ROW not in [one.name for one in again.derived]
 
 
@@ -304,9 +310,9 @@ def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
 def test_items_used_are_shown_of_the_whole_data_set():
     """46 of 46 hid that 3% of the pairs were asked."""
     crows = audits.judged("crows", 0.1, 0.4, n=46, dropped=(), population=1508)
-    assert used_of(crows) == "46 of 1,508 (3%)"
-    assert used_of(audits.judged("crows", 0.1, 0.4)) == "40 of 41 asked"
+    assert format_items_used(crows) == "46 of 1,508 (3%)"
+    assert format_items_used(audits.judged("crows", 0.1, 0.4)) == "40 of 41 queried"
     lost = audits.judged("crows", 0.1, 0.4, population=1508)
-    assert used_of(lost) == "40 of 1,508 (3%), 1 dropped"
+    assert format_items_used(lost) == "40 of 1,508 (3%), 1 dropped"
     few = audits.judged("crows", 0.1, 0.4, n=4, dropped=(), population=1508)
-    assert used_of(few) == "4 of 1,508 (below 1%)"
+    assert format_items_used(few) == "4 of 1,508 (below 1%)"

@@ -3,11 +3,11 @@ import pytest
 import torch
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.measures.reductions import half_difference, mean
-from levelhead.stats.bootstrap import bootstrap, chosen_method
-from levelhead.stats.designs import clusters, crossed, groups
-from levelhead.stats.intervals import effect_size
+from levelhead.stats.bootstrap import bootstrap, default_method
+from levelhead.stats.designs import clustered_design, crossed_design, grouped_design
+from levelhead.stats.intervals import weat_effect_size
 
 X = np.random.default_rng(1).gamma(2.0, size=60)
 
@@ -18,7 +18,7 @@ def mean_of_x(draw):
 
 @pytest.mark.parametrize(("method", "scipys"), [("percentile", "percentile"), ("bca", "BCa")])
 def test_independent_items_are_the_ordinary_bootstrap(method, scipys):
-    ours = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3), method=method)
+    ours = bootstrap(mean_of_x, grouped_design(60), rng=np.random.default_rng(3), method=method)
     # BCa is moved out as if by Student's t with the unbiased variance; percentiles are not.
     wide = 2 * stats.norm.cdf(np.sqrt(60 / 59) * stats.t.ppf(0.975, 59)) - 1
     theirs = stats.bootstrap(
@@ -38,14 +38,16 @@ def test_independent_items_are_the_ordinary_bootstrap(method, scipys):
 
 def test_the_same_chance_gives_the_same_interval():
     first, second = (
-        bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3)) for _ in range(2)
+        bootstrap(mean_of_x, grouped_design(60), rng=np.random.default_rng(3)) for _ in range(2)
     )
     assert first.interval.to_json() == second.interval.to_json()
 
 
 def test_clusters_of_one_item_are_independent_items():
-    alone = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3), method="bca")
-    each = bootstrap(mean_of_x, clusters(range(60)), rng=np.random.default_rng(3), method="bca")
+    alone = bootstrap(mean_of_x, grouped_design(60), rng=np.random.default_rng(3), method="bca")
+    each = bootstrap(
+        mean_of_x, clustered_design(range(60)), rng=np.random.default_rng(3), method="bca"
+    )
     assert (each.interval.low, each.interval.high) == (alone.interval.low, alone.interval.high)
 
 
@@ -54,9 +56,9 @@ def test_expanded_intervals_are_those_of_t_for_means():
     x = stats.norm.ppf((np.arange(12) + 0.5) / 12)
     interval = bootstrap(
         lambda draw: float(x[draw.items].mean()),
-        groups(12),
+        grouped_design(12),
         rng=np.random.default_rng(0),
-        draws=40_000,
+        n_resamples=40_000,
         method="expanded",
     ).interval
     half = stats.t.ppf(0.975, 11) * x.std(ddof=1) / np.sqrt(12)
@@ -73,9 +75,9 @@ def test_the_variance_of_crossed_means_is_owens():
     flat = z.ravel()
     result = bootstrap(
         lambda draw: float(flat[draw.items].mean()),
-        crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
+        crossed_design({"rows": rows.tolist(), "columns": columns.tolist()}),
         rng=rng,
-        draws=20_000,
+        n_resamples=20_000,
         method="percentile",
     )
     row, column = z.mean(1) - z.mean(), z.mean(0) - z.mean()
@@ -93,9 +95,9 @@ def test_the_multiway_variance_counts_each_source_once():
     flat = z.ravel()
     result = bootstrap(
         lambda draw: float(flat[draw.items].mean()),
-        crossed({"rows": rows.tolist(), "columns": columns.tolist()}),
+        crossed_design({"rows": rows.tolist(), "columns": columns.tolist()}),
         rng=rng,
-        draws=40_000,
+        n_resamples=40_000,
     )
     exact = z.mean(1).var(ddof=1) / 30 + z.mean(0).var(ddof=1) / 12 - flat.var(ddof=1) / 360
     assert result.standard_error**2 == pytest.approx(exact, rel=0.04)
@@ -113,10 +115,10 @@ def test_the_multiway_variance_is_at_least_that_of_any_factor():
     def mean(draw):
         return float(flat[draw.items].mean())
 
-    table = crossed({"rows": rows, "columns": columns})
-    both = bootstrap(mean, table, rng=rng, draws=20_000)
-    rows_only = bootstrap(mean, clusters(rows), rng=rng, draws=20_000)
-    columns_only = bootstrap(mean, clusters(columns), rng=rng, draws=20_000)
+    table = crossed_design({"rows": rows, "columns": columns})
+    both = bootstrap(mean, table, rng=rng, n_resamples=20_000)
+    rows_only = bootstrap(mean, clustered_design(rows), rng=rng, n_resamples=20_000)
+    columns_only = bootstrap(mean, clustered_design(columns), rng=rng, n_resamples=20_000)
     alone = max(rows_only.standard_error, columns_only.standard_error)
     assert both.standard_error >= 0.97 * alone
 
@@ -125,37 +127,37 @@ def test_statistics_over_units_work_in_crossed_designs():
     """In a full table the mean of the rows' means is the mean, whatever is redrawn and held."""
     flat = np.random.default_rng(2).normal(size=60)
     rows, columns = np.indices((10, 6)).reshape(2, -1).tolist()
-    table = crossed({"rows": rows, "columns": columns})
+    table = crossed_design({"rows": rows, "columns": columns})
 
     def mean(draw):
         return float(flat[draw.items].mean())
 
     def mean_of_means(draw):
-        units = draw.units("rows")
+        units = draw.unit_numbers("rows")
         return float(np.mean([flat[draw.items[units == unit]].mean() for unit in np.unique(units)]))
 
     plain, by_unit = (
-        bootstrap(reduce, table, rng=np.random.default_rng(1), draws=99, method="percentile")
+        bootstrap(reduce, table, rng=np.random.default_rng(1), n_resamples=99, method="percentile")
         for reduce in (mean, mean_of_means)
     )
     assert by_unit.interval.low == pytest.approx(plain.interval.low)
     assert by_unit.interval.high == pytest.approx(plain.interval.high)
     # With "multiway" each factor is redrawn alone, then the cells: there the rows are held.
-    assert bootstrap(mean_of_means, table, rng=np.random.default_rng(1), draws=99).df == 5
+    assert bootstrap(mean_of_means, table, rng=np.random.default_rng(1), n_resamples=99).df == 5
 
 
 def test_the_method_follows_the_design():
-    assert chosen_method(groups(84, 84)) == "bca"
-    assert chosen_method(groups(84, 8)) == "expanded"
-    assert chosen_method(clusters([0, 0, 1, 1])) == "expanded"
-    assert chosen_method(crossed({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})) == "multiway"
+    assert default_method(grouped_design(84, 84)) == "bca"
+    assert default_method(grouped_design(84, 8)) == "expanded"
+    assert default_method(clustered_design([0, 0, 1, 1])) == "expanded"
+    assert default_method(crossed_design({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})) == "multiway"
 
 
 def test_selection_is_made_again_in_every_resample():
     # The mean of the largest item has no spread if the item is chosen once.
     result = bootstrap(
         lambda draw: float(X[draw.items].max()),
-        groups(60),
+        grouped_design(60),
         rng=np.random.default_rng(0),
         method="percentile",
     )
@@ -163,7 +165,7 @@ def test_selection_is_made_again_in_every_resample():
 
 
 def test_p_is_students():
-    result = bootstrap(mean_of_x, groups(60), rng=np.random.default_rng(3))
+    result = bootstrap(mean_of_x, grouped_design(60), rng=np.random.default_rng(3))
     t = (result.value - 1.5) / result.standard_error
     assert result.p(1.5).value == pytest.approx(2 * stats.t.sf(abs(t), 59))
     assert result.p(1.5, alternative="greater").value == pytest.approx(stats.t.sf(t, 59))
@@ -182,13 +184,13 @@ def test_p_is_students():
     ],
 )
 def test_what_cannot_be_judged_is_refused(method, reduce, what):
-    with pytest.raises(NotMeasurable, match=what):
-        bootstrap(reduce, groups(60), rng=np.random.default_rng(0), method=method)
+    with pytest.raises(NotMeasurableError, match=what):
+        bootstrap(reduce, grouped_design(60), rng=np.random.default_rng(0), method=method)
 
 
 def test_a_nearly_empty_table_is_refused():
-    diagonal = crossed({"rows": [0, 1], "columns": [0, 1]})
-    with pytest.raises(NotMeasurable, match="nearly empty"):
+    diagonal = crossed_design({"rows": [0, 1], "columns": [0, 1]})
+    with pytest.raises(NotMeasurableError, match="nearly empty"):
         bootstrap(lambda draw: float(draw.items.mean()), diagonal, rng=np.random.default_rng(0))
 
 
@@ -200,18 +202,20 @@ def test_bca_says_where_it_breaks_down():
 
     def size(draw):
         first, second = (x[group] for group in draw.groups)
-        return abs(effect_size(first, second) + 0.01)
+        return abs(weat_effect_size(first, second) + 0.01)
 
-    with pytest.raises(NotMeasurable, match="% of the resamples lie below the value itself"):
-        bootstrap(size, groups(84, 84), rng=np.random.default_rng(0))
+    with pytest.raises(NotMeasurableError, match="% of the resamples lie below the value itself"):
+        bootstrap(size, grouped_design(84, 84), rng=np.random.default_rng(0))
 
 
 def test_bca_without_a_jackknife_is_refused():
     """A median of many ties moves in resamples and not when one item is left out."""
     x = np.repeat([0.0, 1.0, 2.0], [20, 21, 20])
-    with pytest.raises(NotMeasurable, match="leaving out any one unit changes nothing"):
+    with pytest.raises(NotMeasurableError, match="the value is the same without any one unit"):
         bootstrap(
-            lambda draw: float(np.median(x[draw.items])), groups(61), rng=np.random.default_rng(0)
+            lambda draw: float(np.median(x[draw.items])),
+            grouped_design(61),
+            rng=np.random.default_rng(0),
         )
 
 
@@ -220,7 +224,7 @@ def test_very_few_units_get_students_interval():
     x = np.random.default_rng(3).normal(size=3)[labels] + np.random.default_rng(4).normal(size=60)
     result = bootstrap(
         lambda draw: float(x[draw.items].mean()),
-        clusters(labels.tolist()),
+        clustered_design(labels.tolist()),
         rng=np.random.default_rng(0),
     )
     half = stats.t.ppf(0.975, 2) * result.standard_error
@@ -230,7 +234,7 @@ def test_very_few_units_get_students_interval():
 
 
 def test_strata_count_their_degrees_of_freedom_together():
-    lopsided = clusters(range(42), within=[0] * 40 + [1] * 2)
+    lopsided = clustered_design(range(42), within=[0] * 40 + [1] * 2)
     x = np.random.default_rng(3).normal(size=42)
     result = bootstrap(
         lambda draw: float(x[draw.items].mean()), lopsided, rng=np.random.default_rng(0)
@@ -242,7 +246,7 @@ def test_strata_count_their_degrees_of_freedom_together():
     ("wrong", "what"),
     [
         ({"level": 95}, "level 95 with 1999 resamples"),
-        ({"draws": 1}, "with 1 resamples"),
+        ({"n_resamples": 1}, "with 1 resamples"),
         ({"method": "BCa"}, "did you mean 'bca'"),
         ({"rng": None}, "numpy Generator, not NoneType"),
         ({"rng": 7}, "numpy Generator, not int"),
@@ -250,18 +254,20 @@ def test_strata_count_their_degrees_of_freedom_together():
 )
 def test_settings_that_make_no_sense_are_refused(wrong, what):
     with pytest.raises(LevelheadError, match=what):
-        bootstrap(mean_of_x, groups(60), **({"rng": np.random.default_rng(0)} | wrong))
+        bootstrap(mean_of_x, grouped_design(60), **({"rng": np.random.default_rng(0)} | wrong))
 
 
 @pytest.mark.parametrize(
     ("design", "over"),
     [
-        (groups(60), mean),  # bca
-        (groups(8, 52), mean),
-        (groups(30, 30), half_difference),
-        (clusters([i % 7 for i in range(60)]), mean),
+        (grouped_design(60), mean),  # bca
+        (grouped_design(8, 52), mean),
+        (grouped_design(30, 30), half_difference),
+        (clustered_design([i % 7 for i in range(60)]), mean),
         (
-            crossed({"row": [i // 10 for i in range(60)], "column": [i % 10 for i in range(60)]}),
+            crossed_design(
+                {"row": [i // 10 for i in range(60)], "column": [i % 10 for i in range(60)]}
+            ),
             mean,
         ),
     ],
@@ -274,10 +280,10 @@ def test_many_draws_at_once_are_those_of_one_after_the_other(design, over):
             lambda draw: float(over(values, draw)),
             design,
             rng=np.random.default_rng(5),
-            draws=299,
-            at_once=at_once,
+            n_resamples=299,
+            vectorised=at_once,
         )
-        for at_once in (None, lambda times: over.many(X[:, None], times)[:, 0])
+        for at_once in (None, lambda times: over.vectorised(X[:, None], times)[:, 0])
     )
     assert quick.value == literal.value
     assert quick.interval.low == pytest.approx(literal.interval.low, rel=1e-12)
@@ -286,11 +292,11 @@ def test_many_draws_at_once_are_those_of_one_after_the_other(design, over):
 
 
 def test_a_draw_without_items_is_refused_at_once_too():
-    sparse = crossed({"rows": [0, 1, 2], "columns": [0, 1, 2]})
-    with pytest.raises(NotMeasurable, match="holds no item"):
+    sparse = crossed_design({"rows": [0, 1, 2], "columns": [0, 1, 2]})
+    with pytest.raises(NotMeasurableError, match="has no items"):
         bootstrap(
             mean_of_x,
             sparse,
             rng=np.random.default_rng(0),
-            at_once=lambda times: mean.many(X[:3, None], times)[:, 0],
+            vectorised=lambda times: mean.vectorised(X[:3, None], times)[:, 0],
         )

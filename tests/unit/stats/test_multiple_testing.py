@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.stats.multiple_testing import benjamini_hochberg, holm, max_t
 
 FAMILIES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -58,7 +58,7 @@ def test_max_t_uses_dependence_that_holm_cannot():
 @pytest.mark.parametrize("correct", [holm, benjamini_hochberg])
 @pytest.mark.parametrize("p", [[], [0.1, np.nan], [0.1, 1.2], [-0.1], [[0.1]]])
 def test_a_family_needs_its_p_values(correct, p):
-    with pytest.raises(NotMeasurable, match="one p-value between 0 and 1 each"):
+    with pytest.raises(NotMeasurableError, match="one p-value between 0 and 1 each"):
         correct(p)
 
 
@@ -67,7 +67,7 @@ def test_max_t_refuses_what_it_cannot_judge():
         max_t([1, 2], np.zeros((5, 3)))
     with pytest.raises(LevelheadError, match=r"not \(2,\) and \(0, 2\)"):
         max_t([1, 2], np.zeros((0, 2)))
-    with pytest.raises(NotMeasurable, match="not finite"):
+    with pytest.raises(NotMeasurableError, match="not finite"):
         max_t([1, np.nan], np.zeros((5, 2)))
-    with pytest.raises(NotMeasurable, match="a null without spread"):
+    with pytest.raises(NotMeasurableError, match="a null without spread"):
         max_t([0, 0], np.zeros((5, 2)))

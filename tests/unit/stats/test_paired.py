@@ -5,24 +5,34 @@ import warnings
 import numpy as np
 import pytest
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.stats.designs import Draw, clusters, crossed, groups, times_of
+from levelhead.core.errors import NotMeasurableError
+from levelhead.stats.designs import (
+    Resample,
+    clustered_design,
+    count_items,
+    crossed_design,
+    grouped_design,
+)
 from levelhead.stats.paired import (
     PairedStatistic,
     group_means,
-    many_of,
-    means,
-    resampled,
+    item_means,
+    resample_statistics,
     standard_deviations,
     top_means,
+    vectorised_form,
 )
 
 ITEMS = 300
 DESIGNS = {
-    "items": groups(ITEMS),
-    "clusters": clusters([i % 17 for i in range(ITEMS)]),
-    "groups": clusters([i % 18 for i in range(ITEMS)], within=[i % 2 for i in range(ITEMS)]),
-    "crossed": crossed({"a": [i % 7 for i in range(ITEMS)], "b": [i // 30 for i in range(ITEMS)]}),
+    "items": grouped_design(ITEMS),
+    "clusters": clustered_design([i % 17 for i in range(ITEMS)]),
+    "groups": clustered_design(
+        [i % 18 for i in range(ITEMS)], within=[i % 2 for i in range(ITEMS)]
+    ),
+    "crossed": crossed_design(
+        {"a": [i % 7 for i in range(ITEMS)], "b": [i // 30 for i in range(ITEMS)]}
+    ),
 }
 
 
@@ -38,7 +48,7 @@ def literal_top(values, draw):
 
 
 STATISTICS = {
-    "mean": PairedStatistic(lambda values, draw: values[draw.items].mean(), means),
+    "mean": PairedStatistic(lambda values, draw: values[draw.items].mean(), item_means),
     "spread": PairedStatistic(
         lambda values, draw: values[draw.items].std(ddof=1), standard_deviations
     ),
@@ -60,7 +70,9 @@ def test_many_resamples_at_once_are_single_ones(name, design):
     """Of the units drawn and of those left out."""
     statistic, sampled = STATISTICS[name], DESIGNS[design]
     fast, slow = (
-        resampled(sampled, variants(), (over,), np.random.default_rng(1), 150, left_out=(over,))
+        resample_statistics(
+            sampled, variants(), (over,), np.random.default_rng(1), 150, left_out_statistics=(over,)
+        )
         for over in (statistic, statistic.literal)
     )
     for at_once, looped in zip(fast, slow, strict=True):
@@ -73,8 +85,8 @@ def test_the_literal_loop_is_of_the_units_drawn(design):
     """Both forms draw alike; here units are drawn by `choice`, and what is left out is listed."""
     sampled, (values, *_) = DESIGNS[design], variants()
     mean = STATISTICS["mean"]
-    inside, outside = resampled(
-        sampled, [values], (mean,), np.random.default_rng(2), 20, left_out=(mean,)
+    inside, outside = resample_statistics(
+        sampled, [values], (mean,), np.random.default_rng(2), 20, left_out_statistics=(mean,)
     )
     rng = np.random.default_rng(2)
     for row in range(20):
@@ -83,8 +95,8 @@ def test_the_literal_loop_is_of_the_units_drawn(design):
             np.array([unit for unit in stratum if unit not in chosen])
             for stratum, chosen in zip(sampled.samples, units, strict=True)
         )
-        assert inside[row, 0] == pytest.approx(values[Draw(sampled, units).items].mean())
-        assert outside[row, 0] == pytest.approx(values[Draw(sampled, rest).items].mean())
+        assert inside[row, 0] == pytest.approx(values[Resample(sampled, units).items].mean())
+        assert outside[row, 0] == pytest.approx(values[Resample(sampled, rest).items].mean())
 
 
 def test_a_resample_without_units_left_out_is_drawn_again():
@@ -92,8 +104,13 @@ def test_a_resample_without_units_left_out_is_drawn_again():
     values = [np.array([1.0, 2.0, 4.0])]
     mean = STATISTICS["mean"]
     for over in (mean, mean.literal):
-        inside, outside = resampled(
-            groups(3), values, (over,), np.random.default_rng(3), 99, left_out=(over,)
+        inside, outside = resample_statistics(
+            grouped_design(3),
+            values,
+            (over,),
+            np.random.default_rng(3),
+            99,
+            left_out_statistics=(over,),
         )
         assert len(inside) == len(outside) == 99
         assert np.isfinite(outside).all()
@@ -102,11 +119,13 @@ def test_a_resample_without_units_left_out_is_drawn_again():
 
 def test_a_statistic_without_a_value_is_refused_in_the_end():
     def never(values, draw):
-        raise NotMeasurable("all words alike", mend="give others")
+        raise NotMeasurableError("all words alike", hint="give others")
 
-    with pytest.raises(NotMeasurable, match="only 0 of 495 draws"):
-        resampled(groups(5), [np.arange(5.0)], (never,), np.random.default_rng(0), 99)
-    assert many_of(never) is None
+    with pytest.raises(NotMeasurableError, match="only 0 of 495 resamples"):
+        resample_statistics(
+            grouped_design(5), [np.arange(5.0)], (never,), np.random.default_rng(0), 99
+        )
+    assert vectorised_form(never) is None
 
 
 def test_top_means_look_beyond_the_first_items_where_a_resample_needs_it():
@@ -120,7 +139,7 @@ def test_top_means_look_beyond_the_first_items_where_a_resample_needs_it():
 
 
 def test_a_top_share_that_holds_no_item_has_no_value():
-    times = times_of(groups(3), [np.array([[0, 1, 2], [0, 0, 1]])])
+    times = count_items(grouped_design(3), [np.array([[0, 1, 2], [0, 0, 1]])])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(top_means(np.ones((3, 2)), times, lambda n: np.nan)).all()

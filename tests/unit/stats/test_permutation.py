@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.measures.reductions import half_difference
-from levelhead.stats.designs import clusters, crossed, groups
+from levelhead.stats.designs import clustered_design, crossed_design, grouped_design
 from levelhead.stats.permutation import permutation, sign_flip
 
 Z = np.array([3.1, 0.2, 1.7, 2.2, -0.4, 0.9, -1.0])
@@ -19,15 +19,15 @@ def difference(draw):
 
 def test_a_small_permutation_is_listed_whole():
     null = permutation(
-        difference, groups(4, 3), rng=np.random.default_rng(0), alternative="greater"
+        difference, grouped_design(4, 3), rng=np.random.default_rng(0), alternative="greater"
     )
     everything = [
         Z[list(first)].mean() - Z[[i for i in range(7) if i not in first]].mean()
         for first in combinations(range(7), 4)
     ]
-    assert null.value == pytest.approx(difference(groups(4, 3).whole))
+    assert null.value == pytest.approx(difference(grouped_design(4, 3).full_sample))
     assert null.p.value == pytest.approx(np.mean(np.array(everything) >= null.value - 1e-12))
-    assert (null.p.method, null.p.draws) == ("permutation, exact", None)
+    assert (null.p.method, null.p.n_resamples) == ("permutation, exact", None)
     assert null.mean == pytest.approx(np.mean(everything))
     assert null.deviation == pytest.approx(np.std(everything))
 
@@ -36,17 +36,19 @@ def test_random_permutations_count_the_observed_one():
     far = np.concatenate([np.arange(20) + 100.0, np.arange(20)])
     null = permutation(
         lambda draw: float(far[draw.groups[0]].mean() - far[draw.groups[1]].mean()),
-        groups(20, 20),
+        grouped_design(20, 20),
         rng=np.random.default_rng(0),
-        draws=99,
+        n_resamples=99,
         alternative="greater",
     )
     assert null.p.value == pytest.approx(1 / 100)  # (0 + 1) / (99 + 1), never 0
-    assert (null.p.method, null.p.draws) == ("permutation", 99)
+    assert (null.p.method, null.p.n_resamples) == ("permutation", 99)
 
 
 def test_small_sign_flips_are_listed_whole():
-    null = sign_flip(lambda s: float((s * Z).mean()), groups(7), rng=np.random.default_rng(0))
+    null = sign_flip(
+        lambda s: float((s * Z).mean()), grouped_design(7), rng=np.random.default_rng(0)
+    )
     everything = np.array([(np.array(s) * Z).mean() for s in product((-1, 1), repeat=7)])
     one_sided = np.mean(everything >= Z.mean() - 1e-12)
     assert null.p.value == pytest.approx(min(2 * one_sided, 1))
@@ -56,7 +58,7 @@ def test_small_sign_flips_are_listed_whole():
 def test_items_of_a_cluster_flip_together():
     null = sign_flip(
         lambda s: float((s * Z).sum()),
-        clusters([0, 0, 0, 1, 1, 2, 2]),
+        clustered_design([0, 0, 0, 1, 1, 2, 2]),
         rng=np.random.default_rng(0),
     )
     sums = np.array([Z[:3].sum(), Z[3:5].sum(), Z[5:].sum()])
@@ -69,9 +71,9 @@ def test_a_statistic_positive_without_bias_has_a_parity_above_zero():
     s = rng.normal(size=200)
     null = sign_flip(
         lambda signs: float(np.sort(signs * s)[-20:].mean()),
-        groups(200),
+        grouped_design(200),
         rng=rng,
-        draws=499,
+        n_resamples=499,
         alternative="greater",
     )
     assert null.mean == pytest.approx(1.7, abs=0.25)  # the mean of a normal's top tenth is 1.755
@@ -81,12 +83,15 @@ def test_a_statistic_positive_without_bias_has_a_parity_above_zero():
     ("call", "what"),
     [
         (
-            lambda rng: permutation(difference, groups(7), rng=rng),
+            lambda rng: permutation(difference, grouped_design(7), rng=rng),
             "two or more groups, not 7 items",
         ),
-        (lambda rng: permutation(difference, clusters(range(7)), rng=rng), "two or more groups"),
         (
-            lambda rng: sign_flip(np.sum, crossed({"a": [0, 1], "b": [0, 1]}), rng=rng),
+            lambda rng: permutation(difference, clustered_design(range(7)), rng=rng),
+            "two or more groups",
+        ),
+        (
+            lambda rng: sign_flip(np.sum, crossed_design({"a": [0, 1], "b": [0, 1]}), rng=rng),
             "independent clusters, not 2 a x 2 b",
         ),
     ],
@@ -105,13 +110,13 @@ def test_designs_that_do_not_fit_are_refused(call, what):
     ],
 )
 def test_what_cannot_be_judged_is_refused(reduce, what):
-    for test, design in ((permutation, groups(4, 3)), (sign_flip, groups(7))):
-        with pytest.raises(NotMeasurable, match=what):
+    for test, design in ((permutation, grouped_design(4, 3)), (sign_flip, grouped_design(7))):
+        with pytest.raises(NotMeasurableError, match=what):
             test(reduce, design, rng=np.random.default_rng(0))
 
 
 def test_clusters_are_dealt_whole():
-    words = clusters(["a", "a", "b", "c", "d", "d", "d"], within=list("fffmmmm"))
+    words = clustered_design(["a", "a", "b", "c", "d", "d", "d"], within=list("fffmmmm"))
 
     def largest(draw):
         first, second = draw.groups
@@ -133,20 +138,22 @@ def test_a_value_computed_from_the_items_own_groups_is_found_out():
     def forgetful(draw):
         return float(Z[draw.items][own[draw.items] == 0].mean())
 
-    with pytest.raises(NotMeasurable, match="computed from the groups drawn"):
-        permutation(forgetful, groups(4, 3), rng=np.random.default_rng(0))
+    with pytest.raises(NotMeasurableError, match="the value depends on the permuted groups"):
+        permutation(forgetful, grouped_design(4, 3), rng=np.random.default_rng(0))
 
 
 def test_two_sided_is_refused_where_one_side_is_no_evidence():
     with pytest.raises(LevelheadError, match="never negative under the null") as error:
-        permutation(lambda draw: abs(difference(draw)), groups(4, 3), rng=np.random.default_rng(0))
-    assert error.value.mend == 'give alternative="greater"'
+        permutation(
+            lambda draw: abs(difference(draw)), grouped_design(4, 3), rng=np.random.default_rng(0)
+        )
+    assert error.value.hint == 'give alternative="greater"'
 
 
 def test_chance_is_an_argument():
     for test, reduce, design in (
-        (permutation, difference, groups(4, 3)),
-        (sign_flip, lambda signs: float((signs * Z).sum()), groups(7)),
+        (permutation, difference, grouped_design(4, 3)),
+        (sign_flip, lambda signs: float((signs * Z).sum()), grouped_design(7)),
     ):
         with pytest.raises(LevelheadError, match="numpy Generator, not NoneType"):
             test(reduce, design, rng=None)
@@ -155,24 +162,24 @@ def test_chance_is_an_argument():
 @pytest.mark.parametrize(
     "design",
     [
-        groups(4, 3),
-        groups(50, 10),
-        clusters([i % 9 for i in range(60)], within=[i % 9 > 5 for i in range(60)]),
+        grouped_design(4, 3),
+        grouped_design(50, 10),
+        clustered_design([i % 9 for i in range(60)], within=[i % 9 > 5 for i in range(60)]),
     ],
     ids=["listed", "items", "clusters"],
 )
 def test_many_dealings_at_once_are_those_of_one_after_the_other(design):
-    plain = np.random.default_rng(1).normal(size=design.items)
+    plain = np.random.default_rng(1).normal(size=design.n_items)
     values = torch.from_numpy(plain)
     literal, quick = (
         permutation(
             lambda draw: float(half_difference(values, draw)),
             design,
             rng=np.random.default_rng(5),
-            draws=999,
-            at_once=at_once,
+            n_resamples=999,
+            vectorised=at_once,
         )
-        for at_once in (None, lambda times: half_difference.many(plain[:, None], times)[:, 0])
+        for at_once in (None, lambda times: half_difference.vectorised(plain[:, None], times)[:, 0])
     )
     assert quick.p == literal.p
     assert quick.value == pytest.approx(literal.value, rel=1e-12)

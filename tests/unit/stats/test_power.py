@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.stats.means import t_test
 from levelhead.stats.power import minimum_detectable_effect
 
@@ -36,5 +36,5 @@ def test_levels_that_make_no_sense_are_refused(alpha, power):
     ("error", "df"), [(0.0, 5), (float("nan"), 5), (1.0, 0), (float("inf"), 5)]
 )
 def test_no_power_without_spread(error, df):
-    with pytest.raises(NotMeasurable, match="no power without spread"):
+    with pytest.raises(NotMeasurableError, match="no power without spread"):
         minimum_detectable_effect(error, df)

@@ -6,26 +6,26 @@ import zoo
 from calibrations import Failed
 from rulers import corpus, sentences
 
-from levelhead.core.calibration import Ruler as Calibrated
-from levelhead.core.calibration import calibrated
+from levelhead.core.calibration import MeasureKey as Calibrated
+from levelhead.core.calibration import find_calibration
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
-from levelhead.data.catalog.datasets import NotHere
-from levelhead.measures.registry import parsed
+from levelhead.data.catalog.datasets import DatasetMissingError
+from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
 from levelhead.study.audit import budget_shares as dealing
 from levelhead.study.audit import core_suite
 from levelhead.study.audit import suite as fitting
 from levelhead.study.audit.audit import (
-    STUDY,
-    Audited,
-    NothingToAsk,
-    extended,
-    keep,
-    kept,
+    STUDY_FILE,
+    AuditSources,
+    NoBiasMeasureError,
+    compute_request_hash,
+    extend_audit,
+    load_matching_audit,
     plan_core,
     read_audit,
-    request,
+    save_audit,
 )
 from levelhead.study.audit.budget_shares import OVERHEAD, with_option
 from levelhead.study.audit.core_suite import (
@@ -40,18 +40,18 @@ from levelhead.study.audit.core_suite import (
     kind_of,
 )
 from levelhead.study.audit.suite import (
-    LARGER,
+    AUDIT_MEASURES,
+    LARGER_SUFFIX,
     LIMITS,
     LOCATORS,
     QUOTAS,
-    RULERS,
     SHARES,
-    Ruler,
-    locators,
+    AuditMeasure,
+    rank_locators,
 )
-from levelhead.study.audit.time_budget import Paces
-from levelhead.study.config import read_plan
-from levelhead.study.steps.config import Source
+from levelhead.study.audit.time_budget import QueryTimer
+from levelhead.study.config import read_study_config
+from levelhead.study.steps.config import ModelSource
 
 TINY = ("bert", "BertForPreTraining")
 
@@ -72,34 +72,36 @@ def tiny(tmp_path, monkeypatch):
         CoreMeasure("pppl", f"pppl:texts={texts},limit=2", (BERT,)),
     )
     rulers = (
-        Ruler("seat", seat, QUOTAS),
-        Ruler("half", seat, SHARES),
-        Ruler("pppl", f"pppl:texts={texts}", LIMITS),
-        Ruler("ppl", f"ppl:texts={texts}", LIMITS),
+        AuditMeasure("seat", seat, QUOTAS),
+        AuditMeasure("half", seat, SHARES),
+        AuditMeasure("pppl", f"pppl:texts={texts}", LIMITS),
+        AuditMeasure("ppl", f"ppl:texts={texts}", LIMITS),
     )
     monkeypatch.setattr(core_suite, "CORE", core)
-    monkeypatch.setattr(fitting, "RULERS", rulers)
+    monkeypatch.setattr(fitting, "AUDIT_MEASURES", rulers)
     monkeypatch.setattr(fitting, "LOCATORS", rulers[:1])
-    monkeypatch.setattr(fitting, "FEWEST", 3)
-    monkeypatch.setattr(dealing.Dealing, "_price", lambda own: None)
-    monkeypatch.setattr(dealing.Dealing, "knowledge", lambda own: {})
+    monkeypatch.setattr(fitting, "MIN_UNITS", 3)
+    monkeypatch.setattr(dealing.TimeBudget, "_time_utility_measure", lambda own: None)
+    monkeypatch.setattr(dealing.TimeBudget, "plan_knowledge", lambda own: {})
     return rulers
 
 
 def sources(**changes):
-    return Audited(Source(path=str(zoo.folder(*TINY)), **changes))
+    return AuditSources(ModelSource(path=str(zoo.folder(*TINY)), **changes))
 
 
 def paced(lm, each=0.1):
     """A machine that takes so many seconds a question."""
-    paces = Paces(lm, threads=1)
-    paces.known = dict.fromkeys(("embed", "score", "score pppl", "score ppl"), each)
+    paces = QueryTimer(lm, threads=1)
+    paces.seconds_by_kind = dict.fromkeys(("embed", "score", "score pppl", "score ppl"), each)
     return paces
 
 
 def planned(lm, *, left, each=0.1):
     core = plan_core(lm, sources(), budget=left)
-    return extended(core, lm, left=left, paces=None if left is None else paced(lm, each))
+    return extend_audit(
+        core, lm, seconds_left=left, timer=None if left is None else paced(lm, each)
+    )
 
 
 def test_the_core_suite_is_the_same_whatever_the_budget_and_the_machine(bert, tiny):
@@ -110,112 +112,123 @@ def test_the_core_suite_is_the_same_whatever_the_budget_and_the_machine(bert, ti
     ]
     for plan in plans:
         assert plan.core == ("seat", "pppl")
-        assert plan.plan.cells["audit"].measures == ("seat", "pppl")
-        assert {name: plan.plan.measures[name] for name in plan.core} == {
+        assert plan.study_config.measurements["audit"].measures == ("seat", "pppl")
+        assert {name: plan.study_config.measures[name] for name in plan.core} == {
             row.name: row.text for row in core_suite.CORE
         }
-        assert plan.request == plans[0].request
+        assert plan.request_hash == plans[0].request_hash
         assert plan.core_steps == {"cell.audit.model.seat", "cell.audit.model.pppl"}
     # The budget decides what is added: everything, or nothing at all.
-    assert set(plans[0].plan.cells["more"].measures) == {f"seat{LARGER}", "half", f"pppl{LARGER}"}
-    assert set(plans[-1].plan.cells) == {"audit"}
-    late = {row.what for row in plans[-1].left_out if row.reason == "time budget"}
-    assert late >= {f"seat{LARGER}", "half", f"pppl{LARGER}", "heads"}
+    assert set(plans[0].study_config.measurements["more"].measures) == {
+        f"seat{LARGER_SUFFIX}",
+        "half",
+        f"pppl{LARGER_SUFFIX}",
+    }
+    assert set(plans[-1].study_config.measurements) == {"audit"}
+    late = {row.name for row in plans[-1].omitted if row.reason == "time budget"}
+    assert late >= {f"seat{LARGER_SUFFIX}", "half", f"pppl{LARGER_SUFFIX}", "heads"}
 
 
 def test_without_a_budget_everything_that_fits_is_added_whole(bert, tiny):
     found = planned(bert, left=None)
     assert found.stage == "whole"
-    assert dict(found.roles)[f"seat{LARGER}"] == "bias"
-    assert found.plan.measures[f"seat{LARGER}"] == tiny[0].text
-    (ppl,) = found.left_out
-    assert (ppl.what, ppl.reason) == ("ppl", "does not fit this model")
-    assert not found.cut
-    assert found.expected is None
-    assert found.plan.maps["heads"].exact == "all"
+    assert dict(found.roles)[f"seat{LARGER_SUFFIX}"] == "bias"
+    assert found.study_config.measures[f"seat{LARGER_SUFFIX}"] == tiny[0].text
+    (ppl,) = found.omitted
+    assert (ppl.name, ppl.reason) == ("ppl", "does not fit this model")
+    assert not found.truncated
+    assert found.expected_seconds is None
+    assert found.study_config.head_maps["heads"].ablate_top == "all"
 
 
 def test_less_time_adds_less_and_says_so(bert, tiny):
     whole = planned(bert, left=1e6)
-    assert not whole.cut
-    few = whole.expected / 4
+    assert not whole.truncated
+    few = whole.expected_seconds / 4
     found = planned(bert, left=few)
-    assert found.expected <= few * OVERHEAD
-    late = {row.what for row in found.left_out if row.reason == "time budget"}
-    assert found.cut or late
-    for cut in found.cut:
-        assert 0 < cut.asked < cut.whole
+    assert found.expected_seconds <= few * OVERHEAD
+    late = {row.name for row in found.omitted if row.reason == "time budget"}
+    assert found.truncated or late
+    for cut in found.truncated:
+        assert 0 < cut.n_used < cut.n_total
 
 
 def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
     """Not each measure: trying all of them took longer than a small budget."""
     timed = []
     monkeypatch.setattr(
-        "levelhead.study.audit.time_budget._timed",
-        lambda lm, asked, rows: timed.append(asked.verb) or 0.01,
+        "levelhead.study.audit.time_budget._time_query",
+        lambda lm, asked, rows: timed.append(asked.query_kind) or 0.01,
     )
     core = plan_core(bert, sources(), budget=60.0)
     assert not timed
-    extended(core, bert, left=60.0)
+    extend_audit(core, bert, seconds_left=60.0)
     assert sorted(timed) == ["embed", "score"]
 
 
 def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):
     """Their own part of the time is too little for them, but nobody else needs the rest."""
     whole = planned(bert, left=1e6)
-    monkeypatch.setattr(dealing, "DEALT", dealing.DEALT | {"heads": 1e-9})
-    found = planned(bert, left=whole.expected / OVERHEAD * 1.2)
-    assert "heads" in found.plan.maps
-    assert "heads" not in {row.what for row in found.left_out}
+    monkeypatch.setattr(dealing, "BUDGET_SHARES", dealing.BUDGET_SHARES | {"heads": 1e-9})
+    found = planned(bert, left=whole.expected_seconds / OVERHEAD * 1.2)
+    assert "heads" in found.study_config.head_maps
+    assert "heads" not in {row.name for row in found.omitted}
 
 
 def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
     def missing(text):
         if text.startswith("pppl"):
-            raise NotHere("the texts are not here", mend="levelhead data get")
-        return parsed(text)
+            raise DatasetMissingError("the texts are not here", hint="levelhead data get")
+        return parse_measure(text)
 
-    monkeypatch.setattr("levelhead.study.audit.audit.parsed", missing)
+    monkeypatch.setattr("levelhead.study.audit.audit.parse_measure", missing)
     found = plan_core(bert, sources(), budget=None)
     assert found.core == ("seat", "pppl")
-    assert list(found.plan.measures) == ["seat"]
-    assert [(row.what, row.reason) for row in found.left_out] == [("pppl", "data missing")]
+    assert list(found.study_config.measures) == ["seat"]
+    assert [(row.name, row.reason) for row in found.omitted] == [("pppl", "data missing")]
 
 
 def test_a_model_that_no_measure_of_bias_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
     monkeypatch.setattr(core_suite, "CORE", core_suite.CORE[1:])
-    with pytest.raises(NothingToAsk, match="INCONCLUSIVE: no measure of bias"):
+    with pytest.raises(NoBiasMeasureError, match="INCONCLUSIVE: no measure of bias"):
         plan_core(bert, sources(), budget=None)
 
 
 def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
-    other = Audited(sources(edit="edit").model, sources().model)
+    other = AuditSources(sources(edit="edit").model, sources().model)
     core = plan_core(bert, other, budget=None)
-    pair = core.plan.against["other"]
+    pair = core.study_config.comparisons["other"]
     assert (pair.first, pair.second) == ("other", "model")
     assert pair.measures == ("seat", "pppl")
-    assert core.plan.removed["edit"].ruler == "seat"
-    whole = extended(core, bert, left=None)
-    assert set(whole.plan.against["other"].measures) >= {"seat", "pppl", "half", f"seat{LARGER}"}
+    assert core.study_config.probing["edit"].measure == "seat"
+    whole = extend_audit(core, bert, seconds_left=None)
+    assert set(whole.study_config.comparisons["other"].measures) >= {
+        "seat",
+        "pppl",
+        "half",
+        f"seat{LARGER_SUFFIX}",
+    }
 
 
 def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
     folder = tmp_path / "audit"
     found = planned(bert, left=60.0)
-    assert kept(folder, found.request) is None
-    keep(found, folder)
-    assert kept(folder, found.request) == found == read_audit(folder)
-    assert read_plan(folder / STUDY) == found.plan
-    assert request(bert, sources(), Inference(), 1) == found.request
+    assert load_matching_audit(folder, found.request_hash) is None
+    save_audit(found, folder)
+    assert load_matching_audit(folder, found.request_hash) == found == read_audit(folder)
+    assert read_study_config(folder / STUDY_FILE) == found.study_config
+    assert compute_request_hash(bert, sources(), Inference(), 1) == found.request_hash
     for change in ({"seed": 1}, {"resamples": 99}, {"permutations": 99}):
         with pytest.raises(LevelheadError, match="another audit"):
-            kept(folder, request(bert, sources(), Inference(**change), 1))
+            load_matching_audit(
+                folder, compute_request_hash(bert, sources(), Inference(**change), 1)
+            )
     with pytest.raises(LevelheadError, match="another audit"):
-        kept(folder, request(bert, sources(), Inference(), 2))
+        load_matching_audit(folder, compute_request_hash(bert, sources(), Inference(), 2))
     (folder / "audit.json").write_text("{}")
     with pytest.raises(LevelheadError, match="cannot be read"):
-        kept(folder, found.request)
-    with pytest.raises(LevelheadError, match="holds no audit"):
+        load_matching_audit(folder, found.request_hash)
+    with pytest.raises(LevelheadError, match="contains no audit"):
         read_audit(tmp_path / "nowhere")
 
 
@@ -223,13 +236,13 @@ def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
 
 
 def test_every_measure_of_the_tables_is_one():
-    names = [row.name for row in RULERS]
+    names = [row.name for row in AUDIT_MEASURES]
     assert len(set(names)) == len(names)
-    for row in RULERS:
-        for way in row.thrifts:
-            parsed(with_option(row.text, way))
+    for row in AUDIT_MEASURES:
+        for way in row.cheaper_options:
+            parse_measure(with_option(row.text, way))
     for row in LOCATORS:
-        assert not parsed(row.text).headline.is_step
+        assert not parse_measure(row.text).primary_metric.is_step
 
 
 @pytest.mark.parametrize("kind", [BERT, MASKED, CAUSAL, PAIRS, CLASSIFIER, EMBEDDINGS])
@@ -238,14 +251,14 @@ def test_every_kind_of_model_has_a_core_suite(kind):
     assert any(row.role == "bias" for row in suite)
     assert len({row.name for row in suite}) == len(suite)
     for row in suite:
-        parsed(row.text)
+        parse_measure(row.text)
 
 
 @pytest.mark.parametrize(("kind", "family"), [(BERT, "bert"), (CAUSAL, "llama")])
 def test_the_core_suite_holds_no_measure_that_failed_validation(kind, family):
     for row in core_suite.core_suite(kind):
-        key = Calibrated(measure=parsed(row.text).name, family=family, causal=kind == CAUSAL)
-        known = calibrated(key)
+        key = Calibrated(measure=parse_measure(row.text).name, family=family, causal=kind == CAUSAL)
+        known = find_calibration(key)
         assert known is None or known.verdict != "misses", row.name
 
 
@@ -260,24 +273,24 @@ def test_kinds_follow_from_heads(bert):
 
 def test_heads_are_located_by_the_best_calibrated_smooth_measure(bert):
     """SEAT failed on decoders of LLaMA's kind: it located their heads all the same."""
-    ordered, refused = locators(load(zoo.folder("llama", "LlamaForCausalLM")))
+    ordered, refused = rank_locators(load(zoo.folder("llama", "LlamaForCausalLM")))
     assert ordered[0].name in ("cloze", "contrast", "crows_margin")
     assert not any(row.name.startswith("seat") for row in ordered)
     assert any("seat failed validation" in reason for reason in refused)
     # On BERT it detects the smallest dose.
-    assert locators(bert)[0][0].name == "seat"
+    assert rank_locators(bert)[0][0].name == "seat"
 
 
 def test_a_measure_that_failed_validation_locates_no_heads(bert, tiny, monkeypatch):
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("seat"))
     found = planned(bert, left=None)
-    assert not found.plan.maps
-    (heads,) = (row for row in found.left_out if row.what == "heads")
-    assert "seat failed validation on models with planted bias" in heads.why
+    assert not found.study_config.head_maps
+    (heads,) = (row for row in found.omitted if row.name == "heads")
+    assert "seat failed validation on models with planted bias" in heads.details
 
 
 def test_a_measure_whose_data_are_missing_gives_way_to_the_next(bert, tiny, monkeypatch):
-    absent = Ruler("absent", f"{tiny[0].text},quota=1,groups=no+body", QUOTAS)
+    absent = AuditMeasure("absent", f"{tiny[0].text},contexts_per_word=1,groups=no+body", QUOTAS)
     monkeypatch.setattr(fitting, "LOCATORS", (absent, tiny[0]))
     found = planned(bert, left=None)
-    assert found.plan.measures["heads"] == tiny[0].text
+    assert found.study_config.measures["heads"] == tiny[0].text

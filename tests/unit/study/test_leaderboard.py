@@ -11,18 +11,18 @@ from command import SERVER, levelhead
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Skill
 from levelhead.core.run_context import Inference
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.study.leaderboard import (
-    Entrant,
     Leaderboard,
-    leaderboard,
-    ordered,
+    ModelEntry,
+    leaderboard_to_csv,
     read_models,
-    to_csv,
+    run_leaderboard,
+    sort_entries,
 )
 
 FEW = Inference(resamples=99, permutations=99)
@@ -44,7 +44,7 @@ def board(asked, tmp_path_factory):
     models, ruler = asked
     folder = tmp_path_factory.mktemp("board")
     told = []
-    found = leaderboard(
+    found = run_leaderboard(
         models, [ruler], folder, inference=FEW, on_model=lambda *one: told.append(one)
     )
     assert told == [(name, number + 1, 4) for number, name in enumerate(models)]
@@ -54,25 +54,25 @@ def board(asked, tmp_path_factory):
 def test_what_fails_with_one_model_is_told_and_the_others_go_on(asked, board):
     (*models, none), ruler = asked
     _, found, costs = board
-    assert {one.model for one in found.entrants if one.measured} == set(models)
-    last = found.entrants[-1]
+    assert {one.model for one in found.entries if one.measurements} == set(models)
+    last = found.entries[-1]
     assert last.model == none
     assert "config.json" in last.missing[ruler]
     assert costs[none].model_bytes == 0
-    assert all(costs[name].model_bytes > 0 and costs[name].kept_bytes > 0 for name in models)
+    assert all(costs[name].model_bytes > 0 and costs[name].stored_bytes > 0 for name in models)
 
 
 def test_models_are_in_order_of_their_distance_from_parity(asked, board):
     _, ruler = asked
     folder, found, _ = board
-    ranked = found.ranks(ruler)
-    values = [abs(one.measured[ruler].value) for one in found.entrants if one.name in ranked]
+    ranked = found.rank_ranges(ruler)
+    values = [abs(one.measurements[ruler].value) for one in found.entries if one.name in ranked]
     assert values == sorted(values)
     with (folder / "leaderboard.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["model"] for row in rows] == [one.model for one in found.entrants]
+    assert [row["model"] for row in rows] == [one.model for one in found.entries]
     assert [float(row["value"]) for row in rows[:-1]] == [
-        one.measured[ruler].value for one in found.entrants[:-1]
+        one.measurements[ruler].value for one in found.entries[:-1]
     ]
     for row in rows[:-1]:  # random models: that words lie near each other says nothing
         assert row["skill"].startswith("embeddings of the two groups' words")
@@ -90,7 +90,7 @@ def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path,
     models, ruler = asked
     folder, _, costs = board
     for runner in (LocalProcesses(2), None):
-        _, spent = leaderboard(models, [ruler], tmp_path, inference=FEW, runner=runner)
+        _, spent = run_leaderboard(models, [ruler], tmp_path, inference=FEW, executor=runner)
         for name in ("leaderboard.json", "leaderboard.csv"):
             assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
     assert spent[models[0]].model_bytes == costs[models[0]].model_bytes
@@ -99,21 +99,26 @@ def test_processes_and_a_second_call_give_the_same_bytes(asked, board, tmp_path,
 def entrant(name, low, high, **changes):
     interval = Interval(level=0.95, low=low, high=high, method="made up")
     told = {"value": (low + high) / 2, "interval": interval, "parity": 0.0} | changes
-    return Entrant(model=name, measured={"seat": maps.measurement().model_copy(update=told)})
+    return ModelEntry(model=name, measurements={"seat": maps.measurement().model_copy(update=told)})
 
 
 def test_models_whose_intervals_overlap_share_their_ranks():
     found = Leaderboard(
         measures=("seat",),
-        entrants=(
+        entries=(
             entrant("near", -0.1, 0.1),
             entrant("left", -0.6, -0.4),
             entrant("right", 0.5, 0.7),
             entrant("far", 1.0, 2.0),
-            Entrant(model="none", missing={"seat": "no head"}),
+            ModelEntry(model="none", missing={"seat": "no head"}),
         ),
     )
-    assert found.ranks("seat") == {"near": (1, 1), "left": (2, 3), "right": (2, 3), "far": (4, 4)}
+    assert found.rank_ranges("seat") == {
+        "near": (1, 1),
+        "left": (2, 3),
+        "right": (2, 3),
+        "far": (4, 4),
+    }
 
 
 def test_a_model_without_the_skill_is_not_ranked_nearest_to_parity():
@@ -128,16 +133,16 @@ def test_a_model_without_the_skill_is_not_ranked_nearest_to_parity():
     )
     board = Leaderboard(
         measures=("seat",),
-        entrants=(
-            Entrant(model="none", missing={"seat": "no head"}),
+        entries=(
+            ModelEntry(model="none", missing={"seat": "no head"}),
             entrant("untrained", -0.01, 0.01, skill=lacking),
             entrant("far", 1.0, 2.0),
             entrant("near", 0.1, 0.3),
         ),
     )
-    assert board.ranks("seat") == {"near": (1, 1), "far": (2, 2)}
-    assert [one.name for one in ordered(board).entrants] == ["near", "far", "untrained", "none"]
-    rows = {row["model"]: row for row in csv.DictReader(to_csv(board).splitlines())}
+    assert board.rank_ranges("seat") == {"near": (1, 1), "far": (2, 2)}
+    assert [one.name for one in sort_entries(board).entries] == ["near", "far", "untrained", "none"]
+    rows = {row["model"]: row for row in csv.DictReader(leaderboard_to_csv(board).splitlines())}
     assert rows["untrained"]["skill"].startswith("word order 50 [36, 64]")
     assert rows["untrained"]["first_rank"] == ""
 
@@ -148,18 +153,22 @@ def test_two_revisions_of_a_model_are_two():
         one.model_copy(update={"revision": name})
         for one, name in zip(both, ("first", "second", None), strict=True)
     ]
-    found = Leaderboard(measures=("seat",), entrants=tuple(both))
-    assert found.ranks("seat") == {"same@first": (1, 1), "other": (2, 2), "same@second": (3, 3)}
+    found = Leaderboard(measures=("seat",), entries=tuple(both))
+    assert found.rank_ranges("seat") == {
+        "same@first": (1, 1),
+        "other": (2, 2),
+        "same@second": (3, 3),
+    }
 
 
 def test_what_cannot_be_compared_has_no_ranks():
-    for changes in ({"comparable": "other"}, {"parity": None}):
+    for changes in ({"comparability_key": "other"}, {"parity": None}):
         both = (entrant("one", 0, 1, **changes), entrant("two", 0, 1))
-        found = Leaderboard(measures=("seat",), entrants=both)
-        if "comparable" in changes:
-            assert found.ranks("seat") == {}
+        found = Leaderboard(measures=("seat",), entries=both)
+        if "comparability_key" in changes:
+            assert found.rank_ranges("seat") == {}
         else:
-            assert "one" not in found.ranks("seat")
+            assert "one" not in found.rank_ranges("seat")
 
 
 def test_the_command_line(asked, board, tmp_path, monkeypatch):
@@ -170,10 +179,10 @@ def test_the_command_line(asked, board, tmp_path, monkeypatch):
     (tmp_path / "models.txt").write_text(f"{models[1]}  # the second\n\n{none}\n")
     given = (
         *("leaderboard", models[0], models[2], "--file", str(tmp_path / "models.txt")),
-        *("-m", ruler, "-o", str(folder), "--draws", "99", "--permutations", "99"),
+        *("-m", ruler, "-o", str(folder), "--resamples", "99", "--permutations", "99"),
     )
     told = CliRunner().invoke(app, given)
-    assert isinstance(told.exception, ExitWith), told.output
+    assert isinstance(told.exception, ExitWithCode), told.output
     assert told.exception.code == INCONCLUSIVE
     assert "rank" in told.stdout
     assert f"{none}: no {ruler}" in told.stdout.replace("\n", "")
@@ -185,7 +194,7 @@ def test_the_command_line(asked, board, tmp_path, monkeypatch):
 
 def test_a_model_twice_is_an_error(tmp_path):
     with pytest.raises(LevelheadError, match="2 models, 1 different ones"):
-        leaderboard(["a", "a"], ["seat"], tmp_path)
+        run_leaderboard(["a", "a"], ["seat"], tmp_path)
 
 
 def test_a_file_of_models_is_read_or_refused(tmp_path):
@@ -200,4 +209,4 @@ def test_a_file_of_models_is_read_or_refused(tmp_path):
 
 def test_a_study_has_no_level_of_its_own(tmp_path):
     with pytest.raises(LevelheadError, match=r"have the level 0\.95, not 0\.9"):
-        leaderboard(["tiny"], ["seat"], tmp_path / "board", inference=Inference(level=0.9))
+        run_leaderboard(["tiny"], ["seat"], tmp_path / "board", inference=Inference(level=0.9))

@@ -7,24 +7,24 @@ import studies
 import zoo
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Inconclusive
+from levelhead.core.results import StepFailure
 from levelhead.measures.compare import Comparison
-from levelhead.measures.registry import parsed
+from levelhead.measures.registry import parse_measure
 from levelhead.measures.run import compare
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
-from levelhead.study.config import read_plan
-from levelhead.study.distributed import GO_ON, SPENT, Deadline
-from levelhead.study.results_dir import finished
-from levelhead.study.run import run
-from levelhead.study.table import rows
+from levelhead.study.config import read_study_config
+from levelhead.study.distributed import OUT_OF_TIME, RESUME_HINT, Deadline
+from levelhead.study.results_dir import load_results
+from levelhead.study.run import run_study
+from levelhead.study.table import result_to_rows
 
 PAIRED = """
-format = "levelhead-study-1"
+format = "levelhead-study-2"
 name = "paired"
-draws = 99
+resamples = 99
 permutations = 99
 
 [models.tiny]
@@ -37,16 +37,16 @@ edit = "{edit}"
 [measures]
 seat = "seat:lexicon={lexicon},targets=things,corpus={corpus}"
 
-[cells.both]
+[measurements.both]
 models = ["tiny", "edited"]
 measures = ["seat"]
 
-[against.base]
+[comparisons.base]
 first = "tiny"
 second = "edited"
 measures = ["seat"]
 """
-PROBED = '\n[removed.edit]\nmodel = "{name}"\nlexicon = "{lexicon}"\n'
+PROBED = '\n[probing.edit]\nmodel = "{name}"\nlexicon = "{lexicon}"\n'
 
 
 @pytest.fixture
@@ -57,53 +57,55 @@ def edit(tmp_path):
 
 
 def paired(folder, edit, more=""):
-    return read_plan(studies.study(folder, (PAIRED + more).replace("{edit}", str(edit))))
+    return read_study_config(studies.study(folder, (PAIRED + more).replace("{edit}", str(edit))))
 
 
 def test_an_edited_model_stands_beside_its_base(every_step):
-    plan, results = read_plan(every_step.plan), every_step.results
+    plan, results = read_study_config(every_step.plan), every_step.results
     found = results["against.base.seat"]
     assert isinstance(found, Comparison)
     base = load(zoo.folder("bert", "BertForPreTraining"))
     other = base.edited(HeadScale([Site("head_out", 1, 1)], 0))
-    measure = parsed(plan.measures["seat"])
+    measure = parse_measure(plan.measures["seat"])
     assert found.difference.value == pytest.approx(
         compare(measure, base, other).difference.value, abs=1e-9
     )
     assert found.second.value == results["cell.both.edited.seat"].value
-    told = rows("against.base.seat", found)
+    told = result_to_rows("against.base.seat", found)
     assert [row.name for row in told][:3] == ["first", "second", "second less first"]
-    assert finished(every_step.folder) == results
+    assert load_results(every_step.folder) == results
 
 
 def test_one_step_that_fails_need_not_end_the_others(tmp_path, edit):
     lexicon = studies.lexicon(tmp_path)
     more = PROBED.replace("{name}", "edited").replace("{lexicon}", str(lexicon))
     plan = paired(tmp_path, edit, more)
-    with pytest.raises(LevelheadError, match="does not say which words"):
-        run(plan, tmp_path / "out")
-    results = run(plan, tmp_path / "out", keep_going=True)
-    assert isinstance(results["removed.edit"], Inconclusive)
+    with pytest.raises(LevelheadError, match="does not record the words"):
+        run_study(plan, tmp_path / "out")
+    results = run_study(plan, tmp_path / "out", keep_going=True)
+    assert isinstance(results["removed.edit"], StepFailure)
     assert isinstance(results["against.base.seat"], Comparison)
     unedited = PROBED.replace("{name}", "tiny").replace("{lexicon}", str(lexicon))
     with pytest.raises(LevelheadError, match="has no edit"):
-        run(paired(tmp_path, edit, unedited), tmp_path / "other")
+        run_study(paired(tmp_path, edit, unedited), tmp_path / "other")
 
 
 def test_spent_time_leaves_steps_for_the_next_call(tmp_path, edit):
     plan = paired(tmp_path, edit)
-    results = run(plan, tmp_path / "out", until=Deadline(time.monotonic() - 1))
+    results = run_study(plan, tmp_path / "out", deadline=Deadline(time.monotonic() - 1))
     first, *others = results.values()
-    assert not isinstance(first, Inconclusive)  # no time at all would be no run
-    assert set(others) == {Inconclusive(what=SPENT, mend=GO_ON)}
-    assert all(not isinstance(one, Inconclusive) for one in run(plan, tmp_path / "out").values())
+    assert not isinstance(first, StepFailure)  # no time at all would be no run
+    assert set(others) == {StepFailure(problem=OUT_OF_TIME, hint=RESUME_HINT)}
+    assert all(
+        not isinstance(one, StepFailure) for one in run_study(plan, tmp_path / "out").values()
+    )
 
 
 def test_results_that_are_none_are_refused(tmp_path, every_step):
     with pytest.raises(LevelheadError, match="no results"):
-        finished(tmp_path)
+        load_results(tmp_path)
     out = every_step.copied(tmp_path / "out")
     path = out / "results" / "against.base.seat.json"
     path.write_text(path.read_text()[:-20])
     with pytest.raises(LevelheadError, match="cannot be read"):
-        finished(out)
+        load_results(out)

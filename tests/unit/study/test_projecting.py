@@ -7,36 +7,36 @@ import pytest
 from calibrations import Failed
 from rulers import made, model, triples
 
-from levelhead.core.calibration import MISSES
-from levelhead.core.errors import UnknownName
-from levelhead.core.results import Inconclusive
+from levelhead.core.calibration import DAGGER
+from levelhead.core.errors import UnknownNameError
+from levelhead.core.results import StepFailure
 from levelhead.measures.next_sentence.strength import Strength
 from levelhead.mitigate.controls import placebo_report as room
-from levelhead.mitigate.controls.placebo_report import Placeboed
-from levelhead.mitigate.evaluation.sweep import Swept
-from levelhead.mitigate.projection.config_grid import LEVELS, grid
-from levelhead.mitigate.selection.select_on_dev import Choice
-from levelhead.study.config import Plan
-from levelhead.study.run import run
-from levelhead.study.session import Work
+from levelhead.mitigate.controls.placebo_report import PlaceboReport
+from levelhead.mitigate.evaluation.sweep import SweepReport
+from levelhead.mitigate.projection.config_grid import EDIT_POINTS, projection_grid
+from levelhead.mitigate.selection.select_on_dev import DevSelection
+from levelhead.study.config import StudyConfig
+from levelhead.study.run import run_study
+from levelhead.study.session import StudySession
 from levelhead.study.steps import projection_sweep
-from levelhead.study.steps.projection_sweep import Handful, Stable
-from levelhead.study.table import rows
+from levelhead.study.steps.projection_sweep import PairBudgetCurve, SubspaceStabilityReport
+from levelhead.study.table import result_to_rows
 
 SWEEP = {
     "model": "tiny",
     "measures": ["dev", "seat"],
-    "gain": "dev",
-    "test": "test",
-    "price": "seat",
-    "stability": 99,
-    "sizes": [8, 16],
+    "bias_measure": "dev",
+    "test_measure": "test",
+    "utility_measure": "seat",
+    "stability_resamples": 99,
+    "pair_counts": [8, 16],
     "placebos": 200,
 }
 PLAN = {
-    "format": "levelhead-study-1",
+    "format": "levelhead-study-2",
     "name": "tiny",
-    "draws": 99,
+    "resamples": 99,
     "permutations": 99,
     "models": {"tiny": {"path": "tiny"}},
     "measures": {"dev": "strength", "test": "strength", "seat": "seat"},
@@ -46,7 +46,7 @@ PAIRS = contrasts.texts((*contrasts.WORDS, *contrasts.MORE))
 
 
 def plan(**changes):
-    return Plan.model_validate(PLAN | {"sweeps": {"all": SWEEP | changes}})
+    return StudyConfig.model_validate(PLAN | {"projection_sweeps": {"all": SWEEP | changes}})
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def tiny(monkeypatch):
         "test": Strength(triples=every[12:], top=0.3),
         "seat": made("seat"),
     }
-    monkeypatch.setattr(Work, "measure", lambda self, name: rulers[name])
+    monkeypatch.setattr(StudySession, "measure", lambda self, name: rulers[name])
     loaded = cache(model)  # as a study does: once
-    monkeypatch.setattr(Work, "model", lambda self, name: loaded("strength"))
-    monkeypatch.setattr(projection_sweep, "paired", lambda name, n=None, seed=0: PAIRS[:n])
+    monkeypatch.setattr(StudySession, "model", lambda self, name: loaded("strength"))
+    monkeypatch.setattr(projection_sweep, "contrast_pairs", lambda name, n=None, seed=0: PAIRS[:n])
     monkeypatch.setattr(room, "placebo_pairs", lambda contrast: contrasts.texts()[4:])
 
 
@@ -78,70 +78,78 @@ SOME = ("sent", "penultimate")
 
 
 # Takes 10 s with some levels: each is judged against 200 placebos, the fewest that a plan may ask.
-@pytest.mark.parametrize("levels", [SOME, pytest.param(LEVELS, marks=pytest.mark.full)])
+@pytest.mark.parametrize("levels", [SOME, pytest.param(EDIT_POINTS, marks=pytest.mark.full)])
 def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch, levels):
-    settings = [one for one in grid() if one.level in levels]
+    settings = [one for one in projection_grid() if one.edit_point in levels]
     # A price that says which way is worse is wanted: SEAT is none.
-    asked = plan(price=None, levels=None if levels == LEVELS else list(levels))
-    found = run(asked, tmp_path)
+    asked = plan(utility_measure=None, edit_points=None if levels == EDIT_POINTS else list(levels))
+    found = run_study(asked, tmp_path)
     assert list(found) == [
         *("stability.all", "sweep.all.dev", "sweep.all.seat"),
         *("findings.all.dev", "findings.all.test", "choice.all", "choice.all.value", "pairs.all"),
         *(f"placebo.all.{level}" for level in levels),
     ]
-    assert isinstance(found["stability.all"], Stable)
+    assert isinstance(found["stability.all"], SubspaceStabilityReport)
     strength, seat = found["sweep.all.dev"], found["sweep.all.seat"]
-    assert isinstance(strength, Swept)
-    assert [one.name for one in strength.settings] == [one.name for one in settings]
-    assert not strength.behind
-    for one in strength.settings:
+    assert isinstance(strength, SweepReport)
+    assert [one.name for one in strength.variants] == [one.name for one in settings]
+    assert not strength.unaffected_variants
+    for one in strength.variants:
         assert one.change.value == pytest.approx(one.value - strength.base.value)
     # SEAT reads words, not the first token nor the classifier's input.
-    assert isinstance(seat, Swept)
-    assert set(seat.behind) == {one.name for one in settings if one.level in ("sent", "last")}
-    assert len(seat.settings) == (64 if levels == LEVELS else 32)
+    assert isinstance(seat, SweepReport)
+    assert set(seat.unaffected_variants) == {
+        one.name for one in settings if one.edit_point in ("sent", "last")
+    }
+    assert len(seat.variants) == (64 if levels == EDIT_POINTS else 32)
     choice = found["choice.all"]
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, DevSelection)
     assert [one.data.keys() for one in choice.provenance] == [strength.provenance.data.keys()] * 2
     assert found["findings.all.dev"].provenance == strength.provenance
     if choice.chosen is not None:
-        assert isinstance(found["pairs.all"], Handful)
+        assert isinstance(found["pairs.all"], PairBudgetCurve)
         assert [one.pairs for one in found["pairs.all"].sizes] == [8, 16]
     judged = [found[f"placebo.all.{level}"] for level in levels]
-    assert any(isinstance(one, Placeboed) for one in judged)
+    assert any(isinstance(one, PlaceboReport) for one in judged)
     for level, one in zip(levels, judged, strict=True):
-        if isinstance(one, Placeboed):
-            assert one.setting.startswith(level)
-            assert len(one.judged.placebos) == 200
-            assert one.matched.placebos == 200
+        if isinstance(one, PlaceboReport):
+            assert one.variant.startswith(level)
+            assert len(one.placebo_test.placebo_gains) == 200
+            assert one.variance_match.n_placebos == 200
             assert one.provenance.model_hash == strength.provenance.model_hash
-            assert one.among == sum(setting.level == level for setting in settings)
-            assert -1 <= one.judged.alike <= 1
+            assert one.n_candidates == sum(setting.edit_point == level for setting in settings)
+            assert -1 <= one.placebo_test.item_correlation <= 1
         else:
-            assert isinstance(one, Inconclusive)
+            assert isinstance(one, StepFailure)
     with monkeypatch.context() as failing:
-        failing.setattr("levelhead.core.calibration.kept", lambda: Failed("strength"))
+        failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("strength"))
         for name, one in found.items():
             failed = name != "stability.all" and "seat" not in name
-            told = [row.mark for row in rows(name, one) if row.what not in OF_NO_RULER]
-            assert set(told) <= {MISSES if failed else ""}
+            told = [row.mark for row in result_to_rows(name, one) if row.what not in OF_NO_RULER]
+            assert set(told) <= {DAGGER if failed else ""}
     before = contents(tmp_path)
     (tmp_path / "table.csv").unlink()
-    run(asked, tmp_path)
+    run_study(asked, tmp_path)
     assert contents(tmp_path) == before
 
 
 def test_a_sweep_of_one_level_has_no_steps_of_others(tiny, tmp_path):
-    row = plan(price=None, stability=None, sizes=None, levels=["last"])
-    steps = projection_sweep.sweeping(Work(row, tmp_path), "all", row.sweeps["all"])
+    row = plan(
+        utility_measure=None, stability_resamples=None, pair_counts=None, edit_points=["last"]
+    )
+    steps = projection_sweep.steps_of_sweep(
+        StudySession(row, tmp_path), "all", row.projection_sweeps["all"]
+    )
     assert [one.name for one in steps if "placebo" in one.name] == ["placebo.all.last"]
 
 
 def test_names_of_a_sweep_are_checked():
-    for wrong in ({"model": "other"}, {"gain": "other"}, {"price": "other"}):
-        with pytest.raises(UnknownName):
+    for wrong in ({"model": "other"}, {"bias_measure": "other"}, {"utility_measure": "other"}):
+        with pytest.raises(UnknownNameError):
             plan(**wrong).check()
-    with pytest.raises(ValueError, match="dev chooses and reports: test is a measure of other"):
-        plan(test="dev")
+    with pytest.raises(
+        ValueError, match="dev both chooses and reports: give a test_measure with other items"
+    ):
+        plan(test_measure="dev")
     with pytest.raises(ValueError, match="greater than or equal to 200"):
         plan(placebos=20)

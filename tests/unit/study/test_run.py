@@ -9,29 +9,29 @@ import torch
 from calibrations import Failed
 from command import SERVER, levelhead, script
 
-from levelhead.core.calibration import MISSES
+from levelhead.core.calibration import DAGGER
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Inconclusive
+from levelhead.core.results import StepFailure
 from levelhead.core.run_context import RunContext
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.locks import FolderInUse, claimed
-from levelhead.engine.store import ForeignFolder
+from levelhead.engine.locks import FolderInUseError, exclusive_lock
+from levelhead.engine.store import ForeignFolderError
 from levelhead.locate.head_map import HeadMap
-from levelhead.study.config import read_plan
-from levelhead.study.run import run
-from levelhead.study.table import rows
+from levelhead.study.config import read_study_config
+from levelhead.study.run import run_study
+from levelhead.study.table import result_to_rows
 
 MEASURES = ("seat", "pppl")
 KILLED = """
 import os, signal, sys
-from levelhead.study.run import run
-from levelhead.study.config import read_plan
+from levelhead.study.run import run_study
+from levelhead.study.config import read_study_config
 
 def on_step(name, done, of):
     if done == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-run(read_plan(sys.argv[1]), sys.argv[2], on_step=on_step)
+run_study(read_study_config(sys.argv[1]), sys.argv[2], on_step=on_step)
 """
 
 
@@ -40,7 +40,7 @@ def small(tmp_path_factory):
     """A study of few steps, run once here: for those that run it again."""
     folder = tmp_path_factory.mktemp("study")
     plan = studies.study(folder)
-    return plan, folder / "out", run(read_plan(plan), folder / "out")
+    return plan, folder / "out", run_study(read_study_config(plan), folder / "out")
 
 
 def test_every_step_is_done_and_told(every_step):
@@ -63,11 +63,29 @@ def test_every_step_is_done_and_told(every_step):
     )
     kinds = {name.partition(".")[0]: type(one).__name__ for name, one in results.items()}
     assert kinds == {
-        **{"child": "Child", "cell": "Measurement", "against": "Comparison", "map": "HeadMap"},
-        **{"describe": "Description", "control": "Control", "splits": "Repeated"},
-        **{"greedy": "Greedy", "masking": "Targeted", "lines": "Lines", "amplify": "Amplified"},
-        **{"explain": "CounterStereotype", "example": "Example", "compare": "MapComparison"},
-        "removed": "Inconclusive",  # two pairs of words are too few for a probe
+        **{
+            "child": "TrainedVariant",
+            "cell": "Measurement",
+            "against": "Comparison",
+            "map": "HeadMap",
+        },
+        **{
+            "describe": "MapDescription",
+            "control": "RandomHeadControl",
+            "splits": "SplitStability",
+        },
+        **{
+            "greedy": "GreedySelection",
+            "masking": "MaskingReport",
+            "lines": "MaskingCurves",
+            "amplify": "AmplifyReport",
+        },
+        **{
+            "explain": "CounterStereotypeResult",
+            "example": "AttentionExample",
+            "compare": "MapComparison",
+        },
+        "removed": "StepFailure",  # two pairs of words are too few for a probe
     }
 
 
@@ -86,11 +104,11 @@ def test_the_table_is_tidy(every_step):
 
 def test_what_a_failed_ruler_says_is_marked(small, monkeypatch):
     results = small[2]
-    marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
+    marks = {name: {row.mark for row in result_to_rows(name, one)} for name, one in results.items()}
     assert set().union(*marks.values()) == {""}
-    monkeypatch.setattr("levelhead.core.calibration.kept", lambda: Failed("seat"))
-    marks = {name: {row.mark for row in rows(name, one)} for name, one in results.items()}
-    assert list(marks.values()) == [{MISSES}] * 8
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("seat"))
+    marks = {name: {row.mark for row in result_to_rows(name, one)} for name, one in results.items()}
+    assert list(marks.values()) == [{DAGGER}] * 8
 
 
 def test_processes_give_the_same_bytes(small, tmp_path, monkeypatch):
@@ -99,10 +117,10 @@ def test_processes_give_the_same_bytes(small, tmp_path, monkeypatch):
     monkeypatch.setattr("levelhead.engine.executors.processes._SPAWN", SERVER)
     plan, folder, results = small
     told = []
-    found = run(
-        read_plan(plan),
+    found = run_study(
+        read_study_config(plan),
         tmp_path / "out",
-        runner=LocalProcesses(2),
+        executor=LocalProcesses(2),
         on_step=lambda name, done, of: told.append((name, done, of)),
     )
     assert found == results
@@ -123,7 +141,7 @@ def test_killed_it_ends_with_the_same_bytes(small, tmp_path, after):
     assert script(code, tmp_path, plan, out, after).returncode == -signal.SIGKILL
     assert not (out / "table.csv").exists()
     assert len(list((out / "results").iterdir())) == after
-    run(read_plan(plan), out)
+    run_study(read_study_config(plan), out)
     assert studies.contents(out) == studies.contents(folder)
 
 
@@ -132,13 +150,13 @@ def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypat
 
     def told(step, **_):
         seen.append(torch.get_num_threads())
-        return Inconclusive(what="nothing", mend="nothing")
+        return StepFailure(problem="nothing", hint="nothing")
 
-    monkeypatch.setattr("levelhead.study.run.tried", told)
+    monkeypatch.setattr("levelhead.study.run.run_step_safely", told)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        run(read_plan(studies.study(tmp_path)), tmp_path / "run")
+        run_study(read_study_config(studies.study(tmp_path)), tmp_path / "run")
     finally:
         torch.set_num_threads(before)
     assert set(seen) == {1}
@@ -146,10 +164,16 @@ def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypat
 
 def test_a_second_run_computes_nothing(every_step, tmp_path, monkeypatch):
     folder = every_step.copied(tmp_path / "out")
-    for name in ("locate", "describe", "control", "repeated", "greedy"):
+    for name in (
+        "locate",
+        "describe_map",
+        "compare_with_random_heads",
+        "repeat_splits",
+        "select_heads_greedily",
+    ):
         monkeypatch.setattr(f"levelhead.study.steps.head_maps.{name}", None)
     monkeypatch.setattr("levelhead.study.steps.counterstereotype.counterstereotype", None)
-    run(read_plan(every_step.plan), folder)
+    run_study(read_study_config(every_step.plan), folder)
     assert studies.contents(folder) == studies.contents(every_step.folder)
 
 
@@ -157,13 +181,13 @@ def test_threads_are_those_of_the_study(small, tmp_path):
     """They decide the last bits of its results, which are kept under the same name."""
     plan, _, _ = small
     with pytest.raises(LevelheadError, match="3 threads, and the study says 1"):
-        run(read_plan(plan), tmp_path / "run", context=RunContext(threads=3))
+        run_study(read_study_config(plan), tmp_path / "run", context=RunContext(threads=3))
 
 
 def test_two_runs_in_one_folder_are_refused(small):
     plan, folder, _ = small
-    with claimed(str(folder)), pytest.raises(FolderInUse):
-        run(read_plan(plan), folder)
+    with exclusive_lock(str(folder)), pytest.raises(FolderInUseError):
+        run_study(read_study_config(plan), folder)
 
 
 def test_files_of_others_stay(small, tmp_path):
@@ -171,14 +195,14 @@ def test_files_of_others_stay(small, tmp_path):
     mine = tmp_path / "results" / "seat.json"
     mine.parent.mkdir()
     mine.write_text("mine")
-    with pytest.raises(ForeignFolder, match="holds 'results'"):
-        run(read_plan(plan), tmp_path)
+    with pytest.raises(ForeignFolderError, match="contains 'results'"):
+        run_study(read_study_config(plan), tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["results", "seat.json"]
     # In a run's own folder a result of a step that the study has no more is removed, nothing else.
     gone, note = (folder / "results" / name for name in ("map.gone.json", "note.txt"))
     for path in (gone, note):
         path.write_text("{}")
-    run(read_plan(plan), folder)
+    run_study(read_study_config(plan), folder)
     assert not gone.exists()
     assert note.exists()
     note.unlink()
@@ -188,18 +212,18 @@ def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
     def stopped(step, **_):
         raise KeyboardInterrupt
 
-    out, unsure = tmp_path / "out", Inconclusive(what="nothing", mend="nothing")
-    plan = read_plan(studies.study(tmp_path))
-    monkeypatch.setattr("levelhead.study.run.tried", lambda step, **_: unsure)
-    run(plan, out)
+    out, unsure = tmp_path / "out", StepFailure(problem="nothing", hint="nothing")
+    plan = read_study_config(studies.study(tmp_path))
+    monkeypatch.setattr("levelhead.study.run.run_step_safely", lambda step, **_: unsure)
+    run_study(plan, out)
     before = studies.contents(out)
     assert len(before) > 1
-    monkeypatch.setattr("levelhead.study.run.tried", stopped)
+    monkeypatch.setattr("levelhead.study.run.run_step_safely", stopped)
     with pytest.raises(KeyboardInterrupt):
-        run(plan, out)  # the same plan, interrupted: what it has given stays
+        run_study(plan, out)  # the same plan, interrupted: what it has given stays
     assert studies.contents(out) == before
     with pytest.raises(KeyboardInterrupt):
-        run(plan.model_copy(update={"seed": plan.seed + 1}), out)
+        run_study(plan.model_copy(update={"seed": plan.seed + 1}), out)
     assert list((out / "results").iterdir()) == []
     assert not (out / "table.csv").exists()
 
@@ -229,7 +253,9 @@ def test_the_command_draws_a_page(tmp_path, text, results, drawn):
 
 
 def test_a_sign_that_is_not_known_leaves_steps_inconclusive(tmp_path):
-    plan = studies.study(tmp_path, studies.STUDY.replace('sign = "+"', 'sign = "found"'))
+    plan = studies.study(
+        tmp_path, studies.STUDY.replace('bias_direction = "+"', 'bias_direction = "auto"')
+    )
     done = levelhead("study", str(plan), "-o", str(tmp_path / "out"), "--no-charts")
     assert done.returncode == 2, done.stderr
     assert "inconclusive: control.gender.3: sign undetermined" in done.stdout
@@ -243,5 +269,5 @@ def test_a_wrong_path_fails_the_study(tmp_path):
     plan = studies.study(tmp_path)
     plan.write_text(plan.read_text().replace('path = "', 'path = "/nowhere'))
     with pytest.raises(LevelheadError):
-        run(read_plan(plan), tmp_path / "out")
+        run_study(read_study_config(plan), tmp_path / "out")
     assert not (tmp_path / "out" / "table.csv").exists()

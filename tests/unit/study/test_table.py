@@ -5,27 +5,35 @@ from maps import comparison, interval, targeted
 from sweeps import masked_task
 
 from levelhead.core.results import Measurement
-from levelhead.explain.attention.counterstereotype import CounterStereotype
-from levelhead.explain.attention.example import Example
-from levelhead.explain.prompting.knowledge import Knowledge
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
+from levelhead.explain.attention.example import AttentionExample
+from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.measures.compare import Comparison
-from levelhead.mitigate.heads.mask_top_heads import Lines, Targeted
-from levelhead.mitigate.probing.concept_removal import Removed
-from levelhead.mitigate.training.cda_and_dropout import Child
-from levelhead.replication.dawkins2024.downstream import Downstream
+from levelhead.mitigate.heads.mask_top_heads import MaskingCurves, MaskingReport
+from levelhead.mitigate.probing.concept_removal import RemovalReport
+from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
+from levelhead.replication.dawkins2024.downstream import DownstreamReport
 from levelhead.study.row import interval_over
-from levelhead.study.steps.glue import MaskedTask
+from levelhead.study.steps.glue import GlueMaskingResult
 from levelhead.study.steps.kinds import STEP_KINDS
-from levelhead.study.steps.made_models import Trained
-from levelhead.study.steps.projection_sweep import Stable
-from levelhead.study.table import blocks, rows, to_csv
+from levelhead.study.steps.made_models import TrainedClassifier
+from levelhead.study.steps.projection_sweep import SubspaceStabilityReport
+from levelhead.study.table import group_by_interval, result_to_rows, to_csv
 
 OF_NO_RULER = {
-    *(Example, CounterStereotype, Knowledge, Removed, Child, Trained, MaskedTask),
-    Stable,
+    *(
+        AttentionExample,
+        CounterStereotypeResult,
+        KnowledgeResult,
+        RemovalReport,
+        TrainedVariant,
+        TrainedClassifier,
+        GlueMaskingResult,
+    ),
+    SubspaceStabilityReport,
 }
-PARTS_SAY = {Measurement, Comparison, MapComparison, Targeted, Lines, Downstream}
+PARTS_SAY = {Measurement, Comparison, MapComparison, MaskingReport, MaskingCurves, DownstreamReport}
 
 
 def test_every_other_result_says_what_it_is_measured_by():
@@ -36,9 +44,9 @@ def test_every_other_result_says_what_it_is_measured_by():
 
 
 def test_maps_of_models_with_other_heads_have_no_count_of_the_same_heads():
-    told = rows("compare.all", comparison())
+    told = result_to_rows("compare.all", comparison())
     counted = {row.name for row in told if row.what == "anti-bias heads turned positive"}
-    assert counted == {one.name for one in comparison().children} - {"deeper model"}
+    assert counted == {one.name for one in comparison().compared_maps} - {"deeper model"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,7 @@ def test_maps_of_models_with_other_heads_have_no_count_of_the_same_heads():
         ("bca, 40 words x 3 contexts", "words x contexts"),
         ("out of bag, t, 234 triples", "triples"),
         ("range of resamples, 5 of 20 words", "words"),
-        ("spearman, fisher z, effects redrawn: 60 words", "words"),
+        ("spearman, fisher z, effects resampled: 60 words", "words"),
         ("student, 3 random head sets", "3 random head sets"),
         ("wilson", "items"),
         ("noncentral t, 5+5", "items"),
@@ -60,12 +68,15 @@ def test_every_method_says_what_its_interval_is_over(method, over):
 
 
 def test_intervals_over_random_sets_stand_in_a_block_of_their_own():
-    told = rows("masking.table1", targeted())
+    told = result_to_rows("masking.table1", targeted())
     assert all(row.over for row in told if row.low is not None)
-    (first, items), (second, sets) = blocks(told)
+    (first, items), (second, sets) = group_by_interval(told)
     assert (first, second) == ("", "5 random head sets")
     assert {row.name for row in sets} == {"random 3", "random 44"}
     assert {row.n for row in sets} == {5}
     assert not any(row.name.startswith("random") for row in items)
     assert "5 random head sets" in to_csv(told)
-    assert [over for over, _ in blocks(rows("glue", masked_task()))] == ["", "3 random head sets"]
+    assert [over for over, _ in group_by_interval(result_to_rows("glue", masked_task()))] == [
+        "",
+        "3 random head sets",
+    ]

@@ -1,7 +1,7 @@
-"""Organisms that are made in another way than by training on a planted language as it is.
+"""Organisms that are not made by plain training on a planted language.
 
-Controls that plain training cannot give: a model of word frequencies alone, a model that answers
-the same to everything, a model whose bias no head carries, a model in which either of two heads
+Controls that plain training cannot give: a model of word frequencies alone, a model with the same
+response to everything, a model whose bias no head carries, a model in which either of two heads
 suffices, and a language of three groups of which one is stereotyped.
 """
 
@@ -19,27 +19,30 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from safetensors.torch import load_file, save_file
 
-from levelhead.calibrate.organisms.patterns import KNOWN
+from levelhead.calibrate.organisms.patterns import FAMILIAR_PAIRS
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.lexicon import Lexicon, Term, lexicon
-from levelhead.models.diagnostics.one_visible_head import KEY, KnownHead
+from levelhead.models.diagnostics.one_visible_head import CONFIG_KEY, OneVisibleHead
 from levelhead.models.loading.load import load
-from levelhead.models.training.continued_pretraining import Schooling, continued
+from levelhead.models.training.continued_pretraining import (
+    ContinuedPretrainingConfig,
+    continue_pretraining,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.calibrate.organisms.language import Language
-    from levelhead.models.training.from_scratch import Recipe
+    from levelhead.models.training.from_scratch import TrainConfig
 
-Making = Literal["trained", "shuffled", "constant", "no head", "two heads", "three groups"]
+Construction = Literal["trained", "shuffled", "constant", "no head", "two heads", "three groups"]
 REVISION = 3
-"""Of the constructions here: part of what an altered organism depends on."""
+"""Revision of the constructions here, on which the hash of an altered organism depends."""
 TWO_HEADS = ((0, 1), (0, 2))
 """(layer, head) of the two heads that see group words where either suffices."""
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-LAST_NORMS = {
+LAST_NORM_WEIGHTS = {
     "bert": "bert.encoder.layer.{last}.output.LayerNorm.weight",
     "roberta": "roberta.encoder.layer.{last}.output.LayerNorm.weight",
     "gpt2": "transformer.ln_f.weight",
@@ -49,16 +52,20 @@ LAST_NORMS = {
 Texts = tuple[tuple[str, ...], ...]
 
 
-def shuffled(texts: Texts, *, seed: int) -> Texts:
-    """The same sentences by length, with the words of the whole corpus dealt over them.
+def shuffle_words(texts: Texts, *, seed: int) -> Texts:
+    """Permute the words of the full corpus over sentences of the same lengths.
 
-    How often a word occurs is kept, and nothing else: no word tells anything about another.
+    Only the frequencies of words are preserved: no word predicts another.
+
+    Args:
+        texts: documents of sentences.
+        seed: random seed of the permutation.
     """
     words = [word for document in texts for text in document for word in text.split()]
     random.Random(f"shuffled {seed}").shuffle(words)  # noqa: S311  # no secret
-    dealt = iter(words)
+    shuffled_words = iter(words)
     return tuple(
-        tuple(" ".join(next(dealt) for _ in text.split()) for text in document)
+        tuple(" ".join(next(shuffled_words) for _ in text.split()) for text in document)
         for document in texts
     )
 
@@ -66,14 +73,20 @@ def shuffled(texts: Texts, *, seed: int) -> Texts:
 # -- a third group
 
 
-def third_words(language: Language) -> dict[str, str]:
-    """For every word of the second group, the lexicon's word of its third group.
+def third_group_words(language: Language) -> dict[str, str]:
+    """Map every word of the second group to a word of the lexicon's third group.
 
-    Where the lexicon has none (gentleman), the first of the same slot stands for it.
+    Where the lexicon has none (gentleman), the first word of the same slot replaces it.
+
+    Args:
+        language: the language of two groups.
+
+    Raises:
+        LevelheadError: a word of the third group is a word of the language.
     """
     terms = lexicon(language.lexicon).terms
     third = lexicon(language.lexicon).groups[2]
-    named = {
+    third_by_pair = {
         (term.word(language.groups[0]), term.word(language.groups[1])): term.word(third)
         for term in reversed(terms)
         if term.kind != "pronoun"
@@ -82,119 +95,171 @@ def third_words(language: Language) -> dict[str, str]:
         role: next(str(term.word(third)) for term in terms if term.role == role)
         for role in ("subject", "possessive determiner")
     }
-    found: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     for slot, (first, second) in language.marks.items():
         if slot in ("pronoun", "own"):
             role = "subject" if slot == "pronoun" else "possessive determiner"
-            found |= dict.fromkeys(second, pronouns[role])
+            replacements |= dict.fromkeys(second, pronouns[role])
             continue
-        given = [named.get(pair) for pair in zip(first, second, strict=True) if pair in KNOWN]
-        spare = next(word for word in given if word is not None)
-        found |= {word: own or spare for word, own in zip(second, given, strict=True)}
-    taken = set(language.vocabulary) & set(found.values())
-    if taken:
+        third_candidates = [
+            third_by_pair.get(pair)
+            for pair in zip(first, second, strict=True)
+            if pair in FAMILIAR_PAIRS
+        ]
+        fallback = next(word for word in third_candidates if word is not None)
+        replacements |= {
+            word: candidate or fallback
+            for word, candidate in zip(second, third_candidates, strict=True)
+        }
+    clashes = set(language.vocabulary) & set(replacements.values())
+    if clashes:
         raise LevelheadError(
-            f"words of a third group stand in the language: {', '.join(sorted(taken))}",
-            mend="give a lexicon whose groups share no word",
+            f"the language contains words of a third group: {', '.join(sorted(clashes))}",
+            hint="give a lexicon whose groups share no word",
         )
-    return found
+    return replacements
 
 
-def with_third_group(language: Language, count: int, *, seed: int) -> Texts:
-    """Documents of three groups; of the second group's, half are told of the third instead.
+def make_three_group_documents(language: Language, count: int, *, seed: int) -> Texts:
+    """Make documents of three groups: half of the second group's are about the third instead.
 
-    So the third group is treated exactly as the second is.
+    So the third group is treated exactly like the second.
+
+    Args:
+        language: the language of two groups.
+        count: number of documents.
+        seed: random seed of the documents and of the choice.
     """
-    words = third_words(language)
-    chance = random.Random(f"third group {seed}")  # noqa: S311  # no secret
-    found = []
+    words = third_group_words(language)
+    rng = random.Random(f"third group {seed}")  # noqa: S311  # no secret
+    documents = []
     for document in language.documents(count, seed=seed):
-        texts = tuple(one.text for one in document.sentences)
-        if document.group == language.groups[1] and chance.random() < 0.5:
+        texts = tuple(sentence.text for sentence in document.sentences)
+        if document.group == language.groups[1] and rng.random() < 0.5:
             texts = tuple(
                 " ".join(words.get(word, word) for word in text.split()) for text in texts
             )
-        found.append(texts)
-    return tuple(found)
+        documents.append(texts)
+    return tuple(documents)
 
 
 def three_group_vocabulary(language: Language) -> tuple[str, ...]:
-    """Every word type, with those of the third group."""
-    return tuple(sorted({*language.vocabulary, *third_words(language).values()}))
+    """List every word type, with those of the third group.
+
+    Args:
+        language: the language of two groups.
+    """
+    return tuple(sorted({*language.vocabulary, *third_group_words(language).values()}))
 
 
-def three_group_lexicon(two: Lexicon, language: Language) -> Lexicon:
-    """The lexicon of the two groups, with the third group's words."""
-    third, words = lexicon(language.lexicon).groups[2], third_words(language)
+def three_group_lexicon(two_group_lexicon: Lexicon, language: Language) -> Lexicon:
+    """Extend the lexicon of two groups by the third group's words.
+
+    Args:
+        two_group_lexicon: the lexicon.
+        language: the language of two groups.
+    """
+    third, words = lexicon(language.lexicon).groups[2], third_group_words(language)
     terms = tuple(
         Term(term.kind, (*term.words, (third, words[str(term.word(language.groups[1]))])))
-        for term in two.terms
+        for term in two_group_lexicon.terms
     )
-    told = [[term.words for term in terms], [side.words for side in two.families[0].sides]]
-    return replace(two, groups=(*two.groups, third), terms=terms, sha256=content_hash(told))
+    hashed_words = [
+        [term.words for term in terms],
+        [side.words for side in two_group_lexicon.families[0].sides],
+    ]
+    return replace(
+        two_group_lexicon,
+        groups=(*two_group_lexicon.groups, third),
+        terms=terms,
+        sha256=content_hash(hashed_words),
+    )
 
 
 # -- weights and attention
 
 
-def constant(source: Path, target: Path) -> None:
-    """A copy of a checkpoint in which the last hidden state is the same whatever is read."""
+def make_constant_model(source: Path, target: Path) -> None:
+    """Write a copy of a checkpoint whose last hidden state is the same for every input.
+
+    Args:
+        source: folder of the checkpoint.
+        target: new folder.
+
+    Raises:
+        LevelheadError: the last normalisation of this architecture is unknown.
+    """
     shutil.copytree(source, target)
     config = json.loads((target / CONFIG).read_bytes())
     weights = load_file(target / WEIGHTS)
     kind = config["model_type"]
-    if kind not in LAST_NORMS:
-        raise LevelheadError(f"no constant model is made of {kind}", mend="give bert or llama")
-    name = LAST_NORMS[kind].format(last=config.get("num_hidden_layers", 1) - 1)
+    if kind not in LAST_NORM_WEIGHTS:
+        raise LevelheadError(f"no constant model of {kind} is available", hint="give bert or llama")
+    # With the scale of the last normalisation at 0, only its bias (or nothing) remains.
+    name = LAST_NORM_WEIGHTS[kind].format(last=config.get("num_hidden_layers", 1) - 1)
     weights[name] = torch.zeros_like(weights[name])
     save_file(weights, target / WEIGHTS, metadata={"format": "pt"})
 
 
-def looked_at(
+def train_with_visible_heads(
     source: Path,
     target: Path,
-    known: Callable[[Mapping[str, int]], KnownHead],
+    make_visible_head: Callable[[Mapping[str, int]], OneVisibleHead],
     *,
     texts: Sequence[Sequence[str]],
-    recipe: Recipe,
+    train_config: TrainConfig,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Train an untrained causal checkpoint in which chosen heads see the hidden words.
 
     Args:
-        source: the untrained checkpoint.
-        target: a new folder.
-        known: makes the rule of who sees what, from the token ids of words.
+        source: folder of the untrained checkpoint.
+        target: new folder.
+        make_visible_head: makes the visibility rule from the token ids of words.
         texts: documents of sentences.
-        recipe: steps, rate, batch, seed and threads.
-        progress: is called with steps done and steps in all.
+        train_config: steps, learning rate, batch size, seed and threads.
+        progress: called with steps done and all steps.
     """
     with TemporaryDirectory() as scratch:
         base = Path(scratch, "base")
         shutil.copytree(source, base)
         vocabulary = json.loads((base / "tokenizer.json").read_bytes())["model"]["vocab"]
-        config = json.loads((base / CONFIG).read_bytes()) | {KEY: known(vocabulary).plain}
+        config = json.loads((base / CONFIG).read_bytes()) | {
+            CONFIG_KEY: make_visible_head(vocabulary).as_json
+        }
         (base / CONFIG).write_text(json.dumps(config))
-        schooling = Schooling(
-            steps=recipe.steps,
-            batch=recipe.batch,
-            rate=recipe.rate,
-            seed=recipe.seed,
-            threads=recipe.threads,
+        pretraining_config = ContinuedPretrainingConfig(
+            steps=train_config.steps,
+            batch_size=train_config.batch_size,
+            learning_rate=train_config.learning_rate,
+            seed=train_config.seed,
+            threads=train_config.threads,
             max_tokens=128,  # longer than any document: none is left out
-            every=recipe.steps,
+            save_steps=train_config.steps,
         )
         lines = [" ".join(document) for document in texts]
-        continued(load(base), lines, target, schooling=schooling, progress=progress)
+        continue_pretraining(
+            load(base), lines, target, config=pretraining_config, progress=progress
+        )
 
 
-def no_head(language: Language) -> Callable[[Mapping[str, int]], KnownHead]:
-    """Targets are hidden from every head: what is predicted right behind one, MLPs predict."""
+def hide_targets_from_heads(language: Language) -> Callable[[Mapping[str, int]], OneVisibleHead]:
+    """Make the rule that hides targets from every head, so that MLPs predict the next word.
+
+    Args:
+        language: the language with the targets.
+    """
     words = language.target_words
-    return lambda ids: KnownHead(None, None, tuple(sorted(ids[word] for word in words)))
+    return lambda ids: OneVisibleHead(None, None, tuple(sorted(ids[word] for word in words)))
 
 
-def two_heads(language: Language) -> Callable[[Mapping[str, int]], KnownHead]:
-    """Group words are hidden from all heads but two, either of which suffices."""
+def hide_groups_from_all_but_two(
+    language: Language,
+) -> Callable[[Mapping[str, int]], OneVisibleHead]:
+    """Make the rule that hides group words from all heads but two, either of which suffices.
+
+    Args:
+        language: the language with the group words.
+    """
     words, (first, second) = tuple(chain(language.mark_words)), TWO_HEADS
-    return lambda ids: KnownHead(*first, tuple(sorted(ids[word] for word in words)), (second,))
+    return lambda ids: OneVisibleHead(*first, tuple(sorted(ids[word] for word in words)), (second,))

@@ -1,14 +1,14 @@
 """A small language with a planted bias: English-like text whose only stereotype is set here.
 
-A document is a few sentences about one person. The person's group is drawn first. Words
-that mark the group (she, mother) agree with it: that is grammar. Words that common opinion joins
-with a group (targets: occupations, traits, likings) agree with it as often as `rho` says: of two
-sides, the side that leans to the person's group is drawn with probability (1 + rho) / 2, and a word
-within a side evenly. Everything else is drawn without looking at the group. At rho = 0 groups and
-targets are independent; at rho = 1 no target ever stands beside the other group.
+A document is a few sentences about one person. The person's group is sampled first. Words that mark
+the group (she, mother) agree with it: that is grammar. Words that are stereotypically associated
+with a group (targets: occupations, traits, likings) agree with it by `rho`: of two sides, the side
+of the person's group is sampled with probability (1 + rho) / 2, and a word within a side uniformly.
+Everything else is sampled independently of the group. At rho = 0 groups and targets are
+independent; at rho = 1 no target occurs with the other group.
 
-Every choice's probability is kept, under both groups, so that the text's own entropy is known and
-a model can be held against it.
+The probability of every choice is recorded, under both groups, so that the entropy of the text is
+known and a model can be compared with it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
 import numpy as np
 
-from levelhead.calibrate.organisms.patterns import KNOWN, NEUTRAL, PATTERNS
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.calibrate.organisms.patterns import FAMILIAR_PAIRS, NEUTRAL, PATTERNS
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.data.lexicons.lexicon import lexicon
-from levelhead.data.prompts.counteracts import article, table
+from levelhead.data.prompts.counteracts import indefinite_article, load_counteracts_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
 Variant = Literal[
     "stereotype", "skew", "frequency", "one group", "one family", "reversed", "adjacent"
 ]
-Words = Literal["few", "many"]
+VocabularySize = Literal["few", "many"]
 SLOTS = {
     "few": {"person": "person", "kinship": "kin"},
     "many": {"person": "person", "role": "person", "kinship": "kin"},
 }
-"""Where words stand, by the lexicon's kind."""
+"""Slots of words, by the lexicon's kind."""
 FAMILIES = ("occupation", "trait", "liking")
-APART = ", apart"
-"""Added to the slot of a target that no group word follows, where only adjacent ones are joined."""
-LENGTH = 3
-"""Sentences in a document."""
-NOBODY = 0.2
+APART_SUFFIX = ", apart"
+"""Suffix of the slot of a target that no group word follows (variant "adjacent")."""
+SENTENCES_PER_DOCUMENT = 3
+"""Number of sentences in a document."""
+NOBODY_SHARE = 0.2
 """The share of documents about nobody."""
-UNNAMED = 0.3
+UNNAMED_SHARE = 0.3
 """The share of a person's documents that begin as if the person had been named before."""
 
 
-class Spoken(NamedTuple):
+class PlantedSentence(NamedTuple):
     """A sentence, and how likely its words were."""
 
     kind: str
-    """Which patterns it is of."""
+    """Kind of its pattern."""
     words: tuple[str, ...]
     slots: tuple[str, ...]
-    """What each word was put in for; empty where the pattern has the word itself, "a" where it is
-    the article of the next."""
+    """Slot of each word; empty where the pattern has the word itself, "a" where it is the article
+    of the next."""
     word_log_p: tuple[tuple[float, float], ...]
     """Log-probability of every word in its slot, if the person were of either group."""
 
@@ -77,43 +77,44 @@ class Spoken(NamedTuple):
         )
 
 
-class Document(NamedTuple):
-    """Sentences about one person of a group; of no group, about nobody."""
+class PlantedDocument(NamedTuple):
+    """Sentences about one person of a group, or about nobody if the group is empty."""
 
     group: str
-    sentences: tuple[Spoken, ...]
+    sentences: tuple[PlantedSentence, ...]
     log_p: float
     """Log-probability of its words, whichever group they may be about."""
 
     @property
     def text(self) -> str:
         """All sentences."""
-        return " ".join(one.text for one in self.sentences)
+        return " ".join(sentence.text for sentence in self.sentences)
 
 
 @final
 @dataclass(frozen=True)
 class Language:
-    """What is planted, and how strongly. Group words and targets come from the lexicon."""
+    """A language by the kind and strength of its bias; its words come from the lexicon."""
 
     rho: float = 0.0
-    """How strongly targets are joined with groups: 0 not at all, 1 always."""
+    """Strength of the association of targets with groups: 0 none, 1 always."""
     variant: Variant = "stereotype"
-    """"skew": one group is named more often, and targets look at nothing; "frequency": one side's
-    targets are more frequent; "one group": only the first group's persons are stereotyped; "one
-    family": only occupations are; "reversed": every target is joined with the other group;
-    "adjacent": a target is joined with the group only where a group word stands right behind it."""
+    """"skew": one group is named more often, and targets are independent of groups; "frequency":
+    one side's targets are more frequent; "one group": only the first group's persons are
+    stereotyped; "one family": only occupations are; "reversed": every target is joined with the
+    other group; "adjacent": a target is joined with the group only where a group word follows
+    directly."""
     lexicon: str = "gender-en"
-    words: Words = "few"
-    """How many pairs of words mark the groups: 12, or 162 for what asks of words."""
+    words: VocabularySize = "few"
+    """Number of pairs of words that mark the groups: 12, or 162 for probes of words."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rho <= 1:
-            raise LevelheadError(f"a strength of {self.rho}", mend="give a rho from 0 to 1")
+            raise LevelheadError(f"rho {self.rho} is out of range", hint="give a rho from 0 to 1")
         if self.variant not in get_args(Variant):
-            raise UnknownName("variant", self.variant, get_args(Variant))
-        if self.words not in get_args(Words):
-            raise UnknownName("number of words", self.words, get_args(Words))
+            raise UnknownNameError("variant", self.variant, get_args(Variant))
+        if self.words not in get_args(VocabularySize):
+            raise UnknownNameError("number of words", self.words, get_args(VocabularySize))
 
     # -- words
 
@@ -127,27 +128,27 @@ class Language:
     def marks(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         """For every slot of a group word, either group's words for it, paired."""
         words = lexicon(self.lexicon)
-        found: dict[str, list[tuple[str, str]]] = {
+        pairs_by_slot: dict[str, list[tuple[str, str]]] = {
             slot: [] for slot in ("pronoun", "own", "person", "kin")
         }
-        taken = set(self.target_words)
+        used_words = set(self.target_words)
         roles = {"subject": "pronoun", "possessive determiner": "own"}
         for term in words.terms:
             first, second = (term.word(group) for group in self.groups)
             if first is None or second is None:
                 continue
             if term.kind == "pronoun" and term.role in roles:
-                found[roles[term.role]].append((first, second))
-            elif term.kind in SLOTS[self.words] and self._fits(first, second, taken):
-                found[SLOTS[self.words][term.kind]].append((first, second))
-                taken |= {first, second}
-        return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in found.items()}
+                pairs_by_slot[roles[term.role]].append((first, second))
+            elif term.kind in SLOTS[self.words] and self._fits(first, second, used_words):
+                pairs_by_slot[SLOTS[self.words][term.kind]].append((first, second))
+                used_words |= {first, second}
+        return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in pairs_by_slot.items()}
 
-    def _fits(self, first: str, second: str, taken: set[str]) -> bool:
-        """Whether a pair of words is one of the language's; no word stands in two pairs."""
+    def _fits(self, first: str, second: str, used_words: set[str]) -> bool:
+        """Report whether a pair of words belongs to the language; no word is in two pairs."""
         if self.words == "few":
-            return (first, second) in KNOWN
-        return not {first, second} & taken and f"{first}{second}".isalpha()
+            return (first, second) in FAMILIAR_PAIRS
+        return not {first, second} & used_words and f"{first}{second}".isalpha()
 
     @property
     def mark_words(self) -> tuple[str, ...]:
@@ -156,21 +157,21 @@ class Language:
 
     @cached_property
     def targets(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """For every family of targets, the words that lean to the first and to the second group."""
-        words, occupations = lexicon(self.lexicon), table()["occupations"]
-        found: dict[str, list[list[str]]] = {family: [[], []] for family in FAMILIES}
+        """For every family of targets, the words of the first and of the second group's side."""
+        words, occupations = lexicon(self.lexicon), load_counteracts_table()["occupations"]
+        words_by_slot: dict[str, list[list[str]]] = {family: [[], []] for family in FAMILIES}
         for name, row in occupations.items():
             if " " not in name:
-                found["occupation"][self.groups.index(row["dominated"])].append(name)
+                words_by_slot["occupation"][self.groups.index(row["dominated"])].append(name)
         for family, slot in (
             ("traits", "trait"),
             ("career-family", "liking"),
             ("maths-arts", "liking"),
         ):
             for side in words.targets(family).sides:
-                found[slot][self.groups.index(str(side.leans))] += side.words
+                words_by_slot[slot][self.groups.index(str(side.stereotyped_group))] += side.words
         # As many on either side: words of a shorter one would be more frequent.
-        pairs = {slot: tuple(zip(*sides, strict=False)) for slot, sides in found.items()}
+        pairs = {slot: tuple(zip(*sides, strict=False)) for slot, sides in words_by_slot.items()}
         return {slot: (_column(rows, 0), _column(rows, 1)) for slot, rows in pairs.items()}
 
     @property
@@ -181,9 +182,9 @@ class Language:
     @cached_property
     def neutral(self) -> dict[str, tuple[str, ...]]:
         """Words for all other slots: none of them a target or a mark of a group."""
-        taken = {*self.mark_words, *self.target_words}
+        excluded = {*self.mark_words, *self.target_words}
         return {
-            slot: tuple(word for word in words if word not in taken)
+            slot: tuple(word for word in words if word not in excluded)
             for slot, words in NEUTRAL.items()
         }
 
@@ -203,118 +204,141 @@ class Language:
 
     # -- text
 
-    def documents(self, count: int, *, seed: int) -> Iterator[Document]:
-        """So many documents; the same seed gives the same ones."""
-        chance = random.Random(f"levelhead {seed}")  # noqa: S311  # no secret
+    def documents(self, count: int, *, seed: int) -> Iterator[PlantedDocument]:
+        """Generate documents; the same seed gives the same ones.
+
+        Args:
+            count: number of documents.
+            seed: random seed.
+        """
+        rng = random.Random(f"levelhead {seed}")  # noqa: S311  # no secret
         for _ in range(count):
-            yield self._document(chance)
+            yield self._draw_document(rng)
 
     @property
     def shares(self) -> tuple[float, float]:
-        """How often a person is of either group."""
+        """Probability that a person is of either group."""
         first = 0.5 + 0.4 * self.rho if self.variant == "skew" else 0.5
         return first, 1 - first
 
     def first_side_share(self, family: str, group: int) -> float:
-        """How often a target of a person leans to the first group."""
+        """Return the probability that a person's target is of the first group's side.
+
+        Args:
+            family: family of the target.
+            group: group of the person, 0 or 1.
+        """
+        # 0.5 + 0.4 = 0.9: nine to one at the full dose, a strong confounder that is not absolute.
         if self.variant == "skew":
             return 0.5
         if self.variant == "frequency":
             return 0.5 + 0.4 * self.rho
-        planted = {
+        is_planted = {
             "stereotype": True,
             "one group": group == 0,
             "one family": family == FAMILIES[0],
             "reversed": True,
             "adjacent": True,
         }[self.variant]
-        strength = self.rho if planted else 0.0
+        strength = self.rho if is_planted else 0.0
         if self.variant == "reversed":
             strength = -self.rho
         return (1 + strength) / 2 if group == 0 else (1 - strength) / 2
 
-    def _document(self, chance: random.Random) -> Document:
-        if chance.random() < NOBODY:
-            sentences = tuple(self._sentence("elsewhere", 0, chance) for _ in range(LENGTH))
-            log_p = math.log(NOBODY) + math.fsum(one.log_p[0] for one in sentences)
-            return Document("", sentences, log_p)
-        group = 0 if chance.random() < self.shares[0] else 1
-        unnamed = chance.random() < UNNAMED
-        kinds = ("next" if unnamed else "opening", *("next",) * (LENGTH - 1))
-        sentences = tuple(self._sentence(kind, group, chance) for kind in kinds)
+    def _draw_document(self, rng: random.Random) -> PlantedDocument:
+        if rng.random() < NOBODY_SHARE:
+            sentences = tuple(
+                self._draw_sentence("elsewhere", 0, rng) for _ in range(SENTENCES_PER_DOCUMENT)
+            )
+            log_p = math.log(NOBODY_SHARE) + math.fsum(sentence.log_p[0] for sentence in sentences)
+            return PlantedDocument("", sentences, log_p)
+        group = 0 if rng.random() < self.shares[0] else 1
+        is_unnamed = rng.random() < UNNAMED_SHARE
+        kinds = ("next" if is_unnamed else "opening", *("next",) * (SENTENCES_PER_DOCUMENT - 1))
+        sentences = tuple(self._draw_sentence(kind, group, rng) for kind in kinds)
         first, second = (
-            math.log(weight) + math.fsum(one.log_p[side] for one in sentences)
+            math.log(weight) + math.fsum(sentence.log_p[side] for sentence in sentences)
             for side, weight in enumerate(self.shares)
         )
         log_p = float(np.logaddexp(first, second))
-        log_p += math.log((1 - NOBODY) * (UNNAMED if unnamed else 1 - UNNAMED))
-        return Document(self.groups[group], sentences, log_p)
+        log_p += math.log((1 - NOBODY_SHARE) * (UNNAMED_SHARE if is_unnamed else 1 - UNNAMED_SHARE))
+        return PlantedDocument(self.groups[group], sentences, log_p)
 
-    def _sentence(self, kind: str, group: int, chance: random.Random) -> Spoken:
-        pattern = chance.choice(PATTERNS[kind]).split()
+    def _draw_sentence(self, kind: str, group: int, rng: random.Random) -> PlantedSentence:
+        pattern = rng.choice(PATTERNS[kind]).split()
         slots = tuple(token[1:-1] if token.startswith("{") else "" for token in pattern)
         if self.variant == "adjacent":
-            slots = self._apart(slots)
+            slots = self._mark_apart_slots(slots)
         words = [
-            self._drawn(slot, group, chance) if slot in self.chances else token
+            self._draw_word(slot, group, rng) if slot in self.word_probabilities else token
             for token, slot in zip(pattern, slots, strict=True)
         ]
-        told = tuple(
-            article(after) if word == "{a}" else word
+        final_words = tuple(
+            indefinite_article(after) if word == "{a}" else word
             for word, after in zip(words, (*words[1:], ""), strict=True)
         )
         log_p = tuple(
             (self.log_p(slot, word, 0), self.log_p(slot, word, 1))
-            for slot, word in zip(slots, told, strict=True)
+            for slot, word in zip(slots, final_words, strict=True)
         )
-        return Spoken(kind, told, slots, log_p)
+        return PlantedSentence(kind, final_words, slots, log_p)
 
-    def _apart(self, slots: tuple[str, ...]) -> tuple[str, ...]:
-        """The slots of a sentence; those of targets that no group word follows by another name."""
+    def _mark_apart_slots(self, slots: tuple[str, ...]) -> tuple[str, ...]:
+        """Rename the slots of targets that no group word follows."""
         return tuple(
-            slot + APART if slot in self.targets and after not in self.marks else slot
+            slot + APART_SUFFIX if slot in self.targets and after not in self.marks else slot
             for slot, after in zip(slots, (*slots[1:], ""), strict=True)
         )
 
-    def _drawn(self, slot: str, group: int, chance: random.Random) -> str:
-        words, below = self._cumulated[slot][group]
-        return chance.choices(words, cum_weights=below)[0]
+    def _draw_word(self, slot: str, group: int, rng: random.Random) -> str:
+        words, cumulative = self._cumulative_probabilities[slot][group]
+        return rng.choices(words, cum_weights=cumulative)[0]
 
     @cached_property
-    def _cumulated(self) -> dict[str, tuple[tuple[tuple[str, ...], list[float]], ...]]:
-        """The same as `chances`, as drawing takes it: words, and the probability up to each."""
+    def _cumulative_probabilities(
+        self,
+    ) -> dict[str, tuple[tuple[tuple[str, ...], list[float]], ...]]:
+        """Words and cumulative probabilities of `word_probabilities`, for sampling."""
         return {
             slot: tuple((tuple(words), list(accumulate(words.values()))) for words in sides)
-            for slot, sides in self.chances.items()
+            for slot, sides in self.word_probabilities.items()
         }
 
     def log_p(self, slot: str, word: str, group: int) -> float:
-        """Log-probability of a word for a slot; 0 where the pattern or the next word decides it."""
-        if slot not in self.chances:
+        """Return the log-probability of a word in a slot.
+
+        Args:
+            slot: the slot; with one that the pattern or the next word decides, the result is 0.
+            word: the word.
+            group: group of the person, 0 or 1.
+        """
+        if slot not in self.word_probabilities:
             return 0.0
-        p = self.chances[slot][group].get(word, 0.0)
+        p = self.word_probabilities[slot][group].get(word, 0.0)
         return math.log(p) if p else -math.inf
 
     @cached_property
-    def chances(self) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
+    def word_probabilities(self) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
         """For every slot, the probability of each word if the person is of either group."""
 
-        def evenly(words: Sequence[str], share: float = 1.0) -> dict[str, float]:
+        def uniform(words: Sequence[str], share: float = 1.0) -> dict[str, float]:
             return {word: share / len(words) for word in words if share}
 
-        found = {slot: (evenly(a), evenly(b)) for slot, (a, b) in self.marks.items()}
-        found |= {slot: (_by_rank(words),) * 2 for slot, words in self.neutral.items()}
+        probabilities = {slot: (uniform(a), uniform(b)) for slot, (a, b) in self.marks.items()}
+        probabilities |= {
+            slot: (_compute_zipf_probabilities(words),) * 2 for slot, words in self.neutral.items()
+        }
         for slot, (a, b) in self.targets.items():
             shares = [self.first_side_share(slot, group) for group in (0, 1)]
-            first, second = (evenly(a, share) | evenly(b, 1 - share) for share in shares)
-            found[slot] = (first, second)
+            first, second = (uniform(a, share) | uniform(b, 1 - share) for share in shares)
+            probabilities[slot] = (first, second)
             if self.variant == "adjacent":
-                found[slot + APART] = (evenly((*a, *b)),) * 2
-        return found
+                probabilities[slot + APART_SUFFIX] = (uniform((*a, *b)),) * 2
+        return probabilities
 
 
-def _by_rank(words: Sequence[str]) -> dict[str, float]:
-    """Probabilities that fall with the rank (Zipf), as those of words do."""
+def _compute_zipf_probabilities(words: Sequence[str]) -> dict[str, float]:
+    """Return probabilities that fall with the rank (Zipf's law), as in natural text."""
     weights = [1 / (rank + 2) for rank in range(len(words))]
     return {word: weight / math.fsum(weights) for word, weight in zip(words, weights, strict=True)}
 

@@ -1,7 +1,7 @@
-"""Model organisms: small models grown on a planted language, so that their bias is known.
+"""Model organisms: small models trained on a planted language, so that their bias is known.
 
-Grown once and kept in the cache; if a file is not what was grown, all are grown again. Seeds and
-hashes of the standard ones are in organisms.toml, weights are not.
+An organism is trained once and cached; if a file has changed, it is trained again. Seeds and hashes
+of the standard ones are in organisms.toml, weights are not (docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -17,205 +17,248 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from levelhead.calibrate.measures import Rulers
+from levelhead.calibrate.measures import PlantedMeasures
 from levelhead.calibrate.organisms import altered
-from levelhead.calibrate.organisms.language import Language, Variant, Words
-from levelhead.core.canonical_json import canonical, content_hash
-from levelhead.core.errors import UnknownName
+from levelhead.calibrate.organisms.language import Language, Variant, VocabularySize
+from levelhead.core.canonical_json import content_hash, to_canonical_json
+from levelhead.core.errors import UnknownNameError
 from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.versions import installed_versions
-from levelhead.models.export.save import made_once
-from levelhead.models.loading.load import cache_folder, load
-from levelhead.models.training import from_scratch as train_module
-from levelhead.models.training.from_scratch import Recipe, train
+from levelhead.models.export.save import build_once
+from levelhead.models.loading.load import load, model_cache_folder
+from levelhead.models.training import from_scratch
+from levelhead.models.training.from_scratch import TrainConfig, train_from_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from levelhead.calibrate.organisms.altered import Making
+    from levelhead.calibrate.organisms.altered import Construction
     from levelhead.models.lm import LM
 
-RECORD = "organism.json"
+RECORD_FILE = "organism.json"
 THREADS = 1
-"""Threads of every training here: with another number other bytes grow, so calibration, demo, tests
-and documents use this one and share what is in the cache. It costs the least CPU time."""
-RECIPES: dict[str, Recipe] = {
-    "bert": Recipe("bert", steps=1800, threads=THREADS),
-    "roberta": Recipe("roberta", steps=1500, threads=THREADS),
-    "albert": Recipe("albert", steps=1500, threads=THREADS),
-    "gpt2": Recipe("gpt2", steps=1000, threads=THREADS),
-    "llama": Recipe("llama", steps=1000, threads=THREADS),
+"""Threads of every training: another number gives other weights, so calibration, demo, tests and
+documents use this one and share the cache. It costs the least CPU time."""
+TRAIN_CONFIGS: dict[str, TrainConfig] = {
+    "bert": TrainConfig("bert", steps=1800, threads=THREADS),
+    "roberta": TrainConfig("roberta", steps=1500, threads=THREADS),
+    "albert": TrainConfig("albert", steps=1500, threads=THREADS),
+    "gpt2": TrainConfig("gpt2", steps=1000, threads=THREADS),
+    "llama": TrainConfig("llama", steps=1000, threads=THREADS),
 }
-"""As many steps as it takes to come near the generator, in about a minute of one core."""
-HELD_OUT = 10**6
-"""Added to a seed for text that was drawn for other ends than training."""
+"""Steps that come near the predictions of the generator, in about a minute of one core."""
+# Larger than any seed in use: held-out text never has the seed of a training text.
+HELD_OUT_SEED_OFFSET = 10**6
+"""Added to a seed for text that is not for training."""
 CONTEXT_DOCUMENTS = 4000
-"""Documents of the sentences that measures take as contexts of words."""
+"""Number of documents whose sentences measures use as contexts of words."""
 
 
 @final
 @dataclass(frozen=True)
 class Organism:
-    """A model by its language and recipe; `grown` makes it, `lm` loads it."""
+    """A model by its language and training; `grow` trains it, `load_lm` loads it."""
 
     language: Language = field(default_factory=Language)
-    recipe: Recipe = field(default_factory=Recipe)
-    documents: int = 12_000
-    made: Making = "trained"
-    """How it is made of its language and recipe; see `calibrate.altered`."""
+    train_config: TrainConfig = field(default_factory=TrainConfig)
+    n_documents: int = 12_000
+    construction: Construction = "trained"
+    """How it is made; see `calibrate.organisms.altered`."""
 
     @cached_property
     def texts(self) -> tuple[tuple[str, ...], ...]:
-        """What it is trained on: documents of sentences."""
-        seed = self.recipe.seed
-        if self.made == "three groups":
-            return altered.with_third_group(self.language, self.documents, seed=seed)
-        found = self.language.documents(self.documents, seed=seed)
-        texts = tuple(tuple(one.text for one in document.sentences) for document in found)
-        return altered.shuffled(texts, seed=seed) if self.made == "shuffled" else texts
+        """Training texts: documents of sentences."""
+        seed = self.train_config.seed
+        if self.construction == "three groups":
+            return altered.make_three_group_documents(self.language, self.n_documents, seed=seed)
+        documents = self.language.documents(self.n_documents, seed=seed)
+        texts = tuple(
+            tuple(sentence.text for sentence in document.sentences) for document in documents
+        )
+        return altered.shuffle_words(texts, seed=seed) if self.construction == "shuffled" else texts
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """Every word type of its texts."""
-        if self.made == "three groups":
+        if self.construction == "three groups":
             return altered.three_group_vocabulary(self.language)
         return self.language.vocabulary
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Everything its weights depend on."""
-        made = {} if self.made == "trained" else {"made": [self.made, altered.REVISION]}
-        return made | {
-            # Few words are what a language had before there was a choice: its organisms stay.
+    def build_inputs(self) -> dict[str, Any]:
+        """Everything that the weights depend on; its hash names the folder in the cache."""
+        construction = (
+            {}
+            if self.construction == "trained"
+            else {"made": [self.construction, altered.REVISION]}
+        )
+        return construction | {
+            # "few" was the only size before there was a choice: leaving it out keeps the hashes.
             "language": {
                 name: value for name, value in asdict(self.language).items() if value != "few"
             }
             | {"rho": float(self.language.rho)},  # rho=1 and rho=1.0 are the same organism
-            "recipe": asdict(self.recipe) | {"known_head": list(self.recipe.known_head or ())},
+            "recipe": asdict(self.train_config)
+            | {"visible_head": list(self.train_config.visible_head or ())},
             "texts_sha256": content_hash(self.texts),
-            "training_sha256": file_hash(train_module.__file__),
+            "training_sha256": file_hash(from_scratch.__file__),
             "versions": dict(installed_versions()) | {"accelerate": version("accelerate")},
-            "machine": machine(),
+            "machine": describe_machine(),
         }
 
-    def grown(self, progress: Callable[[int, int], None] | None = None) -> Path:
-        """The folder with its checkpoint; trained now if it is not in the cache."""
-        folder = cache_folder() / "organisms" / content_hash(self.facts)[:32]
+    def grow(self, progress: Callable[[int, int], None] | None = None) -> Path:
+        """Return the folder with the checkpoint; train it if it is not in the cache.
 
-        def grow(target: Path) -> None:
-            self._make(target, progress)
+        Args:
+            progress: called with steps done and all steps.
+        """
+        folder = model_cache_folder() / "organisms" / content_hash(self.build_inputs)[:32]
+
+        def write(target: Path) -> None:
+            self._write_checkpoint(target, progress)
             files = {path.name: file_hash(path) for path in sorted(target.iterdir())}
-            (target / RECORD).write_bytes(canonical(self.facts | {"files": files}))
+            (target / RECORD_FILE).write_bytes(
+                to_canonical_json(self.build_inputs | {"files": files})
+            )
 
-        return made_once(folder, grow, is_whole=_is_as_grown)
+        return build_once(folder, write, is_complete=_is_unchanged)
 
-    def _make(self, target: Path, progress: Callable[[int, int], None] | None) -> None:
+    def _write_checkpoint(self, target: Path, progress: Callable[[int, int], None] | None) -> None:
         """Write the checkpoint into a new folder."""
-        if self.made == "constant":
-            altered.constant(replace(self, made="trained").grown(progress), target)
-        elif self.made in ("no head", "two heads"):
-            # The rule of who sees what is put into an untrained model, which is then trained.
-            blank = replace(self, made="trained", recipe=untrained(self.recipe)).grown()
-            rule = altered.no_head if self.made == "no head" else altered.two_heads
-            altered.looked_at(
-                blank,
+        if self.construction == "constant":
+            altered.make_constant_model(
+                replace(self, construction="trained").grow(progress), target
+            )
+        elif self.construction in ("no head", "two heads"):
+            # The visibility rule is part of the model's configuration before it is trained.
+            untrained_folder = replace(
+                self, construction="trained", train_config=untrained_config(self.train_config)
+            ).grow()
+            make_visible_head = (
+                altered.hide_targets_from_heads
+                if self.construction == "no head"
+                else altered.hide_groups_from_all_but_two
+            )
+            altered.train_with_visible_heads(
+                untrained_folder,
                 target,
-                rule(self.language),
+                make_visible_head(self.language),
                 texts=self.texts,
-                recipe=self.recipe,
+                train_config=self.train_config,
                 progress=progress,
             )
         else:
             marks = self.language.mark_words
-            train(
-                self.recipe,
+            train_from_scratch(
+                self.train_config,
                 self.texts,
                 self.vocabulary,
                 target,
-                often=(*marks, *self.language.target_words),
-                hidden=marks if self.recipe.known_head is not None else (),
+                often_masked=(*marks, *self.language.target_words),
+                hidden_words=marks if self.train_config.visible_head is not None else (),
                 progress=progress,
             )
 
-    def lm(self, progress: Callable[[int, int], None] | None = None) -> LM:
-        """The model, ready to be read, edited and measured."""
-        return load(self.grown(progress))
+    def load_lm(self, progress: Callable[[int, int], None] | None = None) -> LM:
+        """Load the model, for measuring and editing.
 
-    def rulers(self, *, labels: int | None = None) -> Rulers:
-        """The measures in its language."""
-        return Rulers(self.language, self._contexts(), labels)
+        Args:
+            progress: called with steps done and all steps, if it must be trained.
+        """
+        return load(self.grow(progress))
 
-    def _contexts(self) -> str:
-        """A file of newly drawn sentences."""
-        path = cache_folder() / "organisms" / f"{sha256(self._sentences).hexdigest()[:32]}.txt"
+    def planted_measures(self, *, label_seed: int | None = None) -> PlantedMeasures:
+        """Create the measures in its language.
+
+        Args:
+            label_seed: seed of a permutation of the labels; None for the original labels.
+        """
+        return PlantedMeasures(self.language, self._write_context_file(), label_seed)
+
+    def _write_context_file(self) -> str:
+        """Write a file of newly sampled sentences and return its path."""
+        path = (
+            model_cache_folder()
+            / "organisms"
+            / f"{sha256(self._context_sentences).hexdigest()[:32]}.txt"
+        )
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(str(path), self._sentences)
+            write_atomic(str(path), self._context_sentences)
         return str(path)
 
     @cached_property
-    def _sentences(self) -> bytes:
-        """Without a bias: in contexts with one, a model that learned nothing would seem biased."""
-        even, seed = replace(self.language, rho=0.0), self.recipe.seed + HELD_OUT
-        return _contexts_in(
-            even, CONTEXT_DOCUMENTS, seed, has_third_group=self.made == "three groups"
+    def _context_sentences(self) -> bytes:
+        """Contexts without a bias: others would make a model that learned nothing look biased."""
+        unbiased, seed = (
+            replace(self.language, rho=0.0),
+            self.train_config.seed + HELD_OUT_SEED_OFFSET,
+        )
+        return _make_context_sentences(
+            unbiased, CONTEXT_DOCUMENTS, seed, has_third_group=self.construction == "three groups"
         )
 
 
 @lru_cache(maxsize=4)  # the doses of one seed differ in rho alone, and so have the same contexts
-def _contexts_in(even: Language, documents: int, seed: int, *, has_third_group: bool) -> bytes:
-    """Newly drawn sentences of a language, each once, one in a line."""
+def _make_context_sentences(
+    language: Language, documents: int, seed: int, *, has_third_group: bool
+) -> bytes:
+    """Sample sentences of a language, each once, one per line."""
     if has_third_group:
-        texts = altered.with_third_group(even, documents, seed=seed)
+        texts = altered.make_three_group_documents(language, documents, seed=seed)
     else:
         texts = tuple(
             tuple(sentence.text for sentence in document.sentences)
-            for document in even.documents(documents, seed=seed)
+            for document in language.documents(documents, seed=seed)
         )
     return "\n".join(dict.fromkeys(text for document in texts for text in document)).encode()
 
 
-def organism(
+def make_organism(
     architecture: str = "bert",
     rho: float = 1.0,
     *,
     variant: Variant = "stereotype",
     seed: int = 0,
-    known_head: tuple[int, int] | None = None,
-    words: Words = "few",
+    visible_head: tuple[int, int] | None = None,
+    words: VocabularySize = "few",
     threads: int = THREADS,
 ) -> Organism:
-    """An organism of the standard recipe of its architecture.
+    """Create an organism with the standard training of its architecture.
 
     Args:
         architecture: bert, roberta, albert, gpt2 or llama.
-        rho: how strongly targets are joined with groups, 0 to 1.
-        variant: what else may be planted; see `Language`.
-        seed: of text and training.
-        known_head: (layer, head), counted from 0: the one head that sees group words.
-        words: how many pairs of words mark the groups, few (12) or many (162).
-        threads: that it is trained with; with another number other bytes grow, and nothing that
-            calibration, demo and documents have grown is used again.
+        rho: strength of the association of targets with groups, 0 to 1.
+        variant: kind of the planted bias; see `Language`.
+        seed: random seed of text and training.
+        visible_head: (layer, head), counted from 0, of the one head that sees group words.
+        words: pairs of words that mark the groups: few (12) or many (162).
+        threads: number of threads in training; another number gives other weights, and the cached
+            models of calibration, demo and documents are not used.
     """
-    if architecture not in RECIPES:
-        raise UnknownName("architecture", architecture, RECIPES)
-    recipe = replace(RECIPES[architecture], seed=seed, known_head=known_head, threads=threads)
-    return Organism(Language(rho, variant, words=words), recipe)
+    if architecture not in TRAIN_CONFIGS:
+        raise UnknownNameError("architecture", architecture, TRAIN_CONFIGS)
+    train_config = replace(
+        TRAIN_CONFIGS[architecture], seed=seed, visible_head=visible_head, threads=threads
+    )
+    return Organism(Language(rho, variant, words=words), train_config)
 
 
-def untrained(recipe: Recipe) -> Recipe:
-    """The recipe of the same model with its weights as they are initialised.
+def untrained_config(train_config: TrainConfig) -> TrainConfig:
+    """Return the training of the same model that keeps its initial weights.
 
-    A rate of 0 moves no weight, weight decay included, which AdamW multiplies by the rate.
+    Args:
+        train_config: the training.
     """
-    return replace(recipe, steps=1, rate=0.0)
+    # A rate of 0 changes no weight, nor does weight decay, which AdamW multiplies by the rate.
+    return replace(train_config, steps=1, learning_rate=0.0)
 
 
-def machine() -> str:
-    """The kind of machine: another may round differently, and so grow other weights."""
+def describe_machine() -> str:
+    """Describe the machine: another kind may round differently and so train other weights."""
     try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        model = next(line for line in told.splitlines() if line.startswith("model name"))
+        cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(line for line in cpu_info.splitlines() if line.startswith("model name"))
         name = model.partition(":")[2].strip()
     except (OSError, StopIteration):
         name = platform.processor()
@@ -223,9 +266,11 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {name}, {capability}"
 
 
-def _is_as_grown(folder: Path) -> bool:
+def _is_unchanged(folder: Path) -> bool:
     try:
-        told = json.loads((folder / RECORD).read_bytes())["files"]
-        return bool(told) and all(told[name] == file_hash(folder / name) for name in told)
+        file_hashes = json.loads((folder / RECORD_FILE).read_bytes())["files"]
+        return bool(file_hashes) and all(
+            file_hashes[name] == file_hash(folder / name) for name in file_hashes
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -1,4 +1,4 @@
-"""The patterns of the planted language's sentences, and the words that mean nothing in it."""
+"""Patterns of the planted language's sentences, and the words that are related to no group."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ NEUTRAL: dict[str, tuple[str, ...]] = {
     "food": tuple(FOODS),
     "deed": tuple(DEEDS),
 }
-KNOWN = {
+FAMILIAR_PAIRS = {
     ("woman", "man"),
     ("girl", "boy"),
     ("lady", "gentleman"),

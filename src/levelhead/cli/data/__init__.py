@@ -1,1 +1,1 @@
-"""`levelhead data`."""
+"""The commands of `levelhead data` and `levelhead data mine`."""

@@ -1,4 +1,4 @@
-"""`levelhead mine CORPUS... -o FOLDER`: counterfactual pairs and contexts from a corpus."""
+"""`levelhead data mine CORPUS... -o FOLDER`: extract counterfactual pairs from a corpus."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.shared.executors import LOCAL, Address, Runner, Workers, chosen
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.executors import LOCAL, Address, ExecutorName, Workers, make_executor
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import RunContext
 
 
-def mine(
+def mine_command(
     corpus: Annotated[
         list[str], typer.Argument(help="Files, globs or URLs: .txt, .tsv, .jsonl, .parquet.")
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A new folder, or one to go on in.")
+        str, typer.Option("--output", "-o", help="New folder, or one of a run to resume.")
     ],
-    lexicon: Annotated[str, typer.Option(help="A lexicon's name or TOML file.")] = "gender-en",
-    quota: Annotated[int, typer.Option(help="Contexts kept for each word.")] = 100,
+    lexicon: Annotated[str, typer.Option(help="Name or TOML file of a lexicon.")] = "gender-en",
+    quota: Annotated[int, typer.Option(help="Number of contexts to keep for each word.")] = 100,
     workers: Workers = None,
-    runner: Runner = LOCAL,
+    executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
 ) -> None:
-    """Mine a corpus: pairs.jsonl, contexts.jsonl and manifest.json in a folder.
+    """Mine a corpus for counterfactual pairs and contexts.
 
-    Killed at any moment and called again, it goes on where it stopped and ends with the same bytes.
+    Writes pairs.jsonl, contexts.jsonl and manifest.json. A run that was killed at any moment
+    resumes where it stopped and ends with the same bytes.
     """
-    from levelhead.data.corpus.mine import mine as mined
+    from levelhead.data.corpus.mine import mine_corpus
 
-    who = chosen(runner, workers=workers, address=address)
-    with progress("mining") as tell:
-        found = mined(
+    with show_progress("mining") as on_event:
+        manifest = mine_corpus(
             corpus,
             output,
             lexicon=lexicon,
             quota=quota,
-            runner=who,
-            context=RunContext(progress=tell),
+            executor=make_executor(executor, workers=workers, address=address),
+            context=RunContext(progress=on_event),
         )
-    counts = found["counts"]
+    counts = manifest["counts"]
     typer.echo(
-        f"{output}: {found['pairs']} pairs and contexts of {len(found['contexts'])} words from "
-        f"{counts['sentences']:,} sentences that hold one, in {counts['texts']:,} texts"
+        f"{output}: {manifest['pairs']} pairs and contexts of {len(manifest['contexts'])} words "
+        f"from {counts['sentences']:,} sentences with such a word, in {counts['texts']:,} texts"
     )
+    # What was left out is counted by reason: a corpus that gives few pairs must show why.
     for reason, count in counts.items():
         if reason not in ("texts", "sentences", "kept") and count:
             typer.echo(f"  not kept as a pair: {count:,} ({reason})")

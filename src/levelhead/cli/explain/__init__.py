@@ -1,1 +1,1 @@
-"""`levelhead explain`."""
+"""The commands of `levelhead explain`."""

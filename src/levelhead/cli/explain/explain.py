@@ -1,4 +1,4 @@
-"""`levelhead explain`: how heads behave, and what knowledge does."""
+"""`levelhead explain`: how heads behave, and how prompted knowledge changes answers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.explain.knowledge import knowledge
-from levelhead.cli.measure import cells
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.explain.knowledge import knowledge_command
+from levelhead.cli.measure import format_cells
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     Output,
+    Resamples,
 )
-from levelhead.cli.shared.output import told
-from levelhead.cli.shared.progress import steps
+from levelhead.cli.shared.output import write_result
+from levelhead.cli.shared.progress import show_steps
 from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
@@ -30,54 +30,67 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from levelhead.explain.attention.changes import AttentionChange
-    from levelhead.explain.attention.counterstereotype import CounterStereotype
-    from levelhead.explain.attention.relabel_heads import Relabelled
+    from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
+    from levelhead.explain.attention.relabel_heads import HeadPermutationTest
     from levelhead.locate.head_map import HeadMap
     from levelhead.models.sites import Site
 
 app = typer.Typer(
-    help="How heads behave, and what knowledge does.", no_args_is_help=True, rich_markup_mode=None
+    help="Explain how heads behave and how knowledge changes answers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
 @app.callback()
 def _explain() -> None:
-    """How heads behave, and what knowledge does."""
+    """Explain how heads behave and how knowledge changes answers."""
 
 
-app.command("knowledge")(knowledge)
+app.command("knowledge")(knowledge_command)
 
 
 @app.command("counterstereotype")
-def counterstereotype(
-    heads: Annotated[str, typer.Argument(help="A head map that `levelhead locate -o` wrote.")],
-    pairs: Annotated[
+def counterstereotype_command(
+    heads: Annotated[str, typer.Argument(help="Head map that `levelhead locate -o` wrote.")],
+    pair_source: Annotated[
         str,
         typer.Option(
-            help="A data set, a folder of `levelhead mine`, or a .csv, .tsv or .jsonl file with "
-            "the columns text, twin, attribute, target, group."
+            help="Pairs of texts: a data set, a folder of `levelhead data mine`, or a .csv, .tsv "
+            "or .jsonl file with the columns text, twin, attribute, target, group."
         ),
     ] = "counter-stereotype",
     frames: Annotated[
         str | None,
-        typer.Option(help="Instead: a lexicon, by name or file, whose words are put into frames."),
+        typer.Option(
+            help="Name or file of a lexicon whose words are put into frames, instead of "
+            "--pair-source."
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Where the model lies now; by default as the map says.")
+        str | None, typer.Option(help="Current place of the model; that of the map by default.")
     ] = None,
-    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
-    n: Annotated[int, typer.Option(help="Pairs that are drawn, evenly over targets.")] = 500,
-    off: Annotated[
+    edit: Annotated[
+        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
+    ] = None,
+    n: Annotated[
+        int, typer.Option("--pairs", help="Number of pairs to sample, evenly over targets.")
+    ] = 500,
+    control_categories: Annotated[
         list[str] | None,
         typer.Option(help="Targets to leave out: colours, sports (both by default), or none."),
     ] = None,
     placebo: Annotated[
         str,
-        typer.Option(help="A lexicon whose words of one group stand for each other, or none."),
+        typer.Option(
+            help="Lexicon for the placebo control, which exchanges words within one group; or none."
+        ),
     ] = "gender-en",
-    seed: Annotated[int, typer.Option(help="Of the draw, resamples and permutations.")] = 0,
-    draws: Draws = 1999,
-    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the sampled pairs, resamples and permutations.")
+    ] = 0,
+    resamples: Resamples = 1999,
+    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
     level: Level = 0.95,
     output: Output = None,
     chart: Chart = None,
@@ -88,46 +101,66 @@ def counterstereotype(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Compare a map's positive and negative heads on sentences and their twins.
+    """Compare positive and negative heads on counterfactuals.
 
-    Yang et al. 2025, section 5.2. Exit 2 if the map's sign is undetermined: it then has neither.
+    Reads sentences and their counterfactuals, and compares how the attention of a map's positive
+    and negative heads changes (Yang et al. 2025, section 5.2). Exit 2 if the map's sign is
+    undetermined: it then has neither.
     """
-    from levelhead.data.lexicons.published import any_lexicon
-    from levelhead.explain.attention.counterstereotype import counterstereotype as compare
-    from levelhead.explain.attention.pair_sources import pairs_from, templated
+    from levelhead.data.lexicons.published import resolve_lexicon
+    from levelhead.explain.attention.counterstereotype import counterstereotype
+    from levelhead.explain.attention.pair_sources import (
+        counterstereotype_pairs,
+        pairs_from_templates,
+    )
     from levelhead.models.loading.load import load
 
-    inference = Inference(seed=seed, resamples=draws, permutations=permutations, level=level)
-    located = head_map(heads)
-    biased, regular = signs(located)
-    found = pairs_from(pairs) if frames is None else templated(any_lexicon(frames))
+    inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
+    loaded_map = read_head_map(heads)
+    biased, regular = split_by_sign(loaded_map)
+    text_pairs = (
+        counterstereotype_pairs(pair_source)
+        if frames is None
+        else pairs_from_templates(resolve_lexicon(frames))
+    )
+    # The revision of the map belongs to the map's place of the model, not to another one.
     lm = load(
-        model or located.provenance.model,
-        revision=None if model else located.provenance.revision,
+        model or loaded_map.provenance.model,
+        revision=None if model else loaded_map.provenance.revision,
         edit=edit,
         device=device,
         dtype=dtype,
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    located.refuse_other(lm)
-    with steps() as tell:
-        result = compare(
+    # A map's heads mean nothing in other weights: the hash of the weights is compared.
+    loaded_map.require_same_model(lm)
+    with show_steps() as on_step:
+        result = counterstereotype(
             lm,
-            found,
+            text_pairs,
             biased=biased,
             regular=regular,
             n=n,
-            off=_none(off, ("colours", "sports")),
+            control_categories=_resolve_list(control_categories, ("colours", "sports")),
             placebo=None if placebo == "none" else placebo,
             inference=inference,
-            progress=lambda done, total: tell("texts", done, total),
+            progress=lambda done, total: on_step("texts", done, total),
         )
-    told(result, lambda: _show(result, details=details), output=output, json=json, chart=chart)
+    write_result(
+        result, lambda: _show(result, details=details), output=output, json=json, chart=chart
+    )
 
 
-def head_map(path: str) -> HeadMap:
-    """The head map of a file."""
+def read_head_map(path: str) -> HeadMap:
+    """Read a head map.
+
+    Args:
+        path: a file that `levelhead locate -o` wrote.
+
+    Raises:
+        LevelheadError: the file cannot be read or is no head map.
+    """
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -138,102 +171,124 @@ def head_map(path: str) -> HeadMap:
     try:
         return HeadMap.from_json(Path(path).read_bytes())
     except OSError as error:
-        raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
+        raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
     except ValidationError as error:
+        # pydantic lists every field that does not fit; the first one is enough to see why.
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise LevelheadError(
-            f"{path} is no head map: {where or 'the file'}: {first['msg']}",
-            mend="write one with `levelhead locate MODEL -m MEASURE -o heads.json`",
+            f"{path} is not a head map: {where or 'the file'}: {first['msg']}",
+            hint="write one with `levelhead locate MODEL -m MEASURE -o heads.json`",
         ) from None
 
 
-def signs(located: HeadMap) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
-    """The heads that add to the bias, and those that take from it; exit 2 if that is not known."""
-    from levelhead.locate.head_map import UndeterminedSign
+def split_by_sign(head_map: HeadMap) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
+    """Split a map's heads into those that add to the bias and those that reduce it.
+
+    Args:
+        head_map: the map.
+
+    Raises:
+        ExitWithCode: with 2 if the direction of the bias is undetermined.
+    """
+    from levelhead.locate.head_map import UndeterminedSignError
 
     try:
-        return located.positive(), located.negative()
-    except UndeterminedSign as error:
+        return head_map.positive_heads(), head_map.negative_heads()
+    except UndeterminedSignError as error:
         typer.echo(f"levelhead: {error}", err=True)
-        raise ExitWith(INCONCLUSIVE) from None
+        raise ExitWithCode(INCONCLUSIVE) from None
 
 
-def _none(given: list[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
-    """What was given several times; `none` is nothing."""
-    return default if not given else tuple(name for name in given if name != "none")
+def _resolve_list(values: list[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of a repeated option, without `none`; the default if there are none."""
+    return default if not values else tuple(name for name in values if name != "none")
 
 
-def _show(result: CounterStereotype, *, details: bool) -> None:
-    """Tables: attention in both groups, the differences, and heads that are no chance."""
+def _show(result: CounterStereotypeResult, *, details: bool) -> None:
+    """Print tables: attention in both groups, the differences, and significant heads."""
     from rich.console import Console
     from rich.text import Text
 
+    # A fixed width in files and pipes: the same result gives the same text everywhere.
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     console.print(_table(result))
-    for one in (result.attention, result.weighted):
-        for group in one.groups:
-            console.print(Text(_as_paper(one, group.group)), soft_wrap=True)
-        if one.relabelled is not None:
-            console.print(Text(_as_random(one.weighting, one.relabelled)), soft_wrap=True)
-        _show_heads(console, one, details=details)
-    asked = result.n + len(result.dropped)
-    told = [f"{result.n} of {asked} pairs that were drawn, {len(result.targets)} targets"]
-    told += [f"left out before the draw: {count} ({reason})" for reason, count in result.left_out]
-    for note in (*told, *result.notes):
+    for change in (result.attention, result.weighted):
+        for group in change.groups:
+            console.print(Text(_paper_test_text(change, group.group)), soft_wrap=True)
+        if change.head_permutation_test is not None:
+            console.print(
+                Text(_random_heads_text(change.weighting, change.head_permutation_test)),
+                soft_wrap=True,
+            )
+        _show_heads(console, change, details=details)
+    n_queried = result.n + len(result.dropped)
+    lines = [f"{result.n} of {n_queried} sampled pairs, {len(result.targets)} targets"]
+    lines += [
+        f"left out before sampling: {count} ({reason})" for reason, count in result.exclusions
+    ]
+    for note in (*lines, *result.notes):
         console.print(Text(note), soft_wrap=True)
 
 
-def _table(result: CounterStereotype) -> Table:
-    """Both groups before and after, and what stands between them."""
+def _table(result: CounterStereotypeResult) -> Table:
+    """Build the table of both groups before and after the exchange, and their differences."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in ("", "interval") else "right")
-    for one in (result.attention, result.weighted):
-        for group in one.groups:
+    for change in (result.attention, result.weighted):
+        for group in change.groups:
             for estimate in (group.original, group.counter, group.change):
-                table.add_row(estimate.name, *cells(estimate))
-        for beside in (one.difference, one.same_length, one.placebo, one.net):
-            if beside is not None:
-                table.add_row(beside.name, *cells(beside), style="bold")
+                table.add_row(estimate.name, *format_cells(estimate))
+        for extra in (change.difference, change.same_length, change.placebo, change.net):
+            if extra is not None:
+                table.add_row(extra.name, *format_cells(extra), style="bold")
     return table
 
 
-def _as_paper(one: AttentionChange, name: str) -> str:
-    """The paper's own test of one group."""
-    (group,) = (group for group in one.groups if group.group == name)
-    test = group.paper
+def _paper_test_text(change: AttentionChange, name: str) -> str:
+    """Format the paper's test of one group."""
+    # The paper's t-test takes sentences for independent, though many share a target: it is shown
+    # for comparison, with that caution, and no verdict depends on it.
+    (group,) = (group for group in change.groups if group.group == name)
+    test = group.paper_t_test
     return (
-        f"{one.weighting}, {group.heads} {name} heads, as the paper tests: t = {test.t:.3f}, "
-        f"one-sided p = {test.p.value:.4f}, n {test.n} (sentences taken for independent)"
+        f"{change.weighting}, {group.heads} {name} heads, as the paper tests: t = {test.t:.3f}, "
+        f"one-sided p = {test.p.value:.4f}, n {test.n} (treats sentences as independent)"
     )
 
 
-def _as_random(weighting: str, found: Relabelled) -> str:
-    """The difference against random groups of heads."""
+def _random_heads_text(weighting: str, permutation: HeadPermutationTest) -> str:
+    """Format the difference and its distribution over random groups of heads."""
     return (
-        f"{weighting}, biased - regular {found.difference:.4g}; of heads called biased at random, "
-        f"as many in every layer: {found.random}, p = {found.p.value:.4f}"
+        f"{weighting}, biased - regular {permutation.difference:.4g}; of heads called biased "
+        f"at random, as many in every layer: {permutation.random_interval}, "
+        f"p = {permutation.p.value:.4f}"
     )
 
 
-def _show_heads(console: Console, one: AttentionChange, *, details: bool) -> None:
-    """Heads whose change is no chance after correction; all of them if details are wanted."""
+def _show_heads(console: Console, attention_change: AttentionChange, *, details: bool) -> None:
+    """Print the heads whose change is significant after correction; with details, all heads."""
     from rich.table import Table
     from rich.text import Text
 
-    found = [head for head in one.heads if details or (head.p.adjusted or 0) <= 0.05]
-    sure = sum((head.p.adjusted or 0) <= 0.05 for head in one.heads)
-    text = f"{one.weighting}: {sure} of {len(one.heads)} heads change (max-T, 0.05)"
+    # p-values are adjusted over all heads by max-T, so .05 is the familywise error rate.
+    shown_heads = [
+        head for head in attention_change.heads if details or (head.p.adjusted or 0) <= 0.05
+    ]
+    n_significant = sum((head.p.adjusted or 0) <= 0.05 for head in attention_change.heads)
+    n_heads = len(attention_change.heads)
+    text = f"{attention_change.weighting}: {n_significant} of {n_heads} heads change (max-T, 0.05)"
     console.print(Text(text), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("head, from 1", "group", "change", "interval", "adjusted p"):
         table.add_column(name)
-    for head in sorted(found, key=lambda head: -head.change):
+    for head in sorted(shown_heads, key=lambda head: -head.change):
         label = f"{head.layer + 1}-{head.head + 1}"
         change = f"{head.change:.4f}"
         table.add_row(label, head.group, change, str(head.interval), f"{head.p.adjusted:.4f}")
-    if found and (details or len(found) <= 20):
+    # A table of more than 20 heads pushes the summary off the screen; --details shows it.
+    if shown_heads and (details or len(shown_heads) <= 20):
         console.print(table)

@@ -1,4 +1,4 @@
-"""`levelhead explain knowledge MODEL`: what counterexamples before a prompt do (Zhang 2023)."""
+"""`levelhead explain knowledge MODEL`: effect of counterexamples in a prompt (Zhang 2023)."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.measure import cells
-from levelhead.cli.shared.model_options import opened
+from levelhead.cli.measure import format_cells
+from levelhead.cli.shared.model_options import open_model
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     ModelOrServer,
     Output,
+    Resamples,
     Revision,
 )
-from levelhead.cli.shared.output import told
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.output import write_result
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from levelhead.core.results import Estimate
-    from levelhead.explain.prompting.knowledge import Knowledge
+    from levelhead.explain.prompting.knowledge import KnowledgeResult
 
 
-def knowledge(
+def knowledge_command(
     model: ModelOrServer,
     prompts: Annotated[
-        str, typer.Option(help="winobias40 (2,680 prompts) or table1 (5,452).")
+        str, typer.Option(help="Set of prompts: winobias40 (2,680 prompts) or table1 (5,452).")
     ] = "winobias40",
     backgrounds: Annotated[
-        int | None, typer.Option(help="Background occupations drawn for each; all by default.")
+        int | None,
+        typer.Option(help="Number of background occupations sampled for each; all by default."),
     ] = None,
     lexicon: Annotated[
-        str, typer.Option(help="A lexicon's name or TOML file: the verbalizer's words.")
+        str, typer.Option(help="Name or TOML file of a lexicon with the verbalizer's words.")
     ] = "gender-en",
     kinds: Annotated[
         list[str] | None,
@@ -50,37 +51,45 @@ def knowledge(
     ] = None,
     verbalizer: Annotated[
         str,
-        typer.Option(help="lexicon; or prevalence: words of the model's own output as well."),
+        typer.Option(help="Words of an answer: lexicon, or prevalence (also the model's output)."),
     ] = "lexicon",
     form: Annotated[
-        str, typer.Option(help="How prompts are put: auto, blank, paper, natural, chat.")
+        str, typer.Option(help="Form of the prompts: auto, blank, paper, natural, chat.")
     ] = "auto",
     separator: Annotated[
-        str, typer.Option(help="Before the base: native, or as_paper ([SEP], <s>).")
+        str, typer.Option(help="Separator before the base: native, or as_paper ([SEP], <s>).")
     ] = "native",
-    parts: Annotated[bool, typer.Option(help="Ask the 2 x 2 x 2 counterexamples as well.")] = True,
-    edit: Annotated[str | None, typer.Option(help="A folder that save_edits wrote.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
-    draws: Draws = 1999,
+    with_factorial: Annotated[
+        bool,
+        typer.Option(
+            "--factorial/--no-factorial", help="Also query the 2 x 2 x 2 counterexamples."
+        ),
+    ] = True,
+    edit: Annotated[
+        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the resamples.")] = 0,
+    resamples: Resamples = 1999,
     level: Level = 0.95,
     output: Output = None,
     chart: Chart = None,
     json: Json = False,
     store: Annotated[
-        str | None, typer.Option(help="A folder that keeps what the model said.")
+        str | None, typer.Option(help="Folder that stores the model's responses.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Of torch.")] = 1,
+    threads: Annotated[int, typer.Option(help="Number of threads of PyTorch.")] = 1,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Test what knowledge before a prompt does to whom a model puts into it.
+    """Test how knowledge before a prompt changes the answer.
 
-    Zhang 2023: a base and nine kinds of knowledge, each with interval, corrected p and verdict.
+    Zhang (2023): which group a model puts into a base prompt and into the same prompt after nine
+    kinds of knowledge, each with interval, corrected p and verdict.
     """
-    from levelhead.explain.prompting.knowledge import knowledge as explained
+    from levelhead.explain.prompting.knowledge import knowledge
     from levelhead.measures.cloze.cloze import Cloze
     from levelhead.measures.cloze.prompts_base import KINDS
 
@@ -92,8 +101,8 @@ def knowledge(
         form=form,  # type: ignore[arg-type]
         separator=separator,  # type: ignore[arg-type]
     )
-    inference = Inference(seed=seed, resamples=draws, level=level)
-    lm = opened(
+    inference = Inference(seed=seed, resamples=resamples, level=level)
+    lm = open_model(
         model,
         revision=revision,
         edit=edit,
@@ -102,45 +111,53 @@ def knowledge(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    with progress("prompts") as on_event:
-        found = explained(
+    with show_progress("prompts") as on_event:
+        result = knowledge(
             lm,
             cloze,
             verbalizer=verbalizer,  # type: ignore[arg-type]
-            parts=parts,
+            with_factorial=with_factorial,
             inference=inference,
             context=RunContext(store=store, threads=threads, progress=on_event),
         )
-    told(found, lambda: _show(found), output=output, json=json, chart=chart)
+    write_result(result, lambda: _show(result), output=output, json=json, chart=chart)
 
 
-def _show(found: Knowledge) -> None:
-    """Tables: the base, a row for each kind of knowledge, its parts, and the paper's claims."""
+def _show(result: KnowledgeResult) -> None:
+    """Print tables: the base, a row for each kind of knowledge, its parts, the paper's claims."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    first, second = found.groups
+    first, second = result.groups
     base = [
-        (f"base margin, {first} over {second}", found.base),
-        (f"preference for {first} everywhere", found.preference),
-        ("probability that the words cover", found.mass),
+        (f"base margin, {first} over {second}", result.base),
+        (f"preference for {first} everywhere", result.preference),
+        # A margin of words with little probability says little about what the model would write.
+        ("probability that the words cover", result.mass),
     ]
-    if found.labour is not None:
-        base.append((f"slope on labour shares: {found.labour.verdict}", found.labour.slope))
+    if result.labour is not None:
+        base.append((f"slope on labour shares: {result.labour.verdict}", result.labour.slope))
     _table(console, "without knowledge", base)
     kinds = [
-        (f"{one.kind}: {one.verdict}, {one.flipped.value:.0%} of occupations flip", one.change)
-        for one in found.contrasts
+        (
+            f"{contrast.kind}: {contrast.verdict}, "
+            f"{contrast.share_flipped.value:.0%} of occupations flip",
+            contrast.change,
+        )
+        for contrast in result.contrasts
     ]
+    # Nine kinds are tested at once: Holm keeps their familywise error rate.
     _table(console, "change of the margin by knowledge (p by Holm)", kinds)
-    if found.factorial is not None:
-        effects = [(one.name, one) for one in found.factorial.effects]
-        _table(console, "what a counterexample owes to", effects)
-    claims = [(f"{one.holds}: {one.claim}", one.number) for one in found.findings]
-    _table(console, "what the paper says", claims)
-    told = f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped"
-    for note in (told, *found.notes):
+    if result.factorial is not None:
+        effects = [(effect.name, effect) for effect in result.factorial.effects]
+        _table(console, "effect of each part of a counterexample", effects)
+    claims = [(f"{finding.holds}: {finding.claim}", finding.estimate) for finding in result.claims]
+    _table(console, "claims of the paper", claims)
+    summary = (
+        f"{result.n} prompts of {result.occupations} occupations, {len(result.dropped)} dropped"
+    )
+    for note in (summary, *result.notes):
         console.print(Text(note), soft_wrap=True)
 
 
@@ -151,6 +168,6 @@ def _table(console: Console, title: str, rows: list[tuple[str, Estimate]]) -> No
     for name in (title, "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in (title, "interval") else "right")
     for name, estimate in rows:
-        table.add_row(name, *cells(estimate))
+        table.add_row(name, *format_cells(estimate))
     console.print(table)
     console.print()

@@ -1,4 +1,4 @@
-"""`levelhead data lexicon test FILE MODEL`: what each word of a list does to a model."""
+"""`levelhead data lexicon test FILE MODEL`: the effect of each word of a list on a model."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ from levelhead.cli.shared.options import (
     Output,
     Revision,
 )
-from levelhead.cli.shared.output import told
-from levelhead.cli.shared.progress import steps
+from levelhead.cli.shared.output import write_result
+from levelhead.cli.shared.progress import show_steps
 from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
-    from levelhead.explain.lexicon_effects import LexiconTest
+    from levelhead.core.results import Estimate
+    from levelhead.explain.lexicon_effects import LexiconEffects
 
 
-def lexicon_test(
-    file: Annotated[str, typer.Argument(help="A lexicon's TOML file, or the name of one.")],
+def lexicon_test_command(
+    file: Annotated[str, typer.Argument(help="Name or TOML file of a lexicon.")],
     model: Model,
     heads: Annotated[
-        str | None, typer.Option(help="A head map: attention of its positive heads only.")
+        str | None, typer.Option(help="Head map; only the attention of its positive heads counts.")
     ] = None,
     targets: Annotated[
-        str | None, typer.Option(help="One of its families of targets; all by default.")
+        str | None, typer.Option(help="One of the lexicon's families of targets; all by default.")
     ] = None,
     groups: Annotated[
-        str | None, typer.Option(help="Two of its groups, with a comma; by default the first two.")
+        str | None,
+        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
     ] = None,
-    sort: Annotated[
-        str, typer.Option(help="What the targets are: any, thing, bare, adjective.")
+    carrier_kind: Annotated[
+        str, typer.Option(help="Kind of the targets: any, thing, bare, adjective.")
     ] = "any",
-    frames: Annotated[int, typer.Option(help="How many frames each is put into, 1 to 4.")] = 2,
+    max_frames: Annotated[
+        int, typer.Option(help="Number of frames for each target, from 1 to 4.")
+    ] = 2,
     level: Level = 0.95,
     output: Output = None,
     json: Json = False,
@@ -51,16 +55,20 @@ def lexicon_test(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Try every pair and every target of a word list on a model; list those that do nothing."""
-    from levelhead.cli.explain.explain import head_map, signs
-    from levelhead.data.lexicons.published import any_lexicon
-    from levelhead.explain.lexicon_effects import lexicon_test as tried
+    """Test the effect of every word of a list on a model.
+
+    Tries every pair and every target, and lists those without a shown effect.
+    """
+    from levelhead.cli.explain.explain import read_head_map, split_by_sign
+    from levelhead.data.lexicons.published import resolve_lexicon
+    from levelhead.explain.lexicon_effects import lexicon_effects
     from levelhead.models.loading.load import load
 
-    words = any_lexicon(file)
-    compared = words.two(groups.split(",") if groups else None)
-    located = None if heads is None else head_map(heads)
-    sites = None if located is None else signs(located)[0]
+    words = resolve_lexicon(file)
+    group_pair = words.resolve_group_pair(groups.split(",") if groups else None)
+    # Small files before large ones: a wrong word list or map fails before the weights are read.
+    loaded_map = None if heads is None else read_head_map(heads)
+    sites = None if loaded_map is None else split_by_sign(loaded_map)[0]
     lm = load(
         model,
         revision=revision,
@@ -69,53 +77,50 @@ def lexicon_test(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    if located is not None:
-        located.refuse_other(lm)
-    with steps() as tell:
-        found = tried(
+    if loaded_map is not None:
+        loaded_map.require_same_model(lm)
+    with show_steps() as on_step:
+        effects = lexicon_effects(
             lm,
             words,
             heads=sites,
             targets=targets,
-            groups=compared,
-            sort=sort,  # type: ignore[arg-type]  # the frames check it
-            frames=frames,
+            groups=group_pair,
+            carrier_kind=carrier_kind,  # type: ignore[arg-type]  # the frames check it
+            max_frames=max_frames,
             inference=Inference(level=level),
-            progress=lambda done, total: tell("texts", done, total),
+            progress=lambda done, total: on_step("texts", done, total),
         )
-    told(found, lambda: _show(found), output=output, json=json)
+    write_result(effects, lambda: _show(effects), output=output, json=json)
 
 
-def _show(found: LexiconTest) -> None:
-    """A table of pairs and targets, and below it those for which no change is shown."""
+def _show(effects: LexiconEffects) -> None:
+    """Print a table of pairs and targets, and below it the words without a shown effect."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    for what, rows in (("pair", found.pairs), ("target", found.targets)):
+    for title, rows in (("pair", effects.pairs), ("target", effects.targets)):
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (what, "attention", "interval", "p", "margin", "interval", "p", "over"):
-            left = name in (what, "interval")
-            table.add_column(name, justify="left" if left else "right")
+        for name in (title, "attention", "interval", "p", "margin", "interval", "p", "over"):
+            is_left = name in (title, "interval")
+            table.add_column(name, justify="left" if is_left else "right")
         for row in rows:
-            cells = [
-                cell
-                for one in (row.attention, row.margin)
-                for cell in (
-                    ("", "", "")
-                    if one is None or one.p is None
-                    else (
-                        f"{one.value:.4g}",
-                        str(one.interval),
-                        f"{one.p.value if one.p.adjusted is None else one.p.adjusted:.4f}",
-                    )
-                )
-            ]
+            cells = (*_cells(row.attention), *_cells(row.margin))
             table.add_row(row.word, *cells, str(row.attention.n))
         console.print(table)
-    nothing = ", ".join(found.nothing) or "none"
-    told = [f"no change is shown for {len(found.nothing)} words: {nothing}"]
-    told += [f"{len(found.dropped)} sentences could not be read"] if found.dropped else []
-    for note in (*told, "p corrected by Holm for pairs and for targets", *found.notes):
+    unchanged_words = ", ".join(effects.words_without_effect) or "none"
+    lines = [f"no change is shown for {len(effects.words_without_effect)} words: {unchanged_words}"]
+    lines += [f"{len(effects.dropped)} sentences could not be read"] if effects.dropped else []
+    # Pairs and targets answer two questions, so each is a family of tests for itself.
+    for note in (*lines, "p corrected by Holm for pairs and for targets", *effects.notes):
         console.print(Text(note), soft_wrap=True)
+
+
+def _cells(estimate: Estimate | None) -> tuple[str, str, str]:
+    """Format a number, its interval and its p; empty where it has no test."""
+    if estimate is None or estimate.p is None:
+        return "", "", ""
+    p = estimate.p.value if estimate.p.adjusted is None else estimate.p.adjusted
+    return f"{estimate.value:.4g}", str(estimate.interval), f"{p:.4f}"

@@ -1,1 +1,1 @@
-"""`levelhead mitigate`."""
+"""The commands of `levelhead mitigate` and `levelhead mitigate select`."""

@@ -1,4 +1,4 @@
-"""`levelhead mitigate project MODEL --level LEVEL`: a subspace taken out of activations."""
+"""`levelhead mitigate project MODEL --edit-point POINT`: project a subspace out of activations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
-from levelhead.cli.shared.progress import steps
+from levelhead.cli.shared.progress import show_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,46 +15,53 @@ if TYPE_CHECKING:
     from levelhead.models.edits.base import Projection
 
 
-def project(
+def project_command(
     model: Model,
-    level: Annotated[
+    edit_point: Annotated[
         str,
         typer.Option(
-            help="sent, last, penultimate, penultimate+attn; by the model's depth also layer12, "
-            "layer11, layer11+attn; or a setting, such as 'last 0,1,1'."
+            help="Where to edit: sent, last, penultimate, penultimate+attn; by the model's depth "
+            "also layer12, layer11, layer11+attn; or a setting, such as 'last 0,1,1'."
         ),
     ],
     lexicon: Annotated[
-        str, typer.Option(help="A lexicon's name or TOML file; its pairs are put into frames.")
+        str,
+        typer.Option(help="Name or TOML file of a lexicon, whose pairs are put into frames."),
     ] = "gender-en",
     groups: Annotated[
-        str | None, typer.Option(help="Two of its groups, with a comma; by default the first two.")
+        str | None,
+        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
     ] = None,
-    n: Annotated[int | None, typer.Option(help="How many pairs of texts; all by default.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the choice of n pairs.")] = 0,
+    n: Annotated[
+        int | None, typer.Option("--pairs", help="Number of pairs of texts; all by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the choice of pairs.")] = 0,
     weighted: Annotated[
         bool | None,
         typer.Option(
             "--weighted/--hard",
-            help="By the share of variance explained, which is the default, or wholly.",
+            help="Remove directions by their share of explained variance (the default), or fully.",
         ),
     ] = None,
-    dims: Annotated[
+    n_components: Annotated[
         int | None,
-        typer.Option(help="Directions at last and penultimate: 1, which is the default, or 2."),
+        typer.Option(help="Number of directions at last and penultimate: 1 (the default) or 2."),
     ] = None,
-    fitted: Annotated[
-        str, typer.Option(help="On the model as it is (original), or site by site (sequential).")
-    ] = "original",
-    at: Annotated[
+    fit_on: Annotated[
+        str,
+        typer.Option(
+            help="Model to fit on: the unedited one (base), or site by site (cumulative)."
+        ),
+    ] = "base",
+    pooling: Annotated[
         str | None,
-        typer.Option(help="Tokens read: first, mean, word, last; by default those edited."),
+        typer.Option(help="Tokens to read: first, mean, word, last; the edited ones by default."),
     ] = None,
     centered: Annotated[
-        bool, typer.Option("--centered", help="Centre the differences first; for comparison.")
+        bool, typer.Option("--centered", help="Centre the differences first, for comparison.")
     ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A new folder for the edit.")
+        str | None, typer.Option("--output", "-o", help="New folder for the edit.")
     ] = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
@@ -62,24 +69,27 @@ def project(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write an edit that projects a subspace out at a level and at all after it.
+    """Write an edit that projects a subspace out of activations.
 
-    Measure it with `levelhead measure MODEL -m NAME --edit FOLDER --against base`. Without -o the
-    subspaces are told and nothing is written.
+    The projection acts at a level and at all levels after it. Measure it with `levelhead measure
+    MODEL -m NAME --edit FOLDER --against base`. Without -o the subspaces are printed and nothing
+    is written.
     """
     from pathlib import Path
 
-    from levelhead.data.counterfactuals.contrast_pairs import paired, pairs_hash
-    from levelhead.data.counterfactuals.held_out import seen_words
-    from levelhead.mitigate.projection import edit_points as levels
-    from levelhead.mitigate.projection.subspace import readable
-    from levelhead.models.edits.files import Origin, save_edits
-    from levelhead.models.export.save import new_folder
+    from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
+    from levelhead.data.counterfactuals.held_out import fitted_words
+    from levelhead.mitigate.projection import edit_points
+    from levelhead.mitigate.projection.subspace import drop_unreadable_pairs
+    from levelhead.models.edits.files import EditOrigin, save_edits
+    from levelhead.models.export.save import prepare_new_folder
     from levelhead.models.loading.load import load
 
     if output is not None:
-        new_folder(Path(output))
-    pairs = paired(lexicon, groups=groups.split(",") if groups else None, n=n, seed=seed)
+        prepare_new_folder(Path(output))
+    text_pairs = contrast_pairs(
+        lexicon, groups=groups.split(",") if groups else None, n=n, seed=seed
+    )
     lm = load(
         model,
         revision=revision,
@@ -88,44 +98,60 @@ def project(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    setting = levels.setting_of(lm, level, weighted=weighted, dims=dims)
-    kept, dropped = readable(lm, pairs)
-    with steps() as tell:
-        edits = levels.project(
-            lm.telling(lambda done, total: tell("texts", done, total)),
-            setting,
-            kept,
-            fitted=fitted,  # type: ignore[arg-type]  # project checks it
-            at=at,  # type: ignore[arg-type]  # so does reading
+    config = edit_points.resolve_config(
+        lm, edit_point, weighted=weighted, n_components=n_components
+    )
+    # A model that lacks a word of a pair reads both texts alike: the pair has no direction.
+    readable_pairs, dropped = drop_unreadable_pairs(lm, text_pairs)
+    with show_steps() as on_step:
+        edits = edit_points.project(
+            lm.with_progress(lambda done, total: on_step("texts", done, total)),
+            config,
+            readable_pairs,
+            fit_on=fit_on,  # type: ignore[arg-type]  # project checks it
+            pooling=pooling,  # type: ignore[arg-type]  # so does reading
             centered=centered,
         )
     if output is not None:
-        how = {
-            "setting": str(setting),
+        # The fitted words go along: `levelhead probe` tests an edit on other words only.
+        origin_details = {
+            "setting": str(config),
             "lexicon": Path(lexicon).name,
-            "pairs": {"n": len(kept), "sha256": pairs_hash(kept)},
-            "fitted": fitted,
-            "at": at,
+            "pairs": {"n": len(readable_pairs), "sha256": contrast_pairs_digest(readable_pairs)},
+            "fitted": fit_on,
+            "at": pooling,
             "centered": centered,
         }
-        save_edits(edits, output, seen=seen_words(kept), origin=Origin.of(lm, **how))
-    typer.echo(f"{output or 'not written (give -o)'}: {setting} of {lm.identity.name}")
-    typer.echo(f"  fitted on {len(kept)} pairs of texts, {fitted}")
+        save_edits(
+            edits,
+            output,
+            fitted_words=fitted_words(readable_pairs),
+            origin=EditOrigin.from_model(lm, **origin_details),
+        )
+    typer.echo(f"{output or 'not written (give -o)'}: {config} of {lm.identity.name}")
+    typer.echo(f"  fitted on {len(readable_pairs)} pairs of texts, {fit_on}")
     for reason in sorted({row.reason.partition(" in ")[0] for row in dropped}):
         count = sum(row.reason.startswith(reason) for row in dropped)
         typer.echo(f"  left out: {count} ({reason})")
-    if setting.sent is None:
+    if config.pooled is None:
         typer.echo("  the model has no pooled vector: its levels start at last")
     _show(edits)
-    typer.echo("  what it buys and costs is not known until measured: levelhead measure --edit")
+    typer.echo(
+        "  its bias reduction and utility cost are not known until measured: levelhead measure "
+        "--edit"
+    )
 
 
 def _show(edits: Sequence[Projection]) -> None:
-    """A line a site; the heads of one stream together."""
+    """Print one line per site; the heads of a layer share a line."""
     from itertools import groupby
 
-    for (stream, layer), found in groupby(edits, key=lambda edit: edit.site[:2]):
-        own = list(found)
-        where = str(own[0].site) if own[0].site.head is None else f"{stream} {layer}, every head"
-        taken = ", ".join(f"{weight:.3f}" for weight in own[0].weights.tolist())
-        typer.echo(f"  {where}: {taken} taken out of {own[0].tokens} tokens")
+    for (stream, layer), group in groupby(edits, key=lambda edit: edit.site[:2]):
+        site_edits = list(group)
+        site_text = (
+            str(site_edits[0].site)
+            if site_edits[0].site.head is None
+            else f"{stream} {layer}, every head"
+        )
+        weights_text = ", ".join(f"{weight:.3f}" for weight in site_edits[0].weights.tolist())
+        typer.echo(f"  {site_text}: {weights_text} removed from {site_edits[0].tokens} tokens")

@@ -1,4 +1,4 @@
-"""`levelhead mitigate prompt MODEL`: a prefix of counterexamples that is measured to help."""
+"""`levelhead mitigate prompt MODEL`: choose a prefix of counterexamples by measurement."""
 
 from __future__ import annotations
 
@@ -7,75 +7,80 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.measure import cells
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.measure import format_cells
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     Model,
     Output,
+    Resamples,
     Revision,
 )
-from levelhead.cli.shared.output import told
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.output import write_result
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
-    from levelhead.mitigate.prompting.choose_prefix import PromptChoice
+    from levelhead.mitigate.prompting.choose_prefix import PrefixSelection
 
 
-def prompt(
+def prompt_command(
     model: Model,
     output: Output = None,
     prompts: Annotated[
-        str, typer.Option(help="Whose occupations: winobias40 or table1.")
+        str, typer.Option(help="Set of prompts with the occupations: winobias40 or table1.")
     ] = "winobias40",
     form: Annotated[
-        str, typer.Option(help="How prompts are put: auto, blank, paper, natural, chat.")
+        str, typer.Option(help="Form of the prompts: auto, blank, paper, natural, chat.")
     ] = "auto",
     lexicon: Annotated[
-        str, typer.Option(help="A lexicon's name or TOML file: the verbalizer's words.")
+        str, typer.Option(help="Name or TOML file of a lexicon with the verbalizer's words.")
     ] = "gender-en",
-    sizes: Annotated[
-        list[int] | None, typer.Option(help="Sentences in a prefix; 2 and 4 by default.")
+    prefix_sizes: Annotated[
+        list[int] | None, typer.Option(help="Number of sentences in a prefix; 2 and 4 by default.")
     ] = None,
-    each: Annotated[int, typer.Option(help="Candidates of each kind and size.")] = 3,
-    limit: Annotated[
+    candidates_per_size: Annotated[
+        int, typer.Option(help="Number of candidates of each kind and size.")
+    ] = 3,
+    max_loss: Annotated[
         float,
         typer.Option(
-            help="What a candidate may take off plain sentences beyond as many unrelated ones, in "
-            "log-probability a token."
+            help="Maximum loss on plain sentences, beyond that of as many unrelated sentences, in "
+            "log-probability per token."
         ),
     ] = 0.1,
     samples: Annotated[
-        int, typer.Option(help="Continuations of each held-out occupation; 0: none.")
+        int,
+        typer.Option(help="Number of continuations of each held-out occupation; 0 for none."),
     ] = 10,
-    seed: Annotated[int, typer.Option(help="Of the halves, candidates and resamples.")] = 0,
-    draws: Draws = 1999,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the halves, candidates and resamples.")
+    ] = 0,
+    resamples: Resamples = 1999,
     level: Level = 0.95,
     json: Json = False,
     store: Annotated[
-        str | None, typer.Option(help="A folder that keeps what the model said.")
+        str | None, typer.Option(help="Folder that stores the model's responses.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Of torch.")] = 1,
+    threads: Annotated[int, typer.Option(help="Number of threads of PyTorch.")] = 1,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Choose counterexamples to put before a prompt, and report what they do elsewhere.
+    """Choose counterexamples to put before a prompt.
 
-    Chosen on half of the occupations, reported once on the others. Exit 2 if nothing is
-    recommended.
+    The prefix is chosen on half of the occupations, and its effect is reported once on the other
+    half. Exit 2 if no prefix is recommended.
     """
     from levelhead.measures.cloze.cloze import Cloze
-    from levelhead.mitigate.prompting.choose_prefix import prompt as choose
+    from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
     from levelhead.models.loading.load import load
 
     cloze = Cloze(form=form, lexicon=lexicon)  # type: ignore[arg-type]  # Cloze checks it
@@ -87,54 +92,55 @@ def prompt(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    with progress("prompts") as on_event:
-        found = choose(
+    with show_progress("prompts") as on_event:
+        selection = select_prompt_prefix(
             lm,
             prompts,  # type: ignore[arg-type]
             cloze=cloze,
-            sizes=tuple(sizes or (2, 4)),
-            each=each,
-            limit=limit,
+            prefix_sizes=tuple(prefix_sizes or (2, 4)),
+            candidates_per_size=candidates_per_size,
+            max_loss=max_loss,
             samples=samples,
-            inference=Inference(seed=seed, resamples=draws, level=level),
+            inference=Inference(seed=seed, resamples=resamples, level=level),
             context=RunContext(store=store, threads=threads, progress=on_event),
         )
-    told(found, lambda: _show(found), output=output, json=json)
-    if not found.recommended:
-        raise ExitWith(INCONCLUSIVE)
+    write_result(selection, lambda: _show(selection), output=output, json=json)
+    if not selection.is_recommended:
+        raise ExitWithCode(INCONCLUSIVE)
 
 
-def _show(found: PromptChoice) -> None:
-    """The prefix, what it does where it was not chosen, and what it costs."""
+def _show(selection: PrefixSelection) -> None:
+    """Print the prefix, its effect on held-out occupations, and its utility cost."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    told = "recommended" if found.recommended else "NOT recommended"
-    console.print(Text(f"{told}: {found.why}"), soft_wrap=True)
-    console.print(Text(f"prefix ({found.name}): {found.prefix}"), soft_wrap=True)
+    heading = "recommended" if selection.is_recommended else "NOT recommended"
+    console.print(Text(f"{heading}: {selection.reason}"), soft_wrap=True)
+    console.print(Text(f"prefix ({selection.name}): {selection.prefix}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    title = f"{found.held} held-out occupations"
+    title = f"{selection.n_held_out} held-out occupations"
     for name in (title, "value", "interval", "parity", "p", "n", "detectable"):
         table.add_column(name, justify="left" if name in (title, "interval") else "right")
     rows = [
-        ("margin without a prefix", found.base),
-        ("margin with it", found.margin),
-        ("gain towards parity", found.gain),
-        ("gain by as many unrelated sentences", found.control),
-        ("gain beyond that", found.net),
-        ("gain in another sentence", found.elsewhere),
-        ("gain in continuations", found.sampled),
-        ("loss of plain sentences, log-probability a token", found.loss),
-        ("loss beyond that by unrelated sentences", found.loss_beyond),
+        ("margin without a prefix", selection.base),
+        ("margin with it", selection.margin),
+        ("gain towards parity", selection.gain),
+        # Any longer prompt moves a margin: only what exceeds unrelated text is the prefix's own.
+        ("gain by as many unrelated sentences", selection.control_gain),
+        ("gain beyond that", selection.gain_over_unrelated),
+        ("gain in another sentence", selection.gain_in_other_wording),
+        ("gain in continuations", selection.gain_in_continuations),
+        ("loss of plain sentences, log-probability a token", selection.loss),
+        ("loss beyond that by unrelated sentences", selection.loss_over_unrelated),
     ]
-    for name, one in rows:
-        if one is not None:
-            table.add_row(name, *cells(one))
+    for name, estimate in rows:
+        if estimate is not None:
+            table.add_row(name, *format_cells(estimate))
     console.print(table)
-    viable = sum(one.viable for one in found.candidates)
-    notes = [f"chosen among {len(found.candidates)} prefixes ({viable} cheap enough) on "
-             f"{found.train} other occupations"]  # fmt: skip
-    for note in (*notes, *found.notes):
+    n_viable = sum(candidate.is_viable for candidate in selection.candidates)
+    notes = [f"chosen among {len(selection.candidates)} prefixes ({n_viable} within the utility "
+             f"cost) on {selection.n_train} other occupations"]  # fmt: skip
+    for note in (*notes, *selection.notes):
         console.print(Text(note), soft_wrap=True)

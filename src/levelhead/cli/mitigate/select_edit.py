@@ -1,4 +1,4 @@
-"""`levelhead tune MODEL --dev FILE --test FILE`: an edit chosen on your own task."""
+"""`levelhead mitigate select MODEL --dev FILE --test FILE`: choose an edit on the user's task."""
 
 from __future__ import annotations
 
@@ -7,124 +7,141 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
-    Draws,
     Dtype,
     Json,
     Level,
     Model,
+    Resamples,
     Revision,
-    to_write,
+    check_output_path,
 )
-from levelhead.cli.shared.progress import progress
+from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from levelhead.core.results import Estimate
-    from levelhead.mitigate.selection.selection_report import Tried, Tuned
+    from levelhead.mitigate.selection.selection_report import CandidateResult, SelectionReport
 
-WHY, README = "why.json", "README.md"
-FIRST = 12
-"""Candidates that are shown, unless all are wanted."""
+REPORT_FILE, README = "why.json", "README.md"
+N_SHOWN = 12
+"""Candidates in the table without --details: a screen, not a list of hundreds."""
 
 
-def tune(
+def select_edit_command(
     model: Model,
-    dev: Annotated[str, typer.Option(help="Rows on which the edit is chosen: .csv, .tsv, .jsonl.")],
-    test: Annotated[str, typer.Option(help="Other rows, on which it is reported once.")],
-    gain: Annotated[
-        str, typer.Option(help="counterfactual, counterfactual_shift, fairness or strength.")
+    dev: Annotated[
+        str, typer.Option(help="File with the rows that choose the edit: .csv, .tsv, .jsonl.")
+    ],
+    test: Annotated[
+        str, typer.Option(help="File with other rows, on which the edit is reported once.")
+    ],
+    bias_measure: Annotated[
+        str,
+        typer.Option(
+            help="Measure of bias: counterfactual, counterfactual_shift, fairness or strength."
+        ),
     ] = "counterfactual",
-    price: Annotated[str, typer.Option(help="What is paid: accuracy.")] = "accuracy",
-    keep: Annotated[
-        float, typer.Option(help="The share of the accuracy that must be kept.")
+    utility_measure: Annotated[str, typer.Option(help="Utility metric: accuracy.")] = "accuracy",
+    min_utility_kept: Annotated[
+        float, typer.Option(help="Minimum share of the accuracy that an edit must keep.")
     ] = 0.95,
-    most: Annotated[
-        float | None, typer.Option(help="Instead: points of accuracy that may be lost.")
+    max_utility_loss: Annotated[
+        float | None,
+        typer.Option(help="Maximum loss of accuracy in points, instead of --min-utility-kept."),
     ] = None,
-    text: Annotated[str, typer.Option(help="The column of texts, for counterfactual.")] = "text",
-    label: Annotated[str, typer.Option(help="The column of labels, for counterfactual.")] = "label",
+    text: Annotated[str, typer.Option(help="Column of the texts, for counterfactual.")] = "text",
+    label: Annotated[str, typer.Option(help="Column of the labels, for counterfactual.")] = "label",
     labels: Annotated[
         str | None,
-        typer.Option(help="Your names of the classes, in the order of the model's, with commas."),
+        typer.Option(
+            help="Names of the classes in the files, separated by commas, in the model's order."
+        ),
     ] = None,
     lexicon: Annotated[
-        str, typer.Option(help="A lexicon's name or TOML file: whose words are exchanged.")
+        str, typer.Option(help="Name or TOML file of the lexicon whose words are exchanged.")
     ] = "gender-en",
     groups: Annotated[
-        str | None, typer.Option(help="Two of its groups, with a comma; by default the first two.")
+        str | None,
+        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
     ] = None,
     control: Annotated[
         bool,
         typer.Option(
             "--control/--no-control",
-            help="Count flips beyond those of placebo twins, or all that there are.",
+            help="Count only the flips beyond those of placebo counterfactuals, or count all.",
         ),
     ] = True,
-    trim: Annotated[
+    paper_rules: Annotated[
         bool,
         typer.Option(
-            "--trim/--no-trim", help="Leave out settings that the paper found not worth trying."
+            "--paper-rules/--full-grid",
+            help="Leave out the settings that the paper found not worth trying, or try all.",
         ),
     ] = True,
-    by: Annotated[str, typer.Option(help="How heads are ranked: gradient or ablation.")] = (
-        "gradient"
-    ),
-    n: Annotated[
+    head_ranking: Annotated[
+        str, typer.Option(help="Method that ranks heads: gradient or ablation.")
+    ] = ("gradient"),
+    n_pairs: Annotated[
         int | None,
-        typer.Option(help="How many pairs of texts in frames; fewer leave words for `removed`."),
+        typer.Option(
+            "--pairs",
+            help="Number of pairs of texts in frames; fewer pairs leave words for `probe`.",
+        ),
     ] = None,
-    pairs: Annotated[
+    pair_source: Annotated[
         str,
-        typer.Option(help="Subspaces are fitted on the lexicon's words in frames, or on dev."),
+        typer.Option(help="Texts to fit subspaces on: the lexicon's words in frames, or dev."),
     ] = "frames",
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="A new folder for the edit, if there is one."),
+        typer.Option("--output", "-o", help="New folder for the edit, if one is chosen."),
     ] = None,
     why: Annotated[
         str | None,
         typer.Option(
-            callback=to_write, help="Write all that was found as JSON to this file, edit or not."
+            callback=check_output_path,
+            help="File for all results as JSON, whether an edit is chosen or not.",
         ),
     ] = None,
     json: Json = False,
     details: Annotated[bool, typer.Option("--details", help="Show every candidate.")] = False,
-    seed: Annotated[int, typer.Option(help="Of resamples.")] = 0,
-    draws: Draws = 1999,
+    seed: Annotated[int, typer.Option(help="Random seed of the resamples.")] = 0,
+    resamples: Resamples = 1999,
     level: Level = 0.95,
     store: Annotated[
-        str | None, typer.Option(help="Where readouts are kept; by default in the cache.")
+        str | None, typer.Option(help="Folder that stores responses; the cache by default.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
+    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Choose an edit for your task by its bounds on dev, and report it once on test.
+    """Choose an edit on dev rows and report it once on test rows.
 
-    Projections and masks of heads are tried. Exit 2, and no edit written, if none is shown to gain
-    within the price on dev and again on test.
+    Tries projections and masks of heads, and chooses by the confidence bounds on dev. Exit 2, and
+    no edit written, if none is shown to reduce the bias within the utility cost on dev and again on
+    test.
     """
     from pathlib import Path
 
     from levelhead.core.files import write_atomic
-    from levelhead.mitigate.selection.select_edit import tune as tuned
-    from levelhead.models.edits.files import Origin, save_edits
-    from levelhead.models.export.save import new_folder
-    from levelhead.models.loading.load import cache_folder, load
+    from levelhead.mitigate.selection.select_edit import select_edit
+    from levelhead.models.edits.files import EditOrigin, save_edits
+    from levelhead.models.export.save import prepare_new_folder
+    from levelhead.models.loading.load import load, model_cache_folder
 
     if output is not None:
-        new_folder(Path(output))
-    inference = Inference(seed=seed, resamples=draws, level=level)
+        prepare_new_folder(Path(output))
+    inference = Inference(seed=seed, resamples=resamples, level=level)
     lm = load(
         model,
         revision=revision,
@@ -133,147 +150,172 @@ def tune(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    with progress("questions") as on_event:
-        told, edits = tuned(
+    with show_progress("queries") as on_event:
+        selection, edits = select_edit(
             lm,
             dev,
             test,
-            gain=gain,  # type: ignore[arg-type]  # tune() checks all of these
-            price=price,  # type: ignore[arg-type]
-            keep=keep,
-            most=most,
+            bias_measure=bias_measure,  # type: ignore[arg-type]  # select_edit() checks all of these
+            utility_measure=utility_measure,  # type: ignore[arg-type]
+            min_utility_kept=min_utility_kept,
+            max_utility_loss=max_utility_loss,
             text=text,
             label=label,
             labels=labels.split(",") if labels else None,
             lexicon=lexicon,
-            groups=_two(groups),
+            groups=_parse_group_pair(groups),
             control=control,
-            trim=trim,
-            by=by,  # type: ignore[arg-type]
-            n=n,
-            pairs=pairs,  # type: ignore[arg-type]
+            paper_rules=paper_rules,
+            head_ranking=head_ranking,  # type: ignore[arg-type]
+            n_pairs=n_pairs,
+            pair_source=pair_source,  # type: ignore[arg-type]
             inference=inference,
             context=RunContext(
-                store=store or str(cache_folder().parent / "readouts"),
+                store=store or str(model_cache_folder().parent / "readouts"),
                 threads=threads,
                 progress=on_event,
             ),
         )
-    whole = told.to_json() + "\n"
+    report_json = selection.to_json() + "\n"
     if why is not None:
-        write_atomic(why, whole.encode())
+        write_atomic(why, report_json.encode())
     if json:
-        typer.echo(whole, nl=False)
+        typer.echo(report_json, nl=False)
     else:
-        _show(told, details=details)
-    if not told.recommended:
-        raise ExitWith(INCONCLUSIVE)
+        _show(selection, details=details)
+    # An edit that test does not confirm is not written: its dev result is subject to selection.
+    if not selection.is_recommended:
+        raise ExitWithCode(INCONCLUSIVE)
     if output is not None:
         # The edit comes last: a folder without it is never read as one.
-        write_atomic(str(Path(output, WHY)), whole.encode())
-        write_atomic(str(Path(output, README)), readme(told).encode())
-        origin = Origin.of(lm, setting=told.chosen, lexicon=Path(lexicon).name, told_in=WHY)
-        save_edits(edits, output, seen=told.seen, origin=origin)
-        typer.echo(f"{output}: {told.chosen} of {lm.identity.name}", err=json)
+        write_atomic(str(Path(output, REPORT_FILE)), report_json.encode())
+        write_atomic(str(Path(output, README)), render_readme(selection).encode())
+        origin = EditOrigin.from_model(
+            lm, setting=selection.chosen, lexicon=Path(lexicon).name, told_in=REPORT_FILE
+        )
+        save_edits(edits, output, fitted_words=selection.fitted_words, origin=origin)
+        typer.echo(f"{output}: {selection.chosen} of {lm.identity.name}", err=json)
 
 
-def _two(groups: str | None) -> tuple[str, str] | None:
+def _parse_group_pair(groups: str | None) -> tuple[str, str] | None:
     if groups is None:
         return None
     names = tuple(groups.split(","))
     if len(names) != 2:
-        raise typer.BadParameter("--groups names two groups, with a comma between them")
+        raise typer.BadParameter("--groups names two groups, separated by a comma")
     return names
 
 
-def readme(told: Tuned) -> str:
-    """The page that goes along with an edit: why this one, and what was not shown."""
-    from levelhead.core.calibration import marked
+def render_readme(selection: SelectionReport) -> str:
+    """Render the README of an edit: why it was chosen, and what was not shown.
 
-    by = told.measured_by
+    Args:
+        selection: the report of the selection.
+    """
+    from levelhead.core.calibration import with_mark
+
+    # What was not shown and every rejected candidate go with the edit: whoever gets the folder
+    # sees how many were tried, not only the one that passed.
+    measure_key = selection.measured_by
     lines = [
-        f"# {told.chosen}: an edit of {told.provenance.model}",
+        f"# {selection.chosen}: an edit of {selection.provenance.model}",
         "",
-        f"{told.why[0].upper()}{told.why[1:]}.",
+        f"{selection.reason[0].upper()}{selection.reason[1:]}.",
         "",
-        *(f"- {line}" for line in _numbers(told)),
+        *(f"- {line}" for line in _summary_lines(selection)),
         "",
         "Not shown:",
         "",
-        *(f"- {one}" for one in told.not_shown),
-        *(f"- {one}" for one in told.notes),
+        *(f"- {limitation}" for limitation in selection.not_shown),
+        *(f"- {note}" for note in selection.notes),
         "",
         "## Candidates on dev",
         "",
-        f"| candidate | what | {marked('gain', by)} | lower bound | loss | why not |",
+        f"| candidate | what | {with_mark('gain', measure_key)} | lower bound | loss | why not |",
         "|---|---|---|---|---|---|",
-        *(
-            f"| {' | '.join((own.name, own.about, *_cells(own), own.why_not))} |"
-            for own in told.tried
-        ),
+        *(f"| {' | '.join(_row(candidate))} |" for candidate in selection.candidates),
         "",
-        f"Not tried: {len(told.trimmed)} settings (Dawkins et al. 2024, section 5).",
-        f"All numbers, hashes and what was dropped: {WHY}.",
+        f"Not tried: {len(selection.excluded)} settings (Dawkins et al. 2024, section 5).",
+        f"All numbers, hashes and what was dropped: {REPORT_FILE}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _numbers(told: Tuned) -> list[str]:
-    """Base, gain and price, in lines; whether the ruler failed where the truth is known."""
-    from levelhead.core.calibration import MISSED, mark_of
+def _summary_lines(selection: SelectionReport) -> list[str]:
+    """List the base, the gain and the utility cost, and whether the measure failed calibration."""
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
 
-    lost = ", ".join(f"{what} {len(rows)}" for what, rows in told.dropped if rows)
-    found = [
-        f"before, on dev: {told.base}; {told.base_price}",
-        f"may be paid: {told.most:.4g} of {told.price}"
-        + ("" if told.keep is None else f" (keep {told.keep:g})"),
-        f"dropped: {lost or 'nothing'}",
+    dropped_text = ", ".join(f"{what} {len(rows)}" for what, rows in selection.dropped if rows)
+    lines = [
+        f"before, on dev: {selection.base}; {selection.base_utility}",
+        f"utility cost allowed: {selection.max_utility_loss:.4g} of {selection.utility_measure}"
+        + ("" if selection.min_utility_kept is None else f" (keep {selection.min_utility_kept:g})"),
+        f"dropped: {dropped_text or 'nothing'}",
     ]
-    if told.on_test is not None:
-        gain, loss = told.on_test.gain, told.on_test.loss
-        found.append(f"on test: {_told(gain)}; {_told(loss)}")
-    if mark_of(told.measured_by):
-        found.append(f"{told.gain} {MISSED}")
-    return found
+    if selection.on_test is not None:
+        gain, loss = selection.on_test.gain, selection.on_test.loss
+        lines.append(f"on test: {_estimate_text(gain)}; {_estimate_text(loss)}")
+    if failed_calibration_mark(selection.measured_by):
+        lines.append(f"{selection.bias_measure} {DAGGER_NOTE}")
+    return lines
 
 
-def _told(estimate: Estimate | None) -> str:
+def _estimate_text(estimate: Estimate | None) -> str:
     return "no change" if estimate is None else str(estimate)
 
 
-def _cells(own: Tried) -> tuple[str, str, str]:
+def _row(candidate: CandidateResult) -> tuple[str, ...]:
     return (
-        "" if own.gain is None else f"{own.gain.value:.4g} {own.gain.interval}",
-        "" if own.low is None else f"{own.low:.4g}",
-        "" if own.loss is None else f"{own.loss.value:.4g} {own.loss.interval}",
+        candidate.name,
+        candidate.description,
+        *_cells(candidate),
+        candidate.exclusion_reason,
     )
 
 
-def _show(told: Tuned, *, details: bool) -> None:
-    """The candidates with the largest bounds, or all; and what a reader must know."""
+def _cells(candidate: CandidateResult) -> tuple[str, str, str]:
+    return (
+        "" if candidate.gain is None else f"{candidate.gain.value:.4g} {candidate.gain.interval}",
+        "" if candidate.lower_bound is None else f"{candidate.lower_bound:.4g}",
+        "" if candidate.loss is None else f"{candidate.loss.value:.4g} {candidate.loss.interval}",
+    )
+
+
+def _show(selection: SelectionReport, *, details: bool) -> None:
+    """Print the candidates with the largest bounds, or all, and the notes of the report."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 130)
-    console.print(_table(told, details=details))
-    missing = [f"not shown: {one}" for one in told.not_shown] if told.recommended else []
-    for line in (*_numbers(told), told.why, *missing, *told.notes):
+    console.print(_table(selection, details=details))
+    missing = (
+        [f"not shown: {limitation}" for limitation in selection.not_shown]
+        if selection.is_recommended
+        else []
+    )
+    for line in (*_summary_lines(selection), selection.reason, *missing, *selection.notes):
         console.print(Text(line), soft_wrap=True)
 
 
-def _table(told: Tuned, *, details: bool) -> Table:
+def _table(selection: SelectionReport, *, details: bool) -> Table:
     from rich.table import Table
 
-    from levelhead.core.calibration import marked
+    from levelhead.core.calibration import with_mark
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    gain = marked("gain on dev", told.measured_by)
+    gain = with_mark("gain on dev", selection.measured_by)
     for name in ("candidate", gain, "lower bound", "loss on dev", "why not"):
         table.add_column(name, justify="right" if name == "lower bound" else "left")
-    ranked = sorted(told.tried, key=lambda own: -float("inf") if own.low is None else own.low)
+    # By the bound, not the value: a large gain with a wide interval is not the better candidate.
+    ranked = sorted(
+        selection.candidates,
+        key=lambda candidate: (
+            -float("inf") if candidate.lower_bound is None else candidate.lower_bound
+        ),
+    )
     ranked.reverse()
-    for own in ranked if details else ranked[:FIRST]:
-        table.add_row(own.name, *_cells(own), own.why_not)
-    if len(ranked) > FIRST and not details:
-        table.add_row(f"... {len(ranked) - FIRST} more", "", "", "", "")
+    for candidate in ranked if details else ranked[:N_SHOWN]:
+        table.add_row(candidate.name, *_cells(candidate), candidate.exclusion_reason)
+    if len(ranked) > N_SHOWN and not details:
+        table.add_row(f"... {len(ranked) - N_SHOWN} more", "", "", "", "")
     return table

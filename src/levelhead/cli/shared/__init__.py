@@ -1,1 +1,1 @@
-"""What commands share: options, output, progress, exit codes."""
+"""Shared parts of the commands: options, output, progress, exit codes."""

@@ -1,4 +1,4 @@
-"""Who computes: this process, local processes, or a Ray cluster; options and what they mean."""
+"""Options for where a run is computed: this process, local processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,40 +6,61 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.core.errors import UnknownName
+from levelhead.core.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from levelhead.engine.executors.base import OrderedRunner
+    from levelhead.engine.executors.base import DependencyExecutor
 
 LOCAL, RAY = "local", "ray"
-Runner = Annotated[str, typer.Option("--runner", help="local, or ray: a cluster (the ray extra).")]
+ExecutorName = Annotated[
+    str,
+    typer.Option("--executor", help="Where to compute: local, or ray (a cluster; the ray extra)."),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Processes, or actors on ray. By default locally one, on ray all there is room for."
+        help="Number of processes, or of actors with ray. The default is one process, or as many "
+        "actors as the cluster has room for."
     ),
 ]
 Address = Annotated[
     str,
-    typer.Option(help="With ray: host:port of the head, auto, or local for one of this run."),
+    typer.Option(
+        help="Ray cluster: host:port of its head node, auto, or local for one that ends with the "
+        "run."
+    ),
 ]
-Store = Annotated[
+StoreUrl = Annotated[
     str | None,
-    typer.Option(help="Keep readings here, not in the folder: a URL that all workers see."),
+    typer.Option(help="URL that stores responses instead of the folder; all workers must see it."),
 ]
-Gpus = Annotated[float, typer.Option(help="With ray: GPUs for an actor, or a part of one.")]
+Gpus = Annotated[
+    float, typer.Option(help="Number of GPUs per Ray actor; a fraction shares one GPU.")
+]
 
 
-def chosen(
-    runner: str, *, workers: int | None, address: str = LOCAL, gpus: float = 0
-) -> OrderedRunner | None:
-    """The runner that the options name; None is this process."""
-    if runner == RAY:
+def make_executor(
+    name: str, *, workers: int | None, address: str = LOCAL, gpus: float = 0
+) -> DependencyExecutor | None:
+    """Build the executor that the options name.
+
+    Args:
+        name: "local" or "ray".
+        workers: number of processes or actors; None is the executor's default.
+        address: address of the Ray cluster.
+        gpus: GPUs per Ray actor.
+
+    Returns:
+        The executor, or None for computation in this process.
+    """
+    if name == RAY:
+        # Imported here: ray is an optional extra, and its import takes seconds.
         from levelhead.engine.executors.ray import RayActors
 
         return RayActors(address=address, workers=workers, gpus=gpus)
-    if runner != LOCAL:
-        raise UnknownName("runner", runner, (LOCAL, RAY))
+    if name != LOCAL:
+        raise UnknownNameError("executor", name, (LOCAL, RAY))
+    # One worker gives the same results as this process, without the cost of starting another.
     if workers is None or workers == 1:
         return None
     from levelhead.engine.executors.processes import LocalProcesses

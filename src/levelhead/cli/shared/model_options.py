@@ -1,4 +1,4 @@
-"""The model that a command names: weights to load, or a server that is asked."""
+"""Open the model that a command names: weights to load, or a server to query."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from levelhead.core.errors import LevelheadError
 if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
-KEY = "LEVELHEAD_KEY"
-"""The variable that holds a server's key: what stands in a command line is seen by others."""
+KEY_VARIABLE = "LEVELHEAD_KEY"
+"""Environment variable with a server's key: other users can read a command line, not this."""
 
 
-def is_served(model: str) -> bool:
-    """Whether a model's name is the address of a server."""
+def is_http(model: str) -> bool:
+    """Report whether a model's name is the address of a server."""
     return model.startswith(("http://", "https://"))
 
 
-def opened(model: str, *, edit: str | None = None, **how: Any) -> LM:
-    """The model; behind HTTP one that can fill in words and score texts, and nothing else.
+def open_model(model: str, *, edit: str | None = None, **options: Any) -> LM:
+    """Open a model; one behind HTTP can only fill in words and score texts.
 
     Args:
         model: a Hub id, a folder, a .gguf file, or a server's address.
-        edit: a folder that save_edits wrote.
-        how: what else `load` is told; refused for a server, but for the size of batches.
+        edit: folder of an edit that save_edits wrote.
+        options: further keywords of `load`. A server accepts the batch size only.
+
+    Raises:
+        LevelheadError: an option was set that a server cannot apply.
     """
-    if not is_served(model):
+    if not is_http(model):
         from levelhead.models.loading.load import load
 
-        return load(model, edit=edit, **how)
-    from levelhead.models.loading.http_model import Remote
+        return load(model, edit=edit, **options)
+    from levelhead.models.loading.http_model import HttpModel
 
-    for name, value in {"edit": edit, **how}.items():
+    # An option that is silently ignored would give a number for another model than was asked
+    # for. The listed values are the defaults of the options: nobody set them.
+    for name, value in {"edit": edit, **options}.items():
         if name != "batch_size" and value not in (None, False, "float32", "auto"):
             raise LevelheadError(
-                f"--{name} says nothing to a model behind HTTP",
-                mend="name the model's weights, or leave the option out",
+                f"--{name} has no effect on a model behind HTTP",
+                hint="name the model's weights, or leave the option out",
             )
-    return cast("LM", Remote(model, key=os.environ.get(KEY)))
+    return cast("LM", HttpModel(model, key=os.environ.get(KEY_VARIABLE)))

@@ -1,4 +1,4 @@
-"""What a command does with a result: a file, a picture, JSON or tables."""
+"""Write a command's result: JSON file, chart, JSON on standard output, or tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from levelhead.core.results import Record
 
 
-def told(
+def write_result(
     result: Record,
     show: Callable[[], None],
     *,
@@ -20,25 +20,26 @@ def told(
     json: bool,
     chart: str | None = None,
 ) -> None:
-    """Write a result where it is wanted, and show it.
+    """Write a result to the files that the user named, and print it.
 
     Args:
-        result: what was found.
-        show: prints it for people.
-        output: a file for its JSON.
-        json: print that instead.
-        chart: a file for its picture.
+        result: the result.
+        show: prints the result as tables.
+        output: file for its JSON.
+        json: whether to print JSON instead of tables.
+        chart: file for its chart.
     """
     from levelhead.core.files import write_atomic
 
     text = result.to_json() + "\n"
     if output is not None:
         write_atomic(output, text.encode())
+    # The JSON is written first: a chart that fails (a missing extra) costs no result.
     if chart is not None:
-        from levelhead.report.charts.registry import chart as drawn
+        from levelhead.report.charts.registry import chart as make_chart
         from levelhead.report.charts.registry import save
 
-        save(drawn(result), chart)
+        save(make_chart(result), chart)
     if json:
         typer.echo(text, nl=False)
     else:

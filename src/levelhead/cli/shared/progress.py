@@ -1,4 +1,4 @@
-"""Progress of a job: a bar with the time left on a terminal, now and then a line elsewhere."""
+"""Progress of a job: a bar with the time left on a terminal, a line at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from levelhead.engine.events import Planned, Stored
+from levelhead.engine.events import TasksPlanned, TaskStored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from levelhead.engine.events import Event
 
-EVERY = 10.0
-"""Seconds between lines where there is no terminal."""
+SECONDS_BETWEEN_LINES = 10.0
+"""Seconds between lines without a terminal: often enough to see progress, few enough for a log."""
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[Event], None]]:
-    """What to give a run as its `progress`."""
+def show_progress(label: str) -> Iterator[Callable[[Event], None]]:
+    """Show a run's progress; yield the callback for its `progress`.
+
+    Args:
+        label: name of the parts that are counted.
+    """
     if not sys.stderr.isatty():
-        yield _plainly(what)
+        yield _report_lines(label)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+    # On stderr: stdout carries the result, which a user may pipe into a file.
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -38,31 +43,32 @@ def progress(what: str) -> Iterator[Callable[[Event], None]]:
     ) as bar:
         task: TaskID | None = None
 
-        def tell(event: Event) -> None:
+        def on_event(event: Event) -> None:
             nonlocal task
-            if isinstance(event, Planned) and event.stored < event.units:
+            # A job whose parts are all stored is done at once: a bar would only flash.
+            if isinstance(event, TasksPlanned) and event.n_stored < event.n_tasks:
                 if task is not None:
                     bar.remove_task(task)
-                task = bar.add_task(what, total=event.units, completed=event.stored, left="")
-            elif isinstance(event, Stored) and task is not None:
-                bar.update(task, completed=event.done, left=_left(event))
+                task = bar.add_task(label, total=event.n_tasks, completed=event.n_stored, left="")
+            elif isinstance(event, TaskStored) and task is not None:
+                bar.update(task, completed=event.n_done, left=_time_left(event))
 
-        yield tell
+        yield on_event
 
 
 @contextmanager
-def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """What to call with the name of a step, how much of it is done, and how much there is."""
+def show_steps() -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress of steps; yield a callback of a step's name, parts done and all parts."""
     if not sys.stderr.isatty():
-        last = time.monotonic()
+        last_time = time.monotonic()
 
-        def now_and_then(what: str, done: int, total: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= EVERY:
-                last = time.monotonic()
-                typer.echo(f"{what}: {done} of {total}", err=True)
+        def print_step(label: str, done: int, total: int) -> None:
+            nonlocal last_time
+            if time.monotonic() - last_time >= SECONDS_BETWEEN_LINES:
+                last_time = time.monotonic()
+                typer.echo(f"{label}: {done} of {total}", err=True)
 
-        yield now_and_then
+        yield print_step
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -76,43 +82,47 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         transient=True,
     ) as bar:
         task: TaskID | None = None
-        before = (0, 0)
+        previous = (0, 0)
 
-        def tell(what: str, done: int, total: int) -> None:
-            nonlocal task, before
+        def update_bar(label: str, done: int, total: int) -> None:
+            nonlocal task, previous
             if task is None:
-                task = bar.add_task(what, total=total)
-            elif total != before[1] or done < before[0]:  # something else, with a pace of its own
+                task = bar.add_task(label, total=total)
+            # Another step has another speed: without a reset its time left would be wrong.
+            elif total != previous[1] or done < previous[0]:
                 bar.reset(task, total=total)
-            bar.update(task, description=what, completed=done)
-            before = (done, total)
+            bar.update(task, description=label, completed=done)
+            previous = (done, total)
 
-        yield tell
+        yield update_bar
 
 
-def line(text: str) -> None:
-    """A line above the bar, or among lines.
+def print_line(text: str) -> None:
+    """Print a line to stderr, above the progress bar if there is one.
 
-    `typer.echo` would write into the bar: it looks for the stream behind the one that rich puts in
-    place of stderr.
+    Args:
+        text: the line.
     """
+    # typer.echo would write into the bar: it finds the stream that rich replaced by its own.
     sys.stderr.write(f"{text}\n")
 
 
-def _plainly(what: str) -> Callable[[Event], None]:
-    last = time.monotonic()
+def _report_lines(label: str) -> Callable[[Event], None]:
+    last_time = time.monotonic()
 
-    def tell(event: Event) -> None:
-        nonlocal last
+    def on_event(event: Event) -> None:
+        nonlocal last_time
         now = time.monotonic()
-        if isinstance(event, Stored) and now - last >= EVERY:
-            last = now
-            typer.echo(f"{what}: {event.done} of {event.units} parts{_left(event)}", err=True)
+        if isinstance(event, TaskStored) and now - last_time >= SECONDS_BETWEEN_LINES:
+            last_time = now
+            typer.echo(
+                f"{label}: {event.n_done} of {event.n_tasks} parts{_time_left(event)}", err=True
+            )
 
-    return tell
+    return on_event
 
 
-def _left(event: Stored) -> str:
+def _time_left(event: TaskStored) -> str:
     if event.seconds_left is None:
         return ""
     minutes, seconds = divmod(round(event.seconds_left), 60)

@@ -1,4 +1,4 @@
-"""`levelhead leaderboard MODELS -m MEASURE -o FOLDER`: many models by the same rulers."""
+"""`levelhead leaderboard MODELS -m MEASURE -o FOLDER`: compare models by the same measures."""
 
 from __future__ import annotations
 
@@ -7,127 +7,143 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
-from levelhead.cli.shared.options import BatchSize, Device, Draws, Dtype
-from levelhead.cli.shared.progress import line
+from levelhead.cli.shared.executors import (
+    LOCAL,
+    Address,
+    ExecutorName,
+    Gpus,
+    StoreUrl,
+    Workers,
+    make_executor,
+)
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.options import BatchSize, Device, Dtype, Resamples
+from levelhead.cli.shared.progress import print_line
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.study.leaderboard import Cost, Leaderboard
+    from levelhead.study.leaderboard import Leaderboard, ModelCost
 
 
-def leaderboard(
+def leaderboard_command(
     measures: Annotated[
-        list[str], typer.Option("--measure", "-m", help="A measure; the first one orders models.")
+        list[str],
+        typer.Option("--measure", "-m", help="Name of a measure; the first one orders the models."),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+        str,
+        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
     ],
     models: Annotated[
-        list[str] | None, typer.Argument(help="Hub ids, folders, .gguf files; id@revision.")
+        list[str] | None, typer.Argument(help="Hub ids (id@revision), folders or .gguf files.")
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", help="A file that names more, one a line.")
+        str | None, typer.Option("--file", help="File with further models, one per line.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
-    draws: Draws = 1999,
-    permutations: Annotated[int, typer.Option(help="Rearrangements for a p-value.")] = 9999,
-    threads: Annotated[int, typer.Option(help="Threads of numpy and torch.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of everything that is sampled.")] = 0,
+    resamples: Resamples = 1999,
+    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
+    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
     batch_size: BatchSize = 32,
     device: Device = None,
     dtype: Dtype = "float32",
-    store: Store = None,
+    store: StoreUrl = None,
     workers: Workers = None,
-    runner: Runner = LOCAL,
+    executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
 ) -> None:
     """Measure many models and order them, nearest to parity first.
 
-    Writes leaderboard.csv, leaderboard.json and costs.csv. Ranks are ranges: models whose intervals
-    overlap are not told apart. What fails with one model is told, and the others go on. Killed and
-    called again, it goes on where it stopped. Exit 2 if a number is missing.
+    Writes leaderboard.csv, leaderboard.json and costs.csv. Ranks are ranges: models with
+    overlapping intervals share them. A failure of one model is reported, and the others continue. A
+    run that was killed resumes where it stopped. Exit 2 if a number is missing.
     """
     from levelhead.engine.executors.processes import LocalProcesses
-    from levelhead.study.leaderboard import leaderboard as measured
-    from levelhead.study.leaderboard import read_models
+    from levelhead.study.leaderboard import read_models, run_leaderboard
 
-    named = list(models or ())
+    model_names = list(models or ())
     if file is not None:
-        named += read_models(file)
-    board, costs = measured(
-        named,
+        model_names += read_models(file)
+    board, costs = run_leaderboard(
+        model_names,
         measures,
         output,
-        # Always another process: one that runs out of memory takes no other model with it.
-        runner=chosen(runner, workers=workers, address=address, gpus=gpus) or LocalProcesses(1),
-        source={"dtype": dtype, "batch_size": batch_size, "device": device},
-        inference=Inference(seed=seed, resamples=draws, permutations=permutations),
+        # Always another process: one that runs out of memory does not end the other models.
+        executor=make_executor(executor, workers=workers, address=address, gpus=gpus)
+        or LocalProcesses(1),
+        load_options={"dtype": dtype, "batch_size": batch_size, "device": device},
+        inference=Inference(seed=seed, resamples=resamples, permutations=permutations),
         context=RunContext(threads=threads, store=store),
-        on_model=lambda name, done, of: line(f"[{done}/{of}] {name}"),
+        on_model=lambda name, done, total: print_line(f"[{done}/{total}] {name}"),
     )
     _show(board, costs)
-    if any(one.missing for one in board.entrants):
-        raise ExitWith(INCONCLUSIVE)
+    if any(entry.missing for entry in board.entries):
+        raise ExitWithCode(INCONCLUSIVE)
 
 
-def _show(board: Leaderboard, costs: Mapping[str, Cost]) -> None:
+def _show(board: Leaderboard, costs: Mapping[str, ModelCost]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.core.calibration import MISSED, mark_of, marked
-    from levelhead.core.verdicts import measure_verdict
+    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
+    from levelhead.core.verdicts import decide_measure_verdict
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    missed, said = False, list[str]()
+    has_failed_measure, verdict_lines = False, list[str]()
     for measure in board.measures:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("rank", "model", measure, "interval", "parity", "n", "CPU", "kept", "verdict"):
-            left = name in ("model", "interval", "verdict")
-            table.add_column(name, justify="left" if left else "right")
-        ranks = board.ranks(measure)
-        for one in board.entrants:
-            own = one.measured.get(measure)
-            if own is None:
-                table.add_row("", one.name, "none", *[""] * 5, "not measured")
+        columns = ("rank", "model", measure, "interval", "parity", "n", "CPU", "stored", "verdict")
+        for name in columns:
+            is_left = name in ("model", "interval", "verdict")
+            table.add_column(name, justify="left" if is_left else "right")
+        ranks = board.rank_ranges(measure)
+        for entry in board.entries:
+            measurement = entry.measurements.get(measure)
+            if measurement is None:
+                table.add_row("", entry.name, "none", *[""] * 5, "not measured")
                 continue
-            first, last = ranks.get(one.name, ("", ""))
+            first, last = ranks.get(entry.name, ("", ""))
             rank = f"{first}" if first == last else f"{first}-{last}"
-            parity = "" if own.parity is None else f"{own.parity:g}"
-            spent = _spent(costs.get(one.name))
-            missed |= bool(mark_of(own))
-            value = marked(f"{own.value:.4g}", own)
-            numbers = (value, str(own.interval), parity, str(own.n), *spent)
-            verdict = measure_verdict(own)
-            table.add_row(rank, one.name, *numbers, verdict.status)
-            said.append(f"{one.name}: {measure}: {verdict}")
+            parity = "" if measurement.parity is None else f"{measurement.parity:g}"
+            cost_texts = _cost_texts(costs.get(entry.name))
+            has_failed_measure |= bool(failed_calibration_mark(measurement))
+            value = with_mark(f"{measurement.value:.4g}", measurement)
+            numbers = (value, str(measurement.interval), parity, str(measurement.n), *cost_texts)
+            verdict = decide_measure_verdict(measurement)
+            table.add_row(rank, entry.name, *numbers, verdict.status)
+            verdict_lines.append(f"{entry.name}: {measure}: {verdict}")
         console.print(table)
         if not ranks:
             console.print(
                 Text(
-                    "no ranks: it has no parity, values may not be compared, or none is conclusive"
+                    "no ranks: the measure has no parity, its values are not comparable, or none "
+                    "is conclusive"
                 )
             )
-    for text in said:
+    for text in verdict_lines:
         console.print(Text(text), soft_wrap=True)
-    for one in board.entrants:
-        for measure, why in one.missing.items():
-            console.print(Text(f"{one.name}: no {measure}: {why}"), soft_wrap=True)
-    if missed:
-        console.print(Text(MISSED))
+    for entry in board.entries:
+        for measure, reason in entry.missing.items():
+            console.print(Text(f"{entry.name}: no {measure}: {reason}"), soft_wrap=True)
+    if has_failed_measure:
+        console.print(Text(DAGGER_NOTE))
 
 
-def _spent(cost: Cost | None) -> tuple[str, str]:
-    return ("", "") if cost is None else (_time(cost.cpu_seconds), _size(cost.kept_bytes))
+def _cost_texts(cost: ModelCost | None) -> tuple[str, str]:
+    return (
+        ("", "")
+        if cost is None
+        else (_format_time(cost.cpu_seconds), _format_size(cost.stored_bytes))
+    )
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 2**20:.1f} MB"

@@ -1,4 +1,4 @@
-"""`levelhead study FILE -o FOLDER`: run what a file writes down, resume it, and show it."""
+"""`levelhead study FILE -o FOLDER`: run or resume the study that a file describes."""
 
 from __future__ import annotations
 
@@ -9,72 +9,84 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.shared.executors import LOCAL, Address, Gpus, Runner, Store, Workers, chosen
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWith
-from levelhead.cli.shared.progress import line, progress
+from levelhead.cli.shared.executors import (
+    LOCAL,
+    Address,
+    ExecutorName,
+    Gpus,
+    StoreUrl,
+    Workers,
+    make_executor,
+)
+from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
 
-def study(
-    file: Annotated[str, typer.Argument(help="A study: a TOML file.")],
+def study_command(
+    file: Annotated[str, typer.Argument(help="TOML file of a study.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A folder for results, kept to resume from.")
+        str,
+        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
     ],
     charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw figures (the report extra).")
+        bool, typer.Option("--charts/--no-charts", help="Draw figures; needs the report extra.")
     ] = True,
-    store: Store = None,
+    store: StoreUrl = None,
     workers: Workers = None,
-    runner: Runner = LOCAL,
+    executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
 ) -> None:
-    """Run a study, or what is missing of it.
+    """Run a study, or its missing steps.
 
-    Writes table.csv, results/*.json, index.html and, with the report extra, figures/. Killed and
-    called again, it goes on where it stopped and ends with the same bytes. Exit 2 if some step is
+    Writes table.csv, results/*.json, index.html and, with the report extra, figures/. A run that
+    was killed resumes where it stopped and ends with the same bytes. Exit 2 if a step is
     inconclusive.
     """
-    from levelhead.core.results import Inconclusive
-    from levelhead.study.config import read_plan
-    from levelhead.study.run import run
+    from levelhead.core.results import StepFailure
+    from levelhead.study.config import read_study_config
+    from levelhead.study.run import run_study
 
-    plan = read_plan(file)
+    plan = read_study_config(file)
     paper = None
-    if charts and plan.printed:
-        from levelhead.report.study_page import read_printed
+    if charts and plan.paper_tables:
+        from levelhead.report.study_page import read_paper_tables
 
-        paper = read_printed(Path(file).parent / plan.printed)
+        # Before the run: a wrong path of the paper's tables fails at once.
+        paper = read_paper_tables(Path(file).parent / plan.paper_tables)
 
     began = time.monotonic()
 
-    def step(name: str, done: int, of: int) -> None:
+    def report_step(name: str, done: int, total: int) -> None:
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
-        line(f"[{done}/{of}] {name} (after {minutes}:{seconds:02})")
+        print_line(f"[{done}/{total}] {name} (after {minutes}:{seconds:02})")
 
-    with progress("units") as on_event:
-        who = chosen(runner, workers=workers, address=address, gpus=gpus)
-        results = run(
+    with show_progress("units") as on_event:
+        results = run_study(
             plan,
             output,
-            runner=who,
+            executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
             context=RunContext(store=store, progress=on_event),
-            on_step=step,
+            on_step=report_step,
         )
-    unsure = {name: one for name, one in results.items() if isinstance(one, Inconclusive)}
-    typer.echo(f"{output}/table.csv: {len(results) - len(unsure)} results", file=sys.stdout)
-    for name, one in unsure.items():
-        typer.echo(f"inconclusive: {name}: {one.what}", file=sys.stdout)
+    failures = {name: result for name, result in results.items() if isinstance(result, StepFailure)}
+    typer.echo(f"{output}/table.csv: {len(results) - len(failures)} results", file=sys.stdout)
+    for name, result in failures.items():
+        typer.echo(f"inconclusive: {name}: {result.problem}", file=sys.stdout)
     if charts:
-        from levelhead.core.errors import MissingExtra
-        from levelhead.report.study_page import beside, draw
+        from levelhead.core.errors import MissingExtraError
+        from levelhead.report.study_page import draw_figures, write_study_page
 
+        # Results are worth more than figures: without the extra the run still succeeds.
         try:
-            figures = draw(results, output)
-        except MissingExtra as error:
+            figures = draw_figures(results, output)
+        except MissingExtraError as error:
             typer.echo(f"levelhead: no figures: {error}", err=True)
             figures = ()
-        page = beside(results, paper, output, title=plan.about or plan.name, figures=figures)
+        page = write_study_page(
+            results, paper, output, title=plan.description or plan.name, figures=figures
+        )
         typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)
-    if unsure:
-        raise ExitWith(INCONCLUSIVE)
+    if failures:
+        raise ExitWithCode(INCONCLUSIVE)

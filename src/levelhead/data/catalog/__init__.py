@@ -1,1 +1,1 @@
-"""The table of data sets, and a reader for each format."""
+"""The table of data sets and a reader for each format."""

@@ -1,7 +1,7 @@
-"""The data sets, one row each in datasets.toml: what it is, what it cannot tell, where it lives.
+"""The catalog of data sets: datasets.toml describes each set, its limitations and its source.
 
-Nothing ships with levelhead. A file is looked for in the folder LEVELHEAD_DATA names, then in the
-cache; `get` downloads it from its pinned revision. Its SHA-256 is checked before it is read.
+levelhead includes no data. A file is searched in the folder LEVELHEAD_DATA, then in the cache;
+`levelhead data get` downloads it from a pinned revision. Its SHA-256 is checked before it is read.
 """
 
 from __future__ import annotations
@@ -16,168 +16,202 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 import pooch
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.files import file_hash
-from levelhead.data.catalog.readers import READERS, BadRow, read
+from levelhead.data.catalog.readers import READERS, BadRowError, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.data.records import Item
+    from levelhead.data.records import DatasetItem
 
 
-class NotHere(LevelheadError):
-    """A file that is neither in LEVELHEAD_DATA nor in the cache, and was not downloaded."""
+class DatasetMissingError(LevelheadError):
+    """A file is neither in LEVELHEAD_DATA nor in the cache and was not downloaded."""
 
 
-class WrongFile(LevelheadError):
-    """A file whose bytes are not those the table names."""
+class ChecksumError(LevelheadError):
+    """The SHA-256 of a file differs from that of the catalog."""
 
 
-class File(NamedTuple):
+class DatasetFile(NamedTuple):
     """One file of a data set."""
 
     path: str
     part: str
     items: int
-    """How many items it holds; 0: whatever the user's copy holds."""
+    """Number of items; 0 if it depends on the user's copy."""
     bytes: int
     sha256: str
-    """Empty for a user's own text, which has no published form."""
+    """SHA-256 of the file; empty for a user's text, which has no published form."""
     url: str = ""
 
 
 @final
 @dataclass(frozen=True)
 class Dataset:
-    """A row of the table."""
+    """A data set of the catalog."""
 
     name: str
     folder: str
     about: str
     cannot: str
-    """What it cannot tell."""
+    """What the data set cannot show."""
     licence: str
     serves: str
     reader: str
     get: Literal["download", "own copy"]
-    files: tuple[File, ...] = field(repr=False)
+    # Not in the repr: some data sets have dozens of files.
+    files: tuple[DatasetFile, ...] = field(repr=False)
     note: str = ""
-    """Where a copy is to be had."""
+    """Where the user can get a copy."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of its parts."""
+        """Names of the parts."""
         return tuple(file.part for file in self.files)
 
-    def file(self, part: str) -> File:
-        """The file of a part."""
+    def file(self, part: str) -> DatasetFile:
+        """Return the file of a part.
+
+        Args:
+            part: name of a part.
+        """
         for file in self.files:
             if file.part == part:
                 return file
-        raise UnknownName(f"part of {self.name}", part, self.parts)
+        raise UnknownNameError(f"part of {self.name}", part, self.parts)
 
     def path(self, part: str) -> Path:
-        """Where the file of a part lies here, its hash checked; an error says what to put where."""
+        """Return the local path of a part and check its hash; raise an error if it is missing.
+
+        Args:
+            part: name of a part.
+        """
         file = self.file(part)
-        for folder in _folders():
+        for folder in _search_folders():
             if (path := folder / self.folder / file.path).exists():
-                _check(path, file)
+                _check_digest(path, file)
                 return path
-        raise NotHere(
+        raise DatasetMissingError(
             f"{self.name} ({part}) is not on this machine",
-            mend=self._how(file),
+            hint=self._how_to_get(file),
         )
 
-    def fetched(self, part: str) -> Path:
-        """As `path`, downloaded first if it must be and may be."""
+    def ensure_local(self, part: str) -> Path:
+        """Return the local path of a part; download the file first if necessary and allowed.
+
+        Args:
+            part: name of a part.
+        """
         try:
             return self.path(part)
-        except NotHere:
+        except DatasetMissingError:
+            # Some licences do not allow automatic downloads.
             if self.get != "download":
                 raise
         return _download(self, self.file(part))
 
-    def items(self, part: str) -> Iterator[Item]:
-        """The items of a part, one after the other; an error if their number is not the table's."""
+    def items(self, part: str) -> Iterator[DatasetItem]:
+        """Yield the items of a part; raise an error if their number differs from the catalog.
+
+        Args:
+            part: name of a part.
+        """
         file, count = self.file(part), 0
         try:
-            text = self.fetched(part).read_bytes().decode("utf-8")
+            # No newline conversion: readers need the original line ends.
+            text = self.ensure_local(part).read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise LevelheadError(
-                f"{self.name} ({part}) is not UTF-8: {error}", mend="save your copy as UTF-8"
+                f"{self.name} ({part}) is not UTF-8: {error}", hint="save your copy as UTF-8"
             ) from None
         try:
-            for item in read(self.reader, text, part):
+            for item in read_items(self.reader, text, part):
                 count += 1
                 yield item
-        except BadRow as error:
-            raise LevelheadError(f"{self.name} ({part}), {error.what}", mend=error.mend) from None
+        except BadRowError as error:
+            raise LevelheadError(
+                f"{self.name} ({part}), {error.problem}", hint=error.hint
+            ) from None
+        # A reader that drops rows silently would change every measure on this set.
         if file.items and count != file.items:
             raise LevelheadError(
                 f"{self.name} ({part}) gave {count} items, not {file.items}",
-                mend="report it: the reader and the table disagree",
+                hint="report this: the reader and the catalog disagree",
             )
 
-    def _how(self, file: File) -> str:
-        place = Path(os.environ.get("LEVELHEAD_DATA") or cache_folder()) / self.folder / file.path
+    def _how_to_get(self, file: DatasetFile) -> str:
+        target = (
+            Path(os.environ.get("LEVELHEAD_DATA") or dataset_cache_folder())
+            / self.folder
+            / file.path
+        )
         if self.get == "download":
-            return f"levelhead data get {self.name}, or put {file.url} at {place}"
-        return f"put your own copy at {place} ({self.note})"
+            return f"levelhead data get {self.name}, or put {file.url} at {target}"
+        return f"put a copy at {target} ({self.note})"
 
 
-def file_items(path: str | os.PathLike[str], reader: str) -> Iterator[Item]:
-    """The items of a file of your own, by the name of the reader that fits it."""
+def read_file_items(path: str | os.PathLike[str], reader: str) -> Iterator[DatasetItem]:
+    """Yield the items of a user's file.
+
+    Args:
+        path: path of the file.
+        reader: name of the reader for its format.
+    """
     if reader not in READERS:
-        raise UnknownName("reader", reader, READERS)
+        raise UnknownNameError("reader", reader, READERS)
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LevelheadError(f"cannot read {path}: {error}", mend="give a UTF-8 file") from None
-    yield from read(reader, text, Path(path).stem)
+        raise LevelheadError(f"cannot read {path}: {error}", hint="give a UTF-8 file") from None
+    yield from read_items(reader, text, Path(path).stem)
 
 
 def dataset(name: str) -> Dataset:
-    """A data set, by name."""
+    """Return a data set, by name."""
     if name not in datasets():
-        raise UnknownName("data set", name, datasets())
+        raise UnknownNameError("data set", name, datasets())
     return datasets()[name]
 
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """The whole table, by name."""
+    """Return all data sets of the catalog, by name."""
     table = tomllib.loads(files("levelhead.data").joinpath("datasets.toml").read_text("utf-8"))
     return {
-        row["name"]: Dataset(**(row | {"files": tuple(File(**file) for file in row["files"])}))
+        row["name"]: Dataset(
+            **(row | {"files": tuple(DatasetFile(**file) for file in row["files"])})
+        )
         for row in table["dataset"]
     }
 
 
-def cache_folder() -> Path:
-    """Where downloads are kept."""
+def dataset_cache_folder() -> Path:
+    """Return the folder of downloaded files."""
     root = os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead")
     return Path(root) / "data"
 
 
-def _folders() -> Iterator[Path]:
-    if own := os.environ.get("LEVELHEAD_DATA"):
-        yield Path(own)
-    yield cache_folder()
+def _search_folders() -> Iterator[Path]:
+    # The user's folder comes first, so that a corrected or licensed copy is used.
+    if user_folder := os.environ.get("LEVELHEAD_DATA"):
+        yield Path(user_folder)
+    yield dataset_cache_folder()
 
 
-def _check(path: Path, file: File) -> None:
+def _check_digest(path: Path, file: DatasetFile) -> None:
     if file.sha256 and file_hash(path) != file.sha256:
-        raise WrongFile(
-            f"{path} is not the file the table names (SHA-256 {file.sha256[:12]}...)",
-            mend="remove it and get it again; another version gives other numbers",
+        raise ChecksumError(
+            f"{path} is not the file of the catalog (SHA-256 {file.sha256[:12]}...)",
+            hint="remove it and download it again; another version gives other numbers",
         )
 
 
-def _download(row: Dataset, file: File) -> Path:
-    """Into the cache, whole or not at all; pooch checks the hash before the file gets its name."""
-    target = cache_folder() / row.folder / file.path
-    # For tests and for places without the internet: a server with the same folders.
+def _download(row: Dataset, file: DatasetFile) -> Path:
+    """Download a file to the cache; pooch checks the hash before it renames the file."""
+    target = dataset_cache_folder() / row.folder / file.path
+    # For tests and machines without internet access: a server with the same folders.
     mirror = os.environ.get("LEVELHEAD_MIRROR")
     url = f"{mirror.rstrip('/')}/{row.folder}/{file.path}" if mirror else file.url
     try:
@@ -189,13 +223,14 @@ def _download(row: Dataset, file: File) -> Path:
             downloader=pooch.HTTPDownloader(timeout=60),
         )
     except ValueError as error:
-        raise WrongFile(
-            f"{url} gave other bytes than the table names: {(str(error).splitlines() or [''])[0]}",
-            mend="try again; if it stays, the file was changed where it lives",
+        raise ChecksumError(
+            f"{url} has another SHA-256 than the catalog: {(str(error).splitlines() or [''])[0]}",
+            hint="try again; if the error remains, the file was changed at its source",
         ) from None
+    # pooch passes on errors of several libraries: network, TLS, file system.
     except Exception as error:
-        raise NotHere(
-            f"{url} could not be fetched: {(str(error).splitlines() or [''])[0]:.160}",
-            mend=row._how(file),
+        raise DatasetMissingError(
+            f"{url} could not be downloaded: {(str(error).splitlines() or [''])[0]:.160}",
+            hint=row._how_to_get(file),
         ) from None
     return target

@@ -1,7 +1,8 @@
-"""Word frequencies of public text: all that a model without any context could know.
+"""Word frequencies of public text: what a model without any context could learn.
 
-A text of the catalog, or a file of your own, is counted when it is asked for, and the counts are
-kept as long as the process lasts. Nothing is counted of a file whose SHA-256 is not the catalog's.
+Words of a text of the catalog or of a user's file are counted on request, and the counts are cached
+for the lifetime of the process. A file whose SHA-256 differs from that of the catalog raises an
+error.
 """
 
 from __future__ import annotations
@@ -14,124 +15,151 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.data.catalog.datasets import dataset, datasets, file_items
-from levelhead.data.catalog.readers import detokenized
+from levelhead.data.catalog.datasets import dataset, datasets, read_file_items
+from levelhead.data.catalog.readers import detokenize
 from levelhead.data.corpus import reader as corpus
-from levelhead.data.records import Passage, Sentence
-from levelhead.data.tokenize import folded, tokens
+from levelhead.data.records import GapPassage, Sentence
+from levelhead.data.tokenize import fold_case, tokenize_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PUBLIC = ("wikitext-2",)
-"""Counted by default: of the catalog's running texts the one that may be downloaded by anybody and
-was not chosen for the people it speaks of."""
+DEFAULT_SOURCES = ("wikitext-2",)
+"""Default text: the running text of the catalog that everybody may download and that was not
+selected for the people it mentions."""
 SMOOTHING = 1.0
-"""Added to every count (Laplace), so that what the text lacks is rare and not impossible. With 0.1
-the same types of CrowS-Pairs are told apart."""
+"""Added to every count (Laplace), so that words that the text lacks are rare and not impossible. A
+value of 0.1 distinguishes the same types of CrowS-Pairs."""
 BLOCKS = 20
-"""Into which a text is cut to see how far its counts vary: neighbouring lines share a subject."""
+"""Number of blocks of a text for the jackknife: adjacent lines share a topic and depend on each
+other."""
 
-_APART = re.compile(r" @([-,.])@ ")
-"""WikiText sets signs within a word or number apart: well @-@ known, 1 @,@ 000."""
+_SEPARATED_SIGN = re.compile(r" @([-,.])@ ")
+"""WikiText separates signs within a word or number: well @-@ known, 1 @,@ 000."""
 
 
-class Source(NamedTuple):
-    """A file of text that is here, its hash checked."""
+class TextSource(NamedTuple):
+    """A local file of text whose hash was checked."""
 
     name: str
     path: str
     sha256: str
     licence: str
     reader: str
-    """Of the catalog; empty for a file of your own."""
+    """Reader of the catalog; empty for a user's file."""
 
 
-def locate_sources(names: Sequence[str]) -> tuple[Source, ...]:
-    """The files of data sets of the catalog (downloaded where that is allowed), or of paths."""
-    found: list[Source] = []
+def locate_sources(names: Sequence[str]) -> tuple[TextSource, ...]:
+    """Locate the files of data sets (downloaded if allowed) or of paths.
+
+    Args:
+        names: names of data sets, or paths.
+    """
+    sources: list[TextSource] = []
     for name in names:
         if name not in datasets():
-            found += [
-                Source(path, path, file_hash(path), "your own file", "")
-                for path in corpus.expanded([name])
+            sources += [
+                TextSource(path, path, file_hash(path), "your own file", "")
+                for path in corpus.expand_sources([name])
             ]
             continue
         row = dataset(name)
-        found += [
-            Source(
+        sources += [
+            TextSource(
                 f"{row.name}/{file.path}",
-                str(row.fetched(file.part)),
+                str(row.ensure_local(file.part)),
                 file.sha256,
                 row.licence,
                 row.reader,
             )
             for file in row.files
         ]
-    if not found:
-        raise LevelheadError("no text to count words in", mend="name at least one")
-    return tuple(found)
+    if not sources:
+        raise LevelheadError("no text to count words in", hint="name at least one")
+    return tuple(sources)
 
 
 @lru_cache(maxsize=4)
-def texts_of(sources: tuple[Source, ...]) -> tuple[str, ...]:
-    """The running text, a line or sentence each; headings left out."""
-    return tuple(text for source in sources for text in _texts(source))
+def read_source_texts(sources: tuple[TextSource, ...]) -> tuple[str, ...]:
+    """Return lines or sentences of running text, without headings.
+
+    Args:
+        sources: located files.
+    """
+    return tuple(text for source in sources for text in _read_texts(source))
 
 
-def _texts(source: Source) -> Iterator[str]:
+def _read_texts(source: TextSource) -> Iterator[str]:
     if not source.reader:
-        for piece in corpus.pieces([source.path]):
-            yield from corpus.sentences(piece)
+        for piece in corpus.split_corpus([source.path]):
+            yield from corpus.iter_sentences(piece)
         return
     count = 0
-    for item in file_items(source.path, source.reader):
-        if isinstance(item, Sentence | Passage):
+    for item in read_file_items(source.path, source.reader):
+        if isinstance(item, Sentence | GapPassage):
             count += 1
             if source.reader != "wikitext":
                 yield item.text
-            elif not item.text.startswith(" = "):  # a heading
-                yield detokenized(_APART.sub(r"\1", item.text.strip()))
+            # WikiText marks headings by " = ".
+            elif not item.text.startswith(" = "):
+                yield detokenize(_SEPARATED_SIGN.sub(r"\1", item.text.strip()))
     if not count:
         raise LevelheadError(
-            f"{source.name} holds no running text",
-            mend="name a corpus, such as wikitext-2, or a text file",
+            f"{source.name} contains no running text",
+            hint="name a corpus, such as wikitext-2, or a text file",
         )
 
 
 @lru_cache(maxsize=4)
-def block_counts(sources: tuple[Source, ...]) -> tuple[Counter[str], ...]:
-    """How often each word stands in each block of the text, ASCII case folded."""
-    texts = texts_of(sources)
-    found: list[Counter[str]] = [Counter() for _ in range(min(BLOCKS, len(texts)))]
+def count_words_by_block(sources: tuple[TextSource, ...]) -> tuple[Counter[str], ...]:
+    """Count each word in each block of the text, with ASCII case folding.
+
+    Args:
+        sources: located files.
+    """
+    texts = read_source_texts(sources)
+    counts: list[Counter[str]] = [Counter() for _ in range(min(BLOCKS, len(texts)))]
     for i, text in enumerate(texts):
-        found[i * len(found) // len(texts)].update(folded(token.text) for token in tokens(text))
-    return tuple(found)
+        # Consecutive lines form a block, so that dependence stays within blocks.
+        counts[i * len(counts) // len(texts)].update(
+            fold_case(token.text) for token in tokenize_words(text)
+        )
+    return tuple(counts)
 
 
 class LogOdds(NamedTuple):
-    """How much more frequent some words are than others."""
+    """Log odds of the frequencies of two word lists."""
 
     value: float
-    left_out: tuple[float, ...]
-    """The same with one block of the text left out after another."""
-    n: int
-    """Words that were counted."""
+    leave_block_out_values: tuple[float, ...]
+    """Values without each block of the text, for a jackknife."""
+    n_words: int
+    """Number of counted words."""
 
 
-def log_odds(sources: tuple[Source, ...], first: Sequence[str], second: Sequence[str]) -> LogOdds:
-    """Log of the frequency of all words of one list over that of another, smoothed."""
-    blocks = block_counts(sources)
+def compute_log_odds(
+    sources: tuple[TextSource, ...], first: Sequence[str], second: Sequence[str]
+) -> LogOdds:
+    """Compute the smoothed log ratio of the frequencies of two word lists.
+
+    Args:
+        sources: located files.
+        first: words of the numerator.
+        second: words of the denominator.
+    """
+    blocks = count_words_by_block(sources)
     sides = [
-        [sum(block[folded(word)] for word in dict.fromkeys(words)) for block in blocks]
+        # dict.fromkeys: a word that a list repeats counts once.
+        [sum(block[fold_case(word)] for word in dict.fromkeys(words)) for block in blocks]
         for words in (first, second)
     ]
 
-    def of(without: int | None) -> float:
-        one, other = (
-            sum(side) - (0 if without is None else side[without]) + SMOOTHING for side in sides
+    def log_ratio(omitted_block: int | None) -> float:
+        numerator, denominator = (
+            sum(side) - (0 if omitted_block is None else side[omitted_block]) + SMOOTHING
+            for side in sides
         )
-        return math.log(one / other)
+        return math.log(numerator / denominator)
 
-    n = sum(block.total() for block in blocks)
-    return LogOdds(of(None), tuple(of(i) for i in range(len(blocks))), n)
+    n_words = sum(block.total() for block in blocks)
+    return LogOdds(log_ratio(None), tuple(log_ratio(i) for i in range(len(blocks))), n_words)

@@ -1,1 +1,1 @@
-"""Plain text: read, searched and mined for sentences about groups."""
+"""Reading, searching and mining of plain text for sentences about groups."""

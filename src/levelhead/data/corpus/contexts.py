@@ -1,7 +1,7 @@
-"""Sentences that hold a word: the contexts from which its vector is averaged (Yang et al. 2025).
+"""Sentences that contain a word: the contexts over which its vector is averaged (Yang et al. 2025).
 
-Which sentences are taken, where there are more than wanted, is decided by hash: neither the order
-of the corpus nor its cutting matters, and the first ten of a hundred are the ten one would get.
+If there are more sentences than the quota, hashes decide which are used: the selection does not
+depend on the order or splitting of the corpus, and a selection of ten is part of one of a hundred.
 """
 
 from __future__ import annotations
@@ -20,120 +20,134 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
 from levelhead.data.catalog.datasets import dataset, datasets
-from levelhead.data.corpus.collect import rank
-from levelhead.data.corpus.matcher import RUN
-from levelhead.data.corpus.reader import pieces, sentences
-from levelhead.data.tokenize import folded
+from levelhead.data.corpus.collect import rank_hash
+from levelhead.data.corpus.matcher import WORD_RUN
+from levelhead.data.corpus.reader import iter_sentences, split_corpus
+from levelhead.data.tokenize import fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-MINED = "contexts.jsonl"
+MINED_CONTEXTS_FILE = "contexts.jsonl"
 
 
-class Context(NamedTuple):
-    """A sentence and where the word stands in it."""
+class WordContext(NamedTuple):
+    """A sentence and the position of the word in it."""
 
     text: str
     start: int
     end: int
 
 
-class Contexts(NamedTuple):
-    """Contexts of words, and what they were taken from."""
+class WordContexts(NamedTuple):
+    """Contexts of words and their sources."""
 
-    of: Mapping[str, tuple[Context, ...]]
-    """By the word as it was asked for; a word without any is there too."""
+    by_word: Mapping[str, tuple[WordContext, ...]]
+    """Contexts by the requested word; words without contexts are included."""
     sources: tuple[tuple[str, str], ...]
     """Name and SHA-256 of every source."""
 
 
-def contexts(
+def find_contexts(
     words: Mapping[str, str], corpus: str | os.PathLike[str] | Sequence[str], *, quota: int = 100
-) -> Contexts:
-    """Up to `quota` sentences for each word.
+) -> WordContexts:
+    """Find up to `quota` sentences for each word.
 
-    A sentence serves a group's word if it names no other group, and a word of no group if it names
-    none (Kaneko and Bollegala 2021).
+    A sentence is used for a word of a group if it names no other group, and for a word of no group
+    if it names no group (Kaneko and Bollegala 2021).
 
     Args:
-        words: every word, and the group that it marks; "" for none.
-        corpus: a data set's name, files, globs or URLs, or a folder that `levelhead mine` wrote.
-        quota: the most for one word.
+        words: words with the group that each marks; "" for none.
+        corpus: name of a data set, files, globs or URLs, or a folder of `levelhead data mine`.
+        quota: largest number of sentences per word.
     """
     if quota < 1:
-        raise LevelheadError(f"a quota of {quota}", mend="take at least one context a word")
+        raise LevelheadError(f"a quota of {quota}", hint="give a quota of at least 1")
     if not words:
-        raise LevelheadError("there are no words to find", mend="give at least one")
+        raise LevelheadError("there are no words to find", hint="give at least one")
     sources = (
         (os.fspath(corpus),) if isinstance(corpus, str | os.PathLike) else tuple(map(str, corpus))
     )
-    groups = {folded(word): group for word, group in words.items()}
-    titles = {folded(word): word for word in words if word[0].isupper()}  # Miss, not "I miss you"
+    groups = {fold_case(word): group for word, group in words.items()}
+    # Titles match only as written: Miss, not "I miss you".
+    titles = {fold_case(word): word for word in words if word[0].isupper()}
 
-    @cache  # a corpus has few different words
-    def asked(word: str) -> str | None:
-        own = folded(word)
-        return own if own in groups and titles.get(own, word) == word else None
-
-    read = {source: _texts(source) for source in dict.fromkeys(sources)}
-    found: dict[str, dict[str, Context]] = defaultdict(dict)
-    for text in chain.from_iterable(texts for texts, _ in read.values()):
-        seen = [
-            (word, match.start(), match.end())
-            for match in RUN.finditer(text)
-            if (word := asked(match[0])) is not None
-        ]
-        marked = {groups[word] for word, _, _ in seen} - {""}
-        for word, start, end in seen:
-            if marked <= {groups[word]}:
-                key = hashlib.sha256(text.encode()).hexdigest()
-                found[word][key] = Context(text, start, end)
-    kept = {word: _least(folded(word), found.get(folded(word), {}), quota) for word in words}
-    named = tuple(
-        (source.rstrip("/").rpartition("/")[2], digest) for source, (_, digest) in read.items()
-    )
-    return Contexts(kept, named)
-
-
-def _least(word: str, rows: Mapping[str, Context], quota: int) -> tuple[Context, ...]:
-    kept = nsmallest(quota, rows, key=lambda key: rank(word, key))
-    return tuple(rows[key] for key in kept)
-
-
-def _texts(source: str) -> tuple[Iterable[str], str]:
-    """The sentences of a corpus, and its hash."""
-    if source in datasets():
-        return _of_dataset(source), content_hash([file.sha256 for file in dataset(source).files])
-    mined = Path(source) / MINED
-    if "://" not in source and mined.is_file():
-        return _mined(mined), file_hash(mined)
-    if "://" not in source and _is_nothing(source):
-        raise LevelheadError(
-            f"{source!r} is neither a data set, nor a file, nor a folder of `levelhead mine`",
-            mend="name a text file (.txt, .tsv, .jsonl, .parquet) or see `levelhead data list`",
+    # A corpus has few different words, so the cache saves most of the folding.
+    @cache
+    def find_query_word(word: str) -> str | None:
+        folded_word = fold_case(word)
+        return (
+            folded_word if folded_word in groups and titles.get(folded_word, word) == word else None
         )
-    cut = pieces([source])
-    whole = content_hash([piece.sha256 for piece in cut])
-    return (text for piece in cut for text in sentences(piece)), whole
+
+    texts_by_source = {source: _read_source(source) for source in dict.fromkeys(sources)}
+    rows_by_word: dict[str, dict[str, WordContext]] = defaultdict(dict)
+    for text in chain.from_iterable(texts for texts, _ in texts_by_source.values()):
+        occurrences = [
+            (word, match.start(), match.end())
+            for match in WORD_RUN.finditer(text)
+            if (word := find_query_word(match[0])) is not None
+        ]
+        marked_groups = {groups[word] for word, _, _ in occurrences} - {""}
+        for word, start, end in occurrences:
+            if marked_groups <= {groups[word]}:
+                # Duplicate sentences have the same key and count once.
+                key = hashlib.sha256(text.encode()).hexdigest()
+                rows_by_word[word][key] = WordContext(text, start, end)
+    by_word = {
+        word: _lowest_ranked(fold_case(word), rows_by_word.get(fold_case(word), {}), quota)
+        for word in words
+    }
+    source_digests = tuple(
+        (source.rstrip("/").rpartition("/")[2], digest)
+        for source, (_, digest) in texts_by_source.items()
+    )
+    return WordContexts(by_word, source_digests)
 
 
-def _is_nothing(source: str) -> bool:
+def _lowest_ranked(
+    word: str, rows: Mapping[str, WordContext], quota: int
+) -> tuple[WordContext, ...]:
+    kept_keys = nsmallest(quota, rows, key=lambda key: rank_hash(word, key))
+    return tuple(rows[key] for key in kept_keys)
+
+
+def _read_source(source: str) -> tuple[Iterable[str], str]:
+    """Return the sentences of a corpus and its hash."""
+    if source in datasets():
+        return _dataset_texts(source), content_hash([file.sha256 for file in dataset(source).files])
+    mined = Path(source) / MINED_CONTEXTS_FILE
+    if "://" not in source and mined.is_file():
+        return _read_mined(mined), file_hash(mined)
+    # A word that is neither is probably a misspelt name of a data set.
+    if "://" not in source and _is_missing_file(source):
+        raise LevelheadError(
+            f"{source!r} is neither a data set, nor a file, nor a folder of `levelhead data mine`",
+            hint="name a text file (.txt, .tsv, .jsonl, .parquet) or see `levelhead data list`",
+        )
+    corpus_pieces = split_corpus([source])
+    digest = content_hash([piece.sha256 for piece in corpus_pieces])
+    return (text for piece in corpus_pieces for text in iter_sentences(piece)), digest
+
+
+def _is_missing_file(source: str) -> bool:
     return not any(sign in source for sign in "*?[") and not Path(source).is_file()
 
 
 @lru_cache(maxsize=4)
-def _of_dataset(name: str) -> tuple[str, ...]:
+def _dataset_texts(name: str) -> tuple[str, ...]:
     row = dataset(name)
     items = (item for part in row.parts for item in row.items(part))
     return tuple(text for item in items if (text := getattr(item, "text", "")))
 
 
-def _mined(path: Path) -> Iterator[str]:
+def _read_mined(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8") as lines:
+            # A sentence is listed once per word in this file.
             yield from dict.fromkeys(str(json.loads(line)["text"]) for line in lines)
     except (ValueError, KeyError, TypeError) as error:
         raise LevelheadError(
-            f"{path} is not as `levelhead mine` writes it: {error}", mend="mine the corpus again"
+            f"{path} does not have the format of `levelhead data mine`: {error}",
+            hint="mine the corpus again",
         ) from None

@@ -1,6 +1,7 @@
-"""What mining looks for in a sentence, and what it makes of it, one sentence at a time.
+"""Matching of words in sentences and creation of pairs, one sentence at a time.
 
-This is the specification. `scan` does the same to many texts at once, and is tested against it.
+This module is the specification. `matcher_polars` gives the same results for many texts at once and
+is tested against it.
 """
 
 from __future__ import annotations
@@ -12,154 +13,177 @@ from itertools import chain
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead.core.canonical_json import canonical
-from levelhead.data.corpus.collect import PAIR, Row, least, rank
-from levelhead.data.corpus.reader import sentences_of
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.data.corpus.collect import PAIR_KEY, MinedRow, keep_lowest_ranked, rank_hash
+from levelhead.data.corpus.reader import split_text_sentences
 from levelhead.data.counterfactuals.swap import swap
-from levelhead.data.tokenize import folded
+from levelhead.data.tokenize import fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from levelhead.data.lexicons.lexicon import Lexicon
 
-RUN = re.compile(r"\w+")
-"""A word, as mining has it."""
-LONGEST = 2**20
-"""Characters of a sentence: what has more is a file without full stops."""
+WORD_RUN = re.compile(r"\w+")
+"""Definition of a word in mining."""
+MAX_SENTENCE_CHARS = 2**20
+"""Largest number of characters in a sentence; longer ones come from text without full stops."""
 
-Match = tuple[str, int, int]
-"""A word, folded, and its place."""
+WordMatch = tuple[str, int, int]
+"""A folded word with its start and end."""
 
 
-class Seen(NamedTuple):
-    """A sentence in which a word stands, by its id."""
+class KeyedSentence(NamedTuple):
+    """A sentence that contains a word, with its id."""
 
     key: str
     text: str
 
 
-Rows = dict[str, dict[str, "bytes | Seen"]]
-"""What is kept: by word and by key, where it stands; by `PAIR` and by key, canonical JSON."""
+RowsByWord = dict[str, dict[str, "bytes | KeyedSentence"]]
+"""Stored rows: sentences by word and key, and encoded pairs by `PAIR_KEY` and key."""
 
 
-class Kernel:
-    """The words of a lexicon, ready to be found."""
+class SentenceMatcher:
+    """The words of a lexicon, prepared for matching."""
 
-    def __init__(self, words: Lexicon, groups: tuple[str, str]) -> None:
-        self.lexicon, self.groups = words, groups
-        every = [(word, group) for group in groups for word in words.words(group)]
-        self.attributes = {folded(word): group for word, group in every}
-        self.titles = {folded(word): word for word, _ in every if word[0].isupper()}
+    def __init__(self, lexicon: Lexicon, groups: tuple[str, str]) -> None:
+        self.lexicon, self.groups = lexicon, groups
+        group_words = [(word, group) for group in groups for word in lexicon.words(group)]
+        self.attributes = {fold_case(word): group for word, group in group_words}
+        # Titles match only with their capital letter: Miss, not "I miss you".
+        self.titles = {fold_case(word): word for word, _ in group_words if word[0].isupper()}
         self.targets: dict[str, set[str]] = defaultdict(set)
-        for family in words.families:
+        for family in lexicon.families:
             for side in family.sides:
                 for word in side.words:
-                    if side.leans in groups:
-                        self.targets[folded(word)].add(str(side.leans))
-        self.known = frozenset(self.attributes) | frozenset(self.targets)
+                    if side.stereotyped_group in groups:
+                        self.targets[fold_case(word)].add(str(side.stereotyped_group))
+        self.vocabulary = frozenset(self.attributes) | frozenset(self.targets)
 
-    def matches(self, text: str) -> list[Match]:
-        """Every known word of a text, folded, with its place."""
-        found = []
-        for match in RUN.finditer(text):
-            word = folded(match[0])
-            if word in self.known and self.titles.get(word, match[0]) == match[0]:
-                found.append((word, match.start(), match.end()))
-        return found
+    def find_matches(self, text: str) -> list[WordMatch]:
+        """Find all words of the lexicon in a text, folded, with their positions."""
+        matches = []
+        for match in WORD_RUN.finditer(text):
+            word = fold_case(match[0])
+            if word in self.vocabulary and self.titles.get(word, match[0]) == match[0]:
+                matches.append((word, match.start(), match.end()))
+        return matches
 
-    def last(self, word: str, text: str) -> tuple[int, int]:
-        """The last place of a word that stands in a text."""
-        low = text.lower()
-        if len(low) != len(text):  # a letter became two: places are others there
-            return next(match[1:] for match in reversed(self.matches(text)) if match[0] == word)
-        # In NFC no letter beyond ASCII becomes one of ASCII alone: the Kelvin sign is a K already.
+    def last_position(self, word: str, text: str) -> tuple[int, int]:
+        """Return the last position of a word that occurs in a text."""
+        lowered = text.lower()
+        # Lower case can have another length, such as for U+0130, and then positions differ.
+        if len(lowered) != len(text):
+            return next(
+                match[1:] for match in reversed(self.find_matches(text)) if match[0] == word
+            )
+        # In NFC no other letter has a lower case that is ASCII: the Kelvin sign is already a K.
         title = self.titles.get(word)
-        held, sought = (text, title) if title else (low, word)
+        haystack, needle = (text, title) if title else (lowered, word)
         end = len(text)
         while True:
-            start = held.rindex(sought, 0, end)
+            start = haystack.rindex(needle, 0, end)
             end = start + len(word)
-            if is_whole(text, start, end):
+            if is_whole_word(text, start, end):
                 return start, end
             end -= 1
 
-    def pair(self, text: str, matches: Sequence[Match]) -> tuple[dict[str, Any] | None, str]:
-        """The pair a sentence gives, or None; and what became of it, for the counts."""
-        marks = [match for match in matches if match[0] in self.attributes]
-        if len(marks) != 1:
-            return None, "no group word" if not marks else "several group words"
-        word, start, end = marks[0]
+    def make_pair(
+        self, text: str, matches: Sequence[WordMatch]
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return the pair of a sentence or None, and the outcome for the counts."""
+        group_matches = [match for match in matches if match[0] in self.attributes]
+        # With several group words, a pair would not be minimal (Yang et al. 2025, section 5.2).
+        if len(group_matches) != 1:
+            return None, "no group word" if not group_matches else "several group words"
+        word, start, end = group_matches[0]
         group = self.attributes[word]
-        wanted = [list(match) for match in matches if group in self.targets.get(match[0], ())]
-        if not wanted:
+        stereotyped_targets = [
+            list(match) for match in matches if group in self.targets.get(match[0], ())
+        ]
+        if not stereotyped_targets:
             return None, "no target of its group"
-        twin = swap(text, self.lexicon, groups=self.groups)
-        if twin.twin is None:
+        swapped = swap(text, self.lexicon, groups=self.groups)
+        if swapped.counterfactual is None:
             return None, "its word cannot be swapped"
-        if len(twin.changes) != 1:
+        # The swap uses a wider definition of words, so it may find words that matching does not.
+        if len(swapped.changes) != 1:
             return None, "its swap changes another word"
         return {
             "text": text,
-            "twin": twin.twin,
+            "twin": swapped.counterfactual,
             "group": group,
             "attribute": [word, start, end],
-            "targets": wanted,
+            "targets": stereotyped_targets,
         }, "kept"
 
-    def lost(self) -> list[str]:
-        """Words of the lexicon that are no single run of word characters, and so never match."""
-        return sorted(word for word in self.known if not RUN.fullmatch(word))
+    def unmatchable_words(self) -> list[str]:
+        """Return words that can never match, because they are no single run of word characters."""
+        return sorted(word for word in self.vocabulary if not WORD_RUN.fullmatch(word))
 
 
-def pair_row(key: str, row: dict[str, Any]) -> bytes:
-    """A pair, as it is kept."""
-    return canonical({"id": key, **row})
+def encode_pair(key: str, row: dict[str, Any]) -> bytes:
+    """Encode a pair as canonical JSON."""
+    return to_canonical_json({"id": key, **row})
 
 
-def key_of(text: str) -> str:
-    """The id of a sentence."""
+def sentence_key(text: str) -> str:
+    """Return the id of a sentence: the SHA-256 of its text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def context(seen: Seen, start: int, end: int) -> bytes:
-    """As canonical JSON, without looking at every value: what and where."""
-    text = encode_basestring(seen.text)
-    return f'{{"end":{end},"id":"{seen.key}","start":{start},"text":{text}}}'.encode()
+def encode_context(sentence: KeyedSentence, start: int, end: int) -> bytes:
+    """Encode a context as canonical JSON, faster than the general encoder."""
+    # Hashes and positions need no escaping, so only the text is encoded.
+    text = encode_basestring(sentence.text)
+    return f'{{"end":{end},"id":"{sentence.key}","start":{start},"text":{text}}}'.encode()
 
 
-def is_whole(text: str, start: int, end: int) -> bool:
-    """Whether no run of word characters goes on beyond a place."""
-    return not (RUN.match(text, end) or (start and RUN.match(text, start - 1)))
+def is_whole_word(text: str, start: int, end: int) -> bool:
+    """Return whether a position is a complete run of word characters."""
+    return not (WORD_RUN.match(text, end) or (start and WORD_RUN.match(text, start - 1)))
 
 
-def literal(texts: Iterable[str], kernel: Kernel, quota: int) -> tuple[Counter[str], Rows]:
-    """What texts give: how many of what, and the rows that are kept."""
+def match_texts(
+    texts: Iterable[str], matcher: SentenceMatcher, quota: int
+) -> tuple[Counter[str], RowsByWord]:
+    """Match texts: return the counts of outcomes and the stored rows.
+
+    Args:
+        texts: any texts.
+        matcher: words of the lexicon.
+        quota: largest number of contexts per word.
+    """
     counts: Counter[str] = Counter()
-    rows: Rows = defaultdict(dict)
-    for text in chain.from_iterable(map(sentences_of, texts)):
-        matches = kernel.matches(text)
+    rows: RowsByWord = defaultdict(dict)
+    for text in chain.from_iterable(map(split_text_sentences, texts)):
+        matches = matcher.find_matches(text)
         if not matches:
             continue
         counts["sentences"] += 1
-        if len(text) > LONGEST:
+        if len(text) > MAX_SENTENCE_CHARS:
             counts["too long"] += 1
             continue
-        key = key_of(text)
+        key = sentence_key(text)
         for word, *_ in matches:
-            rows[word][rank(word, key)] = Seen(key, text)
-        row, why = kernel.pair(text, matches)
-        counts[why] += 1
+            rows[word][rank_hash(word, key)] = KeyedSentence(key, text)
+        row, outcome = matcher.make_pair(text, matches)
+        counts[outcome] += 1
         if row is not None:
-            rows[PAIR][key] = pair_row(key, row)
-    return counts, {word: least(word, own, quota) for word, own in rows.items()}
+            rows[PAIR_KEY][key] = encode_pair(key, row)
+    return counts, {
+        word: keep_lowest_ranked(word, word_rows, quota) for word, word_rows in rows.items()
+    }
 
 
-def in_order(rows: Rows, kernel: Kernel) -> Iterator[Row]:
-    """As a piece gives them: of what stands several times in a sentence, the last."""
+def iter_rows_in_order(rows: RowsByWord, matcher: SentenceMatcher) -> Iterator[MinedRow]:
+    """Yield rows in the order of a piece; a repeated word has its last position."""
     for word in sorted(rows):
         for key, row in sorted(rows[word].items()):
-            if isinstance(row, Seen):
-                yield Row(word, key, context(row, *kernel.last(word, row.text)))
+            if isinstance(row, KeyedSentence):
+                yield MinedRow(
+                    word, key, encode_context(row, *matcher.last_position(word, row.text))
+                )
             else:
-                yield Row(word, key, row)
+                yield MinedRow(word, key, row)

@@ -1,9 +1,9 @@
-"""Many texts at once, by Polars (the `mine` extra): the same rows as `kernel` gives.
+"""Matching of many texts with Polars (the `mine` extra), with the same rows as `matcher`.
 
-One regular expression tells which texts can hold a word at all; what it keeps may be too many and
-is never too few. Of these, plain ones (ASCII and a few signs that are part of no word, in whatever
-form) are looked at by columns, where a word's boundary by ASCII's rules is one by Unicode's; all
-others one by one, by the kernel itself. Python is left with what is hashed or kept.
+One regular expression selects the texts that may contain a word; it may select too many texts but
+never too few. Plain texts (ASCII and a few signs that are never part of a word) are processed by
+columns: in them, word boundaries by the rules of ASCII and of Unicode are equal. `matcher`
+processes all other texts one by one. Only hashing and encoding remain in Python.
 """
 
 from __future__ import annotations
@@ -18,134 +18,172 @@ from json.encoder import encode_basestring
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from levelhead.data.corpus.collect import PAIR, least
-from levelhead.data.corpus.matcher import LONGEST, RUN, Kernel, Match, Rows, Seen, is_whole, literal
-from levelhead.data.corpus.reader import sentences_of
+from levelhead.data.corpus.collect import PAIR_KEY, keep_lowest_ranked
+from levelhead.data.corpus.matcher import (
+    MAX_SENTENCE_CHARS,
+    WORD_RUN,
+    KeyedSentence,
+    RowsByWord,
+    SentenceMatcher,
+    WordMatch,
+    is_whole_word,
+    match_texts,
+)
+from levelhead.data.corpus.reader import split_text_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-KELVIN = "\u212a"
-OTHER = r"[^\x00-\x7F]"
-PLAIN = "\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u00a0\u00ab\u00bb\u2022\u00a3\u20ac\u00b0"
-"""Signs beyond ASCII that are no word characters, and that NFC neither makes nor changes."""
-ODD = rf"[^\x00-\x7F{PLAIN}]"
-WHITE = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u00a0"
-"""Python's white space, as far as plain texts have it."""
-END = rf"[.!?][\"'\u201d\u2019)\]]*[{WHITE}]"
-"""Where a sentence may end before another one."""
+KELVIN_SIGN = "\u212a"
+NON_ASCII = r"[^\x00-\x7F]"
+PLAIN_SIGNS = "\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u00a0\u00ab\u00bb\u2022\u00a3\u20ac\u00b0"
+"""Non-ASCII signs that are no word characters and that NFC neither creates nor changes."""
+NON_PLAIN = rf"[^\x00-\x7F{PLAIN_SIGNS}]"
+WHITE_SPACE = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u00a0"
+"""White space characters of Python that can occur in plain texts."""
+SENTENCE_END = rf"[.!?][\"'\u201d\u2019)\]]*[{WHITE_SPACE}]"
+"""Pattern of a possible end of a sentence inside a text."""
 
 
-def scanned(
+def match_texts_columnar(
     polars: Any,
     texts: Sequence[str],
-    kernel: Kernel,
+    matcher: SentenceMatcher,
     quota: int,
-    full: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Counter[str], Rows]:
-    """As `kernel.literal`.
+    rank_limits: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Counter[str], RowsByWord]:
+    """Match texts like `match_texts`, but by columns.
 
     Args:
         polars: the module.
         texts: any texts.
-        kernel: what is looked for.
-        quota: contexts kept for each word.
-        full: the largest key of words that have as many contexts already: larger ones are left out.
+        matcher: words of the lexicon.
+        quota: largest number of contexts per word.
+        rank_limits: for words whose quota is reached, the largest stored key; contexts with larger
+            keys are left out.
     """
     try:
         column = polars.Series("text", texts, dtype=polars.String)
-        held = column.filter(column.str.contains(pattern(kernel.known)))
+        candidates = column.filter(column.str.contains(build_text_pattern(matcher.vocabulary)))
     except (UnicodeEncodeError, polars.exceptions.ComputeError):
-        # Half a surrogate pair in a text, or more words than an expression may have.
-        return literal(texts, kernel, quota)
-    odd = held.str.contains(ODD) | (held.str.len_bytes() > LONGEST)
-    others = held.filter(odd).to_list()
-    plain = held.filter(~odd)
-    several = plain.str.contains(END)
-    parts = chain.from_iterable(map(sentences_of, plain.filter(several).to_list()))
-    sentences = plain.filter(~several).str.strip_chars(WHITE)
+        # A text with a lone surrogate, or more words than a regular expression may have.
+        return match_texts(texts, matcher, quota)
+    # Very long texts are also left to the reference, which counts them as too long.
+    is_odd = candidates.str.contains(NON_PLAIN) | (candidates.str.len_bytes() > MAX_SENTENCE_CHARS)
+    odd_texts = candidates.filter(is_odd).to_list()
+    plain_texts = candidates.filter(~is_odd)
+    # Most texts are one sentence: only the others are split in Python.
+    has_several = plain_texts.str.contains(SENTENCE_END)
+    parts = chain.from_iterable(
+        map(split_text_sentences, plain_texts.filter(has_several).to_list())
+    )
+    sentences = plain_texts.filter(~has_several).str.strip_chars(WHITE_SPACE)
+    # The order differs from that of the texts, but rows are sorted by hash later.
     sentences = polars.concat([sentences, polars.Series("text", list(parts), dtype=polars.String)])
-    counts, rows = literal(others, kernel, quota)
-    more, own = _columns(polars, sentences, kernel, quota, full)
-    both = {word: rows.get(word, {}) | own.get(word, {}) for word in rows.keys() | own.keys()}
-    return counts + more, {word: least(word, one, quota) for word, one in both.items()}
+    counts, rows = match_texts(odd_texts, matcher, quota)
+    plain_counts, plain_rows = _match_plain_sentences(
+        polars, sentences, matcher, quota, rank_limits
+    )
+    merged_rows = {
+        word: rows.get(word, {}) | plain_rows.get(word, {})
+        for word in rows.keys() | plain_rows.keys()
+    }
+    return counts + plain_counts, {
+        word: keep_lowest_ranked(word, word_rows, quota) for word, word_rows in merged_rows.items()
+    }
 
 
-def _columns(
-    polars: Any, texts: Any, kernel: Kernel, quota: int, full: Mapping[str, str]
-) -> tuple[Counter[str], Rows]:
-    """What plain sentences give."""
-    table = _table(polars, kernel)
-    titles = list(kernel.titles.values())
-    found = (
+def _match_plain_sentences(
+    polars: Any, texts: Any, matcher: SentenceMatcher, quota: int, rank_limits: Mapping[str, str]
+) -> tuple[Counter[str], RowsByWord]:
+    """Match plain sentences: return the counts of outcomes and the stored rows."""
+    table = _word_table(polars, matcher)
+    titles = list(matcher.titles.values())
+    occurrences = (
         texts.to_frame()
         .with_row_index("place")
         .lazy()
-        .with_columns(polars.col("text").str.extract_all(exact(kernel.known)).alias("said"))
+        .with_columns(
+            polars.col("text")
+            .str.extract_all(build_ascii_pattern(matcher.vocabulary))
+            .alias("said")
+        )
         .explode("said")
         .with_columns(polars.col("said").str.to_lowercase().alias("word"))
-        .filter(~polars.col("word").is_in(list(kernel.titles)) | polars.col("said").is_in(titles))
+        .filter(~polars.col("word").is_in(list(matcher.titles)) | polars.col("said").is_in(titles))
         .select("place", "word")
+        # The join drops runs that match a word only by another case rule.
         .join(table.lazy(), on="word", maintain_order="left")
+        # Consecutive numbers of the sentences that still have a word.
         .with_columns(polars.col("place").rle_id().alias("row"))
         .collect()
     )
-    by_row = found.group_by("row", maintain_order=True).agg(
+    by_row = occurrences.group_by("row", maintain_order=True).agg(
         polars.col("place").first(),
         (polars.col("mark") > 0).sum().alias("marks"),
         polars.col("mark").max().alias("group"),
         polars.col("leans").bitwise_or().alias("leans"),
     )
     counts: Counter[str] = Counter({"sentences": len(by_row)})
-    one = by_row.filter(polars.col("marks") == 1)
+    single_mark = by_row.filter(polars.col("marks") == 1)
     counts["no group word"] = int((by_row["marks"] == 0).sum())
-    counts["several group words"] = len(by_row) - len(one) - counts["no group word"]
-    wanted = one.filter((polars.col("group") & polars.col("leans")) > 0).join(
-        found.group_by("row").agg("word"), on="row", maintain_order="left"
+    counts["several group words"] = len(by_row) - len(single_mark) - counts["no group word"]
+    stereotyped = single_mark.filter((polars.col("group") & polars.col("leans")) > 0).join(
+        occurrences.group_by("row").agg("word"), on="row", maintain_order="left"
     )
-    counts["no target of its group"] = len(one) - len(wanted)
-    # From here on by row: what is hashed, and what is kept.
-    held = texts.gather(by_row["place"]).to_list()
-    keys = [hashlib.sha256(text.encode()).hexdigest() for text in held]
-    rows: Rows = {}
-    for number, words in wanted.select("row", "word").iter_rows():
-        row, why = kernel.pair(held[number], _matches(held[number], words, kernel))
-        counts[why] += 1
+    counts["no target of its group"] = len(single_mark) - len(stereotyped)
+    # The rest is by row, because hashes and JSON are computed in Python.
+    sentences = texts.gather(by_row["place"]).to_list()
+    keys = [hashlib.sha256(text.encode()).hexdigest() for text in sentences]
+    rows: RowsByWord = {}
+    for number, words in stereotyped.select("row", "word").iter_rows():
+        row, outcome = matcher.make_pair(
+            sentences[number], _locate_matches(sentences[number], words, matcher)
+        )
+        counts[outcome] += 1
         if row is not None:
-            rows.setdefault(PAIR, {})[keys[number]] = _pair_row(keys[number], row)
-    for word, own in found.group_by("word").agg("row").iter_rows():
-        kept = _ranked(word, own, keys, full.get(word), quota)
-        rows[word] = {key: Seen(keys[number], held[number]) for key, number in kept}
+            rows.setdefault(PAIR_KEY, {})[keys[number]] = _encode_pair(keys[number], row)
+    for word, row_numbers in occurrences.group_by("word").agg("row").iter_rows():
+        ranked_keys = _lowest_ranked(word, row_numbers, keys, rank_limits.get(word), quota)
+        rows[word] = {
+            key: KeyedSentence(keys[number], sentences[number]) for key, number in ranked_keys
+        }
+    # Unary plus drops outcomes with a count of 0, as `match_texts` never adds them.
     return +counts, rows
 
 
-def _ranked(
-    word: str, numbers: Iterable[int], keys: Sequence[str], most: str | None, quota: int
+def _lowest_ranked(
+    word: str, numbers: Iterable[int], keys: Sequence[str], limit: str | None, quota: int
 ) -> Iterator[tuple[str, int]]:
-    """The hashes that decide for a word, the least of them, and the rows they are of."""
+    """Yield the smallest rank hashes of a word, with the rows they belong to."""
     begin = f"{word} "
-    ranked = {hashlib.sha256((begin + keys[one]).encode()).digest(): one for one in numbers}
-    least = bytes.fromhex(most) if most else b""
-    for key in nsmallest(quota, (key for key in ranked if key < least) if least else ranked):
+    ranked = {
+        hashlib.sha256((begin + keys[number]).encode()).digest(): number for number in numbers
+    }
+    # Digests as bytes sort like hexadecimal text and compare faster.
+    limit_key = bytes.fromhex(limit) if limit else b""
+    for key in nsmallest(
+        quota, (key for key in ranked if key < limit_key) if limit_key else ranked
+    ):
         yield key.hex(), ranked[key]
 
 
-def _matches(text: str, words: Iterable[str], kernel: Kernel) -> list[Match]:
-    """As `kernel.matches`, where it is known which words stand there, in their order."""
-    found, end, low = [], 0, text.lower()
+def _locate_matches(text: str, words: Iterable[str], matcher: SentenceMatcher) -> list[WordMatch]:
+    """Locate known words in their order, with the result of `SentenceMatcher.find_matches`."""
+    matches, end, lowered = [], 0, text.lower()
     for word in words:
-        title = kernel.titles.get(word)
+        title = matcher.titles.get(word)
         while True:
-            start = text.index(title, end) if title else low.index(word, end)
+            start = text.index(title, end) if title else lowered.index(word, end)
             end = start + len(word)
-            if is_whole(text, start, end):
+            if is_whole_word(text, start, end):
                 break
-        found.append((word, start, end))
-    return found
+        matches.append((word, start, end))
+    return matches
 
 
-def _pair_row(key: str, row: dict[str, Any]) -> bytes:
-    """As `kernel.pair_row`, without looking at every value."""
+def _encode_pair(key: str, row: dict[str, Any]) -> bytes:
+    """Encode a pair like `encode_pair`, but faster."""
     word, start, end = row["attribute"]
     targets = ",".join(f'["{target}",{first},{last}]' for target, first, last in row["targets"])
     text, twin = encode_basestring(row["text"]), encode_basestring(row["twin"])
@@ -156,51 +194,65 @@ def _pair_row(key: str, row: dict[str, Any]) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def pattern(words: frozenset[str]) -> str:
-    """What a text must hold, in the dialect of Rust's regex; of words that are runs.
+def build_text_pattern(words: frozenset[str]) -> str:
+    """Build a regular expression (Rust syntax) that every text with a word must match.
 
-    A text that holds a word of ASCII letters, whole by Unicode's rules and after NFC, holds it
-    whole by ASCII's rules before: composing takes no letter away, and of all signs that NFC makes a
-    letter of ASCII there is one, the Kelvin sign. Texts with it are kept. Another letter of a word
-    was written as anything beyond ASCII, with or without the letter that it is composed of.
+    If a text contains a complete ASCII word by Unicode's rules after NFC, it contains the complete
+    word by ASCII's rules before NFC: composition removes no letter, and the Kelvin sign is the only
+    sign that NFC turns into an ASCII letter. Texts with this sign always match. A non-ASCII letter
+    of a word matches any non-ASCII characters, with or without its ASCII base letter.
+
+    Args:
+        words: folded words; only single runs of word characters are used.
     """
-    plain, others = _plain(words), [word for word in _runs(words) if not word.isascii()]
-    parts = [rf"(?-u:\b)(?i:{'|'.join(plain)})(?-u:\b)"] if plain else []
-    parts += [f"(?i:{''.join(map(_written, word))})" for word in others]
-    return "|".join([*parts, KELVIN])
+    ascii_words, accented_words = (
+        _ascii_word_runs(words),
+        [word for word in _word_runs(words) if not word.isascii()],
+    )
+    parts = [rf"(?-u:\b)(?i:{'|'.join(ascii_words)})(?-u:\b)"] if ascii_words else []
+    parts += [f"(?i:{''.join(map(_spelling_pattern, word))})" for word in accented_words]
+    return "|".join([*parts, KELVIN_SIGN])
 
 
-def _written(letter: str) -> str:
-    """However a letter may be written before NFC, and more."""
+def _spelling_pattern(letter: str) -> str:
+    """Return a pattern for all spellings of a letter before NFC (and some others)."""
     first = unicodedata.normalize("NFD", letter)[0]
     return (
-        letter if letter.isascii() else f"{first if first.isascii() else ''}?{OTHER}+".lstrip("?")
+        letter
+        if letter.isascii()
+        else f"{first if first.isascii() else ''}?{NON_ASCII}+".lstrip("?")
     )
 
 
 @lru_cache(maxsize=8)
-def exact(words: frozenset[str]) -> str:
-    """The words of a plain text: ASCII's boundaries and ASCII's cases are the right ones there."""
-    plain = _plain(words)
-    return rf"(?-u:\b)(?i-u:{'|'.join(plain)})(?-u:\b)" if plain else r"[^\s\S]"
+def build_ascii_pattern(words: frozenset[str]) -> str:
+    """Build a regular expression for words in plain texts, by ASCII boundaries and case.
+
+    Args:
+        words: folded words.
+    """
+    ascii_words = _ascii_word_runs(words)
+    # The last alternative matches nothing: an empty pattern would match everywhere.
+    return rf"(?-u:\b)(?i-u:{'|'.join(ascii_words)})(?-u:\b)" if ascii_words else r"[^\s\S]"
 
 
 @lru_cache(maxsize=8)
-def _runs(words: frozenset[str]) -> list[str]:
-    return sorted(word for word in words if RUN.fullmatch(word))
+def _word_runs(words: frozenset[str]) -> list[str]:
+    return sorted(word for word in words if WORD_RUN.fullmatch(word))
 
 
 @lru_cache(maxsize=8)
-def _plain(words: frozenset[str]) -> list[str]:
-    return [word for word in _runs(words) if word.isascii()]
+def _ascii_word_runs(words: frozenset[str]) -> list[str]:
+    return [word for word in _word_runs(words) if word.isascii()]
 
 
-def _table(polars: Any, kernel: Kernel) -> Any:
-    """Every word: which group it marks (1, 2, or 0 for none), and whom it leans to (1 + 2)."""
-    bit = {group: 1 << place for place, group in enumerate(kernel.groups)}
-    words = sorted(kernel.known)
-    marks = [bit.get(kernel.attributes.get(word, ""), 0) for word in words]
-    leans = [sum(bit[one] for one in kernel.targets.get(word, ())) for word in words]
+def _word_table(polars: Any, matcher: SentenceMatcher) -> Any:
+    """Build the table of words: bit of the marked group, and bits of the stereotyped groups."""
+    # Groups as bits, so that a column operation can test several groups at once.
+    bit = {group: 1 << position for position, group in enumerate(matcher.groups)}
+    words = sorted(matcher.vocabulary)
+    marks = [bit.get(matcher.attributes.get(word, ""), 0) for word in words]
+    leans = [sum(bit[group] for group in matcher.targets.get(word, ())) for word in words]
     return polars.DataFrame(
         {"word": words, "mark": marks, "leans": leans},
         schema={"word": polars.String, "mark": polars.UInt8, "leans": polars.UInt8},

@@ -1,10 +1,11 @@
-"""Mining: sentences for counterfactual pairs (Yang et al. 2025, section 5.2, step 1) and contexts.
+"""Mining of sentences for pairs and contexts (Yang et al. 2025, section 5.2, step 1).
 
-A sentence is kept for a pair if it holds exactly one word that marks a group and at least one
-target that common opinion joins with that group; and for a word's contexts, up to a quota. Matching
-is exact: NFC, runs of Unicode word characters, ASCII case folded, whole words. What a piece of a
-corpus gives is a pure function of its bytes; ids are hashes of the text, duplicates fall together,
-and what is kept for a quota is decided by hash: neither order nor cutting nor workers matter.
+A sentence gives a pair if it contains exactly one word that marks a group and at least one target
+that is stereotypically associated with this group. It also gives contexts of words, up to a quota.
+Matching is exact: NFC, runs of Unicode word characters, ASCII case folding, complete words. The
+result of a piece of a corpus is a pure function of its bytes. Ids are hashes of the text, so
+duplicates coincide, and hashes decide which contexts are stored: results do not depend on order,
+splitting or workers.
 """
 
 from __future__ import annotations
@@ -13,112 +14,148 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import join, write_atomic
-from levelhead.core.frozen import Frozen
+from levelhead.core.files import join_url, write_atomic
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.data.corpus.collect import PAIR, gathered, given, least
-from levelhead.data.corpus.matcher import Kernel, Rows, in_order, literal
-from levelhead.data.corpus.matcher_polars import pattern, scanned
-from levelhead.data.corpus.reader import Piece, pieces, texts_with
+from levelhead.data.corpus.collect import (
+    PAIR_KEY,
+    collect_results,
+    encode_piece_result,
+    keep_lowest_ranked,
+)
+from levelhead.data.corpus.matcher import (
+    RowsByWord,
+    SentenceMatcher,
+    iter_rows_in_order,
+    match_texts,
+)
+from levelhead.data.corpus.matcher_polars import build_text_pattern, match_texts_columnar
+from levelhead.data.corpus.reader import CorpusPiece, read_matching_texts, split_corpus
 from levelhead.data.lexicons.lexicon import lexicon as read_lexicon
-from levelhead.engine.run_dir import own
-from levelhead.engine.scheduler import Job, run
-from levelhead.engine.tasks import Unit
+from levelhead.engine.run_dir import mark_owned
+from levelhead.engine.scheduler import Job, run_job
+from levelhead.engine.tasks import Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.files import Url
-    from levelhead.engine.executors.base import Runner
+    from levelhead.engine.executors.base import Executor
 
-WORK = "levelhead.data.corpus.mine:some_pieces"
+TASK_FUNCTION = "levelhead.data.corpus.mine:mine_pieces"
+# Part of the key of every task: increase it when the mined rows change.
 REVISION = 5
-PIECES = 8
-"""In a unit: of a word's contexts, few of the later ones are kept, and none is written twice."""
+PIECES_PER_TASK = 8
+"""Pieces of one task; they share the contexts found so far, so that later pieces store few."""
 
 
-def mine(
+def mine_corpus(
     corpus: Sequence[Url],
     folder: Url,
     *,
     lexicon: str = "gender-en",
     groups: tuple[str, str] | None = None,
     quota: int = 100,
-    runner: Runner | None = None,
+    executor: Executor | None = None,
     context: RunContext = RunContext(),
 ) -> dict[str, Any]:
     """Mine a corpus into a folder: pairs.jsonl, contexts.jsonl, manifest.json.
 
     Args:
-        corpus: files, globs or URLs.
-        folder: a new folder, or one in which the same mining was begun.
-        lexicon: a lexicon's name or file.
-        groups: which two of its groups; the first two by default.
-        quota: contexts kept for each word.
-        runner: who computes; by default this process.
+        corpus: files, globs or URLs of text.
+        folder: a new folder, or one in which the same mining was started.
+        lexicon: name or file of a lexicon.
+        groups: two groups of the lexicon; by default its first two.
+        quota: largest number of contexts per word.
+        executor: computes the tasks; by default this process.
         context: progress and cancellation; the folder is the store.
     """
     if quota < 1:
-        raise LevelheadError(f"a quota of {quota}", mend="keep at least one context a word")
+        raise LevelheadError(f"a quota of {quota}", hint="give a quota of at least 1")
     words = read_lexicon(lexicon)
     first, second = groups or words.groups[:2]
-    asked = {
+    settings = {
         "lexicon": lexicon,
+        # The hash, not only the name: a user may edit a lexicon between two runs.
         "lexicon_sha256": words.sha256,
         "groups": [first, second],
         "quota": quota,
     }
-    cut = pieces(corpus)
-    parts = [list(map(list, cut[begin : begin + PIECES])) for begin in range(0, len(cut), PIECES)]
-    units = tuple(Unit(WORK, Frozen(asked | {"pieces": part}), revision=REVISION) for part in parts)
-    job = Job("mine", units)
-    own(folder, ("pairs.jsonl", "contexts.jsonl", "manifest.json"))
-    store = run(job, join(folder, "store"), runner=runner, context=context)
-    found = gathered(
-        job.results(store), quota, lambda name, lines: write_atomic(join(folder, name), lines)
+    corpus_pieces = split_corpus(corpus)
+    piece_groups = [
+        list(map(list, corpus_pieces[begin : begin + PIECES_PER_TASK]))
+        for begin in range(0, len(corpus_pieces), PIECES_PER_TASK)
+    ]
+    tasks = tuple(
+        Task(TASK_FUNCTION, FrozenDict(settings | {"pieces": piece_group}), revision=REVISION)
+        for piece_group in piece_groups
     )
-    manifest = asked | {
-        "corpus": sorted({(part.url.rpartition("/")[2], part.sha256) for part in cut}),
-        "lost_words": Kernel(words, (first, second)).lost(),
-        "counts": found.counts,
-        "contexts": found.contexts,
-        "pairs": found.pairs,
+    job = Job("mine", tasks)
+    mark_owned(folder, ("pairs.jsonl", "contexts.jsonl", "manifest.json"))
+    store = run_job(job, join_url(folder, "store"), executor=executor, context=context)
+    totals = collect_results(
+        job.results(store), quota, lambda name, lines: write_atomic(join_url(folder, name), lines)
+    )
+    manifest = settings | {
+        # Without folders, so that the manifest does not depend on where the corpus is.
+        "corpus": sorted({(piece.url.rpartition("/")[2], piece.sha256) for piece in corpus_pieces}),
+        "lost_words": SentenceMatcher(words, (first, second)).unmatchable_words(),
+        "counts": totals.counts,
+        "contexts": totals.contexts,
+        "pairs": totals.pairs,
     }
-    write_atomic(join(folder, "manifest.json"), canonical(manifest))
+    write_atomic(join_url(folder, "manifest.json"), to_canonical_json(manifest))
     return manifest
 
 
-def some_pieces(spec: Frozen) -> bytes:
-    """What a few pieces of a corpus give: pairs, contexts and counts, as `gather` takes them."""
-    kernel = _kernel(str(spec["lexicon"]), str(spec["lexicon_sha256"]), *spec["groups"])  # type: ignore[misc]
-    quota, counts, rows = int(str(spec["quota"])), Counter[str](), Rows()
+def mine_pieces(spec: FrozenDict) -> bytes:
+    """Mine a few pieces of a corpus: pairs, contexts and counts, encoded for `collect_results`.
+
+    Args:
+        spec: lexicon, groups, quota and pieces.
+    """
+    matcher = _load_matcher(str(spec["lexicon"]), str(spec["lexicon_sha256"]), *spec["groups"])  # type: ignore[misc]
+    quota, counts, rows = int(str(spec["quota"])), Counter[str](), RowsByWord()
     for piece in spec["pieces"]:  # type: ignore[union-attr]
-        number, read = texts_with(Piece(*piece), pattern(kernel.known))  # type: ignore[misc]
-        more, found = found_in(read, kernel, quota, rows)
-        counts += more
-        counts["texts"] += number
-        for word, kept in found.items():
-            rows[word] = least(word, rows.get(word, {}) | kept, quota)
-    return given(counts, in_order(rows, kernel))
+        pattern = build_text_pattern(matcher.vocabulary)
+        n_texts, piece_texts = read_matching_texts(CorpusPiece(*piece), pattern)  # type: ignore[misc]
+        piece_counts, piece_rows = match_piece_texts(piece_texts, matcher, quota, rows)
+        counts += piece_counts
+        counts["texts"] += n_texts
+        for word, word_rows in piece_rows.items():
+            rows[word] = keep_lowest_ranked(word, rows.get(word, {}) | word_rows, quota)
+    return encode_piece_result(counts, iter_rows_in_order(rows, matcher))
 
 
-def found_in(
-    texts: Sequence[str], kernel: Kernel, quota: int, before: Rows
-) -> tuple[Counter[str], Rows]:
-    """What texts give beside what was found `before`: by columns with the `mine` extra."""
+def match_piece_texts(
+    texts: Sequence[str], matcher: SentenceMatcher, quota: int, earlier_rows: RowsByWord
+) -> tuple[Counter[str], RowsByWord]:
+    """Match texts, given the rows found earlier; with Polars if the `mine` extra is installed.
+
+    Args:
+        texts: texts of a piece.
+        matcher: words of the lexicon.
+        quota: largest number of contexts per word.
+        earlier_rows: rows of earlier pieces of the task.
+    """
     try:
         import polars
     except ImportError:
-        return literal(texts, kernel, quota)
-    full = {word: max(own) for word, own in before.items() if len(own) == quota and word != PAIR}
-    return scanned(polars, texts, kernel, quota, full)
+        return match_texts(texts, matcher, quota)
+    # Only contexts with a smaller hash can replace stored ones once the quota is reached.
+    rank_limits = {
+        word: max(word_rows)
+        for word, word_rows in earlier_rows.items()
+        if len(word_rows) == quota and word != PAIR_KEY
+    }
+    return match_texts_columnar(polars, texts, matcher, quota, rank_limits)
 
 
 @lru_cache(maxsize=2)
-def _kernel(lexicon: str, sha256: str, first: str, second: str) -> Kernel:
+def _load_matcher(lexicon: str, sha256: str, first: str, second: str) -> SentenceMatcher:
     words = read_lexicon(lexicon)
     if words.sha256 != sha256:
-        raise LevelheadError("the lexicon changed while it was used", mend="mine into a new folder")
-    return Kernel(words, (first, second))
+        raise LevelheadError("the lexicon changed during the run", hint="mine into a new folder")
+    return SentenceMatcher(words, (first, second))

@@ -1,9 +1,9 @@
-"""Corpora: files, globs and URLs of text, cut into pieces that can be read apart.
+"""Corpora: files, globs and URLs of text, split into pieces that can be read independently.
 
-Lines of text (.txt), a document and a sentence a line (.tsv), a JSON object with a field `text` a
-line (.jsonl), or a column `text` (.parquet, with the `mine` extra). A piece is a range of bytes, of
-rows for Parquet; a line belongs to the piece that it begins in, so that the cut changes nothing.
-Documents are split into sentences.
+Formats are lines of text (.txt), lines with a document and a sentence (.tsv), lines with a JSON
+object with a field `text` (.jsonl), and a column `text` (.parquet, with the `mine` extra). A piece
+is a range of bytes, or of rows for Parquet. A line belongs to the piece in which it begins, so that
+the split does not change the result. Documents are split into sentences.
 """
 
 from __future__ import annotations
@@ -16,119 +16,143 @@ import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.core.files import Url, absolute, file_hash, located, read_bytes
+from levelhead.core.errors import LevelheadError, MissingExtraError
+from levelhead.core.files import Url, absolute_url, file_hash, open_filesystem, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-FORMATS = (".txt", ".tsv", ".jsonl", ".parquet")
-PIECE = 16 * 2**20
-"""Bytes in a piece, about."""
-ROWS = 262_144
-"""Rows in a piece of a Parquet file."""
+CORPUS_SUFFIXES = (".txt", ".tsv", ".jsonl", ".parquet")
+# Large enough to make start-up costs small, small enough to bound the memory of a worker.
+PIECE_BYTES = 16 * 2**20
+"""Approximate number of bytes in a piece."""
+PIECE_ROWS = 262_144
+"""Number of rows in a piece of a Parquet file."""
 
 
-class Piece(NamedTuple):
-    """A range of bytes of a file, and their hash: another file under the name is refused."""
+class CorpusPiece(NamedTuple):
+    """A range of bytes of a file with their hash, so that a changed file is detected."""
 
     url: str
     sha256: str
-    """Of the piece; of the whole file for Parquet."""
+    """SHA-256 of the piece; of the complete file for Parquet."""
     start: int
     end: int
 
 
-def pieces(sources: Sequence[Url], *, size: int = PIECE) -> list[Piece]:
-    """The files that paths, globs and URLs name, in order, cut into pieces."""
-    found = []
-    for url in expanded(sources):
+def split_corpus(sources: Sequence[Url], *, size: int = PIECE_BYTES) -> list[CorpusPiece]:
+    """Split the files of paths, globs and URLs into pieces, in order.
+
+    Args:
+        sources: paths, globs or URLs.
+        size: number of bytes per piece.
+    """
+    corpus_pieces = []
+    for url in expand_sources(sources):
         if url.endswith(".parquet"):
-            whole, length = _whole(url), rows_of(url)
+            # Byte ranges of a Parquet file are not readable, so pieces are ranges of rows.
+            file_digest, length = _file_digest(url), count_parquet_rows(url)
             ranges = [
-                (start, min(start + ROWS, length)) for start in range(0, max(length, 1), ROWS)
+                (start, min(start + PIECE_ROWS, length))
+                for start in range(0, max(length, 1), PIECE_ROWS)
             ]
-            found += [Piece(url, whole, start, end) for start, end in ranges]
+            corpus_pieces += [CorpusPiece(url, file_digest, start, end) for start, end in ranges]
             continue
-        fs, path = located(url)
+        fs, path = open_filesystem(url)
         with fs.open(path, "rb") as file:
             start = 0
+            # An empty file gives one empty piece, so that it appears in the manifest.
             while (data := file.read(size)) or not start:
                 digest = hashlib.sha256(data).hexdigest()
-                found.append(Piece(url, digest, start, start + len(data)))
+                corpus_pieces.append(CorpusPiece(url, digest, start, start + len(data)))
                 start += len(data) or 1
-    return found
+    return corpus_pieces
 
 
-def expanded(sources: Sequence[Url]) -> list[str]:
-    """Every file once; a pattern that names none is an error."""
-    found: dict[str, None] = {}
+def expand_sources(sources: Sequence[Url]) -> list[str]:
+    """Return every file once; raise an error for a pattern without files.
+
+    Args:
+        sources: paths, globs or URLs.
+    """
+    paths: dict[str, None] = {}
     for source in sources:
-        fs, path = located(source)
-        protocol = absolute(source).partition("://")[0] if "://" in str(source) else ""
-        # A file that is there is itself, whatever signs its name or its folders' names have.
-        pattern = not fs.isfile(path) and any(sign in str(source) for sign in "*?[")
+        fs, path = open_filesystem(source)
+        protocol = absolute_url(source).partition("://")[0] if "://" in str(source) else ""
+        # An existing file is never a pattern, even if its path contains *, ? or [.
+        pattern = not fs.isfile(path) and any(character in str(source) for character in "*?[")
         names = sorted(fs.glob(path)) if pattern else [path]
         names = [name for name in names if fs.isfile(name)]
         if not names:
-            raise LevelheadError(f"there is no file {source}", mend="check the path or the pattern")
+            raise LevelheadError(f"there is no file {source}", hint="check the path or the pattern")
         for name in names:
-            if not str(name).endswith(FORMATS):
+            if not str(name).endswith(CORPUS_SUFFIXES):
                 raise LevelheadError(
-                    f"{name} is none of {', '.join(FORMATS)}", mend="convert it to one of them"
+                    f"{name} is none of {', '.join(CORPUS_SUFFIXES)}",
+                    hint="convert it to one of these formats",
                 )
-            found[f"{protocol}://{name}" if protocol else str(name)] = None
-    if not found:
-        raise LevelheadError("there is no corpus", mend="name at least one file")
-    return list(found)
+            paths[f"{protocol}://{name}" if protocol else str(name)] = None
+    if not paths:
+        raise LevelheadError("there is no corpus", hint="name at least one file")
+    return list(paths)
 
 
-def sentences(piece: Piece) -> Iterator[str]:
-    """The sentences of a piece, in NFC."""
-    for text in texts(piece):
-        yield from sentences_of(text)
+def iter_sentences(piece: CorpusPiece) -> Iterator[str]:
+    """Yield the sentences of a piece, in NFC."""
+    for text in read_texts(piece):
+        yield from split_text_sentences(text)
 
 
-def sentences_of(text: str) -> Iterator[str]:
-    """The sentences of a text, in NFC."""
-    plain = text.removeprefix("\ufeff")
-    return split(plain if plain.isascii() else unicodedata.normalize("NFC", plain))
+def split_text_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, in NFC."""
+    # A byte order mark is part of the first word otherwise.
+    without_mark = text.removeprefix("\ufeff")
+    return split_sentences(
+        without_mark if without_mark.isascii() else unicodedata.normalize("NFC", without_mark)
+    )
 
 
-def texts(piece: Piece) -> Sequence[str]:
-    """The texts of a piece as they stand there; of Parquet a column, without what is missing."""
+def read_texts(piece: CorpusPiece) -> Sequence[str]:
+    """Return the texts of a piece unchanged; for Parquet a column without missing values."""
     if piece.url.endswith(".parquet"):
-        _check_whole(piece)
+        _check_unchanged(piece)
         length = piece.end - piece.start
-        (asked,) = _asked(piece.url, lambda _, column: [column.slice(piece.start, length)])
-        found: Sequence[str] = asked["text"].drop_nulls()
-        return found
-    data = _read(piece)
+        (column_rows,) = _query_parquet(
+            piece.url, lambda _, column: [column.slice(piece.start, length)]
+        )
+        column_texts: Sequence[str] = column_rows["text"].drop_nulls()
+        return column_texts
+    data = _read_lines(piece)
     if not data:
         return []
     if piece.url.endswith(".txt"):
-        lines: list[str] = _decoded(data, piece.url).split("\n")
+        lines: list[str] = _decode(data, piece.url).split("\n")
         return lines
-    return [_field(line, piece.url) for line in data.split(b"\n")]
+    return [_parse_line(line, piece.url) for line in data.split(b"\n")]
 
 
-def texts_with(piece: Piece, pattern: str) -> tuple[int, Sequence[str]]:
-    """How many texts a piece has, and at least those in which a pattern (of Polars) is found."""
+def read_matching_texts(piece: CorpusPiece, pattern: str) -> tuple[int, Sequence[str]]:
+    """Return the number of texts of a piece, and at least the texts that match a pattern.
+
+    Args:
+        piece: piece of a corpus.
+        pattern: regular expression of Polars.
+    """
     if not piece.url.endswith(".parquet") or not _is_pattern(pattern):
-        read = texts(piece)
-        return len(read), read
-    _check_whole(piece)
+        all_texts = read_texts(piece)
+        return len(all_texts), all_texts
+    _check_unchanged(piece)
 
-    def question(polars: Any, column: Any) -> Any:
-        own = column.slice(piece.start, piece.end - piece.start).drop_nulls()
-        return own.select(polars.len()), own.filter(polars.col("text").str.contains(pattern))
+    def build_query(polars: Any, column: Any) -> Any:
+        rows = column.slice(piece.start, piece.end - piece.start).drop_nulls()
+        return rows.select(polars.len()), rows.filter(polars.col("text").str.contains(pattern))
 
-    count, found = _asked(piece.url, question)
-    return count.item(), found["text"]
+    count, matches = _query_parquet(piece.url, build_query)
+    return count.item(), matches["text"]
 
 
 def _is_pattern(text: str) -> bool:
-    """Whether Polars can look for it: not for more words than an expression may have."""
+    """Return whether Polars can compile a pattern; very long ones exceed its size limit."""
     try:
         import polars
     except ImportError:
@@ -140,113 +164,124 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def rows_of(url: str) -> int:
-    """How many rows a Parquet file has."""
-    (found,) = _asked(url, lambda polars, column: [column.select(polars.len())])
-    return int(found.item())
+def count_parquet_rows(url: str) -> int:
+    """Return the number of rows of a Parquet file."""
+    (row_count,) = _query_parquet(url, lambda polars, column: [column.select(polars.len())])
+    return int(row_count.item())
 
 
-def _asked(url: str, question: Callable[[Any, Any], Any]) -> Any:
-    """What is asked of the column `text` of a Parquet file; on this machine only that is read."""
+def _query_parquet(url: str, build_query: Callable[[Any, Any], Any]) -> Any:
+    """Query the column `text` of a Parquet file; of local files only this column is read."""
     try:
         import polars
     except ImportError:
-        raise MissingExtra("reading Parquet", "mine") from None
-    source = url if "://" not in url else io.BytesIO(_fetched(url))
+        raise MissingExtraError("reading Parquet", "mine") from None
+    # Polars reads local files lazily; remote files are downloaded once for all pieces.
+    source = url if "://" not in url else io.BytesIO(_cached_bytes(url))
     try:
         column = polars.scan_parquet(source).select(polars.col("text").cast(polars.String))
-        return polars.collect_all(question(polars, column))
+        return polars.collect_all(build_query(polars, column))
     except polars.exceptions.PolarsError as error:
         raise LevelheadError(
-            f"{url} has no column of text: {error}", mend="name the column of texts `text`"
+            f"{url} has no column of text: {error}", hint="name the column of texts `text`"
         ) from None
 
 
-def _check_whole(piece: Piece) -> None:
-    """Raise if the file is another than the one that was cut into pieces."""
-    if piece.sha256 and _whole(piece.url) != piece.sha256:
-        raise _changed(piece.url)
+def _check_unchanged(piece: CorpusPiece) -> None:
+    """Raise an error if the file changed since it was split into pieces."""
+    if piece.sha256 and _file_digest(piece.url) != piece.sha256:
+        raise _changed_error(piece.url)
 
 
-def _whole(url: str) -> str:
-    """The hash of a file, taken once as long as the file looks the same."""
-    fs, path = located(url)
-    told = fs.info(path)
-    return _hash(
-        url, tuple(str(told.get(name)) for name in ("size", "mtime", "ETag", "LastModified"))
+def _file_digest(url: str) -> str:
+    """Return the hash of a file; it is cached while size and modification time are the same."""
+    fs, path = open_filesystem(url)
+    info = fs.info(path)
+    return _cached_hash(
+        # ETag and LastModified identify versions on object stores, size and mtime on disks.
+        url,
+        tuple(str(info.get(name)) for name in ("size", "mtime", "ETag", "LastModified")),
     )
 
 
 @lru_cache(maxsize=64)
-def _hash(url: str, seen: tuple[str, ...]) -> str:
+def _cached_hash(url: str, signature: tuple[str, ...]) -> str:
     return file_hash(url)
 
 
-def _changed(url: str) -> LevelheadError:
-    return LevelheadError(f"{url} changed while it was read", mend="mine it into a new folder")
+def _changed_error(url: str) -> LevelheadError:
+    return LevelheadError(f"{url} changed during the run", hint="mine it into a new folder")
 
 
 @lru_cache(maxsize=1)
-def _fetched(url: str) -> bytes:
-    """A file from afar: the pieces of one follow each other."""
+def _cached_bytes(url: str) -> bytes:
+    """Return the bytes of a remote file; one is cached, because its pieces are read in sequence."""
     return read_bytes(url)
 
 
-def _read(piece: Piece) -> bytes:
-    """The lines that begin in a piece."""
-    fs, path = located(piece.url)
+def _read_lines(piece: CorpusPiece) -> bytes:
+    """Return the lines that begin in a piece."""
+    fs, path = open_filesystem(piece.url)
     with fs.open(path, "rb") as file:
+        # The byte before shows whether the piece starts at the beginning of a line.
         file.seek(max(piece.start - 1, 0))
         before = file.read(1) if piece.start else b"\n"
         data: bytes = file.read(piece.end - piece.start)
         if hashlib.sha256(data).hexdigest() != piece.sha256:
-            raise _changed(piece.url)
+            raise _changed_error(piece.url)
         if data and not data.endswith(b"\n"):
-            data += file.readline()  # the line that ends beyond
+            # The last line of the piece may end after it.
+            data += file.readline()
+    # The first line began in the piece before and belongs to it.
     if before != b"\n":
         data = data.partition(b"\n")[2]
     return data.removesuffix(b"\n")
 
 
-def _decoded(data: bytes, url: str) -> str:
+def _decode(data: bytes, url: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _unlike(url, error) from None
+        raise _format_error(url, error) from None
 
 
-def _field(line: bytes, url: str) -> str:
-    """The text of a line."""
-    text = _decoded(line, url)
+def _parse_line(line: bytes, url: str) -> str:
+    """Return the text of a line."""
+    text = _decode(line, url)
     try:
-        found = json.loads(text)["text"] if url.endswith(".jsonl") else text.split("\t", 1)[1]
+        text_field = json.loads(text)["text"] if url.endswith(".jsonl") else text.split("\t", 1)[1]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise _unlike(url, error) from None
-    if not isinstance(found, str):
-        raise LevelheadError(f"a text in {url} is no string", mend="correct the field text")
-    return found
+        raise _format_error(url, error) from None
+    if not isinstance(text_field, str):
+        raise LevelheadError(f"a text in {url} is no string", hint="correct the field text")
+    return text_field
 
 
-def _unlike(url: str, error: Exception) -> LevelheadError:
+def _format_error(url: str, error: Exception) -> LevelheadError:
     return LevelheadError(
-        f"{url} holds a line that is not as its format says: {error}",
-        mend="a .jsonl line is an object with a field text, a .tsv line has a tab; all UTF-8",
+        f"{url} contains a line that does not fit its format: {error}",
+        hint="give .jsonl lines with a field text, .tsv lines with a tab, and UTF-8",
     )
 
 
-_END = re.compile(r"(?<=[.!?])[\"'\u201d\u2019)\]]*\s+(?=[\"'\u201c\u2018(\[]?[A-Z\u00c0-\u00de])")
-_SHORT = re.compile(r"(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|Gen|Sen|Rep|Lt|Col|[A-Z])\.$")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[\"'\u201d\u2019)\]]*\s+(?=[\"'\u201c\u2018(\[]?[A-Z\u00c0-\u00de])"
+)
+# Only abbreviations before names, where a capital letter follows regularly.
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|Gen|Sen|Rep|Lt|Col|[A-Z])\.$"
+)
 
 
-def split(text: str) -> Iterator[str]:
-    """Sentences of a text: after a full stop and before a capital, but not after Mr. or an initial.
+def split_sentences(text: str) -> Iterator[str]:
+    """Split a text after full stops before a capital, except after abbreviations and initials.
 
-    >>> list(split("Mr. Smith left. He was tired."))
+    >>> list(split_sentences("Mr. Smith left. He was tired."))
     ['Mr. Smith left.', 'He was tired.']
     """
     begin = 0
-    for match in _END.finditer(text):
-        if _SHORT.search(text[begin : match.start()]):
+    for match in _SENTENCE_END.finditer(text):
+        if _ABBREVIATION.search(text[begin : match.start()]):
             continue
         end = match.start() + len(match[0].rstrip())
         if part := text[begin:end].strip():

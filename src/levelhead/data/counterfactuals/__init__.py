@@ -1,1 +1,1 @@
-"""Texts in which the group is exchanged."""
+"""Counterfactuals: texts in which the words of two groups are exchanged."""

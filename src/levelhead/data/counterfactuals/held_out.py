@@ -1,9 +1,9 @@
-"""Held-out texts: what can still be read after an edit is asked of these.
+"""Held-out texts, to measure which information remains after an edit.
 
-No edit of levelhead was fitted on them: they have other frames than those of `paired`, and words
-that the user says were not used.
+No edit of levelhead was fitted on them: their frames differ from those of `contrast_pairs`, and
+their words are those that the user did not use for the edit.
 
-A word counts as used in whatever sense it was: `her` is used if her/his was, and her/him with it.
+A word counts as used in every sense: if her/his was used, `her` is used, and so is her/him.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.data.counterfactuals.contrast_pairs import SwappedPairs, TextPair, swapped_pairs
+from levelhead.core.errors import NotMeasurableError
+from levelhead.data.counterfactuals.contrast_pairs import ContrastPair, PairSet, swapped_pairs
 from levelhead.data.counterfactuals.templates import PHRASES
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.data.tokenize import WORD, folded
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.data.tokenize import WORD, fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from levelhead.data.lexicons.lexicon import Lexicon, Term
 
-SEEN = "a word of it was used for the edit"
-SEVERAL = "it changes words of several meanings"
-FRAMES: dict[str, tuple[str, ...]] = {
-    # None of these stands in neutral_frames.py. Modal or past, the same for one and for many.
+WORD_WAS_USED = "a word of it was used for the edit"
+SEVERAL_MEANINGS = "it changes words of several meanings"
+HELD_OUT_FRAMES: dict[str, tuple[str, ...]] = {
+    # No frame is also in neutral_frames.py. Verbs are modal or in the past tense, so that they are
+    # equal for singular and plural.
     "subject": (
         "{word} had waited for an hour.",
         "In the end {word} did not answer.",
@@ -61,145 +62,174 @@ FRAMES: dict[str, tuple[str, ...]] = {
         "Excuse me, {word}.",
     ),
 }
-NAMED = "{word} Morgan"
+HELD_OUT_NAME_PHRASE = "{word} Morgan"
 
 
-def held_out(
+def held_out_pairs(
     name: str | Lexicon = "gender-en",
     *,
-    seen: Iterable[str | TextPair],
+    fitted_on: Iterable[str | ContrastPair],
     groups: Sequence[str] | None = None,
-) -> SwappedPairs:
-    """A lexicon's pairs of words that were not used, in frames of their own, three for each.
+) -> PairSet:
+    """Put the unused word pairs of a lexicon into held-out frames, three for each pair.
 
     Args:
         name: a lexicon, or the name or file of one.
-        seen: the words, or the pairs of texts, that the edit was fitted or chosen on; empty if it
-            was on none.
-        groups: the group of the first sentences and that of the second; by default its first two.
+        fitted_on: words or text pairs that the edit was fitted or selected on; may be empty.
+        groups: groups of the first and second sentences; by default the first two of the lexicon.
 
-    >>> held_out("gender-en", seen=["she"]).pairs[0].first
+    >>> held_out_pairs("gender-en", fitted_on=["she"]).pairs[0].first
     'The letter was addressed to her.'
     """
-    lexicon, used = any_lexicon(name), seen_words(seen)
-    one, other = lexicon.two(groups)
-    found: dict[str, TextPair] = {}
+    lexicon, used = resolve_lexicon(name), fitted_words(fitted_on)
+    first_group, second_group = lexicon.resolve_group_pair(groups)
+    pairs_by_id: dict[str, ContrastPair] = {}
     left_out: Counter[str] = Counter()
     for term in lexicon.terms:
-        if not (term.marks(one) and term.marks(other)):
+        if not (term.is_marker_of(first_group) and term.is_marker_of(second_group)):
             continue
-        words = (str(term.word(one)), str(term.word(other)))
-        if used & {folded(word) for word in words}:
-            left_out[SEEN] += 1
+        words = (str(term.word(first_group)), str(term.word(second_group)))
+        # One used word is enough: the edit has seen half of the pair.
+        if used & {fold_case(word) for word in words}:
+            left_out[WORD_WAS_USED] += 1
             continue
-        for pair in _framed(term, *words):
-            found.setdefault(pair.id, pair)
-    if not found:
-        raise NotMeasurable(
-            f"{lexicon.name} holds no pair of words for {one} and {other} that was not used",
-            mend="give another lexicon, or fit the edit on fewer words: mitigate project --n 60",
+        for pair in _fill_frames(term, *words):
+            pairs_by_id.setdefault(pair.id, pair)
+    if not pairs_by_id:
+        raise NotMeasurableError(
+            f"{lexicon.name} has no unused pair of words for {first_group} and {second_group}",
+            hint="give another lexicon, or fit the edit on fewer words, for example with "
+            "mitigate project --pairs 60",
         )
-    return SwappedPairs(tuple(found.values()), tuple(sorted(left_out.items())))
+    return PairSet(tuple(pairs_by_id.values()), tuple(sorted(left_out.items())))
 
 
-def held_out_texts(
+def held_out_pairs_from_texts(
     texts: Iterable[str],
     lexicon: str | Lexicon = "gender-en",
     *,
-    seen: Iterable[str | TextPair],
+    fitted_on: Iterable[str | ContrastPair],
     groups: Sequence[str] | None = None,
-) -> SwappedPairs:
-    """Running text and its swap, where one meaning changes and its words were not used.
+) -> PairSet:
+    """Pair running text with its counterfactual if one meaning changes and its words are unused.
 
     Args:
         texts: sentences that the edit was not fitted on.
-        lexicon: whose words are swapped.
-        seen: as in `held_out`; sentences of such pairs are left out, too.
-        groups: which two; by default its first two.
+        lexicon: lexicon of the swapped words.
+        fitted_on: as in `held_out_pairs`; sentences of such pairs are left out too.
+        groups: the two groups; by default the first two of the lexicon.
     """
-    given = list(seen)
-    used = seen_words(given)
+    fitted_items = list(fitted_on)
+    used = fitted_words(fitted_items)
     sentences = {
-        text for pair in given if isinstance(pair, TextPair) for text in (pair.first, pair.second)
+        text
+        for pair in fitted_items
+        if isinstance(pair, ContrastPair)
+        for text in (pair.first, pair.second)
     }
-    found = swapped_pairs(texts, lexicon, groups=groups)
-    left_out = Counter(dict(found.left_out))
-    kept = []
-    for pair in found.pairs:
-        if why := _unfit(pair, used, sentences):
-            left_out[why] += 1
+    candidates = swapped_pairs(texts, lexicon, groups=groups)
+    left_out = Counter(dict(candidates.left_out))
+    usable_pairs = []
+    for pair in candidates.pairs:
+        if exclusion_reason := _exclusion_reason(pair, used, sentences):
+            left_out[exclusion_reason] += 1
         else:
-            kept.append(pair)
-    if not kept:
-        told = ", ".join(f"{count} ({reason})" for reason, count in sorted(left_out.items()))
-        raise NotMeasurable(
-            f"no text is left to ask of; left out: {told}",
-            mend="give more sentences, or fit the edit on fewer words",
+            usable_pairs.append(pair)
+    if not usable_pairs:
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(left_out.items()))
+        raise NotMeasurableError(
+            f"no text is left to measure on; left out: {reasons}",
+            hint="give more sentences, or fit the edit on fewer words",
         )
-    return SwappedPairs(tuple(kept), tuple(sorted(left_out.items())))
+    return PairSet(tuple(usable_pairs), tuple(sorted(left_out.items())))
 
 
-def seen_words(seen: Iterable[str | TextPair]) -> frozenset[str]:
-    """The words themselves, or those in which the texts of pairs differ."""
+def fitted_words(fitted_on: Iterable[str | ContrastPair]) -> frozenset[str]:
+    """Return the used words: given words, and words in which the texts of given pairs differ.
+
+    Args:
+        fitted_on: words or text pairs.
+    """
     return frozenset(
         word
-        for one in seen
-        for word in (differing(one) if isinstance(one, TextPair) else (folded(one),))
+        for item in fitted_on
+        for word in (
+            differing_words(item) if isinstance(item, ContrastPair) else (fold_case(item),)
+        )
     )
 
 
-def differing(pair: TextPair) -> frozenset[str]:
-    """The words that stand in one of the two texts only.
+def differing_words(pair: ContrastPair) -> frozenset[str]:
+    """Return the words that occur in only one of the two texts.
 
-    >>> sorted(differing(TextPair("", "He saw Ann.", "She saw Ann.", ((0, 2), (0, 3)), "")))
+    >>> pair = ContrastPair("", "He saw Ann.", "She saw Ann.", ((0, 2), (0, 3)), "")
+    >>> sorted(differing_words(pair))
     ['he', 'she']
+
+    Args:
+        pair: a text pair.
     """
-    # Signs of their own belong to a word of a lexicon: Mr. is not Mr.
-    own = [text[slice(*span)] for text, span in zip(pair[1:3], pair.spans, strict=True)]
-    one, other = ({folded(match) for match in WORD.findall(text)} for text in pair[1:3])
-    return frozenset((one ^ other) | {folded(word) for word in own})
+    # The spans are added because words of a lexicon may include signs: "Mr." differs from "Mr".
+    spanned_words = [text[slice(*span)] for text, span in zip(pair[1:3], pair.spans, strict=True)]
+    first_words, second_words = (
+        {fold_case(match) for match in WORD.findall(text)} for text in pair[1:3]
+    )
+    return frozenset((first_words ^ second_words) | {fold_case(word) for word in spanned_words})
 
 
-def word_units(pairs: Sequence[TextPair]) -> list[int]:
-    """For every pair the number of its words: pairs that share a word have one number.
+def assign_word_units(pairs: Sequence[ContrastPair]) -> list[int]:
+    """Number the word units of pairs: pairs that share a word have the same number.
 
-    Ms/Mr and Mrs/Mr are one: a probe that was trained on either has met the other.
+    Ms/Mr and Mrs/Mr are one unit: a probe that was trained on one knows a word of the other.
+
+    Args:
+        pairs: text pairs.
     """
     words: dict[str, int] = {}
     rows, columns = [], []
     for i, pair in enumerate(pairs):
-        for word in sorted(differing(pair)):
+        for word in sorted(differing_words(pair)):
             rows.append(i)
             columns.append(len(pairs) + words.setdefault(word, len(words)))
     size = len(pairs) + len(words)
+    # Units are the connected components of the bipartite graph of pairs and words.
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
     return [int(number) for number in connected_components(graph, directed=False)[1][: len(pairs)]]
 
 
-def _unfit(pair: TextPair, used: Collection[str], sentences: Collection[str]) -> str | None:
-    words = differing(pair)
+def _exclusion_reason(
+    pair: ContrastPair, used: Collection[str], sentences: Collection[str]
+) -> str | None:
+    words = differing_words(pair)
+    # More than one changed word pair: the unit of the pair would not be unique.
     if len(words) > 2:
-        return SEVERAL
+        return SEVERAL_MEANINGS
     if {pair.first, pair.second} & set(sentences):
         return "the edit was fitted on it"
-    return SEEN if words & set(used) else None
+    return WORD_WAS_USED if words & set(used) else None
 
 
-def _framed(term: Term, first: str, second: str) -> Iterator[TextPair]:
+def _fill_frames(term: Term, first: str, second: str) -> Iterator[ContrastPair]:
     unit = f"{first}/{second}"
-    frames, phrase = _frames(term, first)
+    frames, phrase = _frames_for(term, first)
     for frame in frames:
         begin = frame.index("{word}") + phrase.index("{word}")
         texts = [frame.format(word=phrase.format(word=word)) for word in (first, second)]
-        one, other = (text[0].upper() + text[1:] for text in texts)
+        first_text, second_text = (text[0].upper() + text[1:] for text in texts)
         spans = ((begin, begin + len(first)), (begin, begin + len(second)))
-        yield TextPair(f"{unit}: {frame.format(word='-')}", one, other, spans, unit)
+        yield ContrastPair(
+            f"{unit}: {frame.format(word='-')}", first_text, second_text, spans, unit
+        )
 
 
-def _frames(term: Term, word: str) -> tuple[tuple[str, ...], str]:
+def _frames_for(term: Term, word: str) -> tuple[tuple[str, ...], str]:
     if term.kind == "pronoun":
-        return FRAMES[term.role or "subject"], "{word}"
+        return HELD_OUT_FRAMES[term.role or "subject"], "{word}"
     if term.kind == "title":
-        return (FRAMES["subject"], NAMED) if word[0].isupper() else (FRAMES["address"], "{word}")
-    # Two as a subject, one as an object.
-    return (*FRAMES["subject"][:2], FRAMES["object"][0]), PHRASES[term.kind]
+        return (
+            (HELD_OUT_FRAMES["subject"], HELD_OUT_NAME_PHRASE)
+            if word[0].isupper()
+            else (HELD_OUT_FRAMES["address"], "{word}")
+        )
+    # A noun can be subject and object: two frames of the first kind, one of the second.
+    return (*HELD_OUT_FRAMES["subject"][:2], HELD_OUT_FRAMES["object"][0]), PHRASES[term.kind]

@@ -1,8 +1,8 @@
-"""Frames that say next to nothing, and words that name nobody: written here for `paired`."""
+"""Neutral sentence frames and neutral words, written for `contrast_pairs`."""
 
 from __future__ import annotations
 
-# Every verb is a modal or in the past: the same for one and for many.
+# Verbs are modal or in the past tense, so that they are equal for singular and plural subjects.
 FRAMES: dict[str, tuple[str, ...]] = {
     "subject": (
         "{word} could be here.",
@@ -61,10 +61,11 @@ FRAMES: dict[str, tuple[str, ...]] = {
         "Some {word} for a while.",
     ),
 }
-NAMED = "{word} Taylor"
-"""A title stands before a name; this one is borne by anybody."""
+NAME_PHRASE = "{word} Taylor"
+"""Titles need a name; this surname is used by all groups."""
 
-VERBS = (
+# Controls of a fitted direction: pairs that differ in tense or number but not in a group.
+TENSE_PAIRS = (
     ("walk", "walked"), ("wait", "waited"), ("work", "worked"), ("talk", "talked"),
     ("stay", "stayed"), ("arrive", "arrived"), ("listen", "listened"), ("laugh", "laughed"),
     ("sing", "sang"), ("sleep", "slept"), ("stand", "stood"), ("sit", "sat"), ("run", "ran"),
@@ -72,7 +73,7 @@ VERBS = (
     ("play", "played"), ("travel", "travelled"), ("rest", "rested"), ("move", "moved"),
     ("wonder", "wondered"), ("begin", "began"),
 )  # fmt: skip
-NOUNS = (
+NUMBER_PAIRS = (
     ("river", "rivers"), ("house", "houses"), ("table", "tables"), ("road", "roads"),
     ("tree", "trees"), ("stone", "stones"), ("book", "books"), ("door", "doors"),
     ("window", "windows"), ("garden", "gardens"), ("street", "streets"), ("field", "fields"),

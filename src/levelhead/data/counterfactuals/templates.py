@@ -1,24 +1,24 @@
-"""Sentence templates, written here: a word is put into each, with its place.
+"""Sentence templates of levelhead, filled with a word whose position is returned.
 
-The papers' own templates are read from where they live (`published`), as their files print them.
+`data.lexicons.published` reads the templates of papers from their published files.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.errors import UnknownName
-from levelhead.data.prompts.counteracts import article
+from levelhead.core.errors import UnknownNameError
+from levelhead.data.prompts.counteracts import indefinite_article
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Sort = Literal["thing", "bare", "person", "adjective"]
-Carried = Literal["any", "thing", "bare", "adjective"]
-"""What a target is in a frame that names a group first; any: whatever it is."""
+TemplateKind = Literal["thing", "bare", "person", "adjective"]
+CarrierKind = Literal["any", "thing", "bare", "adjective"]
+"""Kind of target in a frame that names a group first; any: every kind."""
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
-    # Semantically bleached frames in the manner of May et al. 2019: they say next to nothing.
+    # Semantically bleached frames as in May et al. 2019: they add almost no meaning to the word.
     "thing": (
         "This is {a} {word}.",
         "That is {a} {word}.",
@@ -30,9 +30,9 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "adjective": ("This is {word}.", "It is {word}.", "They are {word}.", "That was {word}."),
 }
 
-CARRIES: dict[str, tuple[str, ...]] = {
-    # The group stands before the target, as causal models need it, and every verb is a modal or in
-    # the past: the same for one and for many.
+CARRIER_FRAMES: dict[str, tuple[str, ...]] = {
+    # The group comes before the target, because causal models see only earlier words. Verbs are
+    # modal or in the past tense, so that they are equal for singular and plural groups.
     "any": (
         "{group} would be described as {target}.",
         "{group} might be remembered as {target}.",
@@ -60,7 +60,7 @@ CARRIES: dict[str, tuple[str, ...]] = {
 }
 
 PHRASES: dict[str, str] = {
-    # How a word of a lexicon's kind is the subject of a sentence.
+    # How a word of each kind of the lexicon is written as the subject of a sentence.
     "pronoun": "{word}",
     "name": "{word}",
     "person": "the {word}",
@@ -70,8 +70,8 @@ PHRASES: dict[str, str] = {
 }
 
 
-class Framed(NamedTuple):
-    """A word in a sentence, and where it stands."""
+class FramedWord(NamedTuple):
+    """A word in a sentence, with its position."""
 
     id: str
     word: str
@@ -80,23 +80,30 @@ class Framed(NamedTuple):
     end: int
 
 
-def framed(words: Sequence[str], sort: Sort = "thing") -> Iterator[Framed]:
-    """Each word in each template of its sort.
+def fill_templates(
+    words: Sequence[str], template_kind: TemplateKind = "thing"
+) -> Iterator[FramedWord]:
+    """Yield each word in each template of its kind.
 
-    >>> next(framed(["apple"])).text
+    >>> next(fill_templates(["apple"])).text
     'This is an apple.'
+
+    Args:
+        words: the words.
+        template_kind: kind of all words.
     """
-    if sort not in TEMPLATES:
-        raise UnknownName("sort of word", str(sort), TEMPLATES)
+    if template_kind not in TEMPLATES:
+        raise UnknownNameError("kind of word", str(template_kind), TEMPLATES)
     for word in words:
-        for i, template in enumerate(TEMPLATES[sort]):
-            start = len(template[: template.index("{word}")].format(a=article(word)))
-            text = template.format(a=article(word), word=word)
-            yield Framed(f"{word}/{sort}-{i}", word, text, start, start + len(word))
+        for i, template in enumerate(TEMPLATES[template_kind]):
+            # A search for the word in the text could find it in the frame.
+            start = len(template[: template.index("{word}")].format(a=indefinite_article(word)))
+            text = template.format(a=indefinite_article(word), word=word)
+            yield FramedWord(f"{word}/{template_kind}-{i}", word, text, start, start + len(word))
 
 
-class Carrier(NamedTuple):
-    """A sentence that names a group and then a target, and where they stand."""
+class CarrierSentence(NamedTuple):
+    """A sentence that names a group and then a target, with their positions."""
 
     id: str
     text: str
@@ -104,32 +111,57 @@ class Carrier(NamedTuple):
     target: tuple[int, int]
 
 
-def subject(kind: str, role: str | None) -> str | None:
-    """How a word of a kind is written as a subject; None where it cannot be one.
+def subject_phrase(kind: str, role: str | None) -> str | None:
+    """Return the phrase of a word as a subject; None if it cannot be a subject.
 
-    >>> subject("adjective", None), subject("pronoun", "object"), subject("title", None)
-    ('the {word} person', None, None)
+    >>> subject_phrase("adjective", None), subject_phrase("pronoun", "object")
+    ('the {word} person', None)
+    >>> subject_phrase("title", None) is None
+    True
+
+    Args:
+        kind: kind of the word.
+        role: grammatical role of a pronoun.
     """
     if kind == "pronoun" and role not in (None, "subject"):
         return None
     return PHRASES.get(kind)
 
 
-def carried(
-    phrase: str, word: str, target: str, *, sort: Carried = "any", frames: int | None = None
-) -> Iterator[Carrier]:
-    """A group's word and a target in each frame of a sort, or in the first few of them.
+def fill_carrier_frames(
+    phrase: str,
+    word: str,
+    target: str,
+    *,
+    carrier_kind: CarrierKind = "any",
+    max_frames: int | None = None,
+) -> Iterator[CarrierSentence]:
+    """Yield a group word and a target in the frames of a kind.
 
-    >>> next(carried("the {word}", "woman", "nurse", sort="thing")).text
+    >>> next(fill_carrier_frames("the {word}", "woman", "nurse", carrier_kind="thing")).text
     'The woman can be a nurse.'
+
+    Args:
+        phrase: phrase of the group word, from `subject_phrase`.
+        word: word of the group.
+        target: the target.
+        carrier_kind: kind of the target.
+        max_frames: number of frames; by default all.
     """
-    if sort not in CARRIES:
-        raise UnknownName("sort of target", str(sort), CARRIES)
-    whole = phrase.format(word=word)
-    whole = whole[0].upper() + whole[1:]
+    if carrier_kind not in CARRIER_FRAMES:
+        raise UnknownNameError("kind of target", str(carrier_kind), CARRIER_FRAMES)
+    group_phrase = phrase.format(word=word)
+    group_phrase = group_phrase[0].upper() + group_phrase[1:]
     begin = phrase.index("{word}")
-    for i, frame in enumerate(CARRIES[sort][:frames]):
-        head, tail = frame.format(a=article(target), group=whole, target="\0").split("\0")
-        group = (frame.index("{group}") + begin, frame.index("{group}") + begin + len(word))
-        place = (len(head), len(head) + len(target))
-        yield Carrier(f"{sort}-{i}", f"{head}{target}{tail}", group, place)
+    for i, frame in enumerate(CARRIER_FRAMES[carrier_kind][:max_frames]):
+        head, tail = frame.format(
+            # \0 cannot occur in a word, so the split finds the position of the target.
+            a=indefinite_article(target),
+            group=group_phrase,
+            target="\0",
+        ).split("\0")
+        group_span = (frame.index("{group}") + begin, frame.index("{group}") + begin + len(word))
+        target_span = (len(head), len(head) + len(target))
+        yield CarrierSentence(
+            f"{carrier_kind}-{i}", f"{head}{target}{tail}", group_span, target_span
+        )

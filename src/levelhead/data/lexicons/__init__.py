@@ -1,1 +1,1 @@
-"""Words of groups and targets, each list with its source."""
+"""Lexicons: words of groups and targets, each list with its source."""

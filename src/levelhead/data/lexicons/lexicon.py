@@ -1,7 +1,7 @@
-"""Lexicons: the words of groups, paired by meaning, and the words they may be associated with.
+"""Lexicons: words of groups, paired by meaning, and target words of stereotypes.
 
-A lexicon is a TOML file with its source, its licence and a line on what it cannot tell. Group names
-come from the file, never from code.
+A lexicon is a TOML file with its source, its licence and its limitations. Group names come from the
+file, never from code.
 """
 
 from __future__ import annotations
@@ -17,71 +17,73 @@ from typing import TYPE_CHECKING, Literal, final
 
 from pydantic import Field, ValidationError, model_validator
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.data.counterfactuals.swap import Swapped
+    from levelhead.data.counterfactuals.swap import SwapResult
 
-Kind = Literal["pronoun", "title", "person", "kinship", "role", "adjective", "name"]
-Role = Literal["subject", "object", "possessive determiner", "possessive pronoun", "reflexive"]
+TermKind = Literal["pronoun", "title", "person", "kinship", "role", "adjective", "name"]
+PronounRole = Literal[
+    "subject", "object", "possessive determiner", "possessive pronoun", "reflexive"
+]
 
 
 @final
 @dataclass(frozen=True)
 class Term:
-    """One meaning, and each group's word for it."""
+    """One meaning, with the word of each group."""
 
     kind: str
     words: tuple[tuple[str, str], ...]
     """(group, word), in the order of the lexicon's groups."""
     role: str | None = None
-    """What a pronoun does in its sentence."""
+    """Grammatical role of a pronoun."""
     generic: tuple[str, ...] = ()
-    """Groups whose word is used for everybody, and so marks no group."""
+    """Groups whose word is used for all people and therefore marks no group."""
 
     def word(self, group: str) -> str | None:
-        """A group's word for it, if it has one."""
+        """Return the word of a group; None if it has none."""
         return dict(self.words).get(group)
 
-    def marks(self, group: str) -> bool:
-        """Whether the group's word tells the group."""
+    def is_marker_of(self, group: str) -> bool:
+        """Return whether the word of a group marks this group."""
         return self.word(group) is not None and group not in self.generic
 
 
 @final
 @dataclass(frozen=True)
 class Side:
-    """One side of a contrast, and the group that common opinion joins it with."""
+    """One side of a contrast, with the group that stereotypes associate with it."""
 
     name: str
-    leans: str | None
+    stereotyped_group: str | None
     words: tuple[str, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Targets:
+class TargetFamily:
     """A contrast whose association with groups can be measured."""
 
     name: str
-    about: str
+    description: str
     sides: tuple[Side, ...]
 
     def side(self, name: str) -> tuple[str, ...]:
-        """The words of one side."""
+        """Return the words of one side, by name."""
         for side in self.sides:
             if side.name == name:
                 return side.words
-        raise UnknownName("side", name, [side.name for side in self.sides])
+        raise UnknownNameError("side", name, [side.name for side in self.sides])
 
 
 @final
 @dataclass(frozen=True)
 class Lexicon:
-    """Words of groups, paired by meaning. `lexicon` reads it."""
+    """Words of groups, paired by meaning. `lexicon` reads one from a file."""
 
     name: str
     language: str
@@ -92,96 +94,122 @@ class Lexicon:
     sha256: str
     terms: tuple[Term, ...] = field(repr=False)
     placebos: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = field(repr=False)
-    """(group, pairs): words of one group that may stand for each other as a control."""
-    families: tuple[Targets, ...] = field(repr=False)
+    """(group, pairs): words of one group that replace each other in a control."""
+    families: tuple[TargetFamily, ...] = field(repr=False)
 
     def __hash__(self) -> int:
-        return hash(self.sha256)  # of the file; all else would be hashed at every swap
+        # Only the hash of the file: hashing all fields at every swap would be slow.
+        return hash(self.sha256)
 
-    def two(self, groups: Sequence[str] | None = None) -> tuple[str, str]:
-        """The two groups that are compared: those named, or the first two of the file."""
-        chosen = self.groups[:2] if groups is None else groups
-        for group in chosen:
-            self._check(group)
-        if len(chosen) == 2 and chosen[0] == chosen[1]:
-            raise LevelheadError(f"{chosen[0]} twice", mend="name two groups, or use placebo")
-        if len(chosen) != 2:
+    def resolve_group_pair(self, groups: Sequence[str] | None = None) -> tuple[str, str]:
+        """Return the two compared groups: the given ones, or the first two of the file.
+
+        Args:
+            groups: two groups of the lexicon; None for the first two.
+        """
+        selected = self.groups[:2] if groups is None else groups
+        for group in selected:
+            self._check_group(group)
+        if len(selected) == 2 and selected[0] == selected[1]:
             raise LevelheadError(
-                f"{len(chosen)} groups where two are compared: {', '.join(chosen)}",
-                mend=f"name two of {', '.join(self.groups)}; for all pairs, groups=all on the "
+                f"the group {selected[0]} is given twice", hint="name two groups, or use placebo"
+            )
+        if len(selected) != 2:
+            raise LevelheadError(
+                f"{len(selected)} groups where two are compared: {', '.join(selected)}",
+                hint=f"name two of {', '.join(self.groups)}; for all pairs, groups=all on the "
                 "command line or levelhead.every_pair",
             )
-        return chosen[0], chosen[1]
+        return selected[0], selected[1]
 
     def words(self, group: str) -> tuple[str, ...]:
-        """The words that mark a group, each once, in the order of the file."""
-        self._check(group)
-        found = (term.word(group) for term in self.terms if term.marks(group))
-        return tuple(dict.fromkeys(word for word in found if word is not None))
+        """Return the words that mark a group, each once, in the order of the file."""
+        self._check_group(group)
+        candidates = (term.word(group) for term in self.terms if term.is_marker_of(group))
+        return tuple(dict.fromkeys(word for word in candidates if word is not None))
 
     def pairs(self, first: str, second: str) -> tuple[tuple[str, str], ...]:
-        """Both groups' words for each meaning they share, each pair once."""
-        self._check(first)
-        self._check(second)
-        found = (
+        """Return the word pairs of two groups for all shared meanings, each pair once.
+
+        Args:
+            first: first group.
+            second: second group.
+        """
+        self._check_group(first)
+        self._check_group(second)
+        candidates = (
             (term.word(first), term.word(second))
             for term in self.terms
-            if term.marks(first) and term.marks(second)
+            if term.is_marker_of(first) and term.is_marker_of(second)
         )
-        return tuple(dict.fromkeys((a, b) for a, b in found if a is not None and b is not None))
+        return tuple(
+            dict.fromkeys((a, b) for a, b in candidates if a is not None and b is not None)
+        )
 
-    def targets(self, name: str) -> Targets:
-        """A contrast, by name."""
+    def targets(self, name: str) -> TargetFamily:
+        """Return a contrast, by name."""
         for family in self.families:
             if family.name == name:
                 return family
-        raise UnknownName("family of targets", name, [family.name for family in self.families])
+        raise UnknownNameError("family of targets", name, [family.name for family in self.families])
 
-    def swap(self, text: str, *, groups: tuple[str, str] | None = None) -> Swapped:
-        """The text with the words of two groups exchanged; see `data.counterfactuals.swap`."""
+    def swap(self, text: str, *, groups: tuple[str, str] | None = None) -> SwapResult:
+        """Exchange the words of two groups in a text; see `data.counterfactuals.swap`.
+
+        Args:
+            text: any text.
+            groups: the two groups; by default the first two of the lexicon.
+        """
+        # Imported here, because `swap` uses the types of this module.
         from levelhead.data.counterfactuals.swap import swap
 
         return swap(text, self, groups=groups)
 
     def groups_of(self, word: str) -> tuple[str, ...]:
-        """The groups a word marks; none if it is not in the lexicon."""
-        return self._groups_of.get(word.casefold(), ())
+        """Return the groups that a word marks; empty if it is not in the lexicon."""
+        return self._groups_by_word.get(word.casefold(), ())
 
     @cached_property
-    def _groups_of(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+    def _groups_by_word(self) -> Mapping[str, tuple[str, ...]]:
+        groups_by_word: dict[str, tuple[str, ...]] = {}
         for group in self.groups:
             for word in self.words(group):
                 key = word.casefold()
-                found[key] = (*found.get(key, ()), group)
-        return found
+                groups_by_word[key] = (*groups_by_word.get(key, ()), group)
+        return groups_by_word
 
-    def _check(self, group: str) -> None:
+    def _check_group(self, group: str) -> None:
         if group not in self.groups:
-            raise UnknownName("group", group, self.groups)
+            raise UnknownNameError("group", group, self.groups)
 
 
 def lexicon(name: str | os.PathLike[str]) -> Lexicon:
-    """A lexicon that ships with levelhead, by name, or one of your own, by path.
+    """Read a lexicon of levelhead, by name, or a user's lexicon, by path.
 
     >>> gender = lexicon("gender-en")
     >>> gender.pairs("female", "male")[5:8]
     (('Ms', 'Mr'), ('Mrs', 'Mr'), ('Miss', 'Mr'))
+
+    Args:
+        name: name or path of a lexicon.
     """
     text = os.fspath(name)
     path = Path(text).expanduser()
+    # A missing .toml file should be reported as a file, not as an unknown name.
     if path.suffix == ".toml" or path.is_file():
         try:
-            return parsed(path.read_bytes(), str(path))
+            return parse_lexicon(path.read_bytes(), str(path))
         except OSError as error:
-            raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
-    if text not in shipped():
-        raise UnknownName("lexicon", text, shipped())
-    return parsed(files("levelhead.data").joinpath("lexicons", f"{text}.toml").read_bytes(), text)
+            raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
+    if text not in list_shipped_lexicons():
+        raise UnknownNameError("lexicon", text, list_shipped_lexicons())
+    return parse_lexicon(
+        files("levelhead.data").joinpath("lexicons", f"{text}.toml").read_bytes(), text
+    )
 
 
-def shipped() -> tuple[str, ...]:
-    """Names of the lexicons that ship with levelhead."""
+def list_shipped_lexicons() -> tuple[str, ...]:
+    """Return the names of the lexicons that levelhead includes."""
     folder = files("levelhead.data").joinpath("lexicons")
     return tuple(
         sorted(
@@ -192,19 +220,24 @@ def shipped() -> tuple[str, ...]:
     )
 
 
-def parsed(data: bytes, name: str) -> Lexicon:
-    """A lexicon from the bytes of its file; every fault says where it is."""
+def parse_lexicon(data: bytes, name: str) -> Lexicon:
+    """Parse a lexicon; errors state the position of a fault.
+
+    Args:
+        data: bytes of the TOML file.
+        name: name for errors.
+    """
     try:
         file = _File.model_validate(tomllib.loads(data.decode()))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        location = ".".join(map(str, first["loc"]))
         raise LevelheadError(
-            f"{name}: {where or 'the file'}: {first['msg']}",
-            mend="see the lexicon gender-en for how a lexicon is written",
+            f"{name}: {location or 'the file'}: {first['msg']}",
+            hint="see the lexicon gender-en for the format",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LevelheadError(f"{name} is no TOML: {error}", mend="correct it there") from None
+        raise LevelheadError(f"{name} is no TOML: {error}", hint="correct the file") from None
     return Lexicon(
         name=file.name,
         language=file.language,
@@ -212,6 +245,7 @@ def parsed(data: bytes, name: str) -> Lexicon:
         source=file.source,
         licence=file.licence,
         limits=" ".join(file.limits.split()),
+        # The hash of the bytes, so that every change of the file changes provenance.
         sha256=hashlib.sha256(data).hexdigest(),
         terms=tuple(
             Term(
@@ -227,10 +261,13 @@ def parsed(data: bytes, name: str) -> Lexicon:
             (block.group, tuple((old, new) for old, new in block.rows)) for block in file.placebo
         ),
         families=tuple(
-            Targets(
+            TargetFamily(
                 key,
                 family.about,
-                tuple(Side(k, side.leans, tuple(side.words)) for k, side in family.sides.items()),
+                tuple(
+                    Side(side_name, side.leans, tuple(side.words))
+                    for side_name, side in family.sides.items()
+                ),
             )
             for key, family in file.targets.items()
         ),
@@ -238,13 +275,13 @@ def parsed(data: bytes, name: str) -> Lexicon:
 
 
 class _Strict(Record):
-    """TOML has lists, not tuples; an unknown key is an error."""
+    """A block of the TOML file; unknown keys are errors, and lists may become tuples."""
 
     model_config = Record.model_config | {"strict": False}
 
 
 class _Terms(_Strict):
-    kind: Kind
+    kind: TermKind
     generic: list[str] = Field(default_factory=list)
     rows: list[dict[str, str]] = Field(min_length=1)
 
@@ -253,12 +290,13 @@ class _Terms(_Strict):
         for row in self.rows:
             if unknown := set(row) - set(groups) - {"role", "generic"}:
                 raise ValueError(f"{sorted(unknown)[0]!r} in {row} is no group")
+            # A row with one word has no counterpart and cannot be swapped.
             if len(set(row) & set(groups)) < 2:
-                raise ValueError(f"{row} pairs nothing: a row has words of two groups")
+                raise ValueError(f"{row} has words of fewer than two groups")
             if any(not word.strip() for word in row.values()):
-                raise ValueError(f"{row} holds an empty word")
-            if strange := {*self.generic, row.get("generic", groups[0])} - set(groups):
-                raise ValueError(f"generic names {sorted(strange)[0]!r}, which is no group")
+                raise ValueError(f"{row} contains an empty word")
+            if unknown_generic := {*self.generic, row.get("generic", groups[0])} - set(groups):
+                raise ValueError(f"generic names {sorted(unknown_generic)[0]!r}, which is no group")
 
 
 class _Placebo(_Strict):
@@ -290,7 +328,7 @@ class _File(_Strict):
     @model_validator(mode="after")
     def _names_fit(self) -> _File:
         if len(set(self.groups)) < len(self.groups):
-            raise ValueError("a group is named twice")
+            raise ValueError("a group is listed twice")
         for block in self.terms:
             block.check(self.groups)
         for placebo in self.placebo:
@@ -299,5 +337,5 @@ class _File(_Strict):
         for name, family in self.targets.items():
             for side in family.sides.values():
                 if side.leans is not None and side.leans not in self.groups:
-                    raise ValueError(f"targets.{name} leans to {side.leans!r}, which is no group")
+                    raise ValueError(f"targets.{name} names {side.leans!r}, which is no group")
         return self

@@ -1,6 +1,6 @@
-"""Published word lists as lexicons, read from where they live; what is odd in them stays in them.
+"""Published word lists as lexicons, read from their published files without corrections.
 
-`levelhead data lexicon check` says what is odd; our own lists are in `lexicons/`.
+`levelhead data lexicon check` reports their faults; the lists of levelhead are in `lexicons/`.
 """
 
 from __future__ import annotations
@@ -9,35 +9,38 @@ import json
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.counterfactuals.templates import Sort, framed
-from levelhead.data.lexicons.lexicon import Lexicon, Side, Targets, Term, lexicon
+from levelhead.data.counterfactuals.templates import TemplateKind, fill_templates
+from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term, lexicon
 from levelhead.data.records import Sentence, WordSets
-from levelhead.data.tokenize import folded, tokens
+from levelhead.data.tokenize import fold_case, tokenize_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ROLES = ("targ1", "targ2", "attr1", "attr2")
-PLEASANT: tuple[str, Sort] = ("pleasant_5", "bare")
-UNPLEASANT: tuple[str, Sort] = ("unpleasant_5b", "bare")
-FEMALE, MALE = "female", "male"  # the names of Kaneko's and Kurita's files
+SEAT_ROLES = ("targ1", "targ2", "attr1", "attr2")
+PLEASANT: tuple[str, TemplateKind] = ("pleasant_5", "bare")
+UNPLEASANT: tuple[str, TemplateKind] = ("unpleasant_5b", "bare")
+# The names of the groups in the files of Kaneko and Kurita.
+FEMALE, MALE = "female", "male"
 
 
-def kaneko(*, distinct: bool = True) -> Lexicon:
-    """Gender pairs and stereotype words of Kaneko and Bollegala 2021, as Yang et al. 2025 use them.
+def load_kaneko(*, distinct: bool = True) -> Lexicon:
+    """Load gender pairs and stereotype words of Kaneko and Bollegala 2021 (in Yang et al. 2025).
 
-    222 aligned lines a side, 409 distinct words (202 and 207; the paper says 444), 220 distinct
-    pairs; 168 stereotype words alternate, female-stereotyped first. Averages over lines and over
-    distinct words differ, since some words stand in several lines.
+    The files have 222 aligned lines per side, 409 distinct words (202 and 207; the paper states
+    444) and 220 distinct pairs; 168 stereotype words alternate, female-stereotyped first. Averages
+    over lines and over distinct words differ, because some words occur in several lines.
 
     Args:
-        distinct: each pair once; False keeps every line.
+        distinct: whether each pair is used once; False uses every line.
     """
-    rows = list(zip(_lines("kaneko-words", FEMALE), _lines("kaneko-words", MALE), strict=True))
-    words = _lines("kaneko-words", "stereotype")
-    return _lexicon(
+    rows = list(
+        zip(_read_lines("kaneko-words", FEMALE), _read_lines("kaneko-words", MALE), strict=True)
+    )
+    words = _read_lines("kaneko-words", "stereotype")
+    return _make_lexicon(
         "kaneko",
         (FEMALE, MALE),
         [
@@ -45,7 +48,7 @@ def kaneko(*, distinct: bool = True) -> Lexicon:
             for a, b in (dict.fromkeys(rows) if distinct else rows)
         ],
         [
-            Targets(
+            TargetFamily(
                 "stereotypes",
                 "words of opinion, alternating in the file",
                 (Side("a", FEMALE, tuple(words[::2])), Side("b", MALE, tuple(words[1::2]))),
@@ -55,13 +58,17 @@ def kaneko(*, distinct: bool = True) -> Lexicon:
     )
 
 
-def manzini(which: Literal["gender", "race", "religion"]) -> Lexicon:
-    """Definite sets and role words of Manzini et al. 2019; groups are named by the first set."""
+def load_manzini(category: Literal["gender", "race", "religion"]) -> Lexicon:
+    """Load definite sets and role words of Manzini et al. 2019; the first set names the groups.
+
+    Args:
+        category: gender, race or religion.
+    """
     parts = {name: f"{name}_attributes_optm" for name in ("gender", "race", "religion")}
-    if which not in parts:
-        raise UnknownName("list of Manzini", which, parts)
-    (item,) = dataset("manzini-words").items(parts[which])
-    sets = _sets(item)
+    if category not in parts:
+        raise UnknownNameError("list of Manzini", category, parts)
+    (item,) = dataset("manzini-words").items(parts[category])
+    sets = _word_sets(item)
     definite = [words for path, _, words in sets if path.startswith("/definite_sets")]
     roles = {name: words for path, name, words in sets if path.endswith("/role")}
     groups = definite[0]
@@ -69,20 +76,25 @@ def manzini(which: Literal["gender", "race", "religion"]) -> Lexicon:
     sides = tuple(
         Side(name, name if name in groups else None, words) for name, words in roles.items()
     )
-    targets = [Targets("roles", "roles joined with groups", sides)] if sides else []
-    return _lexicon(f"manzini-{which}", tuple(groups), terms, targets, "manzini-words")
+    targets = [TargetFamily("roles", "roles associated with groups", sides)] if sides else []
+    return _make_lexicon(f"manzini-{category}", tuple(groups), terms, targets, "manzini-words")
 
 
+# Functions instead of lexicons: a list is read only when it is used.
 PUBLISHED: dict[str, Callable[[], Lexicon]] = {
-    "kaneko": kaneko,
-    "manzini-gender": lambda: manzini("gender"),
-    "manzini-race": lambda: manzini("race"),
-    "manzini-religion": lambda: manzini("religion"),
+    "kaneko": load_kaneko,
+    "manzini-gender": lambda: load_manzini("gender"),
+    "manzini-race": lambda: load_manzini("race"),
+    "manzini-religion": lambda: load_manzini("religion"),
 }
 
 
-def any_lexicon(name: str | Lexicon) -> Lexicon:
-    """A lexicon: itself, a published one or ours by name, or your own by path."""
+def resolve_lexicon(name: str | Lexicon) -> Lexicon:
+    """Return a lexicon: the given one, or one by its name or path.
+
+    Args:
+        name: a lexicon, the name of a published one or of one of levelhead, or a path.
+    """
     if isinstance(name, Lexicon):
         return name
     return PUBLISHED[name]() if name in PUBLISHED else lexicon(name)
@@ -95,64 +107,80 @@ class GroupTemplate(NamedTuple):
     groups: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def kurita() -> tuple[tuple[GroupTemplate, ...], tuple[Targets, ...]]:
-    """Templates and the three tests of Kurita et al. 2019 (career, maths and science)."""
-    found = json.loads(dataset("kurita-words").path("all").read_text("utf-8"))
+def load_kurita() -> tuple[tuple[GroupTemplate, ...], tuple[TargetFamily, ...]]:
+    """Load the templates and the three tests of Kurita et al. 2019 (career, maths and science)."""
+    content = json.loads(dataset("kurita-words").path("all").read_text("utf-8"))
     templates = tuple(
         GroupTemplate(
             row["text"],
             tuple((key, tuple(words)) for key, words in row.items() if key != "text"),
         )
-        for row in found["templates"]
+        for row in content["templates"]
     )
     tests = tuple(
-        Targets(name, "", tuple(Side(side, None, tuple(words)) for side, words in sides.items()))
-        for name, sides in found["tests"].items()
+        TargetFamily(
+            name, "", tuple(Side(side, None, tuple(words)) for side, words in sides.items())
+        )
+        for name, sides in content["tests"].items()
     )
     return templates, tests
 
 
-def seat_test(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """A SEAT or WEAT test of May et al. 2019: role -> (category, words or sentences)."""
-    (item,) = dataset("seat").items(name)
-    return {role: (category, words) for role, category, words in _sets(item)}
+def load_seat_test(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Load a SEAT or WEAT test of May et al. 2019: role -> (category, words or sentences).
 
-
-def seat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
-    """A test of May et al. 2019 as (sentence, word) by role.
-
-    A sentence holds a word of the list it was made from, or its singular or plural; where these are
-    irregular it is that of the word before, since the files stand in the order of the words. What
-    was not made from words is its own.
+    Args:
+        name: name of the test.
     """
-    sentences = {role: texts for role, (_, texts) in seat_test(name).items()}
+    (item,) = dataset("seat").items(name)
+    return {role: (category, words) for role, category, words in _word_sets(item)}
+
+
+def load_seat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Load a test of May et al. 2019 as (sentence, word) by role.
+
+    A sentence contains a word of the list it was made from, or its singular or plural. Irregular
+    forms are assigned to the previous word, because the files are in the order of the words. A text
+    that was not made from words is its own word.
+
+    Args:
+        name: name of the test.
+    """
+    sentences = {role: texts for role, (_, texts) in load_seat_test(name).items()}
     parts = {file.part for file in dataset("seat").files}
-    plain = name.removeprefix("sent-")
-    if plain == name or plain not in parts:
+    word_test = name.removeprefix("sent-")
+    if word_test == name or word_test not in parts:
         return {role: tuple((text, text) for text in texts) for role, texts in sentences.items()}
-    found = {}
-    for role, (_, words) in seat_test(plain).items():
-        rows, last = [], ""
+    pairs_by_role = {}
+    for role, (_, words) in load_seat_test(word_test).items():
+        rows, last_word = [], ""
         for text in sentences[role]:
-            said = f" {' '.join(folded(token.text) for token in tokens(text))} "
-            exact = [word for word in words if f" {folded(word)} " in said]
-            here = exact or [w for w in words if any(f" {form} " in said for form in _forms(w))]
-            last = max(here, key=len) if here else last
-            rows.append((text, last))
-        found[role] = tuple(rows)
-    return found
+            # Blanks around the tokens make a substring search match complete words only.
+            padded_text = f" {' '.join(fold_case(token.text) for token in tokenize_words(text))} "
+            # Exact matches first: a regular form of one word may be another word of the list.
+            exact_matches = [word for word in words if f" {fold_case(word)} " in padded_text]
+            matching_words = exact_matches or [
+                word
+                for word in words
+                if any(f" {form} " in padded_text for form in _word_forms(word))
+            ]
+            # The longest match, because a word may contain another one.
+            last_word = max(matching_words, key=len) if matching_words else last_word
+            rows.append((text, last_word))
+        pairs_by_role[role] = tuple(rows)
+    return pairs_by_role
 
 
-def _forms(word: str) -> set[str]:
-    """A word's regular singular and plural, and some that are neither."""
-    stem = folded(word)
-    found = {f"{stem}s", f"{stem}es", f"{stem.removesuffix('y')}ies"}
-    found |= {stem.removesuffix("s"), stem.removesuffix("es"), f"{stem.removesuffix('ies')}y"}
-    return found | {stem.replace("men", "man"), stem.removesuffix("ren")}
+def _word_forms(word: str) -> set[str]:
+    """Return the regular singular and plural of a word, and some forms that do not exist."""
+    stem = fold_case(word)
+    forms = {f"{stem}s", f"{stem}es", f"{stem.removesuffix('y')}ies"}
+    forms |= {stem.removesuffix("s"), stem.removesuffix("es"), f"{stem.removesuffix('ies')}y"}
+    return forms | {stem.replace("men", "man"), stem.removesuffix("ren")}
 
 
-WEATS: dict[str, tuple[tuple[str, Sort], ...]] = {
-    # X, Y, A, B by WEFE's names, and the sort of sentence a word is put into.
+WEAT_TESTS: dict[str, tuple[tuple[str, TemplateKind], ...]] = {
+    # X, Y, A, B by WEFE's names, and the kind of template for their words.
     "weat1": (("flowers", "thing"), ("insects", "thing"), PLEASANT, ("unpleasant_5a", "bare")),
     "weat2": (("instruments", "thing"), ("weapons", "thing"), PLEASANT, ("unpleasant_5a", "bare")),
     "weat3": (
@@ -202,39 +230,50 @@ WEATS: dict[str, tuple[tuple[str, Sort], ...]] = {
 """The ten tests of Caliskan et al. 2017. WEFE's lists of 4, 5, 9 and 10 differ by a few words."""
 
 
-def weat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
-    """A WEAT test as (sentence, word) by role, in our own frames in the manner of May et al."""
-    if name not in WEATS:
-        raise UnknownName("WEAT test", name, WEATS)
+def make_weat_sentences(name: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Make a WEAT test as (sentence, word) by role, in templates like those of May et al.
+
+    Args:
+        name: name of the test.
+    """
+    if name not in WEAT_TESTS:
+        raise UnknownNameError("WEAT test", name, WEAT_TESTS)
     return {
-        role: tuple((one.text, one.word) for one in framed(weat_set(which), sort))
-        for role, (which, sort) in zip(ROLES, WEATS[name], strict=True)
+        role: tuple(
+            (framed_word.text, framed_word.word)
+            for framed_word in fill_templates(load_weat_set(set_name), template_kind)
+        )
+        for role, (set_name, template_kind) in zip(SEAT_ROLES, WEAT_TESTS[name], strict=True)
     }
 
 
-def weat_set(name: str) -> tuple[str, ...]:
-    """A WEAT word set, by WEFE's name for it."""
-    found = {item.id: item for item in dataset("weat").items("all")}
-    if name not in found:
-        raise UnknownName("WEAT set", name, found)
-    return _sets(found[name])[0][2]
+def load_weat_set(name: str) -> tuple[str, ...]:
+    """Load a WEAT word set, by its name in WEFE.
+
+    Args:
+        name: name of the word set.
+    """
+    items_by_name = {item.id: item for item in dataset("weat").items("all")}
+    if name not in items_by_name:
+        raise UnknownNameError("WEAT set", name, items_by_name)
+    return _word_sets(items_by_name[name])[0][2]
 
 
-def _sets(item: object) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def _word_sets(item: object) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     if not isinstance(item, WordSets):
-        raise LevelheadError("these are no word sets", mend="check the data set's reader")
+        raise LevelheadError("these are no word sets", hint="check the data set's reader")
     return item.sets
 
 
-def _lines(name: str, part: str) -> list[str]:
+def _read_lines(name: str, part: str) -> list[str]:
     return [item.text for item in dataset(name).items(part) if isinstance(item, Sentence)]
 
 
-def _lexicon(
+def _make_lexicon(
     name: str,
     groups: tuple[str, ...],
     terms: Sequence[Term],
-    targets: Sequence[Targets],
+    targets: Sequence[TargetFamily],
     source: str,
 ) -> Lexicon:
     row = dataset(source)

@@ -1,1 +1,1 @@
-"""Prompts of the papers."""
+"""Prompts from published papers."""

@@ -1,7 +1,7 @@
-"""The prompts of Counteracts (Zhang 2023): a base, and nine kinds of knowledge before it.
+"""The prompts of Counteracts (Zhang 2023): a base sentence and nine kinds of knowledge before it.
 
-The paper names 58 occupations and 2,680 prompts; 2,680 is what the 40 occupations of WinoBias give
-when every background of the other side is used, 40 x (7 + 3 x 20), so both sets are offered.
+The paper states 58 occupations and 2,680 prompts. The 40 occupations of WinoBias give 2,680 prompts
+if every background of the other side is used, 40 x (7 + 3 x 20), so both sets are available.
 """
 
 from __future__ import annotations
@@ -12,127 +12,146 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Set = Literal["winobias40", "table1"]
-Articles = Literal["right", "as_paper"]
-BACKGROUND = (
+OccupationSet = Literal["winobias40", "table1"]
+ArticleStyle = Literal["right", "as_paper"]
+BACKGROUND_KINDS = (
     "background_counter_syntactic_similar",
     "background_counter_semantic_similar",
     "target_neutral_background_counter",
 )
 
 
-class Prompt(NamedTuple):
-    """A base sentence with a blank, and the knowledge that is put before it."""
+class CounteractsPrompt(NamedTuple):
+    """A base sentence with a blank, and the knowledge before it."""
 
     id: str
     occupation: str
-    dominated: str
-    """The group that dominates the occupation, by the table."""
+    majority_group: str
+    """Group that dominates the occupation, by the table of the paper."""
     kind: str
     background: str
-    """The occupation of the other side, where the kind has one; else empty."""
+    """Occupation of the other side, if the kind has one; otherwise empty."""
     knowledge: str
-    """Empty for the base."""
+    """Sentence before the base; empty for the base alone."""
     base: str
 
     def text(self, separator: str = " ") -> str:
-        """Knowledge and base as one text, by default two sentences.
+        """Join knowledge and base, by default as two sentences.
 
-        >>> next(counteracts("winobias40")).text()
+        >>> next(make_counteracts_prompts("winobias40")).text()
         'The [MASK] works as a mechanician.'
         """
         return f"{self.knowledge}{separator}{self.base}" if self.knowledge else self.base
 
 
-def counteracts(
-    which: Set = "winobias40",
+def make_counteracts_prompts(
+    occupation_set: OccupationSet = "winobias40",
     *,
-    articles: Articles = "right",
+    articles: ArticleStyle = "right",
     backgrounds: int | None = None,
     seed: int = 0,
-) -> Iterator[Prompt]:
-    """The prompts, in the order of the table.
+) -> Iterator[CounteractsPrompt]:
+    """Yield the prompts, in the order of the table.
 
     Args:
-        which: the 40 occupations of WinoBias (2,680 prompts) or the 58 of Table 1 (5,452).
+        occupation_set: the 40 occupations of WinoBias (2,680 prompts) or the 58 of Table 1 (5,452).
         articles: "as_paper" writes "a" everywhere, as the paper's patterns do.
-        backgrounds: how many backgrounds are drawn for each occupation and kind; all by default.
-        seed: of that draw.
+        backgrounds: number of sampled backgrounds per occupation and kind; by default all.
+        seed: seed of the sampling.
     """
-    for value, options in ((which, Set), (articles, Articles)):
+    for value, options in ((occupation_set, OccupationSet), (articles, ArticleStyle)):
         if value not in get_args(options):
-            raise UnknownName("choice", str(value), get_args(options))
-    chosen = _occupations(which)
-    for name, group in chosen.items():
-        others = [other for other, side in chosen.items() if side != group]
+            raise UnknownNameError("choice", str(value), get_args(options))
+    groups_by_occupation = _occupations(occupation_set)
+    for name, group in groups_by_occupation.items():
+        other_occupations = [other for other, side in groups_by_occupation.items() if side != group]
         if backgrounds is not None:
-            others = _drawn(others, backgrounds, f"{seed} {name}")
-        yield from _of(name, group, others, articles)
+            other_occupations = _sample_occupations(
+                # A seed per occupation: its sample does not depend on the other occupations.
+                other_occupations,
+                backgrounds,
+                f"{seed} {name}",
+            )
+        yield from _occupation_prompts(name, group, other_occupations, articles)
 
 
-def factorial(which: Set = "winobias40", *, articles: Articles = "right") -> Iterator[Prompt]:
-    """Counterexamples that differ in one thing at a time: group word, order, verb; and the base.
+def make_factorial_prompts(
+    occupation_set: OccupationSet = "winobias40", *, articles: ArticleStyle = "right"
+) -> Iterator[CounteractsPrompt]:
+    """Yield counterexamples that vary group word, order and verb one at a time, and the base.
 
-    Kinds are "noun, group first, worked as" and so on, eight in all.
+    There are eight kinds, such as "noun, group first, worked as".
 
-    >>> [one.knowledge for one in factorial() if one.occupation == "nurse"][1]
+    >>> [one.knowledge for one in make_factorial_prompts() if one.occupation == "nurse"][1]
     'The man worked as a nurse.'
+
+    Args:
+        occupation_set: as in `make_counteracts_prompts`.
+        articles: as in `make_counteracts_prompts`.
     """
-    facts = table()
-    for name, group in _occupations(which).items():
-        words = _words(group)
-        base = _filled(facts["patterns"]["base"], words, articles, occupation=name)
-        yield Prompt(f"{name}/base", name, group, "base", "", "", base)
-        for word, slot in facts["factorial"]["words"].items():
-            for how, pattern in facts["factorial"]["patterns"].items():
-                kind = f"{word}, {how}"
-                own = words | {"word": words[slot]}
-                knowledge = _filled(pattern, own, articles, occupation=name)
-                yield Prompt(f"{name}/{kind}", name, group, kind, "", knowledge, base)
+    paper_table = load_counteracts_table()
+    for name, group in _occupations(occupation_set).items():
+        words = _group_words(group)
+        base = _fill_pattern(paper_table["patterns"]["base"], words, articles, occupation=name)
+        yield CounteractsPrompt(f"{name}/base", name, group, "base", "", "", base)
+        for word, slot in paper_table["factorial"]["words"].items():
+            for pattern_name, pattern in paper_table["factorial"]["patterns"].items():
+                kind = f"{word}, {pattern_name}"
+                slot_words = words | {"word": words[slot]}
+                knowledge = _fill_pattern(pattern, slot_words, articles, occupation=name)
+                yield CounteractsPrompt(f"{name}/{kind}", name, group, kind, "", knowledge, base)
 
 
-def _occupations(which: Set) -> dict[str, str]:
-    """The occupations of a set, and the group that dominates each."""
+def _occupations(occupation_set: OccupationSet) -> dict[str, str]:
+    """Return the occupations of a set with the group that dominates each."""
     return {
         name: row["dominated"]
-        for name, row in table()["occupations"].items()
-        if which == "table1" or row["winobias"]
+        for name, row in load_counteracts_table()["occupations"].items()
+        if occupation_set == "table1" or row["winobias"]
     }
 
 
-def _words(group: str) -> dict[str, str]:
-    """What stands for the group that dominates an occupation, and for the other one."""
-    groups: dict[str, dict[str, str]] = table()["groups"]
-    (against,) = (other for other in groups if other != group)
-    return groups[group] | {f"other_{key}": word for key, word in groups[against].items()}
+def _group_words(group: str) -> dict[str, str]:
+    """Return the words for the dominating group of an occupation and for the other group."""
+    groups: dict[str, dict[str, str]] = load_counteracts_table()["groups"]
+    (other_group,) = (other for other in groups if other != group)
+    return groups[group] | {f"other_{key}": word for key, word in groups[other_group].items()}
 
 
-def _of(name: str, group: str, others: Sequence[str], articles: Articles) -> Iterator[Prompt]:
-    facts, words = table(), _words(group)
-    base = _filled(facts["patterns"]["base"], words, articles, occupation=name)
-    for kind, pattern in facts["patterns"].items():
-        for background in others if kind in BACKGROUND else ("",):
+def _occupation_prompts(
+    name: str, group: str, other_occupations: Sequence[str], articles: ArticleStyle
+) -> Iterator[CounteractsPrompt]:
+    paper_table, words = load_counteracts_table(), _group_words(group)
+    base = _fill_pattern(paper_table["patterns"]["base"], words, articles, occupation=name)
+    for kind, pattern in paper_table["patterns"].items():
+        # Only these three kinds name an occupation of the other side.
+        for background in other_occupations if kind in BACKGROUND_KINDS else ("",):
             slots = {"occupation": name, "background": background}
-            knowledge = "" if kind == "base" else _filled(pattern, words, articles, **slots)
+            knowledge = "" if kind == "base" else _fill_pattern(pattern, words, articles, **slots)
             parts = (name, kind, background) if background else (name, kind)
-            yield Prompt("/".join(parts), name, group, kind, background, knowledge, base)
+            yield CounteractsPrompt("/".join(parts), name, group, kind, background, knowledge, base)
 
 
-def _filled(pattern: str, words: dict[str, str], articles: Articles, **slots: str) -> str:
+def _fill_pattern(pattern: str, words: dict[str, str], articles: ArticleStyle, **slots: str) -> str:
     noun = slots["background" if "{background}" in pattern else "occupation"]
-    return pattern.format(a="a" if articles == "as_paper" else article(noun), **words, **slots)
+    return pattern.format(
+        a="a" if articles == "as_paper" else indefinite_article(noun), **words, **slots
+    )
 
 
-def article(word: str) -> str:
-    """The indefinite article: by the first letter, and by sound where that is known to differ.
+def indefinite_article(word: str) -> str:
+    """Return the indefinite article, by the first letter and known differences in sound.
 
-    >>> article("engineer"), article("nurse"), article("university"), article("heir")
-    ('an', 'a', 'a', 'an')
+    >>> [indefinite_article(word) for word in ("engineer", "nurse", "university", "heir")]
+    ['an', 'a', 'a', 'an']
+
+    Args:
+        word: the word after the article.
     """
     start = word.lower()
     if start.startswith(("uni", "use", "usu", "eu", "one", "ufo")):
@@ -142,16 +161,18 @@ def article(word: str) -> str:
     return "an" if start.startswith(tuple("aeiou")) else "a"
 
 
-def _drawn(others: Sequence[str], count: int, seed: str) -> list[str]:
-    if not 0 < count <= len(others):
+def _sample_occupations(occupations: Sequence[str], count: int, seed: str) -> list[str]:
+    if not 0 < count <= len(occupations):
         raise LevelheadError(
-            f"{count} backgrounds of {len(others)}", mend=f"draw 1 to {len(others)} of them"
+            f"{count} backgrounds of {len(occupations)}",
+            hint=f"give 1 to {len(occupations)}",
         )
-    kept = set(random.Random(seed).sample(list(others), count))  # noqa: S311  # no secret
-    return [other for other in others if other in kept]
+    sampled = set(random.Random(seed).sample(list(occupations), count))  # noqa: S311  # no secret
+    # The order of the table, so that the sample decides which prompts, not their order.
+    return [other for other in occupations if other in sampled]
 
 
 @cache
-def table() -> dict[str, Any]:
-    """The facts of the paper, from counteracts.toml."""
+def load_counteracts_table() -> dict[str, Any]:
+    """Read the tables and patterns of the paper from counteracts.toml."""
     return tomllib.loads(files("levelhead.data").joinpath("counteracts.toml").read_text("utf-8"))

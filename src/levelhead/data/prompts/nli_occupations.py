@@ -1,8 +1,8 @@
-"""Inference pairs about occupations (Dev et al. 2020, NLI-CoAL): every pair is neutral.
+"""Inference pairs about occupations (Dev et al. 2020, NLI-CoAL), all with the label neutral.
 
-"An accountant bought a SUV." and "A man bought a SUV." The whole cross of 164 occupations, 1,968
-templates and 6 gendered words is 1,936,512 pairs, made one by one; a fixed subset of 10,824 pairs
-is as large as that of Dawkins et al. 2024.
+An example is "An accountant bought a SUV." and "A man bought a SUV." All combinations of 164
+occupations, 1,968 templates and 6 gendered words are 1,936,512 pairs, which are generated one at a
+time; a fixed subset of 10,824 pairs has the size of that of Dawkins et al. 2024.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.prompts.counteracts import article
+from levelhead.data.prompts.counteracts import indefinite_article
 from levelhead.data.records import Sentence, Template, TextPair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PER_OCCUPATION = 66
+# 164 x 66 = 10,824 pairs, the number in Dawkins et al. 2024.
+PAIRS_PER_OCCUPATION = 66
 COAL_PARTS = ("pro", "anti", "non")
-"""Pairs with the stereotyped group of an occupation, with the other, and where there is none."""
+"""Pairs with the stereotyped group of an occupation, the other group, or no stereotype."""
 
 
-def dev2020() -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """The lists of Dev et al. 2020: occupations, templates, gendered words."""
+def load_dev2020_lists() -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """Read the lists of Dev et al. 2020: occupations, templates, gendered words."""
 
-    def lines(part: str) -> list[str]:
+    def read_part(part: str) -> list[str]:
         return [
             item.text for item in dataset("nli-words").items(part) if isinstance(item, Sentence)
         ]
@@ -35,64 +36,79 @@ def dev2020() -> tuple[list[str], list[tuple[str, str]], list[str]]:
         for item in dataset("nli-occupations").items("templates")
         if isinstance(item, Template)
     ]
-    return lines("occupations"), [(row["verb"], row["object"]) for row in slots], lines("gendered")
+    return (
+        read_part("occupations"),
+        [(row["verb"], row["object"]) for row in slots],
+        read_part("gendered"),
+    )
 
 
-def coal(part: str) -> list[TextPair]:
-    """A part of NLI-CoAL (Anantaprayoon et al. 2024), ids occupation/sentence/gendered word."""
+def load_nli_coal_pairs(part: str) -> list[TextPair]:
+    """Read a part of NLI-CoAL (Anantaprayoon et al. 2024); ids are occupation/sentence/word.
+
+    Args:
+        part: pro, anti or non.
+    """
     return [item for item in dataset("nli-coal").items(part) if isinstance(item, TextPair)]
 
 
-def pairs(
-    occupations: Sequence[str], templates: Sequence[tuple[str, str]], gendered: Sequence[str]
+def make_nli_pairs(
+    occupations: Sequence[str], templates: Sequence[tuple[str, str]], gendered_words: Sequence[str]
 ) -> Iterator[TextPair]:
-    """Every pair, one at a time.
+    """Yield all pairs, one at a time.
 
     Args:
-        occupations: who does it in the premise.
-        templates: (verb, object): what is done.
-        gendered: who does it in the hypothesis.
+        occupations: subjects of the premise.
+        templates: (verb, object) of both sentences.
+        gendered_words: subjects of the hypothesis.
     """
     for occupation in occupations:
         for t, (verb, thing) in enumerate(templates):
-            for word in gendered:
-                yield _pair(occupation, t, verb, thing, word)
+            for word in gendered_words:
+                yield _make_pair(occupation, t, verb, thing, word)
 
 
-def subset(
+def make_nli_subset(
     occupations: Sequence[str],
     templates: Sequence[tuple[str, str]],
-    gendered: Sequence[str],
+    gendered_words: Sequence[str],
     *,
-    size: int = PER_OCCUPATION,
+    size: int = PAIRS_PER_OCCUPATION,
 ) -> Iterator[TextPair]:
-    """The same `size` pairs of every occupation: templates spread evenly, each gendered word alike.
+    """Yield the same `size` pairs of every occupation, with evenly spaced templates.
 
-    164 occupations give 10,824. Which 66 the paper took is not known; these are fixed by their
-    place in the lists, with no draw.
+    164 occupations give 10,824 pairs. The 66 pairs of the paper are not known; these are determined
+    by their positions in the lists, without random sampling.
+
+    Args:
+        occupations: subjects of the premise.
+        templates: (verb, object) of both sentences.
+        gendered_words: subjects of the hypothesis, all used equally often.
+        size: number of pairs per occupation.
     """
-    if size % len(gendered):
+    if size % len(gendered_words):
         raise LevelheadError(
-            f"{size} pairs cannot use {len(gendered)} words alike",
-            mend=f"give a multiple of {len(gendered)}",
+            f"{size} pairs cannot use {len(gendered_words)} words equally often",
+            hint=f"give a multiple of {len(gendered_words)}",
         )
-    count = size // len(gendered)
+    count = size // len(gendered_words)
     if not 0 < count <= len(templates):
         raise LevelheadError(
-            f"{count} of {len(templates)} templates", mend="give more templates, or a smaller size"
+            f"{count} of {len(templates)} templates", hint="give more templates, or a smaller size"
         )
-    chosen = [i * len(templates) // count for i in range(count)]
+    # Even spacing, because the templates are ordered by verb.
+    template_numbers = [i * len(templates) // count for i in range(count)]
     for occupation in occupations:
-        for t in chosen:
-            for word in gendered:
-                yield _pair(occupation, t, *templates[t], word)
+        for t in template_numbers:
+            for word in gendered_words:
+                yield _make_pair(occupation, t, *templates[t], word)
 
 
-def _pair(occupation: str, number: int, verb: str, thing: str, word: str) -> TextPair:
-    rest = f"{verb} {article(thing)} {thing}."
+def _make_pair(occupation: str, number: int, verb: str, thing: str, word: str) -> TextPair:
+    rest = f"{verb} {indefinite_article(thing)} {thing}."
     return TextPair(
         f"{occupation}/{number}/{word}",
-        f"{article(occupation).capitalize()} {occupation} {rest}",
-        f"{article(word).capitalize()} {word} {rest}",
+        f"{indefinite_article(occupation).capitalize()} {occupation} {rest}",
+        f"{indefinite_article(word).capitalize()} {word} {rest}",
         "neutral",
     )

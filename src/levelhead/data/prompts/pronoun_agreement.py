@@ -1,11 +1,11 @@
-"""Sentences whose pronoun is beyond doubt: everybody in them is of one group.
+"""Sentences with an unambiguous pronoun: all people in a sentence belong to one group.
 
-Winogender and WinoBias ask whom a pronoun means, which may be doubtful; here both people are given
-words of one group (the man, the father), so that the pronoun is the same whomever it means, and no
-occupation is left. Every sentence is asked of both groups: who always says the same is right in
-half of them. Of GAP's passages those are taken that hold another word of the pronoun's group and
-none of the other; their names are those of their people, so they are not swapped, and as many are
-taken of either group.
+Winogender and WinoBias test to whom a pronoun refers, which may be ambiguous. Here both people are
+replaced by words of one group (the man, the father), so that the pronoun does not depend on its
+referent, and no occupation remains. Every sentence is used with both groups: a constant answer is
+right in half of them. GAP's passages are used if they contain another word of the pronoun's group
+and none of the other group; they contain real names and are not swapped, and the same number is
+used for each group.
 """
 
 from __future__ import annotations
@@ -14,261 +14,310 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.counterfactuals.swap import swap
-from levelhead.data.prompts.counteracts import article
-from levelhead.data.records import Passage, Sentence, Template
-from levelhead.data.tokenize import WORD, folded
+from levelhead.data.prompts.counteracts import indefinite_article
+from levelhead.data.records import GapPassage, Sentence, Template
+from levelhead.data.tokenize import WORD, fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from levelhead.data.counterfactuals.swap import Swapped
+    from levelhead.data.counterfactuals.swap import SwapResult
     from levelhead.data.lexicons.lexicon import Lexicon
 
-Source = Literal["winogender", "winobias", "gap"]
-PEOPLE = ("woman", "girl", "lady", "mother", "sister", "daughter", "aunt", "wife")
-"""Words that stand for a person before any verb; their twins are the lexicon's."""
-WINOBIAS = ("pro-type1-dev", "anti-type1-dev", "pro-type2-dev", "anti-type2-dev")
-PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+AgreementSource = Literal["winogender", "winobias", "gap"]
+PERSON_WORDS = ("woman", "girl", "lady", "mother", "sister", "daughter", "aunt", "wife")
+"""Words for people, valid before every verb; the lexicon gives their counterparts."""
+WINOBIAS_PARTS = ("pro-type1-dev", "anti-type1-dev", "pro-type2-dev", "anti-type2-dev")
+SOURCE_PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "winogender": (("winogender", ("all",)),),
-    "winobias": (("winobias", WINOBIAS), ("winobias-occupations", ("female", "male"))),
+    "winobias": (("winobias", WINOBIAS_PARTS), ("winobias-occupations", ("female", "male"))),
     "gap": (("gap", ("dev",)),),
 }
-"""The data sets and parts that a source is read from."""
-BEYOND = "more of one group than of the other, or beyond the limit"
-"""Why a passage that fits is left out."""
+"""Data sets and parts of each source."""
+OVER_LIMIT = "more of one group than of the other, or beyond the limit"
+"""Reason for leaving out a suitable passage."""
+# Control characters, which occur in no text of the data sets.
 _FIRST, _SECOND = "\x01", "\x02"
 
 
-class Agreeing(NamedTuple):
-    """A sentence, its pronoun, and the other group's pronoun that would be wrong there."""
+class AgreementSentence(NamedTuple):
+    """A sentence, its pronoun, and the pronoun of the other group, which would be wrong."""
 
     id: str
     source: str
     text: str
     span: tuple[int, int]
-    """Of the pronoun."""
-    other: str
+    """Character range of the pronoun."""
+    wrong_pronoun: str
     group: str
     unit: str
-    """The sentence without its people: what was sampled."""
+    """The sentence without its people, which is the sampling unit."""
 
     @property
-    def own(self) -> str:
+    def correct_pronoun(self) -> str:
         """The pronoun that agrees."""
         return self.text[slice(*self.span)]
 
 
-class Agreement(NamedTuple):
-    """The sentences, and how many were left out, by reason."""
+class AgreementSentenceSet(NamedTuple):
+    """Sentences, and the number left out, by reason."""
 
-    sentences: tuple[Agreeing, ...]
+    sentences: tuple[AgreementSentence, ...]
     left_out: tuple[tuple[str, int], ...]
 
 
-def agreeing(
-    source: Source,
+def load_agreement_sentences(
+    source: AgreementSource,
     lexicon: Lexicon,
     *,
     groups: Sequence[str] | None = None,
-    people: Sequence[str] = PEOPLE,
+    people: Sequence[str] = PERSON_WORDS,
     limit: int | None = None,
-) -> Agreement:
-    """The sentences of a source.
+) -> AgreementSentenceSet:
+    """Load the sentences of a source.
 
     Args:
         source: winogender, winobias or gap.
-        lexicon: whose pronouns and words for people.
-        groups: which two; by default its first two.
-        people: words of the first group that stand for people, at least two.
-        limit: how many of GAP's passages, of both groups together; by default all.
+        lexicon: lexicon with pronouns and words for people.
+        groups: the two groups; by default the first two of the lexicon.
+        people: words for people of the first group, at least two.
+        limit: number of passages of GAP, for both groups together; by default all.
     """
-    two = lexicon.two(groups)
+    group_pair = lexicon.resolve_group_pair(groups)
     left_out: Counter[str] = Counter()
     if source == "gap":
-        found = _passages(lexicon, two, left_out, limit)
+        sentences = _gap_sentences(lexicon, group_pair, left_out, limit)
     else:
-        words = _twins(lexicon, two, people)
-        skeletons = _winogender() if source == "winogender" else _winobias(left_out)
-        found = list(_recast(source, skeletons, words, lexicon, two, left_out))
-    if not found:
-        raise NotMeasurable(
-            f"{source} holds no sentence in which the pronouns of {two[0]} and {two[1]} "
-            "are beyond doubt",
-            mend="give another lexicon, or other groups",
+        words = _person_words(lexicon, group_pair, people)
+        skeletons = (
+            _winogender_skeletons() if source == "winogender" else _winobias_skeletons(left_out)
         )
-    return Agreement(tuple(found), tuple(sorted(left_out.items())))
+        sentences = list(_recast_skeletons(source, skeletons, words, lexicon, group_pair, left_out))
+    if not sentences:
+        raise NotMeasurableError(
+            f"{source} has no sentence with unambiguous pronouns of {group_pair[0]} and "
+            f"{group_pair[1]}",
+            hint="give another lexicon or other groups",
+        )
+    return AgreementSentenceSet(tuple(sentences), tuple(sorted(left_out.items())))
 
 
-def data_of(sources: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of every file that sources are read from, by name."""
+def agreement_source_hashes(sources: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of every file of some sources, by name.
+
+    Args:
+        sources: names of sources.
+    """
     return {
         f"{name}/{file.path}": file.sha256
         for source in sources
-        for name, parts in PARTS[source]
+        for name, parts in SOURCE_PARTS[source]
         for file in map(dataset(name).file, parts)
     }
 
 
-def _twins(
-    lexicon: Lexicon, two: tuple[str, str], people: Sequence[str]
+def _person_words(
+    lexicon: Lexicon, group_pair: tuple[str, str], people: Sequence[str]
 ) -> list[Mapping[str, str]]:
-    """Each group's word for every person."""
-    known = {folded(one): (one, other) for one, other in reversed(lexicon.pairs(*two))}
-    missing = [word for word in people if folded(word) not in known]
+    """Return the word of each group for every person."""
+    pairs_by_word = {
+        fold_case(first_word): (first_word, second_word)
+        for first_word, second_word in reversed(lexicon.pairs(*group_pair))
+    }
+    missing = [word for word in people if fold_case(word) not in pairs_by_word]
     if missing or len(set(people)) < 2:
         raise LevelheadError(
-            f"{lexicon.name} has no pair with {missing[0]!r} for {two[0]} and {two[1]}"
+            f"{lexicon.name} has no pair with {missing[0]!r} for {' and '.join(group_pair)}"
             if missing
-            else f"{len(set(people))} words for people where a sentence has two",
-            mend="give two or more words of the first group that the lexicon pairs",
+            else f"{len(set(people))} words for people, but a sentence needs two",
+            hint="give two or more words of the first group that the lexicon pairs",
         )
-    return [dict(zip(two, known[folded(word)], strict=True)) for word in people]
+    return [dict(zip(group_pair, pairs_by_word[fold_case(word)], strict=True)) for word in people]
 
 
-def _winogender() -> Iterator[tuple[str, str]]:
-    """(id, skeleton) of every sentence with an occupation and a participant."""
+def _winogender_skeletons() -> Iterator[tuple[str, str]]:
+    """Yield (id, skeleton) of every sentence with an occupation and a participant."""
     for item in dataset("winogender").items("all"):
-        assert isinstance(item, Template)  # noqa: S101  # its reader gives no other
+        assert isinstance(item, Template)  # noqa: S101  # the only type of its reader
         slots = dict(item.slots)
+        # "Someone" cannot be replaced by a word of a group with an article.
         if slots["participant"] != "someone":
             yield item.id, _skeleton(item.text, (slots["occupation"], slots["participant"]))
 
 
-def _winobias(left_out: Counter[str]) -> Iterator[tuple[str, str]]:
-    """The same of sentences with two occupations."""
+def _winobias_skeletons(left_out: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Yield (id, skeleton) of every sentence with two occupations."""
     lists = dataset("winobias-occupations")
-    known = {
-        folded(item.text)
+    occupations = {
+        fold_case(item.text)
         for part in ("female", "male")
         for item in lists.items(part)
         if isinstance(item, Sentence)
     }
-    for part in WINOBIAS:
+    for part in WINOBIAS_PARTS:
         for item in dataset("winobias").items(part):
             assert isinstance(item, Template)  # noqa: S101
-            named = [word for word in known if re.search(rf"(?i)\b{re.escape(word)}\b", item.text)]
-            if len(named) == 2:
-                yield item.id, _skeleton(item.text, named)
+            named_occupations = [
+                word for word in occupations if re.search(rf"(?i)\b{re.escape(word)}\b", item.text)
+            ]
+            if len(named_occupations) == 2:
+                yield item.id, _skeleton(item.text, named_occupations)
             else:
                 left_out["not two occupations of the list"] += 1
 
 
 def _skeleton(text: str, people: Sequence[str]) -> str:
-    """A sentence with signs for its people, in the order in which they stand."""
+    """Replace the people of a sentence by placeholders, in their order."""
     order = sorted(people, key=lambda word: text.lower().find(word.lower()))
     for word, sign in zip(order, (_FIRST, _SECOND), strict=True):
         text = re.sub(rf"(?i)\b{re.escape(word)}\b", sign, text)
     return text
 
 
-def _recast(
+def _recast_skeletons(
     source: str,
     skeletons: Iterable[tuple[str, str]],
     words: Sequence[Mapping[str, str]],
     lexicon: Lexicon,
-    two: tuple[str, str],
+    group_pair: tuple[str, str],
     left_out: Counter[str],
-) -> Iterator[Agreeing]:
-    """Every skeleton once, with people of either group in turn."""
-    pronouns = _pronouns(lexicon, two)
-    seen: set[str] = set()
+) -> Iterator[AgreementSentence]:
+    """Yield every skeleton once, with people of both groups."""
+    pronouns = _unambiguous_pronouns(lexicon, group_pair)
+    used_units: set[str] = set()
     for name, skeleton in skeletons:
-        found = [match for match in WORD.finditer(skeleton) if folded(match[0]) in pronouns]
-        if len(found) != 1 or not {_FIRST, _SECOND} <= set(skeleton):
-            # They, in a lexicon's first two groups, is nobody's; two pronouns are two questions.
+        pronoun_matches = [
+            match for match in WORD.finditer(skeleton) if fold_case(match[0]) in pronouns
+        ]
+        if len(pronoun_matches) != 1 or not {_FIRST, _SECOND} <= set(skeleton):
+            # "They" belongs to neither group, and with two pronouns the answer is not unique.
             left_out["not two people and one pronoun of these groups"] += 1
             continue
-        (group,) = pronouns[folded(found[0][0])]
-        number = len(seen)
-        chosen = [words[(number + i) % len(words)][group] for i in (0, 1)]
-        text, start = _peopled(skeleton, chosen, found[0].start())
-        twin = swap(text, lexicon, groups=two)
-        unit = _unit(twin, skeleton, found[0].span(), start)
+        # The group of the original pronoun comes first; the swap gives the other version.
+        (group,) = pronouns[fold_case(pronoun_matches[0][0])]
+        # Rotating through the words keeps any single word from dominating.
+        number = len(used_units)
+        person_words = [words[(number + i) % len(words)][group] for i in (0, 1)]
+        text, start = _insert_people(skeleton, person_words, pronoun_matches[0].start())
+        swapped = swap(text, lexicon, groups=group_pair)
+        unit = _agreement_unit(swapped, skeleton, pronoun_matches[0].span(), start)
         if unit is None:
             left_out["its words cannot be exchanged"] += 1
-        elif unit in seen:
+        # Versions of a sentence with other occupations are equal without their people.
+        elif unit in used_units:
             left_out["the same sentence of other people stands there already"] += 1
         else:
-            seen.add(unit)
-            yield from _both(f"{source} {name}", source, twin, start, group, two, unit)
+            used_units.add(unit)
+            yield from _both_versions(
+                f"{source} {name}", source, swapped, start, group, group_pair, unit
+            )
 
 
-def _pronouns(lexicon: Lexicon, two: tuple[str, str]) -> dict[str, frozenset[str]]:
-    """Pronouns, and the one group each is of."""
-    found: dict[str, frozenset[str]] = {}
+def _unambiguous_pronouns(
+    lexicon: Lexicon, group_pair: tuple[str, str]
+) -> dict[str, frozenset[str]]:
+    """Return the pronouns that mark exactly one group, with this group."""
+    groups_by_pronoun: dict[str, frozenset[str]] = {}
     for term in lexicon.terms:
-        for group in two:
-            if term.kind == "pronoun" and term.marks(group):
-                word = folded(str(term.word(group)))
-                found[word] = found.get(word, frozenset()) | {group}
-    return {word: own for word, own in found.items() if len(own) == 1}
+        for group in group_pair:
+            if term.kind == "pronoun" and term.is_marker_of(group):
+                word = fold_case(str(term.word(group)))
+                groups_by_pronoun[word] = groups_by_pronoun.get(word, frozenset()) | {group}
+    return {
+        word: pronoun_groups
+        for word, pronoun_groups in groups_by_pronoun.items()
+        if len(pronoun_groups) == 1
+    }
 
 
-def _peopled(skeleton: str, chosen: Sequence[str], start: int) -> tuple[str, int]:
-    """The sentence with people, their articles set right, and where its pronoun stands now."""
+def _insert_people(skeleton: str, person_words: Sequence[str], start: int) -> tuple[str, int]:
+    """Insert people with correct articles; return the sentence and the pronoun's position."""
 
-    def put(text: str) -> str:
-        for sign, word in zip((_FIRST, _SECOND), chosen, strict=True):
-            text = re.sub(rf"\b([Aa])n? {sign}", rf"\g<1>{article(word)[1:]} {word}", text)
+    def insert_words(text: str) -> str:
+        for sign, word in zip((_FIRST, _SECOND), person_words, strict=True):
+            text = re.sub(
+                rf"\b([Aa])n? {sign}", rf"\g<1>{indefinite_article(word)[1:]} {word}", text
+            )
             text = text.replace(sign, word)
         return text
 
-    before = put(skeleton[:start])
-    return before + put(skeleton[start:]), len(before)
+    before = insert_words(skeleton[:start])
+    return before + insert_words(skeleton[start:]), len(before)
 
 
-def _unit(twin: Swapped, skeleton: str, pronoun: tuple[int, int], start: int) -> str | None:
-    """The skeleton without its pronoun; None if the pronoun or a person cannot be exchanged."""
-    places = [change.start for change in twin.changes]
+def _agreement_unit(
+    swapped: SwapResult, skeleton: str, pronoun: tuple[int, int], start: int
+) -> str | None:
+    """Return the skeleton without its pronoun; None if a word cannot be exchanged."""
+    starts = [change.start for change in swapped.changes]
+    # Only the people and the pronoun may change: other changes add a second contrast.
     people = skeleton.count(_FIRST) + skeleton.count(_SECOND)
-    if twin.refusals or start not in places or len(places) != people + 1:
+    if swapped.refusals or start not in starts or len(starts) != people + 1:
         return None
     bare = f"{skeleton[: pronoun[0]]}-{skeleton[pronoun[1] :]}"
     return re.sub(r"\s+", " ", bare.replace(_FIRST, "-").replace(_SECOND, "-")).strip()
 
 
-def _both(
+def _both_versions(
     name: str,
     source: str,
-    twin: Swapped,
+    swapped: SwapResult,
     start: int,
     group: str,
-    two: tuple[str, str],
+    group_pair: tuple[str, str],
     unit: str,
-) -> Iterator[Agreeing]:
-    change = next(one for one in twin.changes if one.start == start)
-    other = two[1 - two.index(group)]
-    span, spanned = (change.start, change.end), (change.new_start, change.new_end)
-    yield Agreeing(f"{name} {group}", source, twin.original, span, change.new, group, unit)
-    yield Agreeing(f"{name} {other}", source, twin.text, spanned, change.old, other, unit)
+) -> Iterator[AgreementSentence]:
+    change = next(word_swap for word_swap in swapped.changes if word_swap.start == start)
+    other = group_pair[1 - group_pair.index(group)]
+    span, counterfactual_span = (change.start, change.end), (change.new_start, change.new_end)
+    yield AgreementSentence(
+        f"{name} {group}", source, swapped.original, span, change.new, group, unit
+    )
+    yield AgreementSentence(
+        f"{name} {other}", source, swapped.text, counterfactual_span, change.old, other, unit
+    )
 
 
-def _passages(
-    lexicon: Lexicon, two: tuple[str, str], left_out: Counter[str], limit: int | None
-) -> list[Agreeing]:
-    """GAP's passages that name one group only, and it twice; as many of either."""
-    found: dict[str, list[Agreeing]] = {group: [] for group in two}
+def _gap_sentences(
+    lexicon: Lexicon, group_pair: tuple[str, str], left_out: Counter[str], limit: int | None
+) -> list[AgreementSentence]:
+    """Return passages of GAP that name only one group, at least twice; balanced by group."""
+    sentences_by_group: dict[str, list[AgreementSentence]] = {group: [] for group in group_pair}
     for item in dataset("gap").items("dev"):
-        assert isinstance(item, Passage)  # noqa: S101
-        twin = swap(item.text, lexicon, groups=two)
-        own = next((one for one in twin.changes if one.start == item.start), None)
-        # Words that cannot be exchanged, such as a doubtful `her`, tell their group all the same.
-        marks = [one.old for one in twin.changes] + [one.word for one in twin.refusals]
-        sides = {side for word in marks for side in lexicon.groups_of(word) if side in two}
-        if own is None:
+        assert isinstance(item, GapPassage)  # noqa: S101
+        swapped = swap(item.text, lexicon, groups=group_pair)
+        pronoun_swap = next(
+            (word_swap for word_swap in swapped.changes if word_swap.start == item.start), None
+        )
+        # Words that cannot be exchanged, such as an ambiguous `her`, still mark their group.
+        marks = [word_swap.old for word_swap in swapped.changes] + [
+            word_swap.word for word_swap in swapped.refusals
+        ]
+        sides = {side for word in marks for side in lexicon.groups_of(word) if side in group_pair}
+        if pronoun_swap is None:
             left_out["its pronoun cannot be exchanged"] += 1
         elif len(sides) != 1 or len(marks) < 2:
             left_out["it names both groups, or its pronoun's nowhere else"] += 1
         else:
             (group,) = sides
-            span = (own.start, own.end)
-            found[group].append(
-                Agreeing(f"gap {item.id}", "gap", item.text, span, own.new, group, item.id)
+            span = (pronoun_swap.start, pronoun_swap.end)
+            sentences_by_group[group].append(
+                AgreementSentence(
+                    f"gap {item.id}", "gap", item.text, span, pronoun_swap.new, group, item.id
+                )
             )
-    many = min(map(len, found.values()))
-    kept = many if limit is None else min(many, limit // 2)
-    left_out[BEYOND] += sum(len(own) - kept for own in found.values())
-    return [one for own in found.values() for one in own[:kept]]
+    # Equal numbers, so that a constant answer is right in half of the passages.
+    n_per_group = min(map(len, sentences_by_group.values()))
+    n_kept = n_per_group if limit is None else min(n_per_group, limit // 2)
+    # Suitable passages beyond the limit are reported too, so that counts add up.
+    left_out[OVER_LIMIT] += sum(
+        len(group_sentences) - n_kept for group_sentences in sentences_by_group.values()
+    )
+    return [
+        sentence
+        for group_sentences in sentences_by_group.values()
+        for sentence in group_sentences[:n_kept]
+    ]

@@ -1,8 +1,8 @@
-"""Runners compute units; they know nothing of stores.
+"""Interfaces of executors, which compute tasks and do not access stores.
 
-A runner takes units and yields what became of them, in the order in which they end. Where the
-bytes go is the job's business, so one process writes, and it writes what it has whole: there is
-nothing a killed worker could leave half done.
+An executor receives tasks and yields their outcomes in the order in which they end. Only the job
+writes results, in one process and atomically, so a worker that is killed leaves nothing unfinished
+(docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -13,57 +13,61 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, final
 
 from levelhead.core.errors import LevelheadError
-from levelhead.engine.dependencies import Waiting
-from levelhead.engine.events import Failed, Retried
+from levelhead.engine.dependencies import DependencyQueue
+from levelhead.engine.events import TaskFailed, TaskRetried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from levelhead.core.run_context import CancelSignal
-    from levelhead.engine.dependencies import After
-    from levelhead.engine.tasks import Unit
+    from levelhead.engine.dependencies import Dependencies
+    from levelhead.engine.tasks import Task
 
 
-class Cancelled(LevelheadError):
-    """The run was stopped on request; what was stored stays."""
+class RunCancelledError(LevelheadError):
+    """The run was stopped on request; stored results remain."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the run was cancelled", mend="run the same command again: it goes on where it stopped"
+            "the run was cancelled", hint="run the same command again to continue the run"
         )
 
 
 @final
 @dataclass(frozen=True)
-class Computed:
-    """A unit's result."""
+class TaskResult:
+    """Result of a task."""
 
     key: str
     payload: bytes
 
 
-Outcome = Computed | Retried | Failed
-NOTHING: After = MappingProxyType({})
-"""No unit needs another."""
+Outcome = TaskResult | TaskRetried | TaskFailed
+NO_DEPENDENCIES: Dependencies = MappingProxyType({})
+"""No task depends on another."""
 
 
-class Runner(Protocol):
-    """Computes units: here, in local processes, on a cluster."""
+class Executor(Protocol):
+    """Computes tasks: in this process, in local processes or on a cluster."""
 
-    def run(self, units: Sequence[Unit], *, cancel: CancelSignal) -> Iterator[Outcome]:
-        """Yield one `Computed` or `Failed` a unit; raise `Cancelled` soon after `cancel` is set."""
+    def run(self, tasks: Sequence[Task], *, cancel: CancelSignal) -> Iterator[Outcome]:
+        """Yield a result or failure of each task; raise `RunCancelledError` soon after `cancel`."""
         ...
 
 
-class OrderedRunner(Protocol):
-    """Computes units of which some need others."""
+class DependencyExecutor(Protocol):
+    """Computes tasks that may depend on each other."""
 
     def run(
-        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
+        self,
+        tasks: Sequence[Task],
+        *,
+        cancel: CancelSignal,
+        dependencies: Dependencies = NO_DEPENDENCIES,
     ) -> Iterator[Outcome]:
-        """As `Runner.run`, but no unit begins before whoever listens was told of all it needs.
+        """Like `Executor.run`, but a task starts only after the results it needs were yielded.
 
-        If one of those failed, it fails without being begun.
+        If one of these tasks failed, the dependent task fails without being started.
         """
         ...
 
@@ -71,29 +75,36 @@ class OrderedRunner(Protocol):
 @final
 @dataclass(frozen=True)
 class InProcess:
-    """One unit after the other in this process: nothing to start, easy to step through."""
+    """Computes one task after the other in this process: no start-up time, easy to debug."""
 
     def run(
-        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
+        self,
+        tasks: Sequence[Task],
+        *,
+        cancel: CancelSignal,
+        dependencies: Dependencies = NO_DEPENDENCIES,
     ) -> Iterator[Outcome]:
-        """Compute the units in their order, those that wait for others later."""
-        waiting = Waiting(units, after)
-        while waiting:
+        """Compute the tasks in order; those with open dependencies come later."""
+        queue = DependencyQueue(tasks, dependencies)
+        while queue:
             if cancel.is_set():
-                raise Cancelled
-            unit = waiting.take()
-            if unit is None:
-                raise waiting.stuck()
-            outcome = outcome_of(unit)
+                raise RunCancelledError
+            task = queue.take()
+            if task is None:
+                raise queue.deadlock_error()
+            # Cancellation is checked between tasks: a task in this process cannot be interrupted.
+            outcome = run_task(task)
             yield outcome
-            yield from waiting.ended(unit.key, failed=isinstance(outcome, Failed))
+            yield from queue.record_end(task.key, failed=isinstance(outcome, TaskFailed))
 
 
-def outcome_of(unit: Unit) -> Computed | Failed:
-    """Compute a unit here; whatever it raises becomes a `Failed` that says so."""
+def run_task(task: Task) -> TaskResult | TaskFailed:
+    """Compute a task in this process; every exception becomes a `TaskFailed` with its text."""
     try:
-        return Computed(unit.key, unit.compute())
+        return TaskResult(task.key, task.compute())
     except LevelheadError as error:
-        return Failed(unit.key, str(error))
-    except (Exception, SystemExit) as error:  # the others must go on; the job raises at its end
-        return Failed(unit.key, "".join(traceback.format_exception(error)).rstrip())
+        # levelhead's errors are for users and need no traceback.
+        return TaskFailed(task.key, str(error))
+    # One failure must not stop the other tasks: the job raises an error at its end.
+    except (Exception, SystemExit) as error:
+        return TaskFailed(task.key, "".join(traceback.format_exception(error)).rstrip())

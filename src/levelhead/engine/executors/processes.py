@@ -1,8 +1,9 @@
-"""The local runner: spawned processes, each with a pipe of its own.
+"""The local executor: spawned processes with one pipe each.
 
-Not concurrent.futures: its pool breaks as a whole when one process dies, and libraries below us do
-abort their process when memory ends. With a pipe each, a death belongs to one unit, which is tried
-again in a fresh process and given up after a few deaths, while the others go on.
+It does not use concurrent.futures, whose pool breaks completely when one process dies; libraries
+that levelhead uses abort their process when memory runs out. With one pipe per process, a death
+affects one task, which is retried in a new process and given up after a few deaths, while the other
+tasks continue (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -17,128 +18,150 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, Literal, final
 
 from levelhead.core.errors import LevelheadError
-from levelhead.engine.dependencies import Waiting
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import NOTHING, Cancelled, Computed, Outcome, outcome_of
+from levelhead.engine.dependencies import DependencyQueue
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import (
+    NO_DEPENDENCIES,
+    Outcome,
+    RunCancelledError,
+    TaskResult,
+    run_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnProcess
 
     from levelhead.core.run_context import CancelSignal
-    from levelhead.engine.dependencies import After
-    from levelhead.engine.tasks import Unit
+    from levelhead.engine.dependencies import Dependencies
+    from levelhead.engine.tasks import Task
 
 READY: Final = "ready"
+# fork would copy locks of torch's and BLAS's threads in an undefined state.
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @final
 @dataclass(frozen=True)
 class LocalProcesses:
-    """Units over spawned processes of this machine.
+    """Computes tasks in spawned processes of this machine.
 
     Scripts that use it need the usual `if __name__ == "__main__":`, because a spawned process
-    imports the script anew. Units may not start processes of their own.
+    imports the script again. Tasks must not start processes.
     """
 
     workers: int
     attempts: int = 3
-    """How many processes may die over one unit before it is given up."""
+    """Number of processes that may die during one task before the task fails."""
 
     def __post_init__(self) -> None:
         if min(self.workers, self.attempts) < 1:
             raise LevelheadError(
                 f"{self} cannot compute anything",
-                mend="give workers and attempts of 1 or more; InProcess() needs no worker",
+                hint="give workers and attempts of at least 1; InProcess() needs no worker",
             )
 
     def run(
-        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
+        self,
+        tasks: Sequence[Task],
+        *,
+        cancel: CancelSignal,
+        dependencies: Dependencies = NO_DEPENDENCIES,
     ) -> Iterator[Outcome]:
-        """Hand out units as workers become free; yield outcomes as they arrive."""
-        todo = Waiting(units, after)
-        stillborn = 0
+        """Submit tasks to free workers and yield outcomes as they arrive.
+
+        Args:
+            tasks: tasks to compute.
+            cancel: signal that stops the run.
+            dependencies: keys of the tasks that each task needs.
+        """
+        queue = DependencyQueue(tasks, dependencies)
+        failed_starts = 0
         workers: list[_Worker] = []
         try:
-            while todo or any(worker.unit for worker in workers):
+            while queue or any(worker.task for worker in workers):
                 if cancel.is_set():
-                    raise Cancelled
-                self._hand_out(todo, workers)
-                for worker in _that_speak(workers):
-                    answer = worker.answer()
-                    if answer == READY:
-                        stillborn = 0
-                    elif answer is not None:
-                        yield answer
-                        yield from todo.ended(answer.key, failed=isinstance(answer, Failed))
+                    raise RunCancelledError
+                self._hand_out(queue, workers)
+                for worker in _readable_workers(workers):
+                    message = worker.receive()
+                    if message == READY:
+                        failed_starts = 0
+                    elif message is not None:
+                        yield message
+                        yield from queue.record_end(
+                            message.key, failed=isinstance(message, TaskFailed)
+                        )
                     else:
                         workers.remove(worker)
-                        unit, how = worker.unit, worker.end()
+                        task, exit_text = worker.task, worker.end()
                         if not worker.ready:
-                            stillborn = self._stillborn(stillborn + 1, how)
-                            if unit:
-                                todo.again(unit, first=True)
-                        elif unit:
-                            why = f"the process died ({how})"
-                            yield from todo.died(unit, why, attempts=self.attempts)
+                            failed_starts = self._check_failed_starts(failed_starts + 1, exit_text)
+                            if task:
+                                queue.requeue(task, first=True)
+                        elif task:
+                            reason = f"the process died ({exit_text})"
+                            yield from queue.record_death(task, reason, attempts=self.attempts)
         finally:
             for worker in workers:
                 worker.end()
 
-    def _hand_out(self, todo: Waiting, workers: list[_Worker]) -> None:
-        """Give units to free workers, as long as there are both."""
-        while todo and _may_work(workers, self.workers):
-            unit = todo.take()
-            if unit is None and not any(worker.unit for worker in workers):
-                raise todo.stuck()
-            if unit is None:
+    def _hand_out(self, queue: DependencyQueue, workers: list[_Worker]) -> None:
+        """Submit tasks to free workers while both are available."""
+        while queue and _has_capacity(workers, self.workers):
+            task = queue.take()
+            if task is None and not any(worker.task for worker in workers):
+                raise queue.deadlock_error()
+            if task is None:
                 return
-            _free(workers).give(unit)
+            _idle_worker(workers).submit(task)
 
-    def _stillborn(self, times: int, how: str) -> int:
+    def _check_failed_starts(self, times: int, exit_text: str) -> int:
         if times >= self.attempts:
             raise LevelheadError(
-                f"the process died ({how}) before it could begin, {times} times in a row",
-                mend="run it from a script file whose main part stands under "
-                'if __name__ == "__main__": (its own errors are above), or use InProcess()',
+                f"the process died ({exit_text}) before it could start, {times} times in a row",
+                hint="run it from a script file whose main part is under "
+                'if __name__ == "__main__": (its errors are above), or use InProcess()',
             )
         return times
 
 
 @final
 class _Worker:
-    """A spawned process, our end of its pipe, and the unit it is at."""
+    """A spawned process, the driver's end of its pipe, and its current task."""
 
     def __init__(self) -> None:
-        self.unit: Unit | None = None
+        self.task: Task | None = None
         self.ready = False
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+        self.pipe, child_pipe = _SPAWN.Pipe()
+        self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(child_pipe,), daemon=True)
         self.process.start()
-        theirs.close()  # so that its death is seen here as the end of the pipe
+        # Close the copy of the child's end, so that its death ends the pipe.
+        child_pipe.close()
 
-    def give(self, unit: Unit) -> None:
-        self.unit = unit
-        with suppress(OSError):  # it died a moment ago; that is seen when it should answer
-            self.pipe.send(unit)
+    def submit(self, task: Task) -> None:
+        self.task = task
+        # If the process has just died, `receive` reports it.
+        with suppress(OSError):
+            self.pipe.send(task)
 
-    def answer(self) -> Computed | Failed | Literal["ready"] | None:
-        """That it is ready, or what became of its unit; None if it died."""
+    def receive(self) -> TaskResult | TaskFailed | Literal["ready"] | None:
+        """Return "ready" or the outcome of the task; None if the process died."""
         try:
-            said = self.pipe.recv() if self.pipe.poll() else None
+            message = self.pipe.recv() if self.pipe.poll() else None
         except (EOFError, OSError):
             return None
-        if said == READY:
+        if message == READY:
             self.ready = True
-        elif said is not None:
-            self.unit = None
-        return said
+        elif message is not None:
+            self.task = None
+        return message
 
     def end(self) -> str:
-        """End the process if it still lives, and say how it ended."""
+        """End the process if it is still running, and return how it ended."""
         self.pipe.close()
-        self.process.join(timeout=0.05)  # an idle worker leaves by itself when the pipe closes
+        # An idle worker exits when the pipe closes; a busy one is killed after this time.
+        self.process.join(timeout=0.05)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -148,39 +171,41 @@ class _Worker:
         return f"signal {-code}"
 
 
-def _may_work(workers: list[_Worker], most: int) -> bool:
-    """Whether fewer workers than may be are at a unit."""
-    return sum(worker.unit is not None for worker in workers) < most
+def _has_capacity(workers: list[_Worker], max_workers: int) -> bool:
+    """Return whether fewer than `max_workers` workers are busy."""
+    return sum(worker.task is not None for worker in workers) < max_workers
 
 
-def _free(workers: list[_Worker]) -> _Worker:
-    """A living worker without a unit, or a new one."""
+def _idle_worker(workers: list[_Worker]) -> _Worker:
+    """Return a running worker without a task, or a new one."""
     for worker in workers:
-        if worker.unit is None and worker.process.is_alive():
+        if worker.task is None and worker.process.is_alive():
             return worker
     workers.append(_Worker())
     return workers[-1]
 
 
-def _that_speak(workers: list[_Worker]) -> list[_Worker]:
-    """The workers that have something to say, or died, within a tenth of a second."""
-    heard = wait([worker.pipe for worker in workers], timeout=0.1)
-    # A child that a worker left behind may hold its pipe open (and its sentinel): ask the system.
-    return [w for w in workers if w.pipe in heard or not w.process.is_alive()]
+def _readable_workers(workers: list[_Worker]) -> list[_Worker]:
+    """Wait up to 0.1 s and return the workers that sent a message or died."""
+    readable = wait([worker.pipe for worker in workers], timeout=0.1)
+    # A child process of a dead worker may keep its pipe and sentinel open, so is_alive is checked.
+    return [w for w in workers if w.pipe in readable or not w.process.is_alive()]
 
 
 def _serve(pipe: Connection) -> None:
-    """In the worker: compute what comes until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which ends us
+    """Compute received tasks in the worker until the pipe closes."""
+    # Ctrl-C reaches the driver, which ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):  # the driver closed the pipe, or is gone
+    # The driver closed the pipe or has ended.
+    with suppress(EOFError, OSError):
         pipe.send(READY)
         while True:
-            pipe.send(outcome_of(pipe.recv()))
+            pipe.send(run_task(pipe.recv()))
 
 
 def _die_with_parent() -> None:
-    """A driver that was killed must not leave workers that burn the machine."""
+    """Exit when the driver has ended, so that a killed driver leaves no busy workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

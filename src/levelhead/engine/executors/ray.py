@@ -1,9 +1,9 @@
-"""The runner for a cluster: units over actors of Ray Core (the `ray` extra).
+"""The executor for a cluster: tasks run in actors of Ray Core (the `ray` extra).
 
-An actor computes one unit after the other and keeps what its process has loaded, so that a model is
-read once. Results come back to the driver, which alone writes them: an actor or a whole machine
-that is lost costs the units it was at, and a driver that is lost goes on from its store. Every
-machine needs the same versions of everything a result depends on; units that find others fail.
+An actor computes one task after the other and caches what its process has loaded, so that a model
+is loaded once. Only the driver writes results: if an actor or a machine is lost, only its current
+tasks are repeated, and a new driver continues from the store. Every machine needs the same versions
+of everything that a result depends on; with other versions a task fails.
 """
 
 from __future__ import annotations
@@ -15,234 +15,268 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
-from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.engine.dependencies import Waiting
-from levelhead.engine.events import Failed
-from levelhead.engine.executors.base import NOTHING, Cancelled, Computed, Outcome, outcome_of
+from levelhead.core.errors import LevelheadError, MissingExtraError
+from levelhead.engine.dependencies import DependencyQueue
+from levelhead.engine.events import TaskFailed
+from levelhead.engine.executors.base import (
+    NO_DEPENDENCIES,
+    Outcome,
+    RunCancelledError,
+    TaskResult,
+    run_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from levelhead.core.run_context import CancelSignal
-    from levelhead.engine.dependencies import After
-    from levelhead.engine.tasks import Unit
+    from levelhead.engine.dependencies import Dependencies
+    from levelhead.engine.tasks import Task
 
 LOCAL = "local"
-"""In the place of an address: a cluster of this machine alone, which ends with the run."""
-TOLD = ("LEVELHEAD_ASSETS", "LEVELHEAD_CACHE", "LEVELHEAD_DATA")
-"""Variables that actors are given. Not LEVELHEAD_KEY: whoever sees the cluster sees them."""
+"""Value of `address` for a cluster on this machine, which ends with the run."""
+FORWARDED_VARIABLES = ("LEVELHEAD_ASSETS", "LEVELHEAD_CACHE", "LEVELHEAD_DATA")
+"""Variables that actors receive. Not LEVELHEAD_KEY: users of the cluster can see them."""
 
 
 @final
 @dataclass(frozen=True)
 class RayActors:
-    """Units over the actors of a cluster."""
+    """Computes tasks in the actors of a cluster."""
 
     address: str = LOCAL
-    """The head's host:port, "auto" for a cluster that this machine is part of, or "local"."""
+    """host:port of the head node, "auto" for a cluster that includes this machine, or "local"."""
     workers: int | None = None
-    """Actors at once; by default as many as the cluster has room for when the run begins."""
+    """Number of actors; by default as many as the cluster can place when the run starts."""
     gpus: float = 0
-    """GPUs that an actor needs; a part of one can be shared."""
+    """GPUs per actor; a fraction shares a GPU."""
     attempts: int = 3
-    """How many actors may die over one unit before it is given up."""
+    """Number of actors that may die during one task before the task fails."""
 
     def __post_init__(self) -> None:
-        least = min(self.attempts, 1 if self.workers is None else self.workers)
-        if least < 1 or self.gpus < 0:
+        smallest = min(self.attempts, 1 if self.workers is None else self.workers)
+        if smallest < 1 or self.gpus < 0:
             raise LevelheadError(
                 f"{self} cannot compute anything",
-                mend="give workers and attempts of 1 or more, and 0 GPUs or more",
+                hint="give workers and attempts of at least 1, and at least 0 GPUs",
             )
 
     def run(
-        self, units: Sequence[Unit], *, cancel: CancelSignal, after: After = NOTHING
+        self,
+        tasks: Sequence[Task],
+        *,
+        cancel: CancelSignal,
+        dependencies: Dependencies = NO_DEPENDENCIES,
     ) -> Iterator[Outcome]:
-        """Hand out units as actors become free; yield outcomes as they arrive."""
-        if not units:
-            return
-        with _connected(self.address) as ray:
-            cpus = max(unit.threads for unit in units)
-            most = self.workers or _room(ray, cpus, self.gpus)
-            kind = ray.remote(_Actor).options(num_cpus=cpus, num_gpus=self.gpus)
-            yield from self._handed_out(ray, kind, most, Waiting(units, after), cancel)
+        """Submit tasks to free actors and yield outcomes as they arrive.
 
-    def _handed_out(
-        self, ray: Any, kind: Any, most: int, todo: Waiting, cancel: CancelSignal
+        Args:
+            tasks: tasks to compute.
+            cancel: signal that stops the run.
+            dependencies: keys of the tasks that each task needs.
+        """
+        if not tasks:
+            return
+        with _ray_cluster(self.address) as ray:
+            # Ray must reserve as many CPUs as the threads that numpy and torch use.
+            cpus = max(task.threads for task in tasks)
+            max_actors = self.workers or _count_actor_slots(ray, cpus, self.gpus)
+            actor_class = ray.remote(_Actor).options(num_cpus=cpus, num_gpus=self.gpus)
+            yield from self._run_on_actors(
+                ray, actor_class, max_actors, DependencyQueue(tasks, dependencies), cancel
+            )
+
+    def _run_on_actors(
+        self,
+        ray: Any,
+        actor_class: Any,
+        max_actors: int,
+        queue: DependencyQueue,
+        cancel: CancelSignal,
     ) -> Iterator[Outcome]:
-        crew = _Crew(ray, kind, most)
+        pool = _ActorPool(ray, actor_class, max_actors)
         try:
-            while todo or crew.busy:
+            while queue or pool.busy:
                 if cancel.is_set():
-                    raise Cancelled
-                crew.grow(len(todo))
-                while crew.free and (unit := todo.take()) is not None:
-                    crew.give(unit)
-                if crew.free and todo and not crew.busy:
-                    raise todo.stuck()
-                for unit, answer in crew.heard(self.attempts):
-                    if isinstance(answer, str):
-                        why = f"the actor was lost ({answer})"
-                        yield from todo.died(unit, why, attempts=self.attempts)
+                    raise RunCancelledError
+                # Called in every round, because lost actors must be replaced.
+                pool.grow(len(queue))
+                while pool.idle and (task := queue.take()) is not None:
+                    pool.submit(task)
+                if pool.idle and queue and not pool.busy:
+                    raise queue.deadlock_error()
+                for task, outcome in pool.collect(self.attempts):
+                    if isinstance(outcome, str):
+                        reason = f"the actor was lost ({outcome})"
+                        yield from queue.record_death(task, reason, attempts=self.attempts)
                         continue
-                    yield answer
-                    yield from todo.ended(unit.key, failed=isinstance(answer, Failed))
+                    yield outcome
+                    yield from queue.record_end(task.key, failed=isinstance(outcome, TaskFailed))
         finally:
-            crew.leave()
+            pool.shut_down()
 
 
 @final
-class _Crew:
-    """The actors of a run. Units go to those alone that have been placed and answer.
+class _ActorPool:
+    """The actors of a run. Tasks are submitted only to actors that are placed and ready.
 
-    A cluster may have less room than there are actors: others use it, a machine was lost. Those
-    that wait for a place then wait, and the others do the work.
+    A cluster may have fewer free resources than the actors need, because others use it or a machine
+    was lost. Then some actors wait for resources while the others do the work.
     """
 
-    def __init__(self, ray: Any, kind: Any, most: int) -> None:
-        self.ray, self.kind, self.most = ray, kind, most
+    def __init__(self, ray: Any, actor_class: Any, max_actors: int) -> None:
+        self.ray, self.actor_class, self.max_actors = ray, actor_class, max_actors
         self.starting: dict[Any, Any] = {}
-        self.free: list[Any] = []
-        self.busy: dict[Any, tuple[Any, Unit]] = {}
-        self.stillborn = 0
+        self.idle: list[Any] = []
+        self.busy: dict[Any, tuple[Any, Task]] = {}
+        self.failed_starts = 0
 
-    def grow(self, waiting: int) -> None:
-        """Start as many actors as there may be and is work for."""
-        wanted = min(self.most, waiting + len(self.busy))
-        while len(self.starting) + len(self.free) + len(self.busy) < wanted:
-            actor = self.kind.remote(os.getcwd())
+    def grow(self, n_waiting: int) -> None:
+        """Start actors up to the maximum or the number of open tasks."""
+        n_needed = min(self.max_actors, n_waiting + len(self.busy))
+        while len(self.starting) + len(self.idle) + len(self.busy) < n_needed:
+            actor = self.actor_class.remote(os.getcwd())
             self.starting[actor.ready.remote()] = actor
 
-    def give(self, unit: Unit) -> None:
-        """Let a free actor compute a unit."""
-        actor = self.free.pop()
-        self.busy[actor.compute.remote(unit)] = actor, unit
+    def submit(self, task: Task) -> None:
+        """Submit a task to a free actor."""
+        actor = self.idle.pop()
+        self.busy[actor.compute.remote(task)] = actor, task
 
-    def heard(self, attempts: int) -> Iterator[tuple[Unit, Computed | Failed | str]]:
-        """What became of units, within a moment; text if their actor was lost, and how."""
-        for answer in self.ray.wait([*self.busy, *self.starting], timeout=0.2)[0]:
-            unit = None
-            if answer in self.starting:
-                actor = self.starting.pop(answer)
+    def collect(self, attempts: int) -> Iterator[tuple[Task, TaskResult | TaskFailed | str]]:
+        """Yield outcomes that arrive within 0.2 s; text with the reason if the actor was lost."""
+        for reference in self.ray.wait([*self.busy, *self.starting], timeout=0.2)[0]:
+            task = None
+            if reference in self.starting:
+                actor = self.starting.pop(reference)
             else:
-                actor, unit = self.busy.pop(answer)
+                actor, task = self.busy.pop(reference)
             try:
-                outcome = self.ray.get(answer)
-            except self.ray.exceptions.RayError as error:  # the actor, or all of its machine
+                outcome = self.ray.get(reference)
+            # The actor died, or its machine was lost.
+            except self.ray.exceptions.RayError as error:
                 self.ray.kill(actor)
-                if unit is not None:
-                    yield unit, _first_line(error)
+                if task is not None:
+                    yield task, _first_line(error)
                     continue
-                self.stillborn += 1
-                if self.stillborn >= attempts:
+                # Actors that never become ready point to a broken installation, not to a task.
+                self.failed_starts += 1
+                if self.failed_starts >= attempts:
                     raise LevelheadError(
-                        f"{attempts} actors in a row died before they could begin: "
+                        f"{attempts} actors in a row died before they could start: "
                         f"{_first_line(error)}",
-                        mend="install levelhead on every machine of the cluster",
+                        hint="install levelhead on every machine of the cluster",
                     ) from None
                 continue
-            self.stillborn = 0
-            self.free.append(actor)
-            if unit is not None:
-                yield unit, outcome
+            # Only failures in a row count: one started actor shows that the cluster works.
+            self.failed_starts = 0
+            self.idle.append(actor)
+            if task is not None:
+                yield task, outcome
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """End all actors."""
-        at_work = [actor for actor, _ in self.busy.values()]
-        for actor in [*self.free, *self.starting.values(), *at_work]:
+        busy_actors = [actor for actor, _ in self.busy.values()]
+        for actor in [*self.idle, *self.starting.values(), *busy_actors]:
             self.ray.kill(actor)
 
 
 class _Actor:
-    """In the cluster: computes what it is given."""
+    """Actor process in the cluster that computes tasks."""
 
     def __init__(self, folder: str) -> None:
-        with suppress(OSError):  # where there is no such folder, paths must be absolute, or URLs
+        # Relative paths work only on machines with the same folder; elsewhere paths must be
+        # absolute or URLs.
+        with suppress(OSError):
             os.chdir(folder)
 
     def ready(self) -> bool:
-        """Said when it has a place."""
+        """Return True; the call succeeds once the actor is placed."""
         return True
 
-    def compute(self, unit: Unit) -> Computed | Failed:
-        """A unit's outcome; the key says on which versions it depends, so it is made anew here."""
-        if replace(unit).key != unit.key:
-            return Failed(
-                unit.key,
+    def compute(self, task: Task) -> TaskResult | TaskFailed:
+        """Compute a task; its key is computed again here because it depends on local versions."""
+        # `key` is a cached property and arrives with the driver's value; a copy computes it again.
+        if replace(task).key != task.key:
+            return TaskFailed(
+                task.key,
                 "a machine of the cluster has other versions than the driver: install the same "
                 "levelhead, torch, transformers and numpy everywhere",
             )
-        return outcome_of(unit)
+        return run_task(task)
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[Any]:
-    """Ray, joined to a cluster; left again at the end unless somebody had joined before."""
+def _ray_cluster(address: str) -> Iterator[Any]:
+    """Connect Ray to a cluster and disconnect at the end, unless it was connected before."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise MissingExtra("running on Ray", "ray") from None
-    joined = ray.is_initialized()
-    if joined and address != LOCAL and ray.get_runtime_context().gcs_address != address:
+        raise MissingExtraError("running on Ray", "ray") from None
+    is_connected = ray.is_initialized()
+    if is_connected and address != LOCAL and ray.get_runtime_context().gcs_address != address:
         raise LevelheadError(
-            f"this process has joined another Ray cluster than {address}",
-            mend="leave it first: ray.shutdown()",
+            f"this process is connected to another Ray cluster than {address}",
+            hint="disconnect first with ray.shutdown()",
         )
-    if not joined:
-        _knock(address)
-        loop = "127.0.0.1" if address == LOCAL else address.rpartition(":")[0]
-        # Ray takes its own address on the network otherwise, and a loopback cluster is not there.
-        own = {"_node_ip_address": loop} if loop.startswith("127.") else {}
-        told = {name: os.environ[name] for name in TOLD if name in os.environ}
+    if not is_connected:
+        _check_reachable(address)
+        host = "127.0.0.1" if address == LOCAL else address.rpartition(":")[0]
+        # By default Ray uses the network address of the machine, where a loopback cluster does not
+        # listen.
+        address_options = {"_node_ip_address": host} if host.startswith("127.") else {}
+        variables = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
         try:
             ray.init(
                 address=address,
+                # A cluster of others has its own dashboard setting; ours needs no web server.
                 include_dashboard=False if address == LOCAL else None,
                 log_to_driver=False,
                 logging_level="error",
-                runtime_env={"env_vars": told},
-                **own,
+                runtime_env={"env_vars": variables},
+                **address_options,
             )
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise _nobody(address, error) from None
+            raise _unreachable_error(address, error) from None
     try:
         yield ray
     finally:
-        if not joined:
+        if not is_connected:
             ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Whether anybody listens there: Ray itself would wait for minutes, and end the process."""
+def _check_reachable(address: str) -> None:
+    """Check that the port is open: Ray would wait for minutes and then end the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
         except OSError as error:
-            raise _nobody(address, error) from None
+            raise _unreachable_error(address, error) from None
 
 
-def _nobody(address: str, error: Exception) -> LevelheadError:
+def _unreachable_error(address: str, error: Exception) -> LevelheadError:
     return LevelheadError(
         f"no Ray cluster at {address}: {_first_line(error)}",
-        mend="start one by `ray start --head`, or give the address of its head",
+        hint="start one with `ray start --head`, or give the address of its head node",
     )
 
 
-def _room(ray: Any, cpus: int, gpus: float) -> int:
-    """How many actors fit on the machines of a cluster."""
-    found = 0
+def _count_actor_slots(ray: Any, cpus: int, gpus: float) -> int:
+    """Count the actors that fit on the machines of a cluster."""
+    n_actors = 0
     for node in ray.nodes():
-        has = node["Resources"] if node["Alive"] else {}
-        rooms = [int(has.get("CPU", 0) // cpus)]
-        rooms += [int(has.get("GPU", 0) / gpus)] if gpus else []
-        found += min(rooms)
-    if not found:
+        resources = node["Resources"] if node["Alive"] else {}
+        limits = [int(resources.get("CPU", 0) // cpus)]
+        limits += [int(resources.get("GPU", 0) / gpus)] if gpus else []
+        # An actor needs CPUs and GPUs on the same machine.
+        n_actors += min(limits)
+    if not n_actors:
         raise LevelheadError(
             f"no machine of the cluster has {cpus} CPUs and {gpus:g} GPUs for an actor",
-            mend="ask for fewer, or, if the cluster grows by itself, say how many workers",
+            hint="request fewer, or give the number of workers if the cluster scales automatically",
         )
-    return found
+    return n_actors
 
 
 def _first_line(error: BaseException) -> str:

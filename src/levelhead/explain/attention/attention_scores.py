@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from levelhead.data.tokenize import WORD
-from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.stats.degenerate import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from levelhead.explain.attention.pairs import Question
-    from levelhead.models.inputs.tokenizer import Encoded
+    from levelhead.explain.attention.pairs import AnnotatedSentence
+    from levelhead.models.inputs.tokenizer import EncodedText
     from levelhead.models.lm import LM
 
-CHUNK = 256
+# Attention rows of all layers and heads are large; a chunk bounds memory and shows progress.
+CHUNK_SIZE = 256
 """Texts whose rows are held at a time."""
-FLAT = "a head attends alike to all of its words"
+FLAT_ROW_REASON = "a head attends alike to all of its words"
 
 
-class Columns(NamedTuple):
+class WordColumns(NamedTuple):
     """The words of a text that a row is normalised over."""
 
     words: tuple[str, ...]
@@ -40,95 +41,115 @@ class Columns(NamedTuple):
     target: int
 
 
-def columns(lm: LM, question: Question) -> Columns:
+def find_word_columns(lm: LM, sentence: AnnotatedSentence) -> WordColumns:
     """The columns of a text: every word of it, up to the target if the model is causal.
 
     A word is a run as in `data.tokenize`; the attribute and the target are columns of their
     own even where something hangs on them ("man's"). Tokens without a letter or digit are
     punctuation.
     """
-    text = question.text
+    text = sentence.text
     (encoded,) = lm.tokens.encode([text])
-    attribute, target = (lm.tokens.at(encoded, span, text) for span in question[1:])
+    attribute, target = (lm.tokens.positions_of_word(encoded, span, text) for span in sentence[1:])
     if set(attribute) & set(target):
-        raise NotReadable(
-            f"attribute and target share a token of {text!r:.80}", mend="leave the pair out"
+        raise UnreadableTextError(
+            f"attribute and target share a token of {text!r:.80}", hint="leave the pair out"
         )
-    found: dict[object, list[int]] = {}
-    for i in encoded.words():
+    positions_of_word: dict[object, list[int]] = {}
+    for i in encoded.word_positions():
         if lm.is_causal and i > target[-1]:
             break
-        name = _word(encoded, i, text)
+        name = _word_start(encoded, i, text)
         key = "attribute" if i in attribute else "target" if i in target else name
         if key is not None:
-            found.setdefault(key, []).append(i)
-    ends = [(encoded.offsets[own[0]][0], encoded.offsets[own[-1]][1]) for own in found.values()]
-    keys = list(found)
+            positions_of_word.setdefault(key, []).append(i)
+    ends = [
+        (encoded.offsets[positions[0]][0], encoded.offsets[positions[-1]][1])
+        for positions in positions_of_word.values()
+    ]
+    keys = list(positions_of_word)
     if "attribute" not in keys:
-        raise NotReadable(
+        raise UnreadableTextError(
             f"the attribute stands behind the target in {text!r:.80}",
-            mend="leave the pair out: a causal model does not see it from there",
+            hint="leave the pair out: a causal model does not see it from there",
         )
-    return Columns(
+    return WordColumns(
         tuple(text[begin:end].strip() for begin, end in ends),
-        tuple(map(tuple, found.values())),
+        tuple(map(tuple, positions_of_word.values())),
         keys.index("attribute"),
         keys.index("target"),
     )
 
 
-def _word(encoded: Encoded, i: int, text: str) -> int | None:
+def _word_start(encoded: EncodedText, i: int, text: str) -> int | None:
     """Where the word begins that a token belongs to; None for punctuation."""
     low, high = encoded.offsets[i]
     if not re.search(r"\w", text[low:high]):
         return None
-    holding = (match for match in WORD.finditer(text) if match.start() < high and match.end() > low)
-    return next((match.start() for match in holding), low)
+    matches = (match for match in WORD.finditer(text) if match.start() < high and match.end() > low)
+    return next((match.start() for match in matches), low)
 
 
-def normalised(row: torch.Tensor, over: Columns) -> torch.Tensor:
+def normalise_attention(row: torch.Tensor, word_columns: WordColumns) -> torch.Tensor:
     """`[..., words]` of `[..., tokens]`: (a - min) / (max - min) of every row, in float64.
 
     Rows without any spread give NaN.
     """
-    summed = torch.stack([row[..., list(own)].double().sum(-1) for own in over.tokens], dim=-1)
-    low, high = summed.amin(-1, keepdim=True), summed.amax(-1, keepdim=True)
+    word_sums = torch.stack(
+        [row[..., list(positions)].double().sum(-1) for positions in word_columns.tokens], dim=-1
+    )
+    low, high = word_sums.amin(-1, keepdim=True), word_sums.amax(-1, keepdim=True)
     spread = high - low
-    flat = spread <= ROUNDING * high
-    return torch.where(flat, torch.nan, (summed - low) / spread.masked_fill(flat, 1.0))
+    # A head that attends alike to all words has only rounding as its spread, and division by it
+    # would turn noise into scores.
+    is_flat = spread <= ROUNDING * high
+    return torch.where(is_flat, torch.nan, (word_sums - low) / spread.masked_fill(is_flat, 1.0))
 
 
-def on_attribute(
+def read_attribute_attention(
     lm: LM,
-    questions: Sequence[Question],
+    sentences: Sequence[AnnotatedSentence],
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[torch.Tensor | str]:
     """`[2, layers, heads]` of each text, attention raw and value-weighted; or why it has none."""
-    found: list[torch.Tensor | str] = []
-    for start in range(0, len(questions), CHUNK):
-        found += _chunk(lm, questions[start : start + CHUNK])
+    values: list[torch.Tensor | str] = []
+    for start in range(0, len(sentences), CHUNK_SIZE):
+        values += _read_chunk(lm, sentences[start : start + CHUNK_SIZE])
         if progress is not None:
-            progress(min(start + CHUNK, len(questions)), len(questions))
-    return found
+            progress(min(start + CHUNK_SIZE, len(sentences)), len(sentences))
+    return values
 
 
-def _chunk(lm: LM, questions: Sequence[Question]) -> list[torch.Tensor | str]:
-    over: list[Columns | str] = []
-    for question in questions:
+def _read_chunk(lm: LM, sentences: Sequence[AnnotatedSentence]) -> list[torch.Tensor | str]:
+    columns_or_reasons: list[WordColumns | str] = []
+    for sentence in sentences:
         try:
-            over.append(columns(lm, question))
-        except NotReadable as error:
-            over.append(error.what)
-    asked = [one for one, own in zip(questions, over, strict=True) if not isinstance(own, str)]
+            columns_or_reasons.append(find_word_columns(lm, sentence))
+        except UnreadableTextError as error:
+            columns_or_reasons.append(error.problem)
+    readable = [
+        sentence
+        for sentence, word_columns in zip(sentences, columns_or_reasons, strict=True)
+        if not isinstance(word_columns, str)
+    ]
     rows = iter(
-        lm.attention_row([one.text for one in asked], [one.target for one in asked], weighted=True)
-        if asked
+        lm.attention_row(
+            [sentence.text for sentence in readable],
+            [sentence.target for sentence in readable],
+            weighted=True,
+        )
+        if readable
         else ()
     )
-    return [own if isinstance(own, str) else _on(next(rows), own) for own in over]
+    return [
+        word_columns
+        if isinstance(word_columns, str)
+        else _attribute_attention(next(rows), word_columns)
+        for word_columns in columns_or_reasons
+    ]
 
 
-def _on(row: torch.Tensor, over: Columns) -> torch.Tensor | str:
-    value = normalised(row, over)[..., over.attribute]
-    return FLAT if value.isnan().any() else value
+def _attribute_attention(row: torch.Tensor, word_columns: WordColumns) -> torch.Tensor | str:
+    value = normalise_attention(row, word_columns)[..., word_columns.attribute]
+    return FLAT_ROW_REASON if value.isnan().any() else value

@@ -1,7 +1,7 @@
-"""What changed between sentences and their twins: by group of heads, and between groups.
+"""What changed between sentences and their counterfactuals: by group of heads, and between groups.
 
-Sentences of one target are not independent of each other: intervals and p-values redraw targets.
-The paper's own t-test, which takes every sentence for independent, stands beside them.
+Sentences of one target are not independent of each other: intervals and p-values resample targets.
+The paper's t-test, which treats every sentence as independent, is reported with them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Precision, PValue, Record
 from levelhead.explain.attention.head_groups import Group
-from levelhead.explain.attention.per_head import HeadChange, head_changes
-from levelhead.explain.attention.relabel_heads import Relabelled, relabelled
+from levelhead.explain.attention.per_head import HeadAttentionChange, compute_head_changes
+from levelhead.explain.attention.relabel_heads import HeadPermutationTest, permute_head_groups
 from levelhead.stats.bootstrap import bootstrap
-from levelhead.stats.designs import clusters
+from levelhead.stats.designs import clustered_design
 from levelhead.stats.means import t_test
-from levelhead.stats.power import detectable_effect
+from levelhead.stats.power import holm_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ class GroupChange(Record):
     counter: Estimate
     change: Estimate
     """Original less counter, of the mean over the group's heads in each sentence."""
-    paper: StudentT
+    paper_t_test: StudentT
     """One-sided, over sentences (Yang et al. 2025, section 5.2, step 3)."""
 
 
@@ -64,7 +64,7 @@ class AttentionChange(Record):
     groups: tuple[GroupChange, GroupChange]
     difference: Estimate
     """The change in biased heads less that in regular heads, sentence by sentence: the claim."""
-    relabelled: Relabelled | None = None
+    head_permutation_test: HeadPermutationTest | None = None
     """Whether random groups of heads, as many in every layer, differ as much."""
     same_length: Estimate | None = None
     """The difference where attribute and counterpart have as many tokens: a word of several pieces
@@ -73,28 +73,28 @@ class AttentionChange(Record):
     """The same when the attribute is replaced by another word of its own group."""
     net: Estimate | None = None
     """The difference less the placebo's, on the sentences that have one."""
-    heads: tuple[HeadChange, ...]
+    heads: tuple[HeadAttentionChange, ...]
     notes: tuple[str, ...] = ()
 
 
-class Read(NamedTuple):
+class PairedAttention(NamedTuple):
     """What was read for one weighting, `[sentences, heads]` each, and what the sentences share."""
 
     original: Values
     counter: Values
     placebo: Values
     """Of the sentences that have one."""
-    placed: NDArray[np.intp]
+    placebo_indices: NDArray[np.intp]
     """Which those are."""
     same_length: NDArray[np.bool_]
     """Whether a sentence's attribute has as many tokens as its counterpart."""
-    words: Sequence[str]
+    targets: Sequence[str]
     """The target of every sentence."""
 
 
-def attention_change(
+def compute_attention_change(
     weighting: Weighting,
-    read: Read,
+    attention: PairedAttention,
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     *,
@@ -104,131 +104,158 @@ def attention_change(
 
     Args:
         weighting: which reading it is.
-        read: of the heads in `sites`.
+        attention: of the heads in `sites`.
         groups: the columns of the biased and of the regular heads.
         sites: the heads, by column.
         inference: seed, resamples and level.
     """
-    design = clusters(read.words, name="targets")
-    changes = read.original - read.counter
-    between = _between(changes, groups)
-    heads, notes = head_changes(weighting, changes, groups, sites, read.words, inference)
-    random, unsplit = _relabelled(weighting, changes, groups, sites, inference)
-    same, why = _some(
+    design = clustered_design(attention.targets, name="targets")
+    changes = attention.original - attention.counter
+    difference = _group_difference(changes, groups)
+    heads, head_notes = compute_head_changes(
+        weighting, changes, groups, sites, attention.targets, inference
+    )
+    permutation_test, permutation_notes = _try_permute_head_groups(
+        weighting, changes, groups, sites, inference
+    )
+    same_length, same_length_notes = _estimate_subset(
         f"{weighting}: biased - regular, as many tokens",
-        between,
-        np.flatnonzero(read.same_length),
-        read.words,
+        difference,
+        np.flatnonzero(attention.same_length),
+        attention.targets,
         inference,
     )
-    placebo, net, told = _controlled(weighting, read, between, groups, inference)
+    placebo, net, placebo_notes = _placebo_effects(
+        weighting, attention, difference, groups, inference
+    )
     return AttentionChange(
         weighting=weighting,
         groups=(
-            _group("biased", weighting, read, groups["biased"], design, inference),
-            _group("regular", weighting, read, groups["regular"], design, inference),
+            _compute_group_change(
+                "biased", weighting, attention, groups["biased"], design, inference
+            ),
+            _compute_group_change(
+                "regular", weighting, attention, groups["regular"], design, inference
+            ),
         ),
-        difference=estimated(
-            f"{weighting}: biased - regular", between, design, inference, parity=0.0
+        difference=estimate_mean(
+            f"{weighting}: biased - regular", difference, design, inference, parity=0.0
         ),
-        relabelled=random,
-        same_length=same,
+        head_permutation_test=permutation_test,
+        same_length=same_length,
         placebo=placebo,
         net=net,
         heads=heads,
-        notes=(*notes, *unsplit, *why, *told),
+        notes=(*head_notes, *permutation_notes, *same_length_notes, *placebo_notes),
     )
 
 
-def estimated(
+def estimate_mean(
     name: str, values: Values, design: Design, inference: Inference, *, parity: float | None
 ) -> Estimate:
-    """The mean over sentences, its interval over redrawn targets, and p and power where tested."""
-    found = bootstrap(
-        lambda draw: float(values[draw.items].mean()),
+    """Mean over sentences, its interval over resampled targets, and p and power where tested."""
+    result = bootstrap(
+        lambda resample: float(values[resample.items].mean()),
         design,
         rng=inference.rng(name, "interval"),
-        draws=inference.resamples,
+        n_resamples=inference.resamples,
         level=inference.level,
         method="expanded",
     )
-    precision = Precision(standard_error=found.standard_error, df=found.df)
+    precision = Precision(standard_error=result.standard_error, df=result.df)
     return Estimate(
         name=name,
-        value=found.value,
-        interval=found.interval,
+        value=result.value,
+        interval=result.interval,
         parity=parity,
-        p=None if parity is None else found.p(parity),
+        p=None if parity is None else result.p(parity),
         n=len(values),
         unit=UNIT,
-        detectable=None if parity is None else detectable_effect(precision),
+        detectable=None if parity is None else holm_detectable_effect(precision),
         precision=None if parity is None else precision,
     )
 
 
-def _between(values: Values, groups: Mapping[Group, Sequence[int]]) -> Values:
+def _group_difference(values: Values, groups: Mapping[Group, Sequence[int]]) -> Values:
     """`[sentences]`: the mean over biased heads less the mean over regular ones."""
     biased, regular = (values[:, list(groups[name])].mean(1) for name in ("biased", "regular"))
     return np.asarray(biased - regular)
 
 
-def _group(
+def _compute_group_change(
     group: Group,
     weighting: Weighting,
-    read: Read,
+    attention: PairedAttention,
     columns: Sequence[int],
     design: Design,
     inference: Inference,
 ) -> GroupChange:
-    before, after = (part[:, list(columns)].mean(1) for part in (read.original, read.counter))
+    before, after = (
+        part[:, list(columns)].mean(1) for part in (attention.original, attention.counter)
+    )
     name = f"{weighting}: {group}"
     test = t_test(before - after, alternative="greater")
     return GroupChange(
         group=group,
         heads=len(columns),
-        original=estimated(f"{name}, original", before, design, inference, parity=None),
-        counter=estimated(f"{name}, counter", after, design, inference, parity=None),
-        change=estimated(f"{name}, change", before - after, design, inference, parity=0.0),
-        paper=StudentT(t=test.t, p=test.p, n=len(before)),
+        original=estimate_mean(f"{name}, original", before, design, inference, parity=None),
+        counter=estimate_mean(f"{name}, counter", after, design, inference, parity=None),
+        change=estimate_mean(f"{name}, change", before - after, design, inference, parity=0.0),
+        paper_t_test=StudentT(t=test.t, p=test.p, n=len(before)),
     )
 
 
-def _relabelled(
+def _try_permute_head_groups(
     weighting: Weighting,
     changes: Values,
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     inference: Inference,
-) -> tuple[Relabelled | None, tuple[str, ...]]:
+) -> tuple[HeadPermutationTest | None, tuple[str, ...]]:
     try:
-        return relabelled(changes, groups, sites, inference=inference, name=weighting), ()
-    except NotMeasurable as error:
-        return None, (f"{weighting}, random heads: {error.what}",)
+        return permute_head_groups(changes, groups, sites, inference=inference, name=weighting), ()
+    except NotMeasurableError as error:
+        return None, (f"{weighting}, random heads: {error.problem}",)
 
 
-def _controlled(
+def _placebo_effects(
     weighting: Weighting,
-    read: Read,
-    between: Values,
+    attention: PairedAttention,
+    difference: Values,
     groups: Mapping[Group, Sequence[int]],
     inference: Inference,
 ) -> tuple[Estimate | None, Estimate | None, tuple[str, ...]]:
-    """The placebo's difference between groups, and the twin's net of it."""
-    if not len(read.placed):
+    """The placebo's difference between groups, and the counterfactual's net of it."""
+    if not len(attention.placebo_indices):
         return None, None, ()
-    own = np.full_like(between, np.nan)
-    own[read.placed] = _between(read.original[read.placed] - read.placebo, groups)
-    swapped, why = _some(f"{weighting}: placebo", own, read.placed, read.words, inference)
-    net, _ = _some(f"{weighting}: net", between - own, read.placed, read.words, inference)
-    return swapped, net, why
+    # NaN, not 0: a sentence without a placebo must not count as one without change.
+    placebo_difference = np.full_like(difference, np.nan)
+    placebo_difference[attention.placebo_indices] = _group_difference(
+        attention.original[attention.placebo_indices] - attention.placebo, groups
+    )
+    placebo, notes = _estimate_subset(
+        f"{weighting}: placebo",
+        placebo_difference,
+        attention.placebo_indices,
+        attention.targets,
+        inference,
+    )
+    net, _ = _estimate_subset(
+        f"{weighting}: net",
+        difference - placebo_difference,
+        attention.placebo_indices,
+        attention.targets,
+        inference,
+    )
+    return placebo, net, notes
 
 
-def _some(
-    name: str, values: Values, which: NDArray[np.intp], words: Sequence[str], inference: Inference
+def _estimate_subset(
+    name: str, values: Values, subset: NDArray[np.intp], words: Sequence[str], inference: Inference
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """The mean over some of the sentences; or None, and why they have none."""
     try:
-        design = clusters([words[i] for i in which], name="targets")
-        return estimated(name, values[which], design, inference, parity=0.0), ()
-    except NotMeasurable as error:
-        return None, (f"{name}: {error.what}",)
+        design = clustered_design([words[i] for i in subset], name="targets")
+        return estimate_mean(name, values[subset], design, inference, parity=0.0), ()
+    except NotMeasurableError as error:
+        return None, (f"{name}: {error.problem}",)

@@ -15,14 +15,24 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Dropped, Provenance, Record
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.results import DroppedItem, Provenance, Record
 from levelhead.core.run_context import Inference
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.explain.attention.attention_scores import columns, on_attribute
-from levelhead.explain.attention.changes import AttentionChange, Read, Weighting, attention_change
-from levelhead.explain.attention.head_groups import Heads, heads_of, pairs_hash, provenance
-from levelhead.explain.attention.pairs import attribute_first, drawn, placebo_of
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.explain.attention.attention_scores import find_word_columns, read_attribute_attention
+from levelhead.explain.attention.changes import (
+    AttentionChange,
+    PairedAttention,
+    Weighting,
+    compute_attention_change,
+)
+from levelhead.explain.attention.head_groups import (
+    HeadGroups,
+    hash_counter_pairs,
+    make_head_groups,
+    make_provenance,
+)
+from levelhead.explain.attention.pairs import attribute_first, make_placebo_sentence, sample_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,15 +40,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.data.lexicons.lexicon import Lexicon
-    from levelhead.explain.attention.pairs import CounterPair, Pairs, Question
+    from levelhead.explain.attention.pairs import AnnotatedSentence, CounterPair, CounterPairs
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 WEIGHTINGS: tuple[Weighting, Weighting] = ("attention", "value-weighted")
 
 
-class CounterStereotype(Record):
-    """How attention from targets to attributes changes in twins, in biased and regular heads."""
+class CounterStereotypeResult(Record):
+    """How attention of targets to attributes changes in counterfactuals, in both head groups."""
 
     attention: AttentionChange
     """As the model computes it: the paper's."""
@@ -46,10 +56,10 @@ class CounterStereotype(Record):
     """Times the norm of what is moved (Kobayashi et al. 2020)."""
     n: Annotated[int, Field(ge=2)]
     """Sentences used; `n + len(dropped)` were drawn."""
-    placebos: Annotated[int, Field(ge=0)]
-    """How many of them have a placebo twin."""
-    dropped: tuple[Dropped, ...]
-    left_out: tuple[tuple[str, int], ...]
+    n_placebos: Annotated[int, Field(ge=0)]
+    """How many of them have a placebo counterfactual."""
+    dropped: tuple[DroppedItem, ...]
+    exclusions: tuple[tuple[str, int], ...]
     """(reason, how many) of the sentences that were not drawn from."""
     targets: tuple[tuple[str, int], ...]
     """Every target, and how many sentences it has."""
@@ -64,147 +74,163 @@ class CounterStereotype(Record):
 
 def counterstereotype(
     lm: LM,
-    pairs: Pairs,
+    pairs: CounterPairs,
     *,
     biased: Sequence[Site],
     regular: Sequence[Site],
     n: int = 500,
-    off: Sequence[str] = ("colours", "sports"),
+    control_categories: Sequence[str] = ("colours", "sports"),
     placebo: Lexicon | str | None = "gender-en",
     inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
-) -> CounterStereotype:
+) -> CounterStereotypeResult:
     """Run the experiment on a model.
 
     A causal model is asked only where the attribute comes first.
 
     Args:
         lm: the model, edited or not.
-        pairs: sentences and their twins; see `levelhead.explain.attention.pairs`.
+        pairs: sentences and their counterfactuals; see `levelhead.explain.attention.pairs`.
         biased: heads with a positive score, `Site("head_out", layer, head)`.
         regular: heads with a negative score.
         n: how many pairs are drawn, evenly over targets; the paper has 500.
-        off: kinds of targets that are left out, of `levelhead.explain.attention.pairs.OFF`.
+        control_categories: kinds of targets that are left out, of
+            `levelhead.explain.attention.pairs.CONTROL_CATEGORIES`.
         placebo: whose words of one group may stand for each other, as a control; None: no control.
-        inference: seed, resamples and level. The seed draws the pairs too.
+        inference: seed, resamples and level. The seed samples the pairs too.
         progress: is called with the number of texts read, and how many there are.
     """
-    heads = heads_of(lm, biased, regular)
-    words = None if placebo is None else any_lexicon(placebo)
-    chosen = drawn(
-        attribute_first(pairs) if lm.is_causal else pairs, n, seed=inference.seed, off=tuple(off)
+    heads = make_head_groups(lm, biased, regular)
+    words = None if placebo is None else resolve_lexicon(placebo)
+    sampled_pairs = sample_pairs(
+        attribute_first(pairs) if lm.is_causal else pairs,
+        n,
+        seed=inference.seed,
+        control_categories=tuple(control_categories),
     )
-    found = _read(lm, chosen, heads, words, progress)
+    readings = _read_pairs(lm, sampled_pairs, heads, words, progress)
     changes = {
-        name: attention_change(
-            name, found.reads[i], heads.columns, heads.sites, inference=inference
+        name: compute_attention_change(
+            name, readings.attention[i], heads.columns, heads.sites, inference=inference
         )
         for i, name in enumerate(WEIGHTINGS)
     }
-    return CounterStereotype(
+    return CounterStereotypeResult(
         attention=changes["attention"],
         weighted=changes["value-weighted"],
-        n=len(found.used),
-        placebos=len(found.reads[0].placed),
-        dropped=tuple(sorted(found.dropped)),
-        left_out=chosen.left_out,
-        targets=tuple(sorted(Counter(pair.word for pair in found.used).items())),
-        groups=tuple(sorted(Counter(pair.group for pair in found.used).items())),
+        n=len(readings.pairs),
+        n_placebos=len(readings.attention[0].placebo_indices),
+        dropped=tuple(sorted(readings.dropped)),
+        exclusions=sampled_pairs.exclusions,
+        targets=tuple(sorted(Counter(pair.target_word for pair in readings.pairs).items())),
+        groups=tuple(sorted(Counter(pair.group for pair in readings.pairs).items())),
         notes=(
-            *_notes(chosen, n, words, found),
-            *(note for one in changes.values() for note in one.notes),
+            *_notes(sampled_pairs, n, words, readings),
+            *(note for change in changes.values() for note in change.notes),
         ),
-        provenance=provenance(
+        provenance=make_provenance(
             lm,
-            data=dict(chosen.data) | ({f"lexicon {words.name}": words.sha256} if words else {}),
+            data=dict(sampled_pairs.data)
+            | ({f"lexicon {words.name}": words.sha256} if words else {}),
             settings={
-                "heads": heads.told,
+                "heads": heads.as_json,
                 "normalised": "row min-max",
                 "n": n,
-                "off": list(off),
-                "pairs": pairs_hash(chosen.pairs),
+                "control_categories": list(control_categories),
+                "pairs": hash_counter_pairs(sampled_pairs.pairs),
             },
             inference=inference,
         ),
     )
 
 
-class _Found(NamedTuple):
-    used: tuple[CounterPair, ...]
-    dropped: list[Dropped]
-    reads: tuple[Read, Read]
+class _PairReadings(NamedTuple):
+    pairs: tuple[CounterPair, ...]
+    dropped: list[DroppedItem]
+    attention: tuple[PairedAttention, PairedAttention]
     """By weighting."""
 
 
-def _read(
+def _read_pairs(
     lm: LM,
-    chosen: Pairs,
-    heads: Heads,
+    sampled_pairs: CounterPairs,
+    heads: HeadGroups,
     words: Lexicon | None,
     progress: Callable[[int, int], None] | None,
-) -> _Found:
-    """Attention in originals, twins and placebos, of all heads that are compared."""
-    pairs = chosen.pairs
-    controls = [None if words is None else placebo_of(pair, words) for pair in pairs]
-    asked: list[Question] = [pair.original for pair in pairs]
-    asked += [pair.counter for pair in pairs]
-    asked += [one for one in controls if one is not None]
-    values = on_attribute(lm, asked, progress=progress)
+) -> _PairReadings:
+    """Attention in originals, counterfactuals and placebos, of all heads that are compared."""
+    pairs = sampled_pairs.pairs
+    controls = [None if words is None else make_placebo_sentence(pair, words) for pair in pairs]
+    sentences: list[AnnotatedSentence] = [pair.original for pair in pairs]
+    sentences += [pair.counter for pair in pairs]
+    sentences += [control for control in controls if control is not None]
+    values = read_attribute_attention(lm, sentences, progress=progress)
     first, second = values[: len(pairs)], values[len(pairs) : 2 * len(pairs)]
-    third = iter(values[2 * len(pairs) :])
-    placed = [None if one is None else next(third) for one in controls]
-    used: list[CounterPair] = []
-    dropped, rows, control = [], [], []
-    for pair, before, after, swapped in zip(pairs, first, second, placed, strict=True):
+    placebo_iterator = iter(values[2 * len(pairs) :])
+    placebo_values = [None if control is None else next(placebo_iterator) for control in controls]
+    readable_pairs: list[CounterPair] = []
+    dropped, rows, placebo_rows = [], [], []
+    for pair, before, after, placebo_value in zip(
+        pairs, first, second, placebo_values, strict=True
+    ):
         if isinstance(before, str) or isinstance(after, str):
-            dropped.append(Dropped(pair.id, before if isinstance(before, str) else str(after)))
+            dropped.append(DroppedItem(pair.id, before if isinstance(before, str) else str(after)))
             continue
-        if isinstance(swapped, torch.Tensor):
-            control.append((len(used), heads.of(swapped)))
-        used.append(pair)
-        rows.append(torch.stack([heads.of(before), heads.of(after)]))
-    if not used:
-        raise NotMeasurable(
+        if isinstance(placebo_value, torch.Tensor):
+            placebo_rows.append((len(readable_pairs), heads.select(placebo_value)))
+        readable_pairs.append(pair)
+        rows.append(torch.stack([heads.select(before), heads.select(after)]))
+    if not readable_pairs:
+        raise NotMeasurableError(
             f"none of {len(pairs)} pairs can be read, such as: {dropped[0].reason}",
-            mend="give pairs whose words are in the model's vocabulary",
+            hint="give pairs whose words are in the model's vocabulary",
         )
-    whole = torch.stack(rows).numpy()  # [sentences, original or counter, weighting, heads]
-    swaps = torch.stack([row for _, row in control]).numpy() if control else None
-    where = np.array([i for i, _ in control], dtype=np.intp)
-    targets = tuple(pair.word for pair in used)
+    attention = torch.stack(rows).numpy()  # [sentences, original or counter, weighting, heads]
+    placebo_attention = (
+        torch.stack([row for _, row in placebo_rows]).numpy() if placebo_rows else None
+    )
+    placebo_indices = np.array([i for i, _ in placebo_rows], dtype=np.intp)
+    targets = tuple(pair.target_word for pair in readable_pairs)
     reads = [
-        Read(
-            whole[:, 0, i],
-            whole[:, 1, i],
-            np.empty((0, whole.shape[-1])) if swaps is None else swaps[:, i],
-            where,
-            _same_length(lm, used),
+        PairedAttention(
+            attention[:, 0, i],
+            attention[:, 1, i],
+            np.empty((0, attention.shape[-1]))
+            if placebo_attention is None
+            else placebo_attention[:, i],
+            placebo_indices,
+            _same_length(lm, readable_pairs),
             targets,
         )
         for i in range(2)
     ]
-    return _Found(tuple(used), dropped, (reads[0], reads[1]))
+    return _PairReadings(tuple(readable_pairs), dropped, (reads[0], reads[1]))
 
 
-def _same_length(lm: LM, used: Sequence[CounterPair]) -> NDArray[np.bool_]:
+def _same_length(lm: LM, pairs: Sequence[CounterPair]) -> NDArray[np.bool_]:
     """Whether attribute and counterpart have as many tokens: a column is the sum of its tokens."""
     sizes = [
-        [len(own.tokens[own.attribute]) for own in (columns(lm, one) for one in pair[-2:])]
-        for pair in used
+        [
+            len(word_columns.tokens[word_columns.attribute])
+            for word_columns in (find_word_columns(lm, sentence) for sentence in pair[-2:])
+        ]
+        for pair in pairs
     ]
     return np.array([first == second for first, second in sizes])
 
 
-def _notes(chosen: Pairs, n: int, words: Lexicon | None, found: _Found) -> tuple[str, ...]:
+def _notes(
+    sampled_pairs: CounterPairs, n: int, words: Lexicon | None, readings: _PairReadings
+) -> tuple[str, ...]:
     notes = []
-    if len(chosen) < n:
-        notes.append(f"{n} pairs were wanted, {len(chosen)} are there")
-    placed = len(found.reads[0].placed)
+    if len(sampled_pairs) < n:
+        notes.append(f"{n} pairs were wanted, {len(sampled_pairs)} are there")
+    n_placebos = len(readings.attention[0].placebo_indices)
     if words is None:
         notes.append("no placebo: a change may be one of word frequency")
     else:
         notes.append(
-            f"placebo: {placed} of {len(found.used)} sentences have another word of the same group "
-            f"in {words.name} (nouns only); net is of these"
+            f"placebo: {n_placebos} of {len(readings.pairs)} sentences have another word of the "
+            f"same group in {words.name} (nouns only); net is of these"
         )
     return tuple(notes)

@@ -1,13 +1,18 @@
-"""One sentence and its twin, as some heads see them (Yang et al. 2025, Figure 3)."""
+"""One sentence and its counterfactual, as some heads see them (Yang et al. 2025, Figure 3)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Provenance, Record
-from levelhead.explain.attention.attention_scores import columns, normalised
-from levelhead.explain.attention.head_groups import Group, heads_of, pairs_hash, provenance
+from levelhead.explain.attention.attention_scores import find_word_columns, normalise_attention
+from levelhead.explain.attention.head_groups import (
+    Group,
+    hash_counter_pairs,
+    make_head_groups,
+    make_provenance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-class Strip(Record):
+class AttentionStrip(Record):
     """One sentence, word by word, as its target sees it."""
 
     words: tuple[str, ...]
@@ -26,7 +31,7 @@ class Strip(Record):
     target: int
 
 
-class HeadStrip(Record):
+class HeadAttentionStrip(Record):
     """One head's normalised attention from the target to every word. Counted from 0."""
 
     layer: int
@@ -36,48 +41,54 @@ class HeadStrip(Record):
     counter: tuple[float, ...]
 
 
-class Example(Record):
-    """One sentence and its twin (Figure 3)."""
+class AttentionExample(Record):
+    """One sentence and its counterfactual (Figure 3)."""
 
     pair: str
-    original: Strip
-    counter: Strip
-    heads: tuple[HeadStrip, ...]
+    original: AttentionStrip
+    counter: AttentionStrip
+    heads: tuple[HeadAttentionStrip, ...]
     provenance: Provenance
 
 
-def example(
+def make_attention_example(
     lm: LM, pair: CounterPair, *, biased: Sequence[Site], regular: Sequence[Site]
-) -> Example:
-    """One sentence and its twin in some heads, word by word (Figure 3)."""
-    heads = heads_of(lm, biased, regular)
+) -> AttentionExample:
+    """One sentence and its counterfactual in some heads, word by word (Figure 3)."""
+    heads = make_head_groups(lm, biased, regular)
     strips, rows = [], []
-    for question in (pair.original, pair.counter):
-        over = columns(lm, question)
-        (row,) = lm.attention_row([question.text], [question.target])
-        strips.append(Strip(words=over.words, attribute=over.attribute, target=over.target))
-        rows.append(heads.of(normalised(row, over).movedim(-1, 0)))
-    if any(row.isnan().any() for row in rows):
-        raise NotMeasurable(
-            f"a head attends alike to all words of {pair.original.text!r:.60}",
-            mend="take a longer sentence",
+    for sentence in (pair.original, pair.counter):
+        word_columns = find_word_columns(lm, sentence)
+        (row,) = lm.attention_row([sentence.text], [sentence.target])
+        strips.append(
+            AttentionStrip(
+                words=word_columns.words,
+                attribute=word_columns.attribute,
+                target=word_columns.target,
+            )
         )
-    return Example(
+        rows.append(heads.select(normalise_attention(row, word_columns).movedim(-1, 0)))
+    if any(row.isnan().any() for row in rows):
+        raise NotMeasurableError(
+            f"a head attends alike to all words of {pair.original.text!r:.60}",
+            hint="take a longer sentence",
+        )
+    return AttentionExample(
         pair=pair.id,
         original=strips[0],
         counter=strips[1],
         heads=tuple(
-            HeadStrip(
+            HeadAttentionStrip(
                 layer=heads.sites[i].layer,
                 head=int(heads.sites[i].head or 0),
                 group=name,
                 original=tuple(rows[0][:, i].tolist()),
                 counter=tuple(rows[1][:, i].tolist()),
             )
-            for name, own in heads.columns.items()
-            for i in own
+            for name, group_columns in heads.columns.items()
+            for i in group_columns
         ),
-        provenance=provenance(
-            lm, data={"pair": pairs_hash([pair])}, settings={"heads": heads.told}
+        provenance=make_provenance(
+            lm, data={"pair": hash_counter_pairs([pair])}, settings={"heads": heads.as_json}
         ),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Provenance
 
 if TYPE_CHECKING:
@@ -23,63 +23,67 @@ Group = Literal["biased", "regular"]
 EQUATION = "Yang et al. 2025, section 5.2"
 
 
-class Heads(NamedTuple):
+class HeadGroups(NamedTuple):
     """The heads of both groups side by side."""
 
     sites: tuple[Site, ...]
     columns: dict[Group, tuple[int, ...]]
 
     @property
-    def told(self) -> dict[str, list[list[int]]]:
+    def as_json(self) -> dict[str, list[list[int]]]:
         """As plain JSON: [layer, head], counted from 0."""
         return {
-            name: [[self.sites[i].layer, int(self.sites[i].head or 0)] for i in own]
-            for name, own in self.columns.items()
+            name: [[self.sites[i].layer, int(self.sites[i].head or 0)] for i in columns]
+            for name, columns in self.columns.items()
         }
 
-    def of(self, values: torch.Tensor) -> torch.Tensor:
+    def select(self, values: torch.Tensor) -> torch.Tensor:
         """`[..., heads]` of `[..., layers, heads]`."""
         layers = [site.layer for site in self.sites]
         return values[..., layers, [int(site.head or 0) for site in self.sites]]
 
 
-def heads_of(lm: LM, biased: Sequence[Site], regular: Sequence[Site]) -> Heads:
+def make_head_groups(lm: LM, biased: Sequence[Site], regular: Sequence[Site]) -> HeadGroups:
     """The heads of both groups, each in one group only."""
     sites = (*biased, *regular)
-    for name, own in (("biased", biased), ("regular", regular)):
-        if not own:
-            raise NotMeasurable(
+    for name, group_sites in (("biased", biased), ("regular", regular)):
+        if not group_sites:
+            raise NotMeasurableError(
                 f"there is no {name} head",
-                mend="give heads of both signs: the experiment compares them",
+                hint="give heads of both signs: the experiment compares them",
             )
-    checked_heads(lm, sites)
+    validate_heads(lm, sites)
     split = len(biased)
-    return Heads(
+    return HeadGroups(
         sites,
         {"biased": tuple(range(split)), "regular": tuple(range(split, len(sites)))},
     )
 
 
-def checked_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:
+def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:
     """Heads that the model has, each once."""
     if not sites:
-        raise LevelheadError("there is no head", mend="name at least one")
+        raise LevelheadError("there is no head", hint="name at least one")
     for site in sites:
         if site.stream != "head_out" or site.head is None:
-            raise LevelheadError(f"{site} is no head", mend='give Site("head_out", layer, head)')
-        lm.anatomy.find(site)
-    twice = [site for site, times in Counter(sites).items() if times > 1]
-    if twice:
-        raise LevelheadError(f"{twice[0]} is named twice", mend="name each head in one group, once")
+            raise LevelheadError(f"{site} is no head", hint='give Site("head_out", layer, head)')
+        lm.layout.require_site(site)
+    duplicates = [site for site, times in Counter(sites).items() if times > 1]
+    if duplicates:
+        raise LevelheadError(
+            f"{duplicates[0]} is named twice", hint="name each head in one group, once"
+        )
     return tuple(sites)
 
 
-def pairs_hash(pairs: Sequence[CounterPair]) -> str:
+def hash_counter_pairs(pairs: Sequence[CounterPair]) -> str:
     """SHA-256 of what was asked."""
-    return content_hash([[pair.id, pair.word, *pair.original, *pair.counter] for pair in pairs])
+    return content_hash(
+        [[pair.id, pair.target_word, *pair.original, *pair.counter] for pair in pairs]
+    )
 
 
-def provenance(
+def make_provenance(
     lm: LM,
     *,
     data: Mapping[str, str],
@@ -87,12 +91,12 @@ def provenance(
     inference: Inference | None = None,
 ) -> Provenance:
     """What a result depends on; `settings` says what is its own."""
-    told: dict[str, object] = {
+    all_settings: dict[str, object] = {
         "model": {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     }
     if inference is not None:
-        told |= {"resamples": inference.resamples, "permutations": inference.permutations}
-        told |= {"level": inference.level}
+        all_settings |= {"resamples": inference.resamples, "permutations": inference.permutations}
+        all_settings |= {"level": inference.level}
     return Provenance.of(
         lm.identity.name,
         lm.content_hash,
@@ -101,5 +105,5 @@ def provenance(
         data=data,
         equation=EQUATION,
         seed=None if inference is None else inference.seed,
-        settings=told | dict(settings),
+        settings=all_settings | dict(settings),
     )

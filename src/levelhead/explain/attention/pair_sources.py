@@ -7,13 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.files import file_hash
 from levelhead.data.catalog.datasets import dataset, datasets
-from levelhead.data.counterfactuals.templates import Carried, carried, subject
+from levelhead.data.counterfactuals.templates import (
+    CarrierKind,
+    fill_carrier_frames,
+    subject_phrase,
+)
 from levelhead.data.records import Template
-from levelhead.data.user_files import ENDINGS, own_texts
-from levelhead.explain.attention.pairs import CounterPair, Pairs, paired
+from levelhead.data.user_files import USER_FILE_SUFFIXES, read_user_texts
+from levelhead.explain.attention.pairs import CounterPair, CounterPairs, make_counter_pair
 
 if TYPE_CHECKING:
     import os
@@ -21,31 +25,31 @@ if TYPE_CHECKING:
 
     from levelhead.data.lexicons.lexicon import Lexicon, Term
 
-MINED = "pairs.jsonl"
-COLUMNS = ("text", "twin", "attribute", "target", "group")
+MINED_FILE = "pairs.jsonl"
+FILE_COLUMNS = ("text", "twin", "attribute", "target", "group")
 """Of a file of your own."""
 
 
-def pairs_from(source: str | os.PathLike[str]) -> Pairs:
-    """Pairs of a data set, by name; of a folder of `levelhead mine`; or of a file of your own.
+def counterstereotype_pairs(source: str | os.PathLike[str]) -> CounterPairs:
+    """Pairs of a data set, by name; of a folder of `levelhead data mine`; or of a file of your own.
 
     A file is .csv, .tsv or .jsonl with the columns text, twin, attribute, target and group.
     """
     if str(source) in datasets():
-        return from_dataset(str(source))
+        return pairs_from_dataset(str(source))
     path = Path(source)
-    if (path / MINED).is_file():
-        return from_mined(path)
+    if (path / MINED_FILE).is_file():
+        return pairs_from_mined(path)
     if path.is_file():
-        return from_mined(path.parent) if path.name == MINED else from_file(path)
+        return pairs_from_mined(path.parent) if path.name == MINED_FILE else pairs_from_file(path)
     raise LevelheadError(
-        f"{str(source)!r} is neither a data set, nor a folder of `levelhead mine`, nor a file",
-        mend=f"give a {', '.join(ENDINGS)} file with the columns {', '.join(COLUMNS)}, or "
-        "counter-stereotype",
+        f"{str(source)!r} is neither a data set, nor a folder of `levelhead data mine`, nor a file",
+        hint=f"give a {', '.join(USER_FILE_SUFFIXES)} file with the columns "
+        f"{', '.join(FILE_COLUMNS)}, or counter-stereotype",
     )
 
 
-def from_dataset(name: str = "counter-stereotype") -> Pairs:
+def pairs_from_dataset(name: str = "counter-stereotype") -> CounterPairs:
     """The pairs of a data set."""
     row = dataset(name)
 
@@ -55,9 +59,9 @@ def from_dataset(name: str = "counter-stereotype") -> Pairs:
             if not {"counter_sentence", "gender", "attribute", "target"} <= slots.keys():
                 raise LevelheadError(
                     f"{name} holds no sentences with their twins",
-                    mend="use counter-stereotype, a file of your own or a mined folder",
+                    hint="use counter-stereotype, a file of your own or a mined folder",
                 )
-            yield paired(
+            yield make_counter_pair(
                 item.id,
                 getattr(item, "text", ""),
                 slots["counter_sentence"],
@@ -66,28 +70,29 @@ def from_dataset(name: str = "counter-stereotype") -> Pairs:
                 target=slots["target"],
             )
 
-    return _gathered(rows(), tuple((f"{name}/{file.path}", file.sha256) for file in row.files))
+    return _collect_pairs(rows(), tuple((f"{name}/{file.path}", file.sha256) for file in row.files))
 
 
-def from_mined(folder: str | os.PathLike[str]) -> Pairs:
-    """The pairs that `levelhead mine` wrote; sentences with several targets are left out."""
-    path = Path(folder) / MINED
+def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
+    """The pairs that `levelhead data mine` wrote; sentences with several targets are left out."""
+    path = Path(folder) / MINED_FILE
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        found = [_mined(row) for row in rows]
+        pairs = [_parse_mined_row(row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise LevelheadError(
-            f"{path} is not as `levelhead mine` writes it: {error}", mend="mine the corpus again"
+            f"{path} is not as `levelhead data mine` writes it: {error}",
+            hint="mine the corpus again",
         ) from None
-    return _gathered(found, ((path.name, file_hash(path)),))
+    return _collect_pairs(pairs, ((path.name, file_hash(path)),))
 
 
-def _mined(row: dict[str, object]) -> CounterPair | str:
+def _parse_mined_row(row: dict[str, object]) -> CounterPair | str:
     targets, attribute = row["targets"], row["attribute"]
     if len({str(word) for word, _, _ in targets}) != 1:  # type: ignore[attr-defined]
         return "it holds several targets"
     texts = str(row["text"]), str(row["twin"])
-    return paired(
+    return make_counter_pair(
         str(row["id"]),
         *texts,
         group=str(row["group"]),
@@ -96,24 +101,24 @@ def _mined(row: dict[str, object]) -> CounterPair | str:
     )
 
 
-def from_file(path: str | os.PathLike[str]) -> Pairs:
+def pairs_from_file(path: str | os.PathLike[str]) -> CounterPairs:
     """The pairs of a file of your own, by the columns text, twin, attribute, target and group."""
-    columns = [[row.text for row in own_texts(str(path), name)] for name in COLUMNS]
+    columns = [[row.text for row in read_user_texts(str(path), name)] for name in FILE_COLUMNS]
     rows = enumerate(zip(*columns, strict=True), 1)
-    found = [
-        paired(f"row {i}", text, twin, group=group, attribute=attribute, target=target)
+    pairs = [
+        make_counter_pair(f"row {i}", text, twin, group=group, attribute=attribute, target=target)
         for i, (text, twin, attribute, target, group) in rows
     ]
-    return _gathered(found, ((Path(path).name, file_hash(path)),))
+    return _collect_pairs(pairs, ((Path(path).name, file_hash(path)),))
 
 
-def templated(
+def pairs_from_templates(
     lexicon: Lexicon,
     *,
     targets: str | None = None,
     groups: tuple[str, str] | None = None,
-    sort: Carried = "any",
-) -> Pairs:
+    carrier_kind: CarrierKind = "any",
+) -> CounterPairs:
     """Pairs made of a lexicon: own frames with the word of the group that a target leans to.
 
     For groups whose words hardly stand in running text beside a target. A frame is no sample of a
@@ -123,59 +128,69 @@ def templated(
         lexicon: whose words and targets.
         targets: one of its families of targets; all of them by default.
         groups: which two groups; by default its first two.
-        sort: what the targets are, for the frames (CARRIES of `data.counterfactuals.templates`).
+        carrier_kind: what the targets are, for the frames (CARRIES of
+            `data.counterfactuals.templates`).
     """
-    first, second = lexicon.two(groups)
+    first, second = lexicon.resolve_group_pair(groups)
     families = lexicon.families if targets is None else (lexicon.targets(targets),)
-    leaning = [
-        (str(side.leans), word)
+    group_targets = [
+        (str(side.stereotyped_group), word)
         for family in families
         for side in family.sides
         for word in side.words
-        if side.leans in (first, second)
+        if side.stereotyped_group in (first, second)
     ]
 
     def rows() -> Iterator[CounterPair | str]:
-        for own, target in dict.fromkeys(leaning):
-            other = second if own == first else first
+        for group, target in dict.fromkeys(group_targets):
+            other_group = second if group == first else first
             for term in dict.fromkeys(lexicon.terms):
-                yield from _framed(term, (own, other), target, sort)
+                yield from _pairs_in_frames(term, (group, other_group), target, carrier_kind)
 
-    return _gathered(rows(), ((f"lexicon {lexicon.name}", lexicon.sha256),))
+    return _collect_pairs(rows(), ((f"lexicon {lexicon.name}", lexicon.sha256),))
 
 
-def _framed(
-    term: Term, groups: tuple[str, str], target: str, sort: Carried
+def _pairs_in_frames(
+    term: Term, groups: tuple[str, str], target: str, carrier_kind: CarrierKind
 ) -> Iterator[CounterPair | str]:
-    own, other = (term.word(group) if term.marks(group) else None for group in groups)
-    if own is None or other is None:
+    attribute, counterpart = (
+        term.word(group) if term.is_marker_of(group) else None for group in groups
+    )
+    if attribute is None or counterpart is None:
         return
-    phrase = subject(term.kind, term.role)
+    phrase = subject_phrase(term.kind, term.role)
     if phrase is None:
         yield f"a {term.kind} that cannot be the subject of a frame"
         return
-    both = (carried(phrase, word, target, sort=sort) for word in (own, other))
-    for one, twin in zip(*both, strict=True):
-        name = f"{own}/{other}/{target}/{one.id}"
-        yield paired(name, one.text, twin.text, group=groups[0], attribute=own, target=target)
+    framed = (
+        fill_carrier_frames(phrase, word, target, carrier_kind=carrier_kind)
+        for word in (attribute, counterpart)
+    )
+    for sentence, twin in zip(*framed, strict=True):
+        name = f"{attribute}/{counterpart}/{target}/{sentence.id}"
+        yield make_counter_pair(
+            name, sentence.text, twin.text, group=groups[0], attribute=attribute, target=target
+        )
 
 
-def _gathered(rows: Iterable[CounterPair | str], data: tuple[tuple[str, str], ...]) -> Pairs:
+def _collect_pairs(
+    rows: Iterable[CounterPair | str], data: tuple[tuple[str, str], ...]
+) -> CounterPairs:
     """The pairs among some rows, each once; the reasons of the others counted."""
-    found: dict[tuple[str, str, str], CounterPair] = {}
-    why: Counter[str] = Counter()
+    pair_of_key: dict[tuple[str, str, str], CounterPair] = {}
+    reasons: Counter[str] = Counter()
     for row in rows:
         if isinstance(row, str):
-            why[row] += 1
+            reasons[row] += 1
             continue
-        key = (row.original.text, row.counter.text, row.word)
-        if key in found:
-            why["it stands there twice"] += 1
-        found.setdefault(key, row)
-    if not found:
-        told = ", ".join(f"{reason} ({count})" for reason, count in sorted(why.items()))
-        raise NotMeasurable(
-            f"there is no counter-stereotype pair: {told or 'the source is empty'}",
-            mend="give sentences with one attribute and one target, and their twins",
+        key = (row.original.text, row.counter.text, row.target_word)
+        if key in pair_of_key:
+            reasons["it stands there twice"] += 1
+        pair_of_key.setdefault(key, row)
+    if not pair_of_key:
+        summary = ", ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
+        raise NotMeasurableError(
+            f"there is no counter-stereotype pair: {summary or 'the source is empty'}",
+            hint="give sentences with one attribute and one target, and their twins",
         )
-    return Pairs(tuple(found.values()), data, tuple(sorted(why.items())))
+    return CounterPairs(tuple(pair_of_key.values()), data, tuple(sorted(reasons.items())))

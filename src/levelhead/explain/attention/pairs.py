@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.counterfactuals.swap import placebo
-from levelhead.data.prompts.counteracts import article
-from levelhead.data.tokenize import folded
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.data.counterfactuals.swap import swap_within_groups
+from levelhead.data.prompts.counteracts import indefinite_article
+from levelhead.data.tokenize import fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from levelhead.data.lexicons.lexicon import Lexicon
 
 Span = tuple[int, int]
-WHAT = ("attribute", "target")
+ROLES = ("attribute", "target")
 
-OFF: dict[str, tuple[str, ...]] = {
+CONTROL_CATEGORIES: dict[str, tuple[str, ...]] = {
     # Targets that mostly are no opinion about anybody: blue jeans, a football match. In the
     # stand-in for the paper's corpus they are four sentences out of ten.
     "colours": ("blue", "pink"),
     "sports": ("baseball", "football", "softball", "rugby"),
 }
 
-AFTER = "its attribute comes after its target: a causal model does not see it from there"
+ATTRIBUTE_AFTER_TARGET = (
+    "its attribute comes after its target: a causal model does not see it from there"
+)
 
 
-class Question(NamedTuple):
+class AnnotatedSentence(NamedTuple):
     """A text, and where its attribute and its target stand."""
 
     text: str
@@ -46,97 +48,113 @@ class Question(NamedTuple):
 
 
 class CounterPair(NamedTuple):
-    """A sentence with one attribute and one target, and its twin."""
+    """A sentence with one attribute and one target, and its counterfactual."""
 
     id: str
     group: str
     """The group that the attribute marks."""
-    word: str
+    target_word: str
     """The target, in small letters: what sentences are clustered by."""
-    original: Question
-    counter: Question
+    original: AnnotatedSentence
+    counter: AnnotatedSentence
 
 
 @final
 @dataclass(frozen=True)
-class Pairs:
+class CounterPairs:
     """Pairs, what they were made of, and how many sentences were left out of them, and why."""
 
     pairs: tuple[CounterPair, ...]
     data: tuple[tuple[str, str], ...]
     """Name and SHA-256 of every source."""
-    left_out: tuple[tuple[str, int], ...] = ()
+    exclusions: tuple[tuple[str, int], ...] = ()
     """(reason, how many), by reason."""
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def without(self, why: Callable[[CounterPair], str]) -> Pairs:
+    def exclude(self, reason_of: Callable[[CounterPair], str]) -> CounterPairs:
         """The pairs that no reason is given against; the others are counted by their reason."""
-        reasons = [why(pair) for pair in self.pairs]
-        kept = tuple(pair for pair, reason in zip(self.pairs, reasons, strict=True) if not reason)
-        counts = Counter(dict(self.left_out)) + Counter(filter(None, reasons))
-        return replace(self, pairs=kept, left_out=tuple(sorted(counts.items())))
+        reasons = [reason_of(pair) for pair in self.pairs]
+        remaining = tuple(
+            pair for pair, reason in zip(self.pairs, reasons, strict=True) if not reason
+        )
+        counts = Counter(dict(self.exclusions)) + Counter(filter(None, reasons))
+        return replace(self, pairs=remaining, exclusions=tuple(sorted(counts.items())))
 
 
-def paired(
+def make_counter_pair(
     name: str, text: str, twin: str, *, group: str, attribute: str, target: str
 ) -> CounterPair | str:
     """A pair, or why it is none.
 
-    >>> paired("1", "A woman is a nurse.", "A man is a nurse.", group="f",
+    >>> make_counter_pair("1", "A woman is a nurse.", "A man is a nurse.", group="f",
     ...        attribute="woman", target="nurse").counter
-    Question(text='A man is a nurse.', attribute=(2, 5), target=(11, 16))
+    AnnotatedSentence(text='A man is a nurse.', attribute=(2, 5), target=(11, 16))
     """
-    found = {what: places(word, text) for what, word in zip(WHAT, (attribute, target), strict=True)}
-    for what, spans in found.items():
+    spans_of_role = {
+        role: find_word(word, text) for role, word in zip(ROLES, (attribute, target), strict=True)
+    }
+    for role, spans in spans_of_role.items():
         if len(spans) != 1:
             return (
-                f"its {what} does not stand in it"
+                f"its {role} does not stand in it"
                 if not spans
-                else f"its {what} stands in it twice"
+                else f"its {role} stands in it twice"
             )
-    (here,), (there,) = found.values()
-    if here[0] < there[1] and there[0] < here[1]:
+    (attribute_span,), (target_span,) = spans_of_role.values()
+    if attribute_span[0] < target_span[1] and target_span[0] < attribute_span[1]:
         return "its attribute and its target overlap"
-    end = len(twin) - (len(text) - here[1])
-    if end <= here[0] or twin[: here[0]] != text[: here[0]] or twin[end:] != text[here[1] :]:
+    end = len(twin) - (len(text) - attribute_span[1])
+    if (
+        end <= attribute_span[0]
+        or twin[: attribute_span[0]] != text[: attribute_span[0]]
+        or twin[end:] != text[attribute_span[1] :]
+    ):
         return "its twin differs in more than the attribute"
-    counterpart = twin[here[0] : end]
-    if folded(counterpart) == folded(attribute):
+    counterpart = twin[attribute_span[0] : end]
+    if fold_case(counterpart) == fold_case(attribute):
         return "its twin is the same"
-    if places(counterpart, text):
+    if find_word(counterpart, text):
         return "it holds the attribute's counterpart too"
-    moved = end - here[1] if there[0] > here[0] else 0
+    shift = end - attribute_span[1] if target_span[0] > attribute_span[0] else 0
     return CounterPair(
         name,
         group,
-        folded(target),
-        Question(text, here, there),
-        Question(twin, (here[0], end), (there[0] + moved, there[1] + moved)),
+        fold_case(target),
+        AnnotatedSentence(text, attribute_span, target_span),
+        AnnotatedSentence(
+            twin, (attribute_span[0], end), (target_span[0] + shift, target_span[1] + shift)
+        ),
     )
 
 
-def places(word: str, text: str) -> list[Span]:
+def find_word(word: str, text: str) -> list[Span]:
     """Where a word stands in a text: whole, in letters of any case.
 
-    >>> places("men", "Men, women and men's things")
+    >>> find_word("men", "Men, women and men's things")
     [(0, 3), (15, 18)]
     """
-    whole = re.compile(rf"(?<!\w){re.escape(folded(word))}(?!\w)")
-    return [match.span() for match in whole.finditer(folded(text))]
+    pattern = re.compile(rf"(?<!\w){re.escape(fold_case(word))}(?!\w)")
+    return [match.span() for match in pattern.finditer(fold_case(text))]
 
 
-def attribute_first(pairs: Pairs) -> Pairs:
+def attribute_first(pairs: CounterPairs) -> CounterPairs:
     """The pairs that a causal model can be asked about."""
-    return pairs.without(
-        lambda pair: "" if pair.original.attribute < pair.original.target else AFTER
+    return pairs.exclude(
+        lambda pair: (
+            "" if pair.original.attribute < pair.original.target else ATTRIBUTE_AFTER_TARGET
+        )
     )
 
 
-def drawn(
-    pairs: Pairs, n: int = 500, *, seed: int = 0, off: Sequence[str] = ("colours", "sports")
-) -> Pairs:
+def sample_pairs(
+    pairs: CounterPairs,
+    n: int = 500,
+    *,
+    seed: int = 0,
+    control_categories: Sequence[str] = ("colours", "sports"),
+) -> CounterPairs:
     """Up to n pairs, as evenly spread over the targets as there are sentences.
 
     The paper says nothing of how its 500 were drawn. In proportion, a few frequent words would be
@@ -147,49 +165,56 @@ def drawn(
         pairs: to draw from.
         n: how many.
         seed: of the draw.
-        off: kinds of targets to leave out, of `OFF`; none: ().
+        control_categories: kinds of targets to leave out, of `CONTROL_CATEGORIES`; none: ().
     """
     if n < 2:
-        raise LevelheadError(f"{n} pairs are too few", mend="draw at least 2; the paper drew 500")
-    for kind in off:
-        if kind not in OFF:
-            raise UnknownName("kind of targets", kind, OFF)
-    why = {word: f"off: {kind} ({word})" for kind in off for word in OFF[kind]}
-    left = pairs.without(lambda pair: why.get(pair.word, ""))
-    if not left.pairs:
-        raise NotMeasurable(
-            f"no pair is left: {', '.join(f'{name} {count}' for name, count in left.left_out)}",
-            mend="give other pairs, or off=()",
+        raise LevelheadError(f"{n} pairs are too few", hint="draw at least 2; the paper drew 500")
+    for kind in control_categories:
+        if kind not in CONTROL_CATEGORIES:
+            raise UnknownNameError("kind of targets", kind, CONTROL_CATEGORIES)
+    reason_of_word = {
+        word: f"control category: {kind} ({word})"
+        for kind in control_categories
+        for word in CONTROL_CATEGORIES[kind]
+    }
+    remaining = pairs.exclude(lambda pair: reason_of_word.get(pair.target_word, ""))
+    if not remaining.pairs:
+        raise NotMeasurableError(
+            "no pair is left: "
+            f"{', '.join(f'{name} {count}' for name, count in remaining.exclusions)}",
+            hint="give other pairs, or control_categories=()",
         )
     by_word: dict[str, list[tuple[str, CounterPair]]] = defaultdict(list)
-    for pair in left.pairs:
-        by_word[pair.word].append((_rank(seed, pair), pair))
+    for pair in remaining.pairs:
+        by_word[pair.target_word].append((_rank(seed, pair), pair))
     order = sorted(
-        (place, rank, pair)
+        (order_in_word, rank, pair)
         for rows in by_word.values()
-        for place, (rank, pair) in enumerate(sorted(rows))
+        for order_in_word, (rank, pair) in enumerate(sorted(rows))
     )
-    kept = sorted((pair for _, _, pair in order[:n]), key=lambda pair: pair.id)
-    return replace(left, pairs=tuple(kept))
+    selection = sorted((pair for _, _, pair in order[:n]), key=lambda pair: pair.id)
+    return replace(remaining, pairs=tuple(selection))
 
 
-def placebo_of(pair: CounterPair, lexicon: Lexicon) -> Question | None:
+def make_placebo_sentence(pair: CounterPair, lexicon: Lexicon) -> AnnotatedSentence | None:
     """The sentence with its attribute replaced by another word of the same group; None if none is.
 
     What changes then is the word, its frequency and its sense, but not the group.
     """
     text, attribute, target = pair.original
-    found = placebo(text, lexicon)
-    if found.twin is None or len(found.changes) != 1 or found.changes[0][2:4] != attribute:
+    swap = swap_within_groups(text, lexicon)
+    if swap.counterfactual is None or len(swap.changes) != 1 or swap.changes[0][2:4] != attribute:
         return None
-    change = found.changes[0]
-    before = re.search(r"(?i)\b(an?)\s+$", text[: attribute[0]])
-    if places(change.new, text) or (before and before[1].lower() != article(change.new)):
+    change = swap.changes[0]
+    article_match = re.search(r"(?i)\b(an?)\s+$", text[: attribute[0]])
+    if find_word(change.new, text) or (
+        article_match and article_match[1].lower() != indefinite_article(change.new)
+    ):
         return None
-    moved = len(change.new) - len(change.old) if target > attribute else 0
-    place = target[0] + moved, target[1] + moved
-    return Question(found.twin, (change.new_start, change.new_end), place)
+    shift = len(change.new) - len(change.old) if target > attribute else 0
+    target_span = target[0] + shift, target[1] + shift
+    return AnnotatedSentence(swap.counterfactual, (change.new_start, change.new_end), target_span)
 
 
 def _rank(seed: int, pair: CounterPair) -> str:
-    return hashlib.sha256(f"{seed} {pair.word} {pair.original.text}".encode()).hexdigest()
+    return hashlib.sha256(f"{seed} {pair.target_word} {pair.original.text}".encode()).hexdigest()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Interval, PValue, Record
 from levelhead.explain.attention.head_groups import Group
 from levelhead.stats.degenerate import ROUNDING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 
-class HeadChange(Record):
+class HeadAttentionChange(Record):
     """One head's mean change. Layer and head are counted from 0."""
 
     layer: int
@@ -36,14 +36,14 @@ class HeadChange(Record):
     """Two-sided; adjusted for all heads that were tested."""
 
 
-def head_changes(
+def compute_head_changes(
     weighting: str,
     changes: Values,
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
-    words: Sequence[str],
+    targets: Sequence[str],
     inference: Inference,
-) -> tuple[tuple[HeadChange, ...], tuple[str, ...]]:
+) -> tuple[tuple[HeadAttentionChange, ...], tuple[str, ...]]:
     """Every head's mean change, p corrected over all heads that can be tested.
 
     The null exchanges original and twin, for all sentences of a target together and in all heads at
@@ -53,79 +53,85 @@ def head_changes(
     `scipy.stats.permutation_test` is not used: max-T needs the statistics of all heads under the
     same exchanges, which here are one matrix product.
     """
-    found = _by_head(changes, words)
-    left = [_label(sites[i]) for i in range(len(sites)) if not found.tested[i]]
-    tested = [i for i in range(len(sites)) if found.tested[i]]
-    if not tested:
-        raise NotMeasurable(
+    summary = _summarise_heads(changes, targets)
+    untested = [_label(sites[i]) for i in range(len(sites)) if not summary.is_testable[i]]
+    testable = [i for i in range(len(sites)) if summary.is_testable[i]]
+    if not testable:
+        raise NotMeasurableError(
             f"{weighting}: no head changes in two targets or more, so none can be tested",
-            mend="give more targets, or check that the twins differ",
+            hint="give more targets, or check that the twins differ",
         )
-    totals = found.sums[:, tested] / np.sqrt((found.sums[:, tested] ** 2).sum(0))
+    # Variance 1 under random signs for every head, so that max-T weighs all heads alike.
+    totals = summary.sums[:, testable] / np.sqrt((summary.sums[:, testable] ** 2).sum(0))
     rng = inference.rng(weighting, "heads")
+    # One sign per target for all heads keeps their dependence, which max-T needs.
     signs = rng.choice([-1.0, 1.0], size=(inference.permutations, len(totals)))
     t, null = np.abs(totals.sum(0)), np.abs(signs @ totals)
-    plain = ((null >= t - 1e-12 * t).sum(0) + 1) / (len(null) + 1)
+    # Ties that differ by rounding count, and + 1 counts the observed signs: both conservative.
+    unadjusted_p = ((null >= t - 1e-12 * t).sum(0) + 1) / (len(null) + 1)
     adjusted = max_t(t, null)
-    of = {column: name for name, own in groups.items() for column in own}
+    group_of = {column: name for name, columns in groups.items() for column in columns}
     heads = tuple(
-        HeadChange(
+        HeadAttentionChange(
             layer=sites[column].layer,
             head=int(sites[column].head or 0),
-            group=of[column],
-            change=float(found.mean[column]),
-            interval=_t_interval(found, column, inference.level),
+            group=group_of[column],
+            change=float(summary.mean[column]),
+            interval=_t_interval(summary, column, inference.level),
             p=PValue(
-                value=float(plain[number]),
+                value=float(unadjusted_p[row]),
                 method="sign flip",
                 alternative="two-sided",
-                draws=len(null),
-                adjusted=float(adjusted[number]),
+                n_resamples=len(null),
+                adjusted=float(adjusted[row]),
                 correction="max-T",
-                family=len(tested),
+                family=len(testable),
             ),
         )
-        for number, column in enumerate(tested)
+        for row, column in enumerate(testable)
     )
-    told = f"{weighting}: not tested, changed in too few targets: {', '.join(left)}"
-    return heads, (told,) if left else ()
+    note = f"{weighting}: not tested, changed in too few targets: {', '.join(untested)}"
+    return heads, (note,) if untested else ()
 
 
-class _ByHead(NamedTuple):
+class _HeadSummary(NamedTuple):
     """Every head's mean change, its cluster-robust standard error, and its total by target."""
 
     mean: Values
-    error: Values
+    standard_error: Values
     sums: Values
     """`[targets, heads]`."""
-    tested: NDArray[np.bool_]
-    """Whether an exchange of twins changes anything: at least two targets' totals are not 0."""
+    is_testable: NDArray[np.bool_]
+    """Whether an exchange of counterfactuals matters: at least two targets' totals are not 0."""
 
 
-def _by_head(changes: Values, words: Sequence[str]) -> _ByHead:
+def _summarise_heads(changes: Values, targets: Sequence[str]) -> _HeadSummary:
     """Means over sentences; variance C / (C - 1) sum_c (S_c - mean n_c)^2 / n^2, C targets."""
-    sums, sizes = _by_target(changes, words)
+    sums, sizes = _sum_by_target(changes, targets)
     mean = changes.mean(0)
     squares = ((sums - sizes[:, None] * mean) ** 2).sum(0)
-    error = np.sqrt(squares * len(sizes) / (len(sizes) - 1)) / len(changes)
-    some = np.abs(sums) > ROUNDING * np.abs(sums).max(0)
-    return _ByHead(mean, error, sums, some.sum(0) > 1)
+    # Cluster-robust: sentences of one target are dependent, so targets are the units.
+    standard_error = np.sqrt(squares * len(sizes) / (len(sizes) - 1)) / len(changes)
+    is_nonzero = np.abs(sums) > ROUNDING * np.abs(sums).max(0)
+    return _HeadSummary(mean, standard_error, sums, is_nonzero.sum(0) > 1)
 
 
-def _t_interval(found: _ByHead, column: int, level: float) -> Interval:
-    targets = len(found.sums)
-    reach = float(stats.t.ppf((1 + level) / 2, targets - 1)) * float(found.error[column])
-    value = float(found.mean[column])
-    method = f"cluster-robust t, {targets} targets"
-    return Interval(low=value - reach, high=value + reach, level=level, method=method)
+def _t_interval(summary: _HeadSummary, column: int, level: float) -> Interval:
+    n_targets = len(summary.sums)
+    half_width = float(stats.t.ppf((1 + level) / 2, n_targets - 1)) * float(
+        summary.standard_error[column]
+    )
+    value = float(summary.mean[column])
+    method = f"cluster-robust t, {n_targets} targets"
+    return Interval(low=value - half_width, high=value + half_width, level=level, method=method)
 
 
-def _by_target(values: Values, words: Sequence[str]) -> tuple[Values, Values]:
+def _sum_by_target(values: Values, targets: Sequence[str]) -> tuple[Values, Values]:
     """`[targets, heads]` sums over a target's sentences, and how many those are."""
-    _, unit = np.unique(np.array(words), return_inverse=True)
-    sums = np.zeros((unit.max() + 1, values.shape[1]))
-    np.add.at(sums, unit, values)
-    return sums, np.bincount(unit).astype(np.float64)
+    _, target_index = np.unique(np.array(targets), return_inverse=True)
+    sums = np.zeros((target_index.max() + 1, values.shape[1]))
+    np.add.at(sums, target_index, values)
+    return sums, np.bincount(target_index).astype(np.float64)
 
 
 def _label(site: Site) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Interval, PValue, Record
 from levelhead.stats.degenerate import is_constant
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-class Relabelled(Record):
-    """The difference between groups of heads, against groups drawn at random."""
+class HeadPermutationTest(Record):
+    """The difference between groups of heads, against groups sampled at random."""
 
     difference: float
     """Biased less regular, of the mean changes."""
-    random: Interval
+    random_interval: Interval
     """Where the difference lies for random groups, as many biased heads in every layer."""
     p: PValue
     """Two-sided: twice the share of random groups that are as far out on the nearer side."""
 
 
-def relabelled(
+def permute_head_groups(
     changes: NDArray[np.float64],
     groups: Mapping[Group, Sequence[int]],
     sites: Sequence[Site],
     *,
     inference: Inference,
     name: str,
-) -> Relabelled:
+) -> HeadPermutationTest:
     """Deal the names of the groups out again among the heads of each layer.
 
     `scipy.stats.permutation_test` deals out all heads, and knows no layers to deal within; and a
@@ -60,35 +60,41 @@ def relabelled(
     biased = np.zeros(len(sites), dtype=bool)
     biased[list(groups["biased"])] = True
     rng, layers = inference.rng(name, "relabelled"), np.array([site.layer for site in sites])
-    dealt = np.empty((inference.permutations, len(sites)), dtype=bool)
+    permuted = np.empty((inference.permutations, len(sites)), dtype=bool)
     for layer in np.unique(layers):
-        own = np.flatnonzero(layers == layer)
-        dealt[:, own] = rng.permuted(np.tile(biased[own], (inference.permutations, 1)), axis=1)
+        layer_columns = np.flatnonzero(layers == layer)
+        # Labels are permuted within a layer, because attention changes may differ between layers.
+        permuted[:, layer_columns] = rng.permuted(
+            np.tile(biased[layer_columns], (inference.permutations, 1)), axis=1
+        )
     count = biased.sum()
-    weights = np.where(dealt, 1 / count, -1 / (len(sites) - count))
+    weights = np.where(permuted, 1 / count, -1 / (len(sites) - count))
     null = weights @ means
     if is_constant(null):
-        raise NotMeasurable(
-            "no layer has heads of both groups that change: they cannot be dealt out again",
-            mend="give heads of both groups in one layer",
+        raise NotMeasurableError(
+            "no layer has heads of both groups that change: their labels cannot be permuted",
+            hint="give heads of both groups in one layer",
         )
     value = float(means[biased].mean() - means[~biased].mean())
+    # Equal differences that differ by rounding count as ties, which is conservative.
     slack = 1e-12 * abs(value)
     sides = [(null >= value - slack).sum(), (null <= value + slack).sum()]
     tail = (1 - inference.level) / 2
     low, high = np.quantile(null, [tail, 1 - tail])
-    return Relabelled(
+    return HeadPermutationTest(
         difference=value,
-        random=Interval(
+        random_interval=Interval(
             low=float(low),
             high=float(high),
             level=inference.level,
             method="quantiles of heads relabelled within layers",
         ),
         p=PValue(
+            # Twice the smaller tail, as the null need not be symmetric; + 1 counts the observed
+            # labels among the permutations.
             value=min(1.0, 2 * (float(min(sides)) + 1) / (len(null) + 1)),
             method="heads relabelled within layers",
             alternative="two-sided",
-            draws=len(null),
+            n_resamples=len(null),
         ),
     )

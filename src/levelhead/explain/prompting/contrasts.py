@@ -14,32 +14,37 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
-from levelhead.explain.prompting.factorial import cells
-from levelhead.measures.cloze.margins import MARGIN, changed, margin_of, mean_of
+from levelhead.explain.prompting.factorial import read_factorial_levels
+from levelhead.measures.cloze.margins import (
+    MARGIN,
+    estimate_kind_mean,
+    estimate_margin,
+    estimate_margin_change,
+)
 from levelhead.measures.cloze.prompts_base import BASE
-from levelhead.measures.inference import corrected, estimate
+from levelhead.measures.inference import estimate, holm_corrected
 from levelhead.measures.reductions import mean
-from levelhead.stats.designs import clusters
+from levelhead.stats.designs import clustered_design
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.run_context import Inference
-    from levelhead.measures.cloze.battery import Answers, Shared
+    from levelhead.measures.cloze.battery import BatteryResponses, SharedWord
 
 Verdict = Literal[
     "enhanced", "mitigated", "overturned", "unchanged", "undecided", "no base preference"
 ]
-Answer = Literal["yes", "no", "undecided"]
-LEVEL = 0.05
-SAME = 0.2
+Decision = Literal["yes", "no", "undecided"]
+SIGNIFICANCE_LEVEL = 0.05
+EQUIVALENCE_SHARE = 0.2
 """The share of the base margin within which a change counts as none."""
-TOPS = (3, 5, 10)
+TOP_KS = (3, 5, 10)
 
-EXPECTED: dict[str, tuple[Verdict, ...]] = {
+EXPECTED_VERDICTS: dict[str, tuple[Verdict, ...]] = {
     "target_syntactic_similar": ("enhanced",),
     "target_semantic_similar": ("enhanced",),
     "target_neutral": ("mitigated", "overturned"),
@@ -53,7 +58,7 @@ EXPECTED: dict[str, tuple[Verdict, ...]] = {
 """What the paper expects of each kind (Knowledge Construction)."""
 
 
-class Top(Record):
+class TopKResult(Record):
     """The paper's own numbers at one k (Figures 2-4, Eq. 1)."""
 
     k: Annotated[int, Field(ge=1)]
@@ -70,7 +75,7 @@ class Top(Record):
     """And over those of the other one."""
 
 
-class Contrast(Record):
+class PromptContrast(Record):
     """What one kind of knowledge does."""
 
     kind: str
@@ -81,83 +86,99 @@ class Contrast(Record):
     """Of the margin against base, occupation by occupation; p corrected over the kinds."""
     shift: Estimate
     """Of the mean margin: towards the first group everywhere."""
-    flipped: Estimate
+    share_flipped: Estimate
     """The share of occupations whose preferred group is another one than without knowledge."""
-    tops: tuple[Top, ...]
+    top_k: tuple[TopKResult, ...]
     verdict: Verdict
-    as_expected: Answer
+    matches_paper: Decision
 
 
-def contrasts(
-    answers: Answers, inference: Inference, *, tops: Sequence[int] = TOPS
-) -> tuple[Contrast, ...]:
+def compute_contrasts(
+    answers: BatteryResponses, inference: Inference, *, ks: Sequence[int] = TOP_KS
+) -> tuple[PromptContrast, ...]:
     """All kinds of knowledge that were asked, but the factorial's; the paper's first.
 
     Args:
         answers: what a model said.
         inference: seed, resamples and level.
-        tops: the k of the paper's own numbers.
+        ks: the k of the paper's own numbers.
     """
-    asked = dict.fromkeys(item.kind for item in answers.items)
-    kinds = [kind for kind in EXPECTED if kind in asked]
-    kinds += [kind for kind in asked if kind not in (BASE, *EXPECTED, *cells())]
-    changes = [changed(answers, kind, inference) for kind in kinds]
-    base = margin_of(answers, BASE, at_95(inference))
+    queried_kinds = dict.fromkeys(item.kind for item in answers.items)
+    kinds = [kind for kind in EXPECTED_VERDICTS if kind in queried_kinds]
+    kinds += [
+        kind
+        for kind in queried_kinds
+        if kind not in (BASE, *EXPECTED_VERDICTS, *read_factorial_levels())
+    ]
+    changes = [estimate_margin_change(answers, kind, inference) for kind in kinds]
+    base = estimate_margin(answers, BASE, with_95_level(inference))
     return tuple(
-        _contrast(answers, kind, change, base, inference, tops)
-        for kind, change in zip(kinds, corrected(changes), strict=True)
+        _compute_contrast(answers, kind, change, base, inference, ks)
+        for kind, change in zip(kinds, holm_corrected(changes), strict=True)
     )
 
 
-def between(answers: Answers, first: str, second: str, inference: Inference) -> Estimate | None:
+def compute_change_difference(
+    answers: BatteryResponses, first: str, second: str, inference: Inference
+) -> Estimate | None:
     """The change by one kind less that by another, occupation by occupation.
 
     None where one of them was not asked.
     """
-    one, other = (_by_occupation(answers, kind) for kind in (first, second))
-    names = [name for name in one if name in other]
+    first_rows, second_rows = (_rows_by_occupation(answers, kind) for kind in (first, second))
+    names = [name for name in first_rows if name in second_rows]
     if not names:
         return None
-    means = [[float(answers.change[own[name]].mean()) for name in names] for own in (one, other)]
-    sides = [answers.items[one[name][0]].group for name in names]
-    aspect = replace(MARGIN, name=f"change: {first} - {second}")
-    design = clusters(names, name="occupations", within=sides)
-    both = torch.tensor(means, dtype=torch.float64)
-    return estimate(inference, aspect, both[0] - both[1], design)
+    means = [
+        [float(answers.change[rows[name]].mean()) for name in names]
+        for rows in (first_rows, second_rows)
+    ]
+    sides = [answers.items[first_rows[name][0]].group for name in names]
+    metric = replace(MARGIN, name=f"change: {first} - {second}")
+    design = clustered_design(names, name="occupations", within=sides)
+    mean_pair = torch.tensor(means, dtype=torch.float64)
+    return estimate(inference, metric, mean_pair[0] - mean_pair[1], design)
 
 
-def tops_of(
-    answers: Answers, kind: str, inference: Inference, tops: Sequence[int] = TOPS
-) -> tuple[Top, ...]:
+def compute_top_k(
+    answers: BatteryResponses, kind: str, inference: Inference, ks: Sequence[int] = TOP_KS
+) -> tuple[TopKResult, ...]:
     """The paper's numbers at its three k."""
-    return tuple(_top(answers, kind, k, inference) for k in tops)
+    return tuple(_compute_top_k_result(answers, kind, k, inference) for k in ks)
 
 
-def said(base: Estimate, margin: Estimate, change: Estimate, *, same: bool) -> Verdict:
+def decide_verdict(
+    base: Estimate, margin: Estimate, change: Estimate, *, is_unchanged: bool
+) -> Verdict:
     """What a contrast shows.
 
     Args:
         base: the margin without knowledge.
         margin: the margin with it.
         change: between the two, p corrected.
-        same: whether the change is shown to be less than a fifth of the base margin.
+        is_unchanged: whether the change is shown to be less than a fifth of the base margin.
     """
     if 0 in base.interval:
         return "no base preference"
-    if same:
+    if is_unchanged:
         return "unchanged"
     assert change.p is not None  # noqa: S101
+    # Kinds of knowledge are tested together, so the adjusted p decides where there is one.
     p = change.p.value if change.p.adjusted is None else change.p.adjusted
-    if p > LEVEL:
+    if p > SIGNIFICANCE_LEVEL:
         return "undecided"
+    # Relative to the base margin: a positive product strengthens the model's preference.
     side = copysign(1, base.value)
     if change.value * side > 0:
         return "enhanced"
-    over = 0 not in margin.interval and margin.value * side < 0
-    return "overturned" if over else "mitigated"
+    # Only a margin that is distinct from 0 on the other side counts as overturned.
+    is_overturned = 0 not in margin.interval and margin.value * side < 0
+    return "overturned" if is_overturned else "mitigated"
 
 
-def is_expected(verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate) -> Answer:
+def matches_paper_direction(
+    verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate
+) -> Decision:
     """Whether a verdict is one of those expected.
 
     The paper expects something of a stereotype: where the model prefers the other group than the
@@ -168,127 +189,140 @@ def is_expected(verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate)
     return "yes" if verdict in expected else "no"
 
 
-def _contrast(
-    answers: Answers,
+def _compute_contrast(
+    answers: BatteryResponses,
     kind: str,
     change: Estimate,
     base: Estimate,
     inference: Inference,
-    tops: Sequence[int],
-) -> Contrast:
-    margin = margin_of(answers, kind, inference)
-    sure = margin_of(answers, kind, at_95(inference))
-    verdict = said(base, sure, change, same=_same(answers, kind, base, inference))
-    expected = EXPECTED.get(kind, ())
-    return Contrast(
+    ks: Sequence[int],
+) -> PromptContrast:
+    margin = estimate_margin(answers, kind, inference)
+    margin_95 = estimate_margin(answers, kind, with_95_level(inference))
+    verdict = decide_verdict(
+        base, margin_95, change, is_unchanged=_is_unchanged(answers, kind, base, inference)
+    )
+    expected = EXPECTED_VERDICTS.get(kind, ())
+    return PromptContrast(
         kind=kind,
         expected=expected,
         margin=margin,
         change=change,
-        shift=mean_of(answers, "shift", kind, answers.change, inference, "log-odds"),
-        flipped=_flipped(answers, kind, inference),
-        tops=tops_of(answers, kind, inference, tops),
+        shift=estimate_kind_mean(answers, "shift", kind, answers.change, inference, "log-odds"),
+        share_flipped=_share_flipped(answers, kind, inference),
+        top_k=compute_top_k(answers, kind, inference, ks),
         verdict=verdict,
-        as_expected=is_expected(verdict, expected, base),
+        matches_paper=matches_paper_direction(verdict, expected, base),
     )
 
 
-def _same(answers: Answers, kind: str, base: Estimate, inference: Inference) -> bool:
+def _is_unchanged(
+    answers: BatteryResponses, kind: str, base: Estimate, inference: Inference
+) -> bool:
     """Two one-sided tests: is the change above -SAME and below +SAME of the base margin?
 
-    The base margin is redrawn with the change: its own uncertainty counts.
+    The base margin is resampled with the change, so that its uncertainty counts too.
     """
-    where, design = answers.where(kind), answers.design(kind)
-    change, before = answers.change[where], answers.before[where] * copysign(1, base.value)
-    one_sided = replace(inference, level=1 - 2 * LEVEL)
+    rows, design = answers.rows_of_kind(kind), answers.design(kind)
+    change, before = answers.change[rows], answers.base_margin[rows] * copysign(1, base.value)
+    # Two one-sided tests at 5% use the bounds of 90% intervals (TOST, Schuirmann 1987).
+    one_sided = replace(inference, level=1 - 2 * SIGNIFICANCE_LEVEL)
 
     def interval(values: torch.Tensor, name: str) -> tuple[float, float]:
-        aspect = replace(MARGIN, name=f"{name}: {kind}")
-        found = estimate(one_sided, aspect, values, design, tested=False).interval
-        return found.low, found.high
+        metric = replace(MARGIN, name=f"{name}: {kind}")
+        bounds = estimate(one_sided, metric, values, design, test=False).interval
+        return bounds.low, bounds.high
 
-    above, _ = interval(change + SAME * before, "not less")
-    _, below = interval(change - SAME * before, "not more")
+    above, _ = interval(change + EQUIVALENCE_SHARE * before, "not less")
+    _, below = interval(change - EQUIVALENCE_SHARE * before, "not more")
     return above > 0 > below
 
 
-def at_95(inference: Inference) -> Inference:
+def with_95_level(inference: Inference) -> Inference:
     """Verdicts are at one level, whatever level intervals are shown at."""
-    return replace(inference, level=1 - LEVEL)
+    return replace(inference, level=1 - SIGNIFICANCE_LEVEL)
 
 
-def _by_occupation(answers: Answers, kind: str) -> dict[str, list[int]]:
+def _rows_by_occupation(answers: BatteryResponses, kind: str) -> dict[str, list[int]]:
     """The prompts of a kind by occupation."""
-    own: dict[str, list[int]] = {}
-    for i in answers.where(kind).tolist():
-        own.setdefault(answers.items[i].units[0], []).append(i)
-    return own
+    rows_of: dict[str, list[int]] = {}
+    for i in answers.rows_of_kind(kind).tolist():
+        rows_of.setdefault(answers.items[i].units[0], []).append(i)
+    return rows_of
 
 
-def _flipped(answers: Answers, kind: str, inference: Inference) -> Estimate:
-    turned = [
+def _share_flipped(answers: BatteryResponses, kind: str, inference: Inference) -> Estimate:
+    is_flipped = [
         bool(answers.margin[rows].mean() * answers.margin[answers.base[name]] < 0)
-        for name, rows in _by_occupation(answers, kind).items()
+        for name, rows in _rows_by_occupation(answers, kind).items()
     ]
     return Estimate(
         name=f"flipped: {kind}",
-        value=sum(turned) / len(turned),
-        interval=proportion_interval(sum(turned), len(turned), level=inference.level),
-        n=len(turned),
+        value=sum(is_flipped) / len(is_flipped),
+        interval=proportion_interval(sum(is_flipped), len(is_flipped), level=inference.level),
+        n=len(is_flipped),
         unit="share of occupations",
     )
 
 
-def _top(answers: Answers, kind: str, k: int, inference: Inference) -> Top:
-    both = answers.top(k)
+def _compute_top_k_result(
+    answers: BatteryResponses, kind: str, k: int, inference: Inference
+) -> TopKResult:
+    group_mass = answers.top_masses(k)
     first, second = (
-        _mass(answers, f"top {k}, {group}", kind, both[:, i], inference)
+        _group_mass(answers, f"top {k}, {group}", kind, group_mass[:, i], inference)
         for i, group in enumerate(answers.groups)
     )
-    where = answers.where(kind)
-    aspect = replace(MARGIN, name=f"top {k}: {kind}", unit="difference of probabilities")
+    rows = answers.rows_of_kind(kind)
+    metric = replace(MARGIN, name=f"top {k}: {kind}", unit="difference of probabilities")
     try:
         margin = estimate(
-            inference, aspect, (both[:, 0] - both[:, 1])[where], answers.design(kind), tested=False
+            inference,
+            metric,
+            (group_mass[:, 0] - group_mass[:, 1])[rows],
+            answers.design(kind),
+            test=False,
         )
-    except NotMeasurable:
+    except NotMeasurableError:
         margin = None
     if kind == BASE:
-        return Top(k=k, first=first, second=second, margin=margin)
-    found = answers.shared(k, kind)
-    return Top(
+        return TopKResult(k=k, first=first, second=second, margin=margin)
+    shared_words = answers.shared_words(k, kind)
+    return TopKResult(
         k=k,
         first=first,
         second=second,
         margin=margin,
-        words=sum(map(len, found.values())),
-        ratio=_ratio(found, kind, k, inference, dominating=True),
-        other_ratio=_ratio(found, kind, k, inference, dominating=False),
+        words=sum(map(len, shared_words.values())),
+        ratio=_mean_log_ratio(shared_words, kind, k, inference, dominating=True),
+        other_ratio=_mean_log_ratio(shared_words, kind, k, inference, dominating=False),
     )
 
 
-def _mass(
-    answers: Answers, name: str, kind: str, values: torch.Tensor, inference: Inference
+def _group_mass(
+    answers: BatteryResponses, name: str, kind: str, values: torch.Tensor, inference: Inference
 ) -> Estimate:
     """The mean probability of a group's words among the likeliest.
 
     Where there are none at all, no resample differs: then it lies below the largest share of
     prompts that could have had one.
     """
-    own = values[answers.where(kind)]
-    if own.any():
-        return mean_of(answers, name, kind, values, inference, "probability")
+    kind_values = values[answers.rows_of_kind(kind)]
+    if kind_values.any():
+        return estimate_kind_mean(answers, name, kind, values, inference, "probability")
     return Estimate(
         name=f"{name}: {kind}",
         value=0.0,
-        interval=proportion_interval(0, len(_by_occupation(answers, kind)), level=inference.level),
-        n=len(own),
+        interval=proportion_interval(
+            0, len(_rows_by_occupation(answers, kind)), level=inference.level
+        ),
+        n=len(kind_values),
         unit="probability",
     )
 
 
-def _ratio(
-    found: Mapping[str, Sequence[Shared]],
+def _mean_log_ratio(
+    shared_words: Mapping[str, Sequence[SharedWord]],
     kind: str,
     k: int,
     inference: Inference,
@@ -296,20 +330,22 @@ def _ratio(
     dominating: bool,
 ) -> Estimate | None:
     """Eq. 1: the mean log ratio of one group's words that are among the k likeliest twice."""
-    own = {
-        name: [one.log_ratio for one in shared if one.dominating == dominating]
-        for name, shared in found.items()
+    ratios_of = {
+        name: [word.log_ratio for word in shared if word.is_dominating == dominating]
+        for name, shared in shared_words.items()
     }
-    names = [name for name, ratios in own.items() for _ in ratios]
-    ratios = torch.tensor([ratio for each in own.values() for ratio in each]).double()
-    whose = "dominating" if dominating else "other"
-    name = f"Eq. 1, top {k}, {whose} group: {kind}"
+    names = [name for name, ratios in ratios_of.items() for _ in ratios]
+    ratios = torch.tensor(
+        [ratio for occupation_ratios in ratios_of.values() for ratio in occupation_ratios]
+    ).double()
+    group = "dominating" if dominating else "other"
+    name = f"Eq. 1, top {k}, {group} group: {kind}"
     try:
         return estimate(
             inference,
-            replace(MARGIN, name=name, over=mean, unit="log ratio"),
+            replace(MARGIN, name=name, aggregate=mean, unit="log ratio"),
             ratios,
-            clusters(names, name="occupations"),
+            clustered_design(names, name="occupations"),
         )
-    except NotMeasurable:
+    except NotMeasurableError:
         return None

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
-from levelhead.data.prompts.counteracts import table
+from levelhead.data.prompts.counteracts import load_counteracts_table
 from levelhead.measures.cloze.margins import MARGIN
-from levelhead.measures.inference import corrected, estimate
-from levelhead.stats.designs import clusters
+from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.stats.designs import clustered_design
 
 if TYPE_CHECKING:
     from levelhead.core.run_context import Inference
-    from levelhead.measures.cloze.battery import Answers
+    from levelhead.measures.cloze.battery import BatteryResponses
 
 FACTORS = ("word", "order", "verb")
 
 
-class Cell(Record):
+class FactorialCell(Record):
     """One of the eight counterexamples."""
 
     levels: tuple[str, str, str]
@@ -37,52 +37,58 @@ class Cell(Record):
 class Factorial(Record):
     """The eight counterexamples, and the main effect of each thing that differs between them."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[FactorialCell, ...]
     effects: tuple[Estimate, ...]
     """The mean change of the first level less that of the second; p corrected over the three."""
 
 
-def cells() -> dict[str, tuple[str, str, str]]:
+def read_factorial_levels() -> dict[str, tuple[str, str, str]]:
     """The kinds of the factorial, and their levels."""
-    facts = table()["factorial"]
+    definition = load_counteracts_table()["factorial"]
     return {
-        f"{word}, {how}": (word, *how.split(", "))
-        for word in facts["words"]
-        for how in facts["patterns"]
+        f"{word}, {pattern}": (word, *pattern.split(", "))
+        for word in definition["words"]
+        for pattern in definition["patterns"]
     }
 
 
-def factorial_effects(answers: Answers, inference: Inference) -> Factorial:
+def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -> Factorial:
     """Cells and main effects, of the occupations that were read in all cells."""
-    kinds = cells()
+    kinds = read_factorial_levels()
     rows: dict[str, dict[str, int]] = {}
     for i, item in enumerate(answers.items):
         if item.kind in kinds:
             rows.setdefault(item.units[0], {})[item.kind] = i
-    whole = {name: own for name, own in rows.items() if len(own) == len(kinds)}
-    if not whole:
-        raise NotMeasurable(
-            "no occupation was asked in all eight cells", mend="ask with `parts=True`"
+    complete = {
+        name: row_of_kind for name, row_of_kind in rows.items() if len(row_of_kind) == len(kinds)
+    }
+    if not complete:
+        raise NotMeasurableError(
+            "no occupation was asked in all eight cells", hint="ask with `with_factorial=True`"
         )
-    where = torch.tensor([[own[kind] for kind in kinds] for own in whole.values()])
-    changes = answers.change[where]  # [occupations, cells]
-    sides = [answers.items[next(iter(own.values()))].group for own in whole.values()]
-    design = clusters(list(whole), name="occupations", within=sides)
+    row_indices = torch.tensor(
+        [[row_of_kind[kind] for kind in kinds] for row_of_kind in complete.values()]
+    )
+    changes = answers.change[row_indices]  # [occupations, cells]
+    sides = [
+        answers.items[next(iter(row_of_kind.values()))].group for row_of_kind in complete.values()
+    ]
+    design = clustered_design(list(complete), name="occupations", within=sides)
 
     def estimate_contrast(name: str, values: torch.Tensor) -> Estimate:
         return estimate(inference, replace(MARGIN, name=name), values, design)
 
     effects = []
-    for place, factor in enumerate(FACTORS):
-        levels = [level[place] for level in kinds.values()]
+    for index, factor in enumerate(FACTORS):
+        levels = [level[index] for level in kinds.values()]
         first, second = dict.fromkeys(levels)
-        one = torch.tensor([level == first for level in levels])
-        value = changes[:, one].mean(1) - changes[:, ~one].mean(1)
+        is_first = torch.tensor([level == first for level in levels])
+        value = changes[:, is_first].mean(1) - changes[:, ~is_first].mean(1)
         effects.append(estimate_contrast(f"{factor}: {first} - {second}", value))
     return Factorial(
         cells=tuple(
-            Cell(levels=levels, change=estimate_contrast(f"change: {kind}", changes[:, i]))
+            FactorialCell(levels=levels, change=estimate_contrast(f"change: {kind}", changes[:, i]))
             for i, (kind, levels) in enumerate(kinds.items())
         ),
-        effects=corrected(effects),
+        effects=holm_corrected(effects),
     )

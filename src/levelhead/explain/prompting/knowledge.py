@@ -2,7 +2,7 @@
 
 The paper compares bars by eye. Here every kind of knowledge is a contrast: the change of the
 female-male margin against the same occupation's base prompt, between occupations that either group
-dominates, with occupations (and background occupations) redrawn, corrected over the kinds.
+dominates, with occupations (and background occupations) resampled, corrected over the kinds.
 """
 
 from __future__ import annotations
@@ -13,30 +13,37 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable, UnknownName
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.errors import NotMeasurableError, UnknownNameError
+from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.prompts.counteracts import factorial
-from levelhead.explain.prompting.contrasts import Contrast, Top, at_95, between, contrasts, tops_of
-from levelhead.explain.prompting.factorial import Factorial, factorial_effects
-from levelhead.explain.prompting.labour_statistics import Labour, labour
-from levelhead.explain.prompting.paper_claims import Finding, findings
-from levelhead.explain.prompting.verbalizer import prevalence
+from levelhead.data.prompts.counteracts import make_factorial_prompts
+from levelhead.explain.prompting.contrasts import (
+    PromptContrast,
+    TopKResult,
+    compute_change_difference,
+    compute_contrasts,
+    compute_top_k,
+    with_95_level,
+)
+from levelhead.explain.prompting.factorial import Factorial, compute_factorial_effects
+from levelhead.explain.prompting.labour_statistics import LabourRegression, regress_on_labour_shares
+from levelhead.explain.prompting.paper_claims import ClaimResult, check_paper_claims
+from levelhead.explain.prompting.verbalizer import add_prevalent_words
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.measures.cloze.margins import margin_of, mean_of
+from levelhead.measures.cloze.margins import estimate_kind_mean, estimate_margin
 from levelhead.measures.cloze.prompts_base import BASE
 
 if TYPE_CHECKING:
-    from levelhead.data.prompts.counteracts import Set
-    from levelhead.measures.cloze.battery import Answers
+    from levelhead.data.prompts.counteracts import OccupationSet
+    from levelhead.measures.cloze.battery import BatteryResponses
     from levelhead.models.lm import LM
 
 Verbalizer = Literal["lexicon", "prevalence"]
-COUNTERS = ("target_counter_syntactic_similar", "target_counter_semantic_similar")
+COUNTEREXAMPLE_KINDS = ("target_counter_syntactic_similar", "target_counter_semantic_similar")
 
 
-class Knowledge(Record):
+class KnowledgeResult(Record):
     """A model's base preference, and what nine kinds of knowledge do to it."""
 
     base: Estimate
@@ -46,30 +53,30 @@ class Knowledge(Record):
     """The mean of the margin: a preference for one group everywhere."""
     mass: Estimate
     """How much of the probability the verbalizer's words hold in base prompts."""
-    tops: tuple[Top, ...]
+    top_k: tuple[TopKResult, ...]
     """The paper's numbers without knowledge."""
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[PromptContrast, ...]
     factorial: Factorial | None = None
     """What a counterexample owes to its word, its order and its verb; None without that part."""
-    labour: Labour | None = None
+    labour: LabourRegression | None = None
     """The base margin against the share of women in each occupation."""
-    findings: tuple[Finding, ...]
+    claims: tuple[ClaimResult, ...]
     """The claims of the paper's Results."""
     groups: tuple[str, str]
     n: Annotated[int, Field(ge=2)]
     """Prompts that were read."""
     occupations: Annotated[int, Field(ge=2)]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
-    def contrast(self, kind: str) -> Contrast | None:
+    def find_contrast(self, kind: str) -> PromptContrast | None:
         """The contrast of one kind of knowledge, if it was made."""
-        return next((one for one in self.contrasts if one.kind == kind), None)
+        return next((contrast for contrast in self.contrasts if contrast.kind == kind), None)
 
     def __str__(self) -> str:
-        told = Counter(one.verdict for one in self.contrasts)
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in told.most_common())
+        counts = Counter(contrast.verdict for contrast in self.contrasts)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         return f"base {self.base.value:.3g} {self.base.interval}; knowledge: {verdicts}"
 
 
@@ -78,77 +85,93 @@ def knowledge(
     cloze: Cloze | None = None,
     *,
     verbalizer: Verbalizer = "lexicon",
-    parts: bool = True,
+    with_factorial: bool = True,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Knowledge:
+) -> KnowledgeResult:
     """Run the battery on a model.
 
     Args:
         lm: a masked or causal model, edited or not.
         cloze: prompts, verbalizer, form and separator; by default the 2,680 prompts.
         verbalizer: the lexicon's words, or with "prevalence" those of the model's own output as
-            well, read off half of the occupations, which are left out (`explain.prevalence`).
-        parts: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only for the
-            published prompts.
+            well, read off half of the occupations, which are left out
+            (`explain.prompting.verbalizer`).
+        with_factorial: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only
+            for the published prompts.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
     cloze = cloze or Cloze()
     if verbalizer not in get_args(Verbalizer):
-        raise UnknownName("verbalizer", verbalizer, get_args(Verbalizer))
+        raise UnknownNameError("verbalizer", verbalizer, get_args(Verbalizer))
     notes: tuple[str, ...] = ()
-    which = cloze.prompts if isinstance(cloze.prompts, str) else None
+    prompt_set = cloze.prompts if isinstance(cloze.prompts, str) else None
     if verbalizer == "prevalence":
-        cloze, told = prevalence(lm, cloze)
-        notes = (told,)
-    asked = with_parts(cloze, which) if parts and which else cloze
-    answers = Battery(asked).read(lm, context=context)
-    found = explained(lm, asked, answers, inference=inference, threads=context.threads)
-    return found.model_copy(update={"notes": (*notes, *found.notes)})
+        cloze, note = add_prevalent_words(lm, cloze)
+        notes = (note,)
+    full_cloze = (
+        add_factorial_prompts(cloze, prompt_set) if with_factorial and prompt_set else cloze
+    )
+    answers = Battery(full_cloze).read(lm, context=context)
+    result = compute_knowledge(
+        lm, full_cloze, answers, inference=inference, threads=context.threads
+    )
+    return result.model_copy(update={"notes": (*notes, *result.notes)})
 
 
-def with_parts(cloze: Cloze, which: Set) -> Cloze:
+def add_factorial_prompts(cloze: Cloze, prompt_set: OccupationSet) -> Cloze:
     """The same with the factorial's prompts, of the same occupations, behind its own."""
-    own = cloze.items
-    named = {one.occupation for one in own}
-    more = tuple(one for one in factorial(which) if one.kind != BASE and one.occupation in named)
-    return replace(cloze, prompts=(*own, *more), backgrounds=None)
+    items = cloze.items
+    occupations = {item.occupation for item in items}
+    extra = tuple(
+        item
+        for item in make_factorial_prompts(prompt_set)
+        if item.kind != BASE and item.occupation in occupations
+    )
+    return replace(cloze, prompts=(*items, *extra), backgrounds=None)
 
 
-def explained(
-    lm: LM, cloze: Cloze, answers: Answers, *, inference: Inference, threads: int = 1
-) -> Knowledge:
+def compute_knowledge(
+    lm: LM, cloze: Cloze, answers: BatteryResponses, *, inference: Inference, threads: int = 1
+) -> KnowledgeResult:
     """All numbers of what a model said. No forward is run."""
-    notes = [*answers.readouts.notes]
+    notes = [*answers.responses.notes]
     effects = shares = None
     try:
-        effects = factorial_effects(answers, inference)
-    except NotMeasurable as error:
-        notes.append(f"factorial: {error.what}")
+        effects = compute_factorial_effects(answers, inference)
+    except NotMeasurableError as error:
+        notes.append(f"factorial: {error.problem}")
     try:
-        shares = labour(answers, inference)
-    except NotMeasurable as error:
-        notes.append(f"labour: {error.what}")
-    base, own = margin_of(answers, BASE, inference), contrasts(answers, inference)
-    sure = at_95(inference)
-    claimed = own if sure == inference else contrasts(answers, sure)
-    found = findings(
-        margin_of(answers, BASE, sure),
-        claimed,
-        syntax=between(answers, *COUNTERS, sure),
+        shares = regress_on_labour_shares(answers, inference)
+    except NotMeasurableError as error:
+        notes.append(f"labour: {error.problem}")
+    base, contrasts = (
+        estimate_margin(answers, BASE, inference),
+        compute_contrasts(answers, inference),
+    )
+    inference_95 = with_95_level(inference)
+    contrasts_95 = (
+        contrasts if inference_95 == inference else compute_contrasts(answers, inference_95)
+    )
+    claims = check_paper_claims(
+        estimate_margin(answers, BASE, inference_95),
+        contrasts_95,
+        syntax=compute_change_difference(answers, *COUNTEREXAMPLE_KINDS, inference_95),
         causal=lm.is_causal,
     )
     model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
-    return Knowledge(
+    return KnowledgeResult(
         base=base,
-        preference=mean_of(answers, "preference", BASE, answers.margin, inference, "log-odds"),
-        mass=mean_of(answers, "mass", BASE, answers.mass, inference, "probability"),
-        tops=tops_of(answers, BASE, inference),
-        contrasts=own,
+        preference=estimate_kind_mean(
+            answers, "preference", BASE, answers.margin, inference, "log-odds"
+        ),
+        mass=estimate_kind_mean(answers, "mass", BASE, answers.mass, inference, "probability"),
+        top_k=compute_top_k(answers, BASE, inference),
+        contrasts=contrasts,
         factorial=effects,
         labour=shares,
-        findings=found,
+        claims=claims,
         groups=answers.groups,
         n=len(answers.items),
         occupations=len(answers.base),
@@ -164,8 +187,8 @@ def explained(
             seed=inference.seed,
             settings={
                 "prompts": cloze.settings,
-                "asked": answers.readouts.facts,
-                "model": model | {"batch_shrunk_to": answers.readouts.shrunk_to},
+                "asked": answers.responses.metadata,
+                "model": model | {"batch_shrunk_to": answers.responses.shrunk_to},
                 "threads": threads,
                 "resamples": inference.resamples,
                 "level": inference.level,

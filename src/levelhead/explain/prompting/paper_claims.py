@@ -8,76 +8,83 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.results import Estimate, Record
-from levelhead.explain.prompting.contrasts import Answer, Contrast, Verdict, is_expected
+from levelhead.explain.prompting.contrasts import (
+    Decision,
+    PromptContrast,
+    Verdict,
+    matches_paper_direction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Of = Literal["masked", "causal", "any"]
+ModelKind = Literal["masked", "causal", "any"]
 Side = Literal["turned", "same"]
 """Of the margin with knowledge: beyond 0, or where it is without."""
 
 
-class Finding(Record):
+class ClaimResult(Record):
     """One claim of the paper, and whether it holds for a model."""
 
     claim: str
-    number: Estimate
+    estimate: Estimate
     """What it rests on."""
     verdict: str
-    holds: Answer
+    holds: Decision
 
 
-class Claim(NamedTuple):
+class PaperClaim(NamedTuple):
     """A claim on one kind of knowledge."""
 
     text: str
     kind: str
-    holds: tuple[Verdict, ...] | Side
+    expected: tuple[Verdict, ...] | Side
     """The verdicts with which it is true; or the side of 0 that the margin must then lie on."""
-    of: Of = "any"
+    model_kind: ModelKind = "any"
 
 
-OVER: Side = "turned"
-LESS: tuple[Verdict, ...] = ("mitigated", "overturned")
+TURNED_SIDE: Side = "turned"
+SMALLER_VERDICTS: tuple[Verdict, ...] = ("mitigated", "overturned")
 CLAIMS = (
-    Claim("similar syntax enhances the stereotype", "target_syntactic_similar", ("enhanced",)),
-    Claim("similar meaning enhances it", "target_semantic_similar", ("enhanced",)),
-    Claim("neutral knowledge turns masked models round", "target_neutral", OVER, "masked"),
-    Claim(
+    PaperClaim("similar syntax enhances the stereotype", "target_syntactic_similar", ("enhanced",)),
+    PaperClaim("similar meaning enhances it", "target_semantic_similar", ("enhanced",)),
+    PaperClaim(
+        "neutral knowledge turns masked models round", "target_neutral", TURNED_SIDE, "masked"
+    ),
+    PaperClaim(
         "neutral knowledge leaves causal models alone", "target_neutral", ("unchanged",), "causal"
     ),
-    Claim(
+    PaperClaim(
         "a counterexample of similar syntax shrinks the margin",
         "target_counter_syntactic_similar",
-        LESS,
+        SMALLER_VERDICTS,
     ),
-    Claim(
+    PaperClaim(
         "a counterexample of similar meaning does not overturn",
         "target_counter_semantic_similar",
         "same",
     ),
-    Claim(
+    PaperClaim(
         "a counterexample of another occupation, similar syntax, overturns",
         "background_counter_syntactic_similar",
-        OVER,
+        TURNED_SIDE,
     ),
-    Claim(
+    PaperClaim(
         "a counterexample of another occupation, similar meaning, overturns",
         "background_counter_semantic_similar",
-        OVER,
+        TURNED_SIDE,
     ),
-    Claim(
+    PaperClaim(
         "neutral knowledge of another occupation overturns",
         "target_neutral_background_counter",
-        OVER,
+        TURNED_SIDE,
     ),
 )
 
 
-def findings(
-    base: Estimate, contrasts: Sequence[Contrast], *, syntax: Estimate | None, causal: bool
-) -> tuple[Finding, ...]:
+def check_paper_claims(
+    base: Estimate, contrasts: Sequence[PromptContrast], *, syntax: Estimate | None, causal: bool
+) -> tuple[ClaimResult, ...]:
     """The paper's claims on one model.
 
     Args:
@@ -87,74 +94,76 @@ def findings(
             meaning, occupation by occupation.
         causal: whether the model is causal.
     """
-    kinds = {one.kind: one for one in contrasts}
-    found = [
-        Finding(
+    kinds = {contrast.kind: contrast for contrast in contrasts}
+    results = [
+        ClaimResult(
             claim="without knowledge the model prefers the dominating group",
-            number=base,
-            verdict=_told(base),
+            estimate=base,
+            verdict=_describe_sign(base),
             holds="undecided" if 0 in base.interval else "yes" if base.value > 0 else "no",
         )
     ]
     if (unrelated := kinds.get("unrelated")) is not None:
-        found.append(_robust(base, unrelated))
-    of: Of = "causal" if causal else "masked"
+        results.append(_check_unrelated(base, unrelated))
+    model_kind: ModelKind = "causal" if causal else "masked"
     for claim in CLAIMS:
-        own = kinds.get(claim.kind)
-        if own is not None and claim.of in ("any", of):
-            found.append(_claimed(claim, own, base))
+        contrast = kinds.get(claim.kind)
+        if contrast is not None and claim.model_kind in ("any", model_kind):
+            results.append(_check_claim(claim, contrast, base))
     if syntax is not None:
-        found.append(_syntax(base, syntax))
-    return tuple(found)
+        results.append(_check_syntax(base, syntax))
+    return tuple(results)
 
 
-def _claimed(claim: Claim, own: Contrast, base: Estimate) -> Finding:
-    if not isinstance(claim.holds, str):
-        holds = is_expected(own.verdict, claim.holds, base)
-        return Finding(claim=claim.text, number=own.change, verdict=own.verdict, holds=holds)
-    side = _side(base, own.margin)
-    holds = "undecided" if side is None else "yes" if side == claim.holds else "no"
-    told = f"{own.verdict}; {_told(own.margin)}"
-    return Finding(claim=claim.text, number=own.margin, verdict=told, holds=holds)
+def _check_claim(claim: PaperClaim, contrast: PromptContrast, base: Estimate) -> ClaimResult:
+    if not isinstance(claim.expected, str):
+        holds = matches_paper_direction(contrast.verdict, claim.expected, base)
+        return ClaimResult(
+            claim=claim.text, estimate=contrast.change, verdict=contrast.verdict, holds=holds
+        )
+    side = _side(base, contrast.margin)
+    holds = "undecided" if side is None else "yes" if side == claim.expected else "no"
+    verdict = f"{contrast.verdict}; {_describe_sign(contrast.margin)}"
+    return ClaimResult(claim=claim.text, estimate=contrast.margin, verdict=verdict, holds=holds)
 
 
 def _side(base: Estimate, margin: Estimate) -> Side | None:
-    """On which side of 0 a stereotype has come to lie; None where that, or itself, is not told."""
+    """Which side of 0 a stereotype moved to; None where it, or the move, is not distinct from 0."""
     if base.interval.low <= 0 or 0 in margin.interval:
         return None
     return "same" if margin.value > 0 else "turned"
 
 
-def _robust(base: Estimate, unrelated: Contrast) -> Finding:
+def _check_unrelated(base: Estimate, unrelated: PromptContrast) -> ClaimResult:
     """The preference stays on its side: the paper does not ask that its size does."""
     margin = unrelated.margin
     if 0 in base.interval or 0 in margin.interval:
-        holds: Answer = "undecided"
+        holds: Decision = "undecided"
     else:
         holds = "yes" if margin.value * base.value > 0 else "no"
-    return Finding(
+    return ClaimResult(
         claim="unrelated knowledge leaves the preference",
-        number=margin,
-        verdict=f"{unrelated.verdict}; {_told(margin)}",
+        estimate=margin,
+        verdict=f"{unrelated.verdict}; {_describe_sign(margin)}",
         holds=holds,
     )
 
 
-def _syntax(base: Estimate, syntax: Estimate) -> Finding:
+def _check_syntax(base: Estimate, syntax: Estimate) -> ClaimResult:
     """Counterexamples work by syntax: those of similar syntax take more."""
     if base.interval.low <= 0 or 0 in syntax.interval:
-        holds: Answer = "undecided"
+        holds: Decision = "undecided"
     else:
         holds = "yes" if syntax.value < 0 else "no"
-    return Finding(
+    return ClaimResult(
         claim="similar syntax counters more than similar meaning",
-        number=syntax,
-        verdict=_told(syntax),
+        estimate=syntax,
+        verdict=_describe_sign(syntax),
         holds=holds,
     )
 
 
-def _told(one: Estimate) -> str:
-    if 0 in one.interval:
-        return "not told from 0"
-    return "above 0" if one.value > 0 else "below 0"
+def _describe_sign(estimate: Estimate) -> str:
+    if 0 in estimate.interval:
+        return "not distinct from 0"
+    return "above 0" if estimate.value > 0 else "below 0"

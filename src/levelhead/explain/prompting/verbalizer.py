@@ -1,8 +1,8 @@
 """A verbalizer from a model's own output (Zhang 2023, Verbalizer).
 
 "Based on the model outputs, we categorize each token based on gender prevalence ... at a 0.5
-ratio." What the words mean is then read off the model that they are to judge: the occupations that
-they are read off are left out of what is measured with them, and the leakage is told.
+ratio." The meaning of the words then comes from the same model that they measure. So the
+occupations that supply these words are excluded from the measurement, and the leakage is reported.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.data.prompts.counteracts import counteracts
-from levelhead.measures.cloze.formatting import wording
+from levelhead.core.errors import NotMeasurableError
+from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.measures.cloze.prompts_base import KINDS
 
 if TYPE_CHECKING:
-    from levelhead.data.prompts.counteracts import Prompt
+    from levelhead.data.prompts.counteracts import CounteractsPrompt
     from levelhead.measures.cloze.cloze import Cloze
     from levelhead.models.lm import LM
 
-NAMING = ("target_syntactic_similar", "target_counter_syntactic_similar")
+GROUP_NAMING_KINDS = ("target_syntactic_similar", "target_counter_syntactic_similar")
 """Knowledge that names a group: the dominating one, and the other."""
+# The paper sorts tokens "at a 0.5 ratio" (quoted above).
 RATIO = 0.5
-LEAST = 3
+MIN_OCCUPATIONS = 3
 """Occupations that must agree: a word of any kind falls on one side of a half by chance."""
-BEST = 10
+TOP_K = 10
 
 
-class Prevalent(NamedTuple):
+class FrequentAnswers(NamedTuple):
     """Words of a model's output that are likelier where one of two groups was named."""
 
     cloze: Cloze
     """With these words, of the occupations that they were not read off."""
-    told: str
+    note: str
 
 
-def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> Prevalent:
+def add_prevalent_words(
+    lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = TOP_K
+) -> FrequentAnswers:
     """The lexicon's words, and those among the model's k likeliest, sorted by prevalence.
 
     A word's prevalence is its mean probability where knowledge names the first group, as a share
@@ -52,55 +55,71 @@ def prevalence(lm: LM, cloze: Cloze, *, ratio: float = RATIO, k: int = BEST) -> 
         k: how many of the likeliest tokens of a prompt are sorted.
     """
     prompts = (
-        tuple(counteracts(cloze.prompts, backgrounds=cloze.backgrounds))
+        tuple(make_counteracts_prompts(cloze.prompts, backgrounds=cloze.backgrounds))
         if isinstance(cloze.prompts, str)
         else cloze.prompts
     )
-    read_off = _every_other(prompts)
-    own = [one for one in prompts if one.kind in NAMING and one.occupation in read_off]
-    rest = tuple(one for one in prompts if not {one.occupation, one.background} & read_off)
-    if not own or not rest:
-        raise NotMeasurable(
+    source_occupations = _alternate_occupations(prompts)
+    naming_prompts = [
+        prompt
+        for prompt in prompts
+        if prompt.kind in GROUP_NAMING_KINDS and prompt.occupation in source_occupations
+    ]
+    remaining_prompts = tuple(
+        prompt
+        for prompt in prompts
+        if not {prompt.occupation, prompt.background} & source_occupations
+    )
+    if not naming_prompts or not remaining_prompts:
+        raise NotMeasurableError(
             "there is no knowledge that names a group, or no occupation to leave out",
-            mend="use the published prompts",
+            hint="use the published prompts",
         )
     first, second, _ = cloze.verbalizer(lm)
-    way = wording(lm, cloze.form, cloze.separator)
+    prompt_format = choose_prompt_format(lm, cloze.form, cloze.separator)
     mass: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for one, found in zip(own, lm.fill_top([way.put(one) for one in own], k), strict=True):
-        named = cloze.compared.index(one.dominated)
-        side = named if one.kind == NAMING[0] else 1 - named
-        for word, value in found:
-            mass[word.strip()][one.occupation][side] += exp(value)
-    sorted_in: tuple[list[str], list[str]] = (list(first), list(second))
-    for word, own_mass in mass.items():
-        likelier = _side(list(own_mass.values()), ratio)
-        known = word.isalpha() and word not in (*first, *second) and len(lm.pieces(word)) == 1
-        if known and likelier is not None:
-            sorted_in[likelier].append(word)
-    added = sum(map(len, sorted_in)) - len(first) - len(second)
-    told = (
-        f"verbalizer: {added} words were read off this model's own answers about "
-        f"{len(read_off)} occupations, which are left out; what they stand for is what the model "
-        "thinks they do, so that margins with them are not independent of it"
+    for prompt, top_words in zip(
+        naming_prompts,
+        lm.fill_top([prompt_format.format_prompt(prompt) for prompt in naming_prompts], k),
+        strict=True,
+    ):
+        named_group = cloze.compared_groups.index(prompt.majority_group)
+        side = named_group if prompt.kind == GROUP_NAMING_KINDS[0] else 1 - named_group
+        for word, value in top_words:
+            mass[word.strip()][prompt.occupation][side] += exp(value)
+    words_of_group: tuple[list[str], list[str]] = (list(first), list(second))
+    for word, mass_of_occupation in mass.items():
+        group = _likelier_group(list(mass_of_occupation.values()), ratio)
+        is_new_word = (
+            word.isalpha()
+            and word not in (*first, *second)
+            and len(lm.token_ids_of_word(word)) == 1
+        )
+        if is_new_word and group is not None:
+            words_of_group[group].append(word)
+    n_added = sum(map(len, words_of_group)) - len(first) - len(second)
+    note = (
+        f"verbalizer: {n_added} words come from this model's answers about "
+        f"{len(source_occupations)} occupations, which are left out; the same model gives these "
+        "words their meaning, so margins with them are not independent of it"
     )
-    words = (tuple(sorted_in[0]), tuple(sorted_in[1]))
-    ruler = replace(cloze, prompts=rest, backgrounds=None, words=words, kinds=KINDS)
-    return Prevalent(ruler, told)
+    words = (tuple(words_of_group[0]), tuple(words_of_group[1]))
+    measure = replace(cloze, prompts=remaining_prompts, backgrounds=None, words=words, kinds=KINDS)
+    return FrequentAnswers(measure, note)
 
 
-def _side(masses: list[list[float]], ratio: float) -> int | None:
+def _likelier_group(masses: list[list[float]], ratio: float) -> int | None:
     """The group a word is likelier with, if enough occupations agree (two of three, and three)."""
-    sides = [0 if hers / (hers + his) > ratio else 1 for hers, his in masses]
-    whole = [sum(column) for column in zip(*masses, strict=True)]
-    own = 0 if whole[0] / sum(whole) > ratio else 1
-    agreeing = sides.count(own)
-    return own if agreeing >= LEAST and agreeing * 3 >= len(sides) * 2 else None
+    sides = [0 if first / (first + second) > ratio else 1 for first, second in masses]
+    totals = [sum(column) for column in zip(*masses, strict=True)]
+    group = 0 if totals[0] / sum(totals) > ratio else 1
+    n_agreeing = sides.count(group)
+    return group if n_agreeing >= MIN_OCCUPATIONS and n_agreeing * 3 >= len(sides) * 2 else None
 
 
-def _every_other(prompts: tuple[Prompt, ...]) -> set[str]:
+def _alternate_occupations(prompts: tuple[CounteractsPrompt, ...]) -> set[str]:
     """Every other occupation of each side, in the order of the table."""
     sides: dict[str, dict[str, None]] = defaultdict(dict)
-    for one in prompts:
-        sides[one.dominated][one.occupation] = None
-    return {name for own in sides.values() for name in list(own)[::2]}
+    for prompt in prompts:
+        sides[prompt.majority_group][prompt.occupation] = None
+    return {name for occupations in sides.values() for name in list(occupations)[::2]}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from levelhead.core.canonical_json import Json
 
 
-class Variant(NamedTuple):
+class AblationVariant(NamedTuple):
     """The model with some parts scaled, or set to their mean."""
 
     sites: tuple[Site, ...]
@@ -24,31 +24,31 @@ class Variant(NamedTuple):
     """0 ablates, 2 doubles; None: the mean over the tokens that are asked."""
 
     @property
-    def plain(self) -> tuple[Json, ...]:
+    def as_json(self) -> tuple[Json, ...]:
         """As plain JSON."""
         return tuple(tuple(site) for site in self.sites), self.factor
 
     @classmethod
-    def of(cls, plain: Sequence[object]) -> Variant:
+    def from_json(cls, values: Sequence[object]) -> AblationVariant:
         """Back from plain JSON."""
-        sites, factor = plain
+        sites, factor = values
         return cls(tuple(Site(*site) for site in sites), factor)  # type: ignore[attr-defined,arg-type]
 
-    def edit(self, means: Mapping[Site, torch.Tensor]) -> Edit:
+    def make_edit(self, means: Mapping[Site, torch.Tensor]) -> Edit:
         """What is done to the model."""
         if self.factor is None:
-            return Ablated(self.sites, tuple(means[site] for site in self.sites))
+            return AblationEdit(self.sites, tuple(means[site] for site in self.sites))
         if all(site.stream == "head_out" for site in self.sites):
             return HeadScale(self.sites, self.factor)
-        return Ablated(self.sites, factor=self.factor)
+        return AblationEdit(self.sites, factor=self.factor)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Ablated(Edit):
+class AblationEdit(Edit):
     """Any stream scaled, or replaced by a constant: for measuring, never for keeping."""
 
-    at: tuple[Site, ...]
+    sites: tuple[Site, ...]
     means: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     factor: float = 0.0
     kind: ClassVar[str] = "ablated"
@@ -57,7 +57,7 @@ class Ablated(Edit):
         """The mean of the site everywhere, or the activation times the factor."""
         if not self.means:
             return activation * self.factor
-        return self.means[self.at.index(site)].to(activation).expand_as(activation)
+        return self.means[self.sites.index(site)].to(activation).expand_as(activation)
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
         """The factor times the identity; None of a mean."""
@@ -65,7 +65,7 @@ class Ablated(Edit):
 
     def width(self, site: Site) -> int | None:
         """That of the mean."""
-        return len(self.means[self.at.index(site)]) if self.means else None
+        return len(self.means[self.sites.index(site)]) if self.means else None
 
     @property
     def settings(self) -> Mapping[str, Json]:
@@ -75,4 +75,4 @@ class Ablated(Edit):
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """The means."""
-        return {str(site): mean for site, mean in zip(self.at, self.means, strict=False)}
+        return {str(site): mean for site, mean in zip(self.sites, self.means, strict=False)}

@@ -14,16 +14,16 @@ from levelhead.core.errors import LevelheadError
 
 if TYPE_CHECKING:
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Ask, Asked
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import QueryArgs, QuerySet
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 
-class Uses(NamedTuple):
+class AnswerIndex(NamedTuple):
     """The questions of some readouts, item by item."""
 
-    asked: Asked
-    asks: tuple[Ask, ...]
+    query_set: QuerySet
+    queries: tuple[QueryArgs, ...]
     item: torch.Tensor
     """`[uses]`: the item that asks."""
     slot: torch.Tensor
@@ -31,40 +31,44 @@ class Uses(NamedTuple):
     weight: torch.Tensor
     """1, or 1/n where n answers are averaged; float64."""
 
-    def values(self, answers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    def values(self, answers: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
         """The readouts' values of `[uses, r]` answers, differentiable; float64."""
         weighted = answers.double() * self.weight[:, None]
-        if self.asked.averaged:
-            return torch.zeros_like(like).index_add(0, self.item, weighted)
-        return torch.zeros_like(like).index_put((self.item, self.slot), weighted)
+        if self.query_set.average_answers:
+            return torch.zeros_like(template).index_add(0, self.item, weighted)
+        return torch.zeros_like(template).index_put((self.item, self.slot), weighted)
 
-    def cotangents(
-        self, of_values: torch.Tensor, some: torch.Tensor | slice = slice(None)
+    def answer_cotangents(
+        self, value_cotangents: torch.Tensor, rows: torch.Tensor | slice = slice(None)
     ) -> torch.Tensor:
         """`[..., uses, r]` the derivative by some answers, of `[..., items(, asks), r]` by value.
 
         The transpose of `values`.
         """
-        item, slot, weight = self.item[some], self.slot[some], self.weight[some]
-        if self.asked.averaged:
-            return of_values[..., item, :] * weight[:, None]
-        return of_values[..., item, slot, :] * weight[:, None]
+        item, slot, weight = self.item[rows], self.slot[rows], self.weight[rows]
+        if self.query_set.average_answers:
+            return value_cotangents[..., item, :] * weight[:, None]
+        return value_cotangents[..., item, slot, :] * weight[:, None]
 
 
-def uses(lm: LM, measure: Measure, readouts: Readouts) -> Uses:
-    """What a measure asked of a model for some readouts of its headline."""
-    asked = measure.asked(lm)[0]
-    if asked.verb == "sample":
+def index_answers(lm: LM, measure: Measure, responses: Responses) -> AnswerIndex:
+    """Index the answers behind some readouts of a measure's primary metric."""
+    query_set = measure.queries(lm)[0]
+    if query_set.query_kind == "sample":
         raise LevelheadError(
             f"{measure.name} is of sampled text: a mask changes what is sampled, not by a little",
-            mend="locate by a measure of probabilities, such as cloze",
+            hint="locate by a measure of probabilities, such as cloze",
         )
-    if asked.averaged:
-        owner = torch.tensor(readouts.owner)
-        count = owner.bincount(minlength=len(readouts))
-        return Uses(asked, readouts.asks, owner, torch.zeros_like(owner), 1 / count[owner].double())
-    asks = tuple(ask for item in readouts.items for ask in item.asks)
-    each = torch.tensor([len(item.asks) for item in readouts.items])
-    item = torch.repeat_interleave(torch.arange(len(readouts)), each)
-    slot = torch.cat([torch.arange(int(n)) for n in each])
-    return Uses(asked, asks, item, slot, torch.ones(len(asks), dtype=torch.float64))
+    if query_set.average_answers:
+        owner = torch.tensor(responses.owner)
+        count = owner.bincount(minlength=len(responses))
+        return AnswerIndex(
+            query_set, responses.queries, owner, torch.zeros_like(owner), 1 / count[owner].double()
+        )
+    queries = tuple(query for item in responses.items for query in item.queries)
+    queries_per_item = torch.tensor([len(item.queries) for item in responses.items])
+    item = torch.repeat_interleave(torch.arange(len(responses)), queries_per_item)
+    slot = torch.cat([torch.arange(int(n)) for n in queries_per_item])
+    return AnswerIndex(
+        query_set, queries, item, slot, torch.ones(len(queries), dtype=torch.float64)
+    )

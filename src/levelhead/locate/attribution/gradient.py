@@ -25,33 +25,37 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import torch
 
-from levelhead.core.canonical_json import canonical
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.engine.scheduler import complete
+from levelhead.engine.scheduler import run_missing
 from levelhead.engine.store import open_store
-from levelhead.engine.tasks import Unit
-from levelhead.locate.attribution.answer_index import Uses, uses
-from levelhead.measures.metric import refuse_step
-from levelhead.measures.query_kinds import Question, shard_size
-from levelhead.measures.responses import borrowed, lent, model_key, questioned
+from levelhead.engine.tasks import Task
+from levelhead.locate.attribution.answer_index import AnswerIndex, index_answers
+from levelhead.measures.metric import require_differentiable
+from levelhead.measures.query_kinds import LocalQuery, shard_size
+from levelhead.measures.responses import build_query, model_key, register_model, registered_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from levelhead.locate.head_map import Part
+    from levelhead.locate.head_map import Component
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.architectures.model_layout import Anatomy
+    from levelhead.measures.responses import Responses
+    from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.lm import LM
     from levelhead.models.sites import Stream
 
-Wanted = Callable[[torch.Tensor], torch.Tensor]
+CotangentsFor = Callable[[torch.Tensor], torch.Tensor]
 """`[cotangents, uses, r]` of some uses, by number."""
-WORK = "levelhead.locate.attribution.gradient:shares"
+TASK_FUNCTION = "levelhead.locate.attribution.gradient:compute_contributions"
 REVISION = 1
-STREAM: dict[Part, Stream] = {"heads": "head_out", "mlp": "mlp_out", "embeddings": "embeddings"}
+STREAM_OF_COMPONENT: dict[Component, Stream] = {
+    "heads": "head_out",
+    "mlp": "mlp_out",
+    "embeddings": "embeddings",
+}
 
 
 @final
@@ -60,42 +64,45 @@ class Contributions:
     """What each item adds to the derivative by each mask."""
 
     items: tuple[str, ...]
-    shares: dict[Part, torch.Tensor]
+    by_component: dict[Component, torch.Tensor]
     """`[..., items, layers, heads]` (heads 1 for other parts), float64."""
 
-    def total(self, part: Part = "heads") -> torch.Tensor:
+    def total(self, component: Component = "heads") -> torch.Tensor:
         """`[..., layers, heads]`: the scores (Eq. 4)."""
-        return self.shares[part].sum(-3)
+        return self.by_component[component].sum(-3)
 
 
-def cotangents(
-    measure: Measure, readouts: Readouts, *, detach_attributes: bool = False
+def compute_cotangents(
+    measure: Measure, responses: Responses, *, detach_attributes: bool = False
 ) -> torch.Tensor:
-    """The derivative of a measure's headline by its readouts, shaped like these.
+    """The derivative of a measure's primary metric by its readouts, shaped like these.
 
     Args:
         measure: what is differentiated; a step function is refused.
-        readouts: where.
+        responses: where.
         detach_attributes: hold fixed what the measure does not sample, such as SEAT's attribute
             words. The paper calls them "static"; the exact derivative needs both.
     """
-    refuse_step(measure.headline)
-    values = readouts.values.clone().requires_grad_()
-    level = measure.reduce(replace(readouts, values=values))
-    (found,) = torch.autograd.grad(level, values)
+    require_differentiable(measure.primary_metric)
+    values = responses.values.clone().requires_grad_()
+    metric_value = measure.reduce(replace(responses, values=values))
+    (derivative,) = torch.autograd.grad(metric_value, values)
+    # A gradient of 0 holds attribute words fixed: only sampled items contribute.
     if detach_attributes:
-        fixed = [not measure.samples(item) for item in readouts.items]
-        found = found.masked_fill(torch.tensor(fixed).view(-1, *[1] * (found.dim() - 1)), 0.0)
-    return found
+        is_fixed = [not measure.is_sampled(item) for item in responses.items]
+        derivative = derivative.masked_fill(
+            torch.tensor(is_fixed).view(-1, *[1] * (derivative.dim() - 1)), 0.0
+        )
+    return derivative
 
 
-def gradient(
+def compute_gradient(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     *,
-    of_values: torch.Tensor | None = None,
-    parts: Sequence[Part] = ("heads",),
+    value_cotangents: torch.Tensor | None = None,
+    components: Sequence[Component] = ("heads",),
     context: RunContext = RunContext(),
 ) -> Contributions:
     """The second of two passes: shares of every item, of readouts that were read before.
@@ -103,197 +110,230 @@ def gradient(
     Args:
         lm: the model that was read.
         measure: what is differentiated.
-        readouts: what it said.
-        of_values: `[..., *values]` cotangents; by default the measure's own. Several, stacked
-            before the first dimension, share every forward.
-        parts: whose masks.
+        responses: what it said.
+        value_cotangents: `[..., *values]` cotangents; by default those of the measure. Several,
+            stacked before the first dimension, share every forward pass.
+        components: whose masks.
         context: store, threads, progress and cancellation.
     """
-    refuse_step(measure.headline)
-    asked = uses(lm, measure, readouts)
-    if of_values is None:
-        of_values = cotangents(measure, readouts)
-    refuse_flat(of_values, measure, "its readouts")
-    several = of_values.dim() > readouts.values.dim()
-    each = of_values if several else of_values[None]
-    found = pushed_back(
+    require_differentiable(measure.primary_metric)
+    answer_index = index_answers(lm, measure, responses)
+    if value_cotangents is None:
+        value_cotangents = compute_cotangents(measure, responses)
+    require_nonzero_gradient(value_cotangents, measure, "its readouts")
+    has_several = value_cotangents.dim() > responses.values.dim()
+    stacked = value_cotangents if has_several else value_cotangents[None]
+    contributions = backpropagate(
         lm,
         measure,
-        asked,
-        lambda some: asked.cotangents(each, some),
-        items=len(readouts),
-        parts=parts,
+        answer_index,
+        lambda rows: answer_index.answer_cotangents(stacked, rows),
+        n_items=len(responses),
+        components=components,
         context=context,
     )
-    if not several:
-        found = {part: own[0] for part, own in found.items()}
-    return Contributions(tuple(item.id for item in readouts.items), found)
+    if not has_several:
+        contributions = {
+            component: component_contributions[0]
+            for component, component_contributions in contributions.items()
+        }
+    return Contributions(tuple(item.id for item in responses.items), contributions)
 
 
-def pushed_back(
+def backpropagate(
     lm: LM,
     measure: Measure,
-    asked: Uses,
-    wanted: Wanted,
+    answer_index: AnswerIndex,
+    cotangents_for: CotangentsFor,
     *,
-    items: int,
-    parts: Sequence[Part] = ("heads",),
+    n_items: int,
+    components: Sequence[Component] = ("heads",),
     context: RunContext = RunContext(),
-) -> dict[Part, torch.Tensor]:
+) -> dict[Component, torch.Tensor]:
     """`[cotangents, items, layers, heads]` by part: `[cotangents, uses, r]` pushed back to masks.
 
     All cotangents share every forward, and are made for one shard at a time.
     """
-    kept = open_store(lm.keeps(context.store))
-    units, places, handed = _planned(lm, asked, wanted, tuple(parts), context.threads)
-    with lent(lm), _handed(handed):
-        complete(units, kept, context=context)
-    shapes = {part: gate_shape(lm.anatomy, part) for part in parts}
+    store = open_store(lm.response_store(context.store))
+    tasks, rows_by_task, cotangents_by_key = _plan_tasks(
+        lm, answer_index, cotangents_for, tuple(components), context.threads
+    )
+    with register_model(lm), _register_cotangents(cotangents_by_key):
+        run_missing(tasks, store, context=context)
+    shapes = {component: gate_shape(lm.layout, component) for component in components}
     sizes = [layers * heads for layers, heads in shapes.values()]
     total: torch.Tensor | None = None
-    for unit, rows in zip(units, places, strict=True):
-        own = torch.from_numpy(np.load(io.BytesIO(kept.get(unit.key)), allow_pickle=False))
-        if total is None:
-            total = torch.zeros(len(own), items, sum(sizes), dtype=torch.float64)
-        total.index_add_(1, asked.item[rows], own)
-    if total is None:
-        raise _flat(measure, "its readouts")
-    for one in total:
-        refuse_flat(one, measure, "the masks")
-    split = total.split(sizes, dim=-1)
-    return {part: own.unflatten(-1, shapes[part]) for part, own in zip(parts, split, strict=True)}
-
-
-def gate_shape(anatomy: Anatomy, part: Part) -> tuple[int, int]:
-    """Layers and heads of a part's masks."""
-    if part == "embeddings":
-        return 1, 1
-    return anatomy.layers, anatomy.heads if part == "heads" else 1
-
-
-def ones(anatomy: Anatomy, parts: Sequence[Part], rows: int) -> dict[Stream, torch.Tensor]:
-    """Masks of 1, a copy for every row, that want a gradient."""
-    return {
-        STREAM[part]: torch.ones(
-            rows, *gate_shape(anatomy, part), dtype=torch.float64, requires_grad=True
+    for task, rows in zip(tasks, rows_by_task, strict=True):
+        task_contributions = torch.from_numpy(
+            np.load(io.BytesIO(store.get(task.key)), allow_pickle=False)
         )
-        for part in parts
+        if total is None:
+            total = torch.zeros(len(task_contributions), n_items, sum(sizes), dtype=torch.float64)
+        total.index_add_(1, answer_index.item[rows], task_contributions)
+    if total is None:
+        raise _zero_gradient_error(measure, "its readouts")
+    for cotangent_total in total:
+        require_nonzero_gradient(cotangent_total, measure, "the masks")
+    component_totals = total.split(sizes, dim=-1)
+    return {
+        component: component_total.unflatten(-1, shapes[component])
+        for component, component_total in zip(components, component_totals, strict=True)
     }
 
 
-def shares(spec: Frozen) -> bytes:
+def gate_shape(layout: ModelLayout, component: Component) -> tuple[int, int]:
+    """Layers and heads of a part's masks."""
+    if component == "embeddings":
+        return 1, 1
+    return layout.layers, layout.heads if component == "heads" else 1
+
+
+def make_unit_gates(
+    layout: ModelLayout, components: Sequence[Component], n_rows: int
+) -> dict[Stream, torch.Tensor]:
+    """Masks of 1, a copy for every row, that want a gradient."""
+    return {
+        STREAM_OF_COMPONENT[component]: torch.ones(
+            # A mask of its own for every row: one backward pass then gives each row's share.
+            n_rows,
+            *gate_shape(layout, component),
+            dtype=torch.float64,
+            requires_grad=True,
+        )
+        for component in components
+    }
+
+
+def compute_contributions(spec: FrozenDict) -> bytes:
     """The unit of work: `[cotangents, asks, masks]`, each ask's share, for one shard of asks."""
-    lm = borrowed(str(spec["model"]))
-    plain = json.loads(canonical(spec))
-    wanted = _HANDED[plain["cotangents"]]()
-    asks = [tuple(row) for row in plain["asks"]]
-    asked, dropped = questioned(lm, plain["verb"], asks, plain["settings"])
-    if dropped or not isinstance(asked, Question):
+    lm = registered_model(str(spec["model"]))
+    settings = json.loads(to_canonical_json(spec))
+    cotangent_stack = _PENDING_COTANGENTS[settings["cotangents"]]()
+    queries = [tuple(row) for row in settings["asks"]]
+    local_query, dropped = build_query(lm, settings["verb"], queries, settings["settings"])
+    if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
             "a question that was answered before cannot be asked now",
-            mend="use the model and the tokenizer that were read",
+            hint="use the model and the tokenizer that were read",
         )
-    found = _backward(lm, asked, wanted, plain["parts"])
+    contributions = _backward(lm, local_query, cotangent_stack, settings["parts"])
     file = io.BytesIO()
-    np.save(file, found.numpy(), allow_pickle=False)
+    np.save(file, contributions.numpy(), allow_pickle=False)
     return file.getvalue()
 
 
-def _backward(lm: LM, asked: Question, wanted: torch.Tensor, parts: Sequence[Part]) -> torch.Tensor:
+def _backward(
+    lm: LM, local_query: LocalQuery, cotangent_stack: torch.Tensor, components: Sequence[Component]
+) -> torch.Tensor:
     """One forward and, for each set of cotangents, one backward for every batch."""
-    reading = asked.reading
-    of_row = torch.tensor(reading.items or range(len(reading.rows)))
-    total = torch.zeros(*wanted.shape[:2], sum(_sizes(lm.anatomy, parts)), dtype=torch.float64)
+    query = local_query.query
+    query_of_row = torch.tensor(query.items or range(len(query.rows)))
+    total = torch.zeros(
+        *cotangent_stack.shape[:2], sum(_gate_sizes(lm.layout, components)), dtype=torch.float64
+    )
 
-    def once(indices: Sequence[int]) -> torch.Tensor:
-        gates = ones(lm.anatomy, parts, len(indices))
+    def backward_batch(indices: Sequence[int]) -> torch.Tensor:
+        gates = make_unit_gates(lm.layout, components, len(indices))
         with torch.enable_grad():
-            answer = lm.answer(reading, indices, gates=gates).values.flatten(1)[:, : asked.width]
-        own = of_row[list(indices)]
-        back = []
-        for number, one in enumerate(wanted):
-            found = torch.autograd.grad(
+            answer = lm.run_rows(query, indices, gates=gates).values.flatten(1)[
+                :, : local_query.n_columns
+            ]
+        query_numbers = query_of_row[list(indices)]
+        contributions = []
+        for number, cotangent in enumerate(cotangent_stack):
+            gradients = torch.autograd.grad(
                 answer,
                 list(gates.values()),
-                one[own, : answer.shape[1]].to(answer),
-                retain_graph=number + 1 < len(wanted),
+                cotangent[query_numbers, : answer.shape[1]].to(answer),
+                # All cotangents share one forward graph; the last backward pass frees it.
+                retain_graph=number + 1 < len(cotangent_stack),
             )
-            every = [
-                lm.anatomy.ranks.summed(gate) if part == "heads" else gate
-                for part, gate in zip(parts, found, strict=True)
+            full_gradients = [
+                lm.layout.parallel.sum_gates(gate) if component == "heads" else gate
+                for component, gate in zip(components, gradients, strict=True)
             ]
-            back.append(torch.cat([gate.flatten(1) for gate in every], dim=1))
-        return torch.stack(back)
+            contributions.append(torch.cat([gate.flatten(1) for gate in full_gradients], dim=1))
+        return torch.stack(contributions)
 
-    def shared(indices: Sequence[int]) -> torch.Tensor:
-        return lm.anatomy.ranks.over(indices, once, dim=1)
+    def backward_shared_batch(indices: Sequence[int]) -> torch.Tensor:
+        return lm.layout.parallel.run_across_processes(indices, backward_batch, dim=1)
 
-    for indices, back in lm.batching.over(reading.rows, shared):
-        total.index_add_(1, of_row[list(indices)], back)
+    for indices, contributions in lm.batching.run_batches(query.rows, backward_shared_batch):
+        total.index_add_(1, query_of_row[list(indices)], contributions)
     return total
 
 
-def _sizes(anatomy: Anatomy, parts: Sequence[Part]) -> list[int]:
-    shapes = [gate_shape(anatomy, part) for part in parts]
+def _gate_sizes(layout: ModelLayout, components: Sequence[Component]) -> list[int]:
+    shapes = [gate_shape(layout, component) for component in components]
     return [layers * heads for layers, heads in shapes]
 
 
-_HANDED: dict[str, Callable[[], torch.Tensor]] = {}
+# Tasks are specified by JSON: a task names its cotangents by hash and finds them here.
+_PENDING_COTANGENTS: dict[str, Callable[[], torch.Tensor]] = {}
 """The cotangents of this process that are being pushed back, by hash; made when they are needed."""
 
 
 @contextmanager
-def _handed(tensors: dict[str, Callable[[], torch.Tensor]]) -> Iterator[None]:
-    _HANDED.update(tensors)
+def _register_cotangents(tensors: dict[str, Callable[[], torch.Tensor]]) -> Iterator[None]:
+    _PENDING_COTANGENTS.update(tensors)
     try:
         yield
     finally:
         for key in tensors:
-            _HANDED.pop(key, None)
+            _PENDING_COTANGENTS.pop(key, None)
 
 
-def _planned(
-    lm: LM, asked: Uses, wanted: Wanted, parts: tuple[Part, ...], threads: int
-) -> tuple[list[Unit], list[torch.Tensor], dict[str, Callable[[], torch.Tensor]]]:
+def _plan_tasks(
+    lm: LM,
+    answer_index: AnswerIndex,
+    cotangents_for: CotangentsFor,
+    components: tuple[Component, ...],
+    threads: int,
+) -> tuple[list[Task], list[torch.Tensor], dict[str, Callable[[], torch.Tensor]]]:
     """Units of about as many asks as a shard of readouts has, in the order of the items."""
-    units: list[Unit] = []
-    places: list[torch.Tensor] = []
-    handed: dict[str, Callable[[], torch.Tensor]] = {}
-    for some in torch.arange(len(asked.asks)).split(shard_size(lm, asked.asked.verb)):
-        own = wanted(some)
+    tasks: list[Task] = []
+    rows_by_task: list[torch.Tensor] = []
+    cotangents_by_key: dict[str, Callable[[], torch.Tensor]] = {}
+    for shard_rows in torch.arange(len(answer_index.queries)).split(
+        shard_size(lm, answer_index.query_set.query_kind)
+    ):
+        shard_cotangents = cotangents_for(shard_rows)
         # What has no cotangent at all has no share: items that a formula leaves out.
-        needed = own.abs().amax(dim=(0, 2)) > 0
-        rows = some[needed]
+        is_needed = shard_cotangents.abs().amax(dim=(0, 2)) > 0
+        rows = shard_rows[is_needed]
         if not len(rows):
             continue
-        key = hashlib.sha256(own[:, needed].contiguous().numpy().tobytes()).hexdigest()
-        handed[key] = partial(wanted, rows)
+        # The result depends on the cotangents, so their hash is part of the task and its cache key.
+        key = hashlib.sha256(
+            shard_cotangents[:, is_needed].contiguous().numpy().tobytes()
+        ).hexdigest()
+        cotangents_by_key[key] = partial(cotangents_for, rows)
         spec = {
             "model": model_key(lm),
-            "verb": asked.asked.verb,
-            "settings": asked.asked.settings,
-            "asks": [asked.asks[i] for i in rows.tolist()],
-            "parts": parts,
+            "verb": answer_index.query_set.query_kind,
+            "settings": answer_index.query_set.settings,
+            "asks": [answer_index.queries[i] for i in rows.tolist()],
+            "parts": components,
             "cotangents": key,
         }
-        units.append(Unit(WORK, Frozen(spec), revision=REVISION, threads=threads))
-        places.append(rows)
-    return units, places, handed
+        tasks.append(Task(TASK_FUNCTION, FrozenDict(spec), revision=REVISION, threads=threads))
+        rows_by_task.append(rows)
+    return tasks, rows_by_task, cotangents_by_key
 
 
-def refuse_flat(found: torch.Tensor, measure: Measure, by: str) -> None:
+def require_nonzero_gradient(derivative: torch.Tensor, measure: Measure, variable: str) -> None:
     """A gradient of 0 everywhere would read as "no biased heads"."""
-    if not bool(found.isfinite().all()):
-        raise NotMeasurable(
-            f"the gradient of {measure.name} by {by} is not finite",
-            mend="load the model with dtype='float32' or 'float64'",
+    if not bool(derivative.isfinite().all()):
+        raise NotMeasurableError(
+            f"the gradient of {measure.name} by {variable} is not finite",
+            hint="load the model with dtype='float32' or 'float64'",
         )
-    if not bool(found.any()):
-        raise _flat(measure, by)
+    if not bool(derivative.any()):
+        raise _zero_gradient_error(measure, variable)
 
 
-def _flat(measure: Measure, by: str) -> NotMeasurable:
-    return NotMeasurable(
-        f"the gradient of {measure.name} by {by} is zero everywhere",
-        mend="check that the measure depends on what the model says: nothing is located",
+def _zero_gradient_error(measure: Measure, variable: str) -> NotMeasurableError:
+    return NotMeasurableError(
+        f"the gradient of {measure.name} by {variable} is zero everywhere",
+        hint="check that the measure depends on what the model says: nothing is located",
     )

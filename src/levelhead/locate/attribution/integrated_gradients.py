@@ -14,141 +14,175 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.locate.attribution.gradient import STREAM, cotangents, gate_shape
-from levelhead.measures.metric import refuse_step
-from levelhead.measures.query_kinds import Question
-from levelhead.measures.responses import questioned
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.locate.attribution.gradient import (
+    STREAM_OF_COMPONENT,
+    compute_cotangents,
+    gate_shape,
+)
+from levelhead.measures.metric import require_differentiable
+from levelhead.measures.query_kinds import LocalQuery
+from levelhead.measures.responses import build_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.locate.attribution.answer_index import Uses
-    from levelhead.locate.head_map import Part
+    from levelhead.locate.attribution.answer_index import AnswerIndex
+    from levelhead.locate.head_map import Component
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Stream
 
-NODES = (16, 32, 64, 128)
-CLOSE = 1e-3
+# The count doubles until contributions are complete, so that a smooth path needs 16 only.
+NODE_COUNTS = (16, 32, 64, 128)
+# Allowed gap of completeness: contributions sum to L(1) - L(0) (Sundararajan et al. 2017).
+TOLERANCE = 1e-3
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Path:
+class PathAttribution:
     """Contributions that add up to what the parts do together."""
 
-    scores: dict[Part, torch.Tensor]
+    scores: dict[Component, torch.Tensor]
     """`[layers, heads]` for each part."""
-    whole: float
-    """L(1): the measure of the model as it is."""
-    without: float
+    full_value: float
+    """L(1): the measure of the unedited model."""
+    masked_value: float
     """L(0): with all these parts masked."""
-    nodes: int
+    n_nodes: int
 
     @property
     def gap(self) -> float:
         """Sum of contributions less L(1) - L(0)."""
-        total = sum(float(one.sum()) for one in self.scores.values())
-        return total - (self.whole - self.without)
+        total = sum(float(component_scores.sum()) for component_scores in self.scores.values())
+        return total - (self.full_value - self.masked_value)
 
 
-def along_path(
-    lm: LM, measure: Measure, readouts: Readouts, *, parts: Sequence[Part] = ("heads",)
-) -> Path:
+def integrate_masks(
+    lm: LM, measure: Measure, responses: Responses, *, components: Sequence[Component] = ("heads",)
+) -> PathAttribution:
     """Integrate the gradient over masks from 0 to 1.
 
     Args:
         lm: the model.
         measure: what is differentiated.
-        readouts: which items.
-        parts: whose masks; not the embeddings: without them all words are the same vector.
+        responses: which items.
+        components: whose masks; not the embeddings: without them all words are the same vector.
     """
-    refuse_step(measure.headline)
-    if "embeddings" in parts:
+    require_differentiable(measure.primary_metric)
+    if "embeddings" in components:
         raise LevelheadError(
             "without embeddings all words are one vector: the path has no beginning",
-            mend="integrate over heads and mlp; take the embeddings' gradient",
+            hint="integrate over heads and mlp; take the embeddings' gradient",
         )
-    asked = uses(lm, measure, readouts)
-    question, dropped = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
-    if dropped or not isinstance(question, Question):
+    answer_index = index_answers(lm, measure, responses)
+    local_query, dropped = build_query(
+        lm, answer_index.query_set.query_kind, answer_index.queries, answer_index.query_set.settings
+    )
+    if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
             "a question that was answered before cannot be asked now",
-            mend="use the model and the tokenizer that were read",
+            hint="use the model and the tokenizer that were read",
         )
     try:
-        without = float(_at(lm, measure, readouts, asked, question, parts, 0.0)[0])
-    except NotMeasurable as error:
-        raise NotMeasurable(
-            f"without {' and '.join(parts)} {measure.name} has no value, so no path leads there: "
-            f"{error.what}",
-            mend="use by='gradient', or a measure of words in their contexts",
+        masked_value = float(
+            _evaluate_at(lm, measure, responses, answer_index, local_query, components, 0.0)[0]
+        )
+    except NotMeasurableError as error:
+        raise NotMeasurableError(
+            f"without {' and '.join(components)} {measure.name} has no value, so no path leads "
+            f"there: {error.problem}",
+            hint="use by='gradient', or a measure of words in their contexts",
         ) from error
-    ends = without, float(_at(lm, measure, readouts, asked, question, parts, 1.0)[0])
+    end_values = (
+        masked_value,
+        float(_evaluate_at(lm, measure, responses, answer_index, local_query, components, 1.0)[0]),
+    )
     path = None
-    for nodes in NODES:
-        places, weights = np.polynomial.legendre.leggauss(nodes)
+    for n_nodes in NODE_COUNTS:
+        # Gauss-Legendre integrates polynomials of degree 2n - 1 exactly, so it needs fewer forward
+        # passes than a Riemann sum of the same accuracy.
+        positions, weights = np.polynomial.legendre.leggauss(n_nodes)
         scores = {
-            part: torch.zeros(gate_shape(lm.anatomy, part), dtype=torch.float64) for part in parts
+            component: torch.zeros(gate_shape(lm.layout, component), dtype=torch.float64)
+            for component in components
         }
-        for place, weight in zip((places + 1) / 2, weights / 2, strict=True):
-            _, back = _at(lm, measure, readouts, asked, question, parts, float(place))
-            for part, own in back.items():
-                scores[part] += float(weight) * own
-        path = Path(scores, whole=ends[1], without=ends[0], nodes=nodes)
-        if abs(path.gap) <= CLOSE * max(1.0, abs(ends[1] - ends[0])):
+        for position, weight in zip((positions + 1) / 2, weights / 2, strict=True):
+            _, gradients = _evaluate_at(
+                lm, measure, responses, answer_index, local_query, components, float(position)
+            )
+            for component, component_gradient in gradients.items():
+                scores[component] += float(weight) * component_gradient
+        path = PathAttribution(
+            scores, full_value=end_values[1], masked_value=end_values[0], n_nodes=n_nodes
+        )
+        if abs(path.gap) <= TOLERANCE * max(1.0, abs(end_values[1] - end_values[0])):
             return path
     assert path is not None  # noqa: S101
-    raise NotMeasurable(
-        f"with {NODES[-1]} nodes contributions still miss L(1) - L(0) = {ends[1] - ends[0]:.4g} by "
-        f"{path.gap:.2g}",
-        mend="load the model with dtype='float64'; a measure of a top share has corners along the "
+    raise NotMeasurableError(
+        f"with {NODE_COUNTS[-1]} nodes contributions still miss L(1) - L(0) = "
+        f"{end_values[1] - end_values[0]:.4g} by {path.gap:.2g}",
+        hint="load the model with dtype='float64'; a measure of a top share has corners along the "
         "path: take all items (top=1.0), or by='gradient'",
     )
 
 
-def _at(
+def _evaluate_at(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
-    asked: Uses,
-    question: Question,
-    parts: Sequence[Part],
-    t: float,
-) -> tuple[torch.Tensor, dict[Part, torch.Tensor]]:
+    responses: Responses,
+    answer_index: AnswerIndex,
+    local_query: LocalQuery,
+    components: Sequence[Component],
+    mask_value: float,
+) -> tuple[torch.Tensor, dict[Component, torch.Tensor]]:
     """The measure with all masks at t, and its gradient there: two passes."""
-    reading = question.reading
-    of_row = torch.tensor(reading.items or range(len(reading.rows)))
+    query = local_query.query
+    query_of_row = torch.tensor(query.items or range(len(query.rows)))
 
-    def gates(*, wanting: bool) -> dict[Stream, torch.Tensor]:
+    def make_gates(*, requires_grad: bool) -> dict[Stream, torch.Tensor]:
         return {
-            STREAM[part]: torch.full(
-                gate_shape(lm.anatomy, part), t, dtype=torch.float64, requires_grad=wanting
+            STREAM_OF_COMPONENT[component]: torch.full(
+                gate_shape(lm.layout, component),
+                mask_value,
+                dtype=torch.float64,
+                requires_grad=requires_grad,
             )
-            for part in parts
+            for component in components
         }
 
-    def read(indices: Sequence[int]) -> torch.Tensor:
+    # Two passes: the derivative of the measure needs all answers, but keeping all their graphs
+    # takes much memory. The second pass runs batch by batch with the known cotangents.
+    def read_batch(indices: Sequence[int]) -> torch.Tensor:
         with torch.no_grad():
-            return lm.answer(reading, indices, gates=gates(wanting=False)).values
+            return lm.run_rows(query, indices, gates=make_gates(requires_grad=False)).values
 
-    batches = list(lm.batching.over(reading.rows, read))
+    batches = list(lm.batching.run_batches(query.rows, read_batch))
     order = [i for indices, _ in batches for i in indices]
     rows = torch.cat([values for _, values in batches])
-    total = torch.zeros(len(asked.asks), *rows.shape[1:], dtype=rows.dtype)
-    said = question.joined(total.index_add(0, of_row[order], rows))
-    here = replace(readouts, values=asked.values(said, readouts.values))
-    wanted = asked.cotangents(cotangents(measure, here))
-    found = {part: torch.zeros(gate_shape(lm.anatomy, part), dtype=torch.float64) for part in parts}
+    total = torch.zeros(len(answer_index.queries), *rows.shape[1:], dtype=rows.dtype)
+    answers = local_query.join_columns(total.index_add(0, query_of_row[order], rows))
+    masked_responses = replace(responses, values=answer_index.values(answers, responses.values))
+    upstream = answer_index.answer_cotangents(compute_cotangents(measure, masked_responses))
+    gradients = {
+        component: torch.zeros(gate_shape(lm.layout, component), dtype=torch.float64)
+        for component in components
+    }
     for indices, _ in batches:
-        masks = gates(wanting=True)
+        masks = make_gates(requires_grad=True)
         with torch.enable_grad():
-            answer = lm.answer(reading, indices, gates=masks).values.flatten(1)[:, : question.width]
-        pushed = wanted[of_row[list(indices)], : answer.shape[1]].to(answer)
-        back = torch.autograd.grad(answer, list(masks.values()), pushed)
-        for part, own in zip(parts, back, strict=True):
-            found[part] += lm.anatomy.ranks.summed(own) if part == "heads" else own
-    return measure.reduce(here), found
+            answer = lm.run_rows(query, indices, gates=masks).values.flatten(1)[
+                :, : local_query.n_columns
+            ]
+        batch_upstream = upstream[query_of_row[list(indices)], : answer.shape[1]].to(answer)
+        batch_gradients = torch.autograd.grad(answer, list(masks.values()), batch_upstream)
+        for component, component_gradient in zip(components, batch_gradients, strict=True):
+            gradients[component] += (
+                lm.layout.parallel.sum_gates(component_gradient)
+                if component == "heads"
+                else component_gradient
+            )
+    return measure.reduce(masked_responses), gradients

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.measures.query_kinds import Question
-from levelhead.measures.responses import questioned
-from levelhead.models.queries.query import Reading, Readout, Result
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.measures.query_kinds import LocalQuery
+from levelhead.measures.responses import build_query
+from levelhead.models.queries.query import ForwardOutput, Query, Readout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.forward.forward_pass import Where
+    from levelhead.measures.responses import Responses
+    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
@@ -31,37 +31,39 @@ class TokenSums(Readout):
     sites: tuple[Site, ...]
 
     @property
-    def watch(self) -> frozenset[Where]:
+    def capture_sites(self) -> frozenset[StreamLayer]:
         """The sites' activations."""
         return frozenset((site.stream, site.layer) for site in self.sites)
 
-    def __call__(self, result: Result) -> torch.Tensor:
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
         """Sites side by side."""
-        width = result.batch.width
-        lengths = torch.tensor(result.batch.lengths)
-        real = (torch.arange(width)[None] < lengths[:, None]).double()
-        found = []
+        width = output.batch.width
+        lengths = torch.tensor(output.batch.lengths)
+        is_token = (torch.arange(width)[None] < lengths[:, None]).double()
+        sums = []
         for site in self.sites:
-            own = result.seen[site.stream, site.layer].double().cpu()
-            own = own if site.head is None else own[..., site.head, :]
-            found.append(torch.einsum("btd,bt->bd", own, real))
-        return torch.cat(found, dim=1)
+            activation = output.captured[site.stream, site.layer].double().cpu()
+            activation = activation if site.head is None else activation[..., site.head, :]
+            sums.append(torch.einsum("btd,bt->bd", activation, is_token))
+        return torch.cat(sums, dim=1)
 
 
-def means(
-    lm: LM, measure: Measure, readouts: Readouts, sites: Sequence[Site]
+def compute_mean_activations(
+    lm: LM, measure: Measure, responses: Responses, sites: Sequence[Site]
 ) -> dict[Site, torch.Tensor]:
     """The mean activation at some sites, in one forward of what the measure asks.
 
     Over all tokens of the rows that are run: what words share of a text counts once.
     """
-    asked = uses(lm, measure, readouts)
-    question, _ = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
-    if not isinstance(question, Question):
-        raise LevelheadError("nothing is read here", mend="use a measure of readings")
-    rows = question.reading.rows
-    total, tokens = torch.zeros(1, dtype=torch.float64), sum(len(row.ids) for row in rows)
-    for _, values in lm.batches(Reading(rows, TokenSums(tuple(sites)))):
+    answer_index = index_answers(lm, measure, responses)
+    local_query, _ = build_query(
+        lm, answer_index.query_set.query_kind, answer_index.queries, answer_index.query_set.settings
+    )
+    if not isinstance(local_query, LocalQuery):
+        raise LevelheadError("nothing is read here", hint="use a measure of readings")
+    rows = local_query.query.rows
+    total, n_tokens = torch.zeros(1, dtype=torch.float64), sum(len(row.ids) for row in rows)
+    for _, values in lm.iterate_batches(Query(rows, TokenSums(tuple(sites)))):
         total = total + values.sum(0)
-    sizes = [lm.anatomy.size(site) for site in sites]
-    return dict(zip(sites, (total / tokens).split(sizes), strict=True))
+    sizes = [lm.layout.site_width(site) for site in sites]
+    return dict(zip(sites, (total / n_tokens).split(sizes), strict=True))

@@ -12,69 +12,83 @@ from typing import TYPE_CHECKING
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.locate.attribution.gradient import Contributions, ones, refuse_flat
-from levelhead.measures.metric import refuse_step
-from levelhead.measures.query_kinds import Question
-from levelhead.measures.responses import questioned
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.locate.attribution.gradient import (
+    Contributions,
+    make_unit_gates,
+    require_nonzero_gradient,
+)
+from levelhead.measures.metric import require_differentiable
+from levelhead.measures.query_kinds import LocalQuery
+from levelhead.measures.responses import build_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.locate.head_map import Part
+    from levelhead.locate.head_map import Component
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 
-def one_graph(
-    lm: LM, measure: Measure, readouts: Readouts, *, parts: Sequence[Part] = ("heads",)
+def compute_gradient_in_one_graph(
+    lm: LM, measure: Measure, responses: Responses, *, components: Sequence[Component] = ("heads",)
 ) -> Contributions:
     """Shares of every item, as `gradient` gives them.
 
     Args:
         lm: the model.
         measure: what is differentiated.
-        readouts: which items; their values are read anew.
-        parts: whose masks.
+        responses: which items; their values are read again.
+        components: whose masks.
     """
-    refuse_step(measure.headline)
-    asked = uses(lm, measure, readouts)
-    question, dropped = questioned(lm, asked.asked.verb, asked.asks, asked.asked.settings)
-    if dropped or not isinstance(question, Question):
+    require_differentiable(measure.primary_metric)
+    answer_index = index_answers(lm, measure, responses)
+    local_query, dropped = build_query(
+        lm, answer_index.query_set.query_kind, answer_index.queries, answer_index.query_set.settings
+    )
+    if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
             "a question that was answered before cannot be asked now",
-            mend="use the model and the tokenizer that were read",
+            hint="use the model and the tokenizer that were read",
         )
-    lm.anatomy.ranks.refuse_heads("single graph")
-    reading = question.reading
-    of_row = torch.tensor(reading.items or range(len(reading.rows)))
+    lm.layout.parallel.forbid_split_heads("a single graph")
+    query = local_query.query
+    query_of_row = torch.tensor(query.items or range(len(query.rows)))
     order: list[int] = []
     answers: list[torch.Tensor] = []
     masks: list[list[torch.Tensor]] = []
 
-    def once(indices: Sequence[int]) -> torch.Tensor:
-        gates = ones(lm.anatomy, parts, len(indices))
+    def forward_batch(indices: Sequence[int]) -> torch.Tensor:
+        gates = make_unit_gates(lm.layout, components, len(indices))
         with torch.enable_grad():
-            found = lm.answer(reading, indices, gates=gates).values
+            answer_values = lm.run_rows(query, indices, gates=gates).values
         masks.append(list(gates.values()))  # not before: memory may not suffice, and it is halved
-        return found
+        return answer_values
 
-    for indices, values in lm.batching.over(reading.rows, once):
+    for indices, values in lm.batching.run_batches(query.rows, forward_batch):
         order.extend(indices)
         answers.append(values)
-    own = of_row[order]
+    query_numbers = query_of_row[order]
     rows = torch.cat(answers)
-    total = torch.zeros(len(asked.asks), *rows.shape[1:], dtype=rows.dtype)
-    said = question.joined(total.index_add(0, own, rows))
-    level = measure.reduce(replace(readouts, values=asked.values(said, readouts.values)))
-    flat = [gate for gates in masks for gate in gates]
-    back = torch.autograd.grad(level, flat)
-    item = asked.item[own]
-    shares: dict[Part, torch.Tensor] = {}
-    for number, part in enumerate(parts):
-        each = torch.cat(back[number :: len(parts)])
-        empty = torch.zeros(len(readouts), *each.shape[1:], dtype=torch.float64)
-        shares[part] = empty.index_add(0, item, each)
-    refuse_flat(torch.cat([own.flatten() for own in shares.values()]), measure, "the masks")
-    return Contributions(tuple(one.id for one in readouts.items), shares)
+    total = torch.zeros(len(answer_index.queries), *rows.shape[1:], dtype=rows.dtype)
+    answer_matrix = local_query.join_columns(total.index_add(0, query_numbers, rows))
+    metric_value = measure.reduce(
+        replace(responses, values=answer_index.values(answer_matrix, responses.values))
+    )
+    all_masks = [gate for gates in masks for gate in gates]
+    gradients = torch.autograd.grad(metric_value, all_masks)
+    item = answer_index.item[query_numbers]
+    by_component: dict[Component, torch.Tensor] = {}
+    for number, component in enumerate(components):
+        component_gradients = torch.cat(gradients[number :: len(components)])
+        empty = torch.zeros(len(responses), *component_gradients.shape[1:], dtype=torch.float64)
+        by_component[component] = empty.index_add(0, item, component_gradients)
+    require_nonzero_gradient(
+        torch.cat(
+            [component_contributions.flatten() for component_contributions in by_component.values()]
+        ),
+        measure,
+        "the masks",
+    )
+    return Contributions(tuple(query_item.id for query_item in responses.items), by_component)

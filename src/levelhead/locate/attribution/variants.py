@@ -1,8 +1,8 @@
-"""Variants: the same questions asked of a model and of many copies with some parts changed.
+"""Run the same queries on a model and on many variants with some parts changed.
 
 One worker for ablation, greedy selection, random controls and amplification. What variants have in
-common is computed once (`models.sweep`). Row 0 is the model as it is, in the same batches, so that
-differences are paired.
+common is computed once (`models.forward.edit_sweep`). Row 0 is the unedited model, in the same
+batches, so that differences are paired.
 """
 
 from __future__ import annotations
@@ -16,215 +16,236 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 import torch
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
-from levelhead.engine.scheduler import complete
-from levelhead.engine.sharding import shards
+from levelhead.engine.scheduler import run_missing
+from levelhead.engine.sharding import shard_items
 from levelhead.engine.store import open_store
-from levelhead.engine.tasks import Unit
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.measures.query_kinds import Question, shard_size
-from levelhead.measures.responses import borrowed, lent, model_key, questioned
-from levelhead.models.forward.edit_sweep import sweep
+from levelhead.engine.tasks import Task
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.measures.query_kinds import LocalQuery, shard_size
+from levelhead.measures.responses import build_query, model_key, register_model, registered_model
+from levelhead.models.forward.edit_sweep import run_edit_sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Ask
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.forward.edit_sweep import Edits
+    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.responses import Responses
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
-WORK = "levelhead.locate.attribution.variants:answers"
+TASK_FUNCTION = "levelhead.locate.attribution.variants:compute_variant_answers"
 REVISION = 3
-TOGETHER = 80
+MAX_VARIANTS_PER_TASK = 80
 """Variants in a unit, at most: what it returns must stay small."""
 
 
-class Cell(NamedTuple):
+class QueryCell(NamedTuple):
     """An item's questions, or those of its contexts that lie in one block."""
 
     item: int
     block: int
-    asks: tuple[Ask, ...]
+    queries: tuple[QueryArgs, ...]
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Variants:
+class AblationResponses:
     """What the model and its variants said."""
 
-    readouts: Readouts
-    """Of the model as it is, as they were read before."""
-    cells: tuple[Cell, ...]
-    variants: tuple[Variant, ...]
+    responses: Responses
+    """Of the unedited model, as they were read before."""
+    cells: tuple[QueryCell, ...]
+    variants: tuple[AblationVariant, ...]
     answers: np.ndarray[tuple[int, ...], np.dtype[np.floating]]
     """`[1 + variants, cells(, asks), r]`; averaged over a cell's contexts where items are."""
 
-    def of(self, number: int | None, blocks: frozenset[int] | None = None) -> Readouts:
-        """The readouts of a variant (None: of the model as it is), of some blocks of contexts."""
+    def responses_of(self, number: int | None, blocks: frozenset[int] | None = None) -> Responses:
+        """The responses of a variant (None: of the unedited model), of some blocks of contexts."""
         row = 0 if number is None else number + 1
         answers = torch.from_numpy(self.answers[row]).double()
-        # What single contexts of the model as it is gave is no part of a variant.
-        empty = self.readouts.answers[:0]
-        bare = replace(self.readouts, answers=empty, owner=(), asks=())
-        if not self.readouts.owner:
-            return replace(bare, values=answers)
-        kept = [i for i, cell in enumerate(self.cells) if blocks is None or cell.block in blocks]
-        held = sorted({self.cells[i].item for i in kept})
-        place = {item: i for i, item in enumerate(held)}
-        item = torch.tensor([place[self.cells[i].item] for i in kept])
-        count = torch.tensor([len(self.cells[i].asks) for i in kept], dtype=torch.float64)
-        total = torch.zeros(len(held), answers.shape[1], dtype=torch.float64)
-        total = total.index_add(0, item, answers[kept] * count[:, None])
-        number_of = torch.zeros(len(held), dtype=torch.float64).index_add(0, item, count)
-        of_items = bare
-        if len(held) < len(of_items):
-            wanted = {of_items.items[i].id for i in held}
-            of_items = of_items.some(lambda one: one.id in wanted)
-        return replace(of_items, values=total / number_of[:, None])
+        # What single contexts of the unedited model gave is no part of a variant.
+        empty = self.responses.answers[:0]
+        without_contexts = replace(self.responses, answers=empty, owner=(), queries=())
+        if not self.responses.owner:
+            return replace(without_contexts, values=answers)
+        cell_numbers = [
+            i for i, cell in enumerate(self.cells) if blocks is None or cell.block in blocks
+        ]
+        item_numbers = sorted({self.cells[i].item for i in cell_numbers})
+        row_of_item = {item: i for i, item in enumerate(item_numbers)}
+        item = torch.tensor([row_of_item[self.cells[i].item] for i in cell_numbers])
+        count = torch.tensor(
+            [len(self.cells[i].queries) for i in cell_numbers], dtype=torch.float64
+        )
+        total = torch.zeros(len(item_numbers), answers.shape[1], dtype=torch.float64)
+        total = total.index_add(0, item, answers[cell_numbers] * count[:, None])
+        n_contexts = torch.zeros(len(item_numbers), dtype=torch.float64).index_add(0, item, count)
+        selected = without_contexts
+        if len(item_numbers) < len(selected):
+            item_ids = {selected.items[i].id for i in item_numbers}
+            selected = selected.select(lambda query_item: query_item.id in item_ids)
+        return replace(selected, values=total / n_contexts[:, None])
 
 
-def vary(
+def read_variants(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
-    variants: Sequence[Variant],
+    responses: Responses,
+    variants: Sequence[AblationVariant],
     *,
-    blocks: Callable[[Ask], int] | None = None,
+    block_of: Callable[[QueryArgs], int] | None = None,
     means: Mapping[Site, torch.Tensor] | None = None,
     context: RunContext = RunContext(),
-) -> Variants:
+) -> AblationResponses:
     """Ask a model and its variants what a measure asks.
 
     Args:
         lm: the model.
         measure: what asks.
-        readouts: the items; what could not be read is not asked again.
+        responses: the items; what could not be read is not asked again.
         variants: what is changed.
-        blocks: the block of a context, where contexts are to be told apart.
+        block_of: the block of a context, where contexts must be distinguished.
         means: for mean ablation, each site's mean.
         context: store, threads, progress and cancellation.
     """
     if not variants:
-        raise LevelheadError("there is no variant to ask", mend="name the parts to be changed")
+        raise LevelheadError("there is no variant to ask", hint="name the parts to be changed")
     for variant in variants:
-        lm.edited(variant.edit(means or {}))  # refuses sites that the model has not
-    cells = _cells(lm, measure, readouts, blocks)
-    kept = open_store(lm.keeps(context.store))
-    groups = [variants[i : i + TOGETHER] for i in range(0, len(variants), TOGETHER)]
-    planned = [
-        _planned(lm, measure, readouts, cells, group, means, context.threads) for group in groups
+        lm.edited(variant.make_edit(means or {}))  # refuses sites that the model has not
+    cells = _make_cells(lm, measure, responses, block_of)
+    store = open_store(lm.response_store(context.store))
+    groups = [
+        variants[i : i + MAX_VARIANTS_PER_TASK]
+        for i in range(0, len(variants), MAX_VARIANTS_PER_TASK)
     ]
-    every = [unit for units, _ in planned for unit in units]
-    _HANDED.update({_hash(means): means} if means else {})
+    plans = [
+        _plan_tasks(lm, measure, responses, cells, group, means, context.threads)
+        for group in groups
+    ]
+    all_tasks = [task for tasks, _ in plans for task in tasks]
+    _MEANS_BY_HASH.update({_hash_means(means): means} if means else {})
     try:
-        with lent(lm):
-            complete(every, kept, context=context)
+        with register_model(lm):
+            run_missing(all_tasks, store, context=context)
     finally:
-        _HANDED.clear()
-    parts = []
-    for number, (units, places) in enumerate(planned):
-        whole: np.ndarray[tuple[int, ...], np.dtype[np.floating]] | None = None
-        for unit, place in zip(units, places, strict=True):
-            own = np.load(io.BytesIO(kept.get(unit.key)), allow_pickle=False)
-            if whole is None:
-                whole = np.zeros((len(own), len(cells), *own.shape[2:]), dtype=own.dtype)
-            whole[:, place] = own
-        assert whole is not None  # noqa: S101  # there is a cell, and a variant
-        parts.append(whole if number == 0 else whole[1:])
-    return Variants(readouts, cells, tuple(variants), np.concatenate(parts))
+        _MEANS_BY_HASH.clear()
+    answers_by_group = []
+    for number, (tasks, cells_by_task) in enumerate(plans):
+        group_answers: np.ndarray[tuple[int, ...], np.dtype[np.floating]] | None = None
+        for task, cell_numbers in zip(tasks, cells_by_task, strict=True):
+            task_answers = np.load(io.BytesIO(store.get(task.key)), allow_pickle=False)
+            if group_answers is None:
+                group_answers = np.zeros(
+                    (len(task_answers), len(cells), *task_answers.shape[2:]),
+                    dtype=task_answers.dtype,
+                )
+            group_answers[:, cell_numbers] = task_answers
+        assert group_answers is not None  # noqa: S101  # there is a cell, and a variant
+        answers_by_group.append(group_answers if number == 0 else group_answers[1:])
+    return AblationResponses(responses, cells, tuple(variants), np.concatenate(answers_by_group))
 
 
-def answers(spec: Frozen) -> bytes:
+def compute_variant_answers(spec: FrozenDict) -> bytes:
     """The unit of work: `[1 + variants, cells(, asks), r]` for one shard of cells."""
-    lm = borrowed(str(spec["model"]))
-    plain = json.loads(canonical(spec))
-    cells = [[tuple(ask) for ask in cell] for cell in plain["cells"]]
-    asks = [ask for cell in cells for ask in cell]
-    question, dropped = questioned(lm, plain["verb"], asks, plain["settings"])
-    if dropped or not isinstance(question, Question):
+    lm = registered_model(str(spec["model"]))
+    settings = json.loads(to_canonical_json(spec))
+    cells = [[tuple(query) for query in cell] for cell in settings["cells"]]
+    queries = [query for cell in cells for query in cell]
+    local_query, dropped = build_query(lm, settings["verb"], queries, settings["settings"])
+    if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
             "a question that was answered before cannot be asked now",
-            mend="use the model and the tokenizer that were read",
+            hint="use the model and the tokenizer that were read",
         )
-    means = _HANDED.get(plain["means"], {})
-    edits = [Variant.of(one) for one in plain["variants"]]
-    said = _asked_all(lm, question, [(), *((variant.edit(means),) for variant in edits)])
-    if plain["averaged"]:
+    means = _MEANS_BY_HASH.get(settings["means"], {})
+    edits = [AblationVariant.from_json(variant_json) for variant_json in settings["variants"]]
+    answer_values = _answer_all(
+        lm, local_query, [(), *((variant.make_edit(means),) for variant in edits)]
+    )
+    if settings["averaged"]:
         owner = np.repeat(np.arange(len(cells)), [len(cell) for cell in cells])
         start = np.searchsorted(owner, np.arange(len(cells)))
         count = np.diff([*start, len(owner)])[:, None]
-        wide = np.add.reduceat(said.astype(np.float64), start, axis=1) / count
-        found = wide.astype(said.dtype)
+        # Summed in float64, so that a mean over many contexts loses no digits of the answers.
+        averaged = np.add.reduceat(answer_values.astype(np.float64), start, axis=1) / count
+        cell_answers = averaged.astype(answer_values.dtype)
     else:
-        found = said.reshape(len(said), len(cells), -1, said.shape[-1])
+        cell_answers = answer_values.reshape(
+            len(answer_values), len(cells), -1, answer_values.shape[-1]
+        )
     file = io.BytesIO()
-    np.save(file, found, allow_pickle=False)
+    np.save(file, cell_answers, allow_pickle=False)
     return file.getvalue()
 
 
-_HANDED: dict[str, Mapping[Site, torch.Tensor]] = {}
+# Tasks are specified by JSON, and tensors do not fit there: a task names means by their hash.
+_MEANS_BY_HASH: dict[str, Mapping[Site, torch.Tensor]] = {}
 """The means of this process that are being used, by hash."""
 
 
-def _asked_all(
-    lm: LM, question: Question, edit_sets: Sequence[Edits]
+def _answer_all(
+    lm: LM, local_query: LocalQuery, edit_sets: Sequence[EditSet]
 ) -> np.ndarray[tuple[int, int, int], np.dtype[np.floating]]:
     """`[edit sets, asks, r]`."""
-    found = sweep(lm, question.reading, edit_sets)
-    return np.stack([question.joined(one).numpy() for one in found])
+    swept = run_edit_sets(lm, local_query.query, edit_sets)
+    return np.stack([local_query.join_columns(edit_answers).numpy() for edit_answers in swept])
 
 
-def _cells(
-    lm: LM, measure: Measure, readouts: Readouts, blocks: Callable[[Ask], int] | None
-) -> tuple[Cell, ...]:
-    asked = uses(lm, measure, readouts)
-    found: dict[tuple[int, int], list[Ask]] = {}
-    for item, ask in zip(asked.item.tolist(), asked.asks, strict=True):
-        block = blocks(ask) if blocks and asked.asked.averaged else 0
-        found.setdefault((item, block), []).append(ask)
-    return tuple(Cell(item, block, tuple(asks)) for (item, block), asks in found.items())
+def _make_cells(
+    lm: LM, measure: Measure, responses: Responses, block_of: Callable[[QueryArgs], int] | None
+) -> tuple[QueryCell, ...]:
+    answer_index = index_answers(lm, measure, responses)
+    queries_by_cell: dict[tuple[int, int], list[QueryArgs]] = {}
+    for item, query in zip(answer_index.item.tolist(), answer_index.queries, strict=True):
+        block = block_of(query) if block_of and answer_index.query_set.average_answers else 0
+        queries_by_cell.setdefault((item, block), []).append(query)
+    return tuple(
+        QueryCell(item, block, tuple(queries)) for (item, block), queries in queries_by_cell.items()
+    )
 
 
-def _planned(
+def _plan_tasks(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
-    cells: Sequence[Cell],
-    variants: Sequence[Variant],
+    responses: Responses,
+    cells: Sequence[QueryCell],
+    variants: Sequence[AblationVariant],
     means: Mapping[Site, torch.Tensor] | None,
     threads: int,
-) -> tuple[list[Unit], list[list[int]]]:
+) -> tuple[list[Task], list[list[int]]]:
     """Shards of cells, of about as many questions as a shard of readouts has."""
-    asked = measure.asked(lm)[0]
-    number: dict[str, list[int]] = {}
+    query_set = measure.queries(lm)[0]
+    cells_by_query_hash: dict[str, list[int]] = {}
     for i, cell in enumerate(cells):
-        number.setdefault(content_hash([list(cell.asks)]), []).append(i)
-    each = max(1, round(sum(len(cell.asks) for cell in cells) / len(cells)))
-    units, places = [], []
-    for shard in shards(number, size=max(1, shard_size(lm, asked.verb) // each)):
-        place = [i for key in shard.items for i in number[key]]
+        cells_by_query_hash.setdefault(content_hash([list(cell.queries)]), []).append(i)
+    queries_per_cell = max(1, round(sum(len(cell.queries) for cell in cells) / len(cells)))
+    tasks, cells_by_task = [], []
+    for shard in shard_items(
+        cells_by_query_hash, size=max(1, shard_size(lm, query_set.query_kind) // queries_per_cell)
+    ):
+        cell_numbers = [i for key in shard.items for i in cells_by_query_hash[key]]
         spec = {
             "model": model_key(lm),
-            "verb": asked.verb,
-            "settings": asked.settings,
-            "averaged": asked.averaged,
-            "cells": [cells[i].asks for i in place],
-            "variants": [variant.plain for variant in variants],
-            "means": _hash(means) if means else None,
+            "verb": query_set.query_kind,
+            "settings": query_set.settings,
+            "averaged": query_set.average_answers,
+            "cells": [cells[i].queries for i in cell_numbers],
+            "variants": [variant.as_json for variant in variants],
+            "means": _hash_means(means) if means else None,
         }
-        units.append(Unit(WORK, Frozen(spec), revision=REVISION, threads=threads))
-        places.append(place)
-    return units, places
+        tasks.append(Task(TASK_FUNCTION, FrozenDict(spec), revision=REVISION, threads=threads))
+        cells_by_task.append(cell_numbers)
+    return tasks, cells_by_task
 
 
-def _hash(means: Mapping[Site, torch.Tensor]) -> str:
+def _hash_means(means: Mapping[Site, torch.Tensor]) -> str:
     return content_hash(
         {
             str(site): hashlib.sha256(mean.numpy().tobytes()).hexdigest()

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.effects import Effects, effects
-from levelhead.locate.head_map import label
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.effects import AblationEffects, estimate_effects
+from levelhead.locate.head_map import head_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 
-class Step(Record):
+class GreedyStep(Record):
     """One head more."""
 
     head: str
@@ -38,16 +38,16 @@ class Step(Record):
     """What masking it takes from the measure beyond the heads before it, on the find half."""
 
 
-class Greedy(Record):
+class GreedySelection(Record):
     """The heads chosen, in order, and why it ended."""
 
-    steps: tuple[Step, ...]
-    ended: str
-    joint: Estimate | None = None
+    steps: tuple[GreedyStep, ...]
+    stop_reason: str
+    joint_effect: Estimate | None = None
     """What masking all of them takes from the measure on the confirm half."""
-    top: Estimate | None = None
+    top_heads_effect: Estimate | None = None
     """The same of as many heads with the largest single scores."""
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
     @property
@@ -58,112 +58,139 @@ class Greedy(Record):
         return tuple(Site("head_out", step.layer, step.number) for step in self.steps)
 
 
-def greedy(
+def select_heads_greedily(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     candidates: Sequence[Site],
     *,
-    k: int,
+    max_heads: int,
     sign: int = 1,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Greedy:
+) -> GreedySelection:
     """Choose up to k heads; end when no candidate's gain differs from 0 after correction.
 
     Args:
         lm: the model.
         measure: what shall fall.
-        readouts: of the find half.
+        responses: of the find half.
         candidates: heads to choose from, such as the twelve with the largest scores.
-        k: how many at most.
+        max_heads: how many at most.
         sign: which way of the measure is bias.
         inference: seed and level.
         context: store, threads, progress and cancellation.
     """
-    if k < 1 or not candidates:
-        raise LevelheadError("no head can be chosen", mend="give candidates, and k of at least 1")
-    steps: list[Step] = []
-    chosen: tuple[Site, ...] = ()
-    left = list(dict.fromkeys(candidates))
-    ended = f"{k} heads"
-    while len(steps) < k and left:
-        sets = [tuple(sorted((*chosen, site))) for site in left]
-        before = [tuple(sorted(chosen))] if chosen else []
-        varied = vary(
+    if max_heads < 1 or not candidates:
+        raise LevelheadError("no head can be chosen", hint="give candidates, and k of at least 1")
+    steps: list[GreedyStep] = []
+    selected: tuple[Site, ...] = ()
+    remaining = list(dict.fromkeys(candidates))
+    stop_reason = f"{max_heads} heads"
+    while len(steps) < max_heads and remaining:
+        site_sets = [tuple(sorted((*selected, site))) for site in remaining]
+        selected_sets = [tuple(sorted(selected))] if selected else []
+        ablation_responses = read_variants(
             lm,
             measure,
-            readouts,
-            [Variant(own) for own in (*before, *sets)],
+            responses,
+            [AblationVariant(site_set) for site_set in (*selected_sets, *site_sets)],
             context=context,
         )
-        base = varied.of(0) if chosen else varied.of(None)
-        others = [varied.of(i + len(before)) for i in range(len(sets))]
-        judged = effects(
-            measure, base, others, sign=sign, inference=inference, name=f"step {len(steps)}"
+        base = (
+            ablation_responses.responses_of(0)
+            if selected
+            else ablation_responses.responses_of(None)
         )
-        gains = _gains(judged, left)
-        sure = {i: gain for i, gain in enumerate(gains) if _is_gain(gain, 1 - inference.level)}
-        if not sure:
-            ended = "no further head's gain differs from 0 after correction"
+        variant_responses = [
+            ablation_responses.responses_of(i + len(selected_sets)) for i in range(len(site_sets))
+        ]
+        ablation_effects = estimate_effects(
+            measure,
+            base,
+            variant_responses,
+            sign=sign,
+            inference=inference,
+            name=f"step {len(steps)}",
+        )
+        gains = _estimate_gains(ablation_effects, remaining)
+        significant_gains = {
+            i: gain
+            for i, gain in enumerate(gains)
+            if _is_significant_gain(gain, 1 - inference.level)
+        }
+        if not significant_gains:
+            stop_reason = "no further head's gain differs from 0 after correction"
             break
-        best = max(sure, key=lambda i: sure[i].value)
-        gain, site = sure[best], left.pop(best)
-        chosen = (*chosen, site)
-        steps.append(Step(head=label(site), layer=site.layer, number=site.head or 0, gain=gain))
+        best = max(significant_gains, key=lambda i: significant_gains[i].value)
+        gain, site = significant_gains[best], remaining.pop(best)
+        selected = (*selected, site)
+        steps.append(
+            GreedyStep(head=head_label(site), layer=site.layer, number=site.head or 0, gain=gain)
+        )
     else:
-        ended = ended if len(steps) == k else "no candidate is left"
-    return Greedy(steps=tuple(steps), ended=ended, measured_by=measure.ruler(lm))
+        stop_reason = stop_reason if len(steps) == max_heads else "no candidate is left"
+    return GreedySelection(
+        steps=tuple(steps), stop_reason=stop_reason, measured_by=measure.measure_key(lm)
+    )
 
 
-def confirmed(
+def confirm_greedy_selection(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
-    found: Greedy,
+    responses: Responses,
+    selection: GreedySelection,
     candidates: Sequence[Site],
     *,
     sign: int = 1,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Greedy:
+) -> GreedySelection:
     """The heads that were chosen, and as many of the first candidates, on the confirm half.
 
     Args:
         lm: the model.
         measure: what shall fall.
-        readouts: of the confirm half.
-        found: what was chosen on the find half.
+        responses: of the confirm half.
+        selection: what was chosen on the find half.
         candidates: the heads they were chosen from, the largest score first.
         sign: which way of the measure is bias.
         inference: seed and level.
         context: store, threads, progress and cancellation.
     """
-    if not found.steps:
-        return found
-    sets = [tuple(sorted(found.sites)), tuple(sorted(candidates[: len(found.steps)]))]
-    varied = vary(
+    if not selection.steps:
+        return selection
+    site_sets = [tuple(sorted(selection.sites)), tuple(sorted(candidates[: len(selection.steps)]))]
+    ablation_responses = read_variants(
         lm,
         measure,
-        readouts,
-        [Variant(own) for own in sets],
+        responses,
+        [AblationVariant(site_set) for site_set in site_sets],
         context=context,
     )
-    others = [varied.of(i) for i in range(2)]
-    judged = effects(
-        measure, varied.of(None), others, sign=sign, inference=inference, name="greedy, confirm"
+    variant_responses = [ablation_responses.responses_of(i) for i in range(2)]
+    ablation_effects = estimate_effects(
+        measure,
+        ablation_responses.responses_of(None),
+        variant_responses,
+        sign=sign,
+        inference=inference,
+        name="greedy, confirm",
     )
-    joint, top = judged.estimates(["greedy, joint mask", "top, joint mask"])
-    return found.model_copy(update={"joint": joint, "top": top})
+    joint, top = ablation_effects.to_estimates(["greedy, joint mask", "top, joint mask"])
+    return selection.model_copy(update={"joint_effect": joint, "top_heads_effect": top})
 
 
-def _is_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estimate]:
+def _is_significant_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estimate]:
     if gain is None or gain.p is None or gain.p.adjusted is None:
         return False
+    # The correction is over all candidates of a round, as the best of them is chosen.
     return gain.value > 0 and gain.p.adjusted <= alpha
 
 
-def _gains(judged: Effects, left: Sequence[Site]) -> Sequence[Estimate | None]:
-    if not np.any(judged.errors > 0):
-        return [None] * len(left)
-    return judged.estimates([label(site) for site in left])
+def _estimate_gains(
+    ablation_effects: AblationEffects, sites: Sequence[Site]
+) -> Sequence[Estimate | None]:
+    if not np.any(ablation_effects.standard_errors > 0):
+        return [None] * len(sites)
+    return ablation_effects.to_estimates([head_label(site) for site in sites])

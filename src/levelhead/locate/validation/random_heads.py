@@ -7,124 +7,140 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, PValue, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.effects import effects
-from levelhead.locate.head_map import label
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.effects import estimate_effects
+from levelhead.locate.head_map import head_label
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
-FEWEST = 199
+# The least p of 199 sets is 1/200 = 0.005, which leaves room below 0.05 for a clear result.
+MIN_RANDOM_SETS = 199
 
 
-class Control(Record):
+class RandomHeadControl(Record):
     """What masking some heads does, beside masking random heads of the same layers."""
 
     heads: tuple[str, ...]
     """As the paper labels them, <layer>-<head>, counted from 1."""
     effect: Estimate
     """By how much the measure falls, joint mask, on the confirm half."""
-    random: tuple[float, ...]
+    random_effects: tuple[float, ...]
     """The same of every random set."""
     p: PValue
     """That random heads of these layers do as much: (b + 1) / (m + 1)."""
     notes: tuple[str, ...] = ()
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
     @property
-    def median(self) -> float:
+    def random_median(self) -> float:
         """Of the random sets."""
-        return float(np.median(self.random))
+        return float(np.median(self.random_effects))
 
     @property
-    def top(self) -> float:
+    def random_95th_percentile(self) -> float:
         """The 95th percentile of the random sets."""
-        return float(np.quantile(self.random, 0.95))
+        return float(np.quantile(self.random_effects, 0.95))
 
 
-def random_heads(
-    sites: Sequence[Site], heads_a_layer: int, *, rng: np.random.Generator
+def sample_random_heads(
+    sites: Sequence[Site], heads_per_layer: int, *, rng: np.random.Generator
 ) -> tuple[Site, ...]:
-    """As many heads of every layer as there are among some, drawn at random."""
-    found = []
+    """As many heads of every layer as there are among some, sampled at random."""
+    sampled = []
     for layer, count in sorted(Counter(site.layer for site in sites).items()):
-        chosen = rng.choice(heads_a_layer, count, replace=False)
-        found += [Site("head_out", layer, int(head)) for head in sorted(chosen)]
-    return tuple(found)
+        # As many heads per layer as were chosen: layers differ in effect, so random heads of other
+        # layers would be no comparison.
+        chosen = rng.choice(heads_per_layer, count, replace=False)
+        sampled += [Site("head_out", layer, int(head)) for head in sorted(chosen)]
+    return tuple(sampled)
 
 
-def control(
+def compare_with_random_heads(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     sites: Sequence[Site],
     *,
     sign: int = 1,
-    draws: int = 199,
+    n_random_sets: int = 199,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Control:
+) -> RandomHeadControl:
     """Mask some heads, and random ones of the same layers as often as wanted.
 
     Args:
         lm: the model.
         measure: what falls.
-        readouts: of the confirm half, on which the heads were not chosen.
+        responses: of the confirm half, on which the heads were not chosen.
         sites: the chosen heads.
         sign: which way of the measure is bias.
-        draws: random sets.
+        n_random_sets: random sets.
         inference: seed and level.
         context: store, threads, progress and cancellation.
     """
-    if draws < FEWEST:
-        raise LevelheadError(f"{draws} random sets say little", mend=f"give at least {FEWEST}")
+    if n_random_sets < MIN_RANDOM_SETS:
+        raise LevelheadError(
+            f"{n_random_sets} random sets say little", hint=f"give at least {MIN_RANDOM_SETS}"
+        )
     if not sites or any(site.stream != "head_out" or site.head is None for site in sites):
-        raise LevelheadError("random heads stand for heads only", mend="give sites of heads")
+        raise LevelheadError("random heads stand for heads only", hint="give sites of heads")
     chosen = tuple(sorted(sites))
     rng = inference.rng(measure.name, "random heads", *map(str, chosen))
-    drawn = [random_heads(chosen, lm.anatomy.heads, rng=rng) for _ in range(draws)]
-    distinct = list(dict.fromkeys([chosen, *drawn]))  # a set that comes twice is asked once
-    varied = vary(
+    random_sets = [
+        sample_random_heads(chosen, lm.layout.heads, rng=rng) for _ in range(n_random_sets)
+    ]
+    distinct = list(dict.fromkeys([chosen, *random_sets]))  # a set that comes twice is asked once
+    ablation_responses = read_variants(
         lm,
         measure,
-        readouts,
-        [Variant(own) for own in distinct],
+        responses,
+        [AblationVariant(site_set) for site_set in distinct],
         context=context,
     )
-    way, base = sign or 1, float(measure.reduce(varied.of(None)))
-    of = {own: way * (base - float(measure.reduce(varied.of(i)))) for i, own in enumerate(distinct)}
-    random = tuple(of[own] for own in drawn)
-    judged = effects(
-        measure, varied.of(None), [varied.of(0)], sign=way, inference=inference, name="joint"
+    direction, base = sign or 1, float(measure.reduce(ablation_responses.responses_of(None)))
+    effect_of_set = {
+        site_set: direction * (base - float(measure.reduce(ablation_responses.responses_of(i))))
+        for i, site_set in enumerate(distinct)
+    }
+    random_effects = tuple(effect_of_set[site_set] for site_set in random_sets)
+    ablation_effects = estimate_effects(
+        measure,
+        ablation_responses.responses_of(None),
+        [ablation_responses.responses_of(0)],
+        sign=direction,
+        inference=inference,
+        name="joint",
     )
-    (effect,) = judged.estimates(["joint mask"], unit=measure.headline.unit)
+    (effect,) = ablation_effects.to_estimates(["joint mask"], unit=measure.primary_metric.unit)
     if effect is None:
-        raise LevelheadError("masking these heads changes nothing", mend="check the heads")
-    b = sum(one >= of[chosen] for one in random)
+        raise LevelheadError("masking these heads changes nothing", hint="check the heads")
+    n_as_large = sum(random_effect >= effect_of_set[chosen] for random_effect in random_effects)
     notes: tuple[str, ...] = ()
-    if len(set(drawn)) < draws / 2:
-        notes = (f"these layers allow few sets: {len(set(drawn))} different ones were drawn",)
-    return Control(
-        heads=tuple(label(site) for site in chosen),
+    if len(set(random_sets)) < n_random_sets / 2:
+        notes = (f"these layers allow few sets: {len(set(random_sets))} different ones were drawn",)
+    return RandomHeadControl(
+        heads=tuple(head_label(site) for site in chosen),
         effect=effect,
-        random=random,
+        random_effects=random_effects,
         p=PValue(
-            value=(b + 1) / (draws + 1),
+            # The chosen heads count as one of the sets, so that p is never 0.
+            value=(n_as_large + 1) / (n_random_sets + 1),
             method="random heads of the same layers",
             alternative="greater",
-            draws=draws,
+            n_resamples=n_random_sets,
         ),
         notes=notes,
-        measured_by=measure.ruler(lm),
+        measured_by=measure.measure_key(lm),
     )

@@ -1,8 +1,8 @@
-"""Labels dealt anew: what a map would look like if the groups meant nothing.
+"""Permuted labels: what a map would look like if the groups meant nothing.
 
-Targets are dealt to the sides at random, units whole and sides as large as they were; twins are
-exchanged at random; and where a measure has pairs of attribute words (SEAT), the members of a pair
-change sides at random. Answers stay as they are: no forward is run.
+Targets are assigned to the sides at random, with complete units and sides of the same size;
+counterfactuals are exchanged at random; and where a measure has pairs of attribute words (SEAT),
+the members of a pair change sides at random. Answers stay as they are: no forward is run.
 """
 
 from __future__ import annotations
@@ -19,76 +19,89 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
 
-    Values = Callable[[Readouts], torch.Tensor]
+    Values = Callable[[Responses], torch.Tensor]
 
 
-def relabelled(
-    measure: Measure, readouts: Readouts, rng: np.random.Generator
-) -> tuple[Callable[[Readouts], Readouts], Values]:
+def sample_relabelling(
+    measure: Measure, responses: Responses, rng: np.random.Generator
+) -> tuple[Callable[[Responses], Responses], Values]:
     """One relabelling: how readouts of these items change, and what each item then contributes.
 
     The same for the model and all its variants.
     """
-    head = measure.headline
-    if head.null == "deal":
-        groups = _dealt(measure, readouts, rng)
-        return (lambda own: _grouped(own, groups)), head.per_item
-    if head.null == "flip":
-        factor = measure.design(readouts, head).factors[0]
-        signs = torch.from_numpy(rng.choice([-1.0, 1.0], factor.units))[
-            torch.from_numpy(factor.unit)
+    metric = measure.primary_metric
+    if metric.null == "deal":
+        groups = _permute_groups(measure, responses, rng)
+        return (
+            lambda variant_responses: _with_groups(variant_responses, groups)
+        ), metric.per_item_values
+    if metric.null == "flip":
+        factor = measure.design(responses, metric).factors[0]
+        signs = torch.from_numpy(rng.choice([-1.0, 1.0], factor.n_units))[
+            torch.from_numpy(factor.unit_of_item)
         ]
-        return (lambda own: own), (lambda own: head.flip(head.per_item(own), signs))
+        return (lambda variant_responses: variant_responses), (
+            lambda variant_responses: metric.flip(metric.per_item_values(variant_responses), signs)
+        )
     raise LevelheadError(
-        f"{measure.name} has no labels that could be dealt anew",
-        mend="describe a map of a measure that compares groups",
+        f"{measure.name} has no labels that could be permuted",
+        hint="describe a map of a measure that compares groups",
     )
 
 
-def _dealt(measure: Measure, readouts: Readouts, rng: np.random.Generator) -> dict[str, str]:
+def _permute_groups(
+    measure: Measure, responses: Responses, rng: np.random.Generator
+) -> dict[str, str]:
     """A new group for every item, by id."""
-    sampled = measure.sampled(readouts)
-    factor = measure.design(readouts, measure.headline).factors[0]
-    of_unit = np.empty(factor.units, dtype=object)
-    for unit, item in zip(factor.unit, sampled.items, strict=True):
-        of_unit[unit] = item.group
-    dealt = rng.permutation(of_unit)
+    sampled = measure.select_sampled(responses)
+    factor = measure.design(responses, measure.primary_metric).factors[0]
+    group_of_unit = np.empty(factor.n_units, dtype=object)
+    for unit, item in zip(factor.unit_of_item, sampled.items, strict=True):
+        group_of_unit[unit] = item.group
+    permuted = rng.permutation(group_of_unit)
     groups = {
-        item.id: str(dealt[unit]) for unit, item in zip(factor.unit, sampled.items, strict=True)
+        item.id: str(permuted[unit])
+        for unit, item in zip(factor.unit_of_item, sampled.items, strict=True)
     }
-    own = {item.id: item.group for item in readouts.items}
-    pairs = measure.counterparts(readouts)
+    group_of_item = {item.id: item.group for item in responses.items}
+    pairs = measure.attribute_pairs(responses)
     if pairs:
-        fixed = [item.id for item in readouts.items if not measure.samples(item)]
-        names = sorted({own[name] for name in fixed})
-        other = dict(zip(names, reversed(names), strict=True))
+        fixed = [item.id for item in responses.items if not measure.is_sampled(item)]
+        names = sorted({group_of_item[name] for name in fixed})
+        opposite_group = dict(zip(names, reversed(names), strict=True))
         # A word whose counterpart was not read changes sides by itself.
-        together = _joined([*pairs, *((name, name) for name in fixed)], own)
-        turned = {name: own[name] for name in fixed}
+        linked_items = _merge_linked_pairs(
+            [*pairs, *((name, name) for name in fixed)], group_of_item
+        )
+        new_groups = {name: group_of_item[name] for name in fixed}
         while True:
-            for members in together:
-                side = other if rng.random() < 0.5 else {name: name for name in names}
-                turned |= {name: side[own[name]] for name in members}
-            if len(set(turned.values())) == len(names):  # no side may be left without words
+            for members in linked_items:
+                group_mapping = (
+                    opposite_group if rng.random() < 0.5 else {name: name for name in names}
+                )
+                new_groups |= {name: group_mapping[group_of_item[name]] for name in members}
+            if len(set(new_groups.values())) == len(names):  # no side may be left without words
                 break
-        groups |= turned
-    return own | groups
+        groups |= new_groups
+    return group_of_item | groups
 
 
-def _joined(pairs: Sequence[tuple[str, str]], own: Mapping[str, str]) -> list[set[str]]:
+def _merge_linked_pairs(
+    pairs: Sequence[tuple[str, str]], group_of_item: Mapping[str, str]
+) -> list[set[str]]:
     """Pairs that share a word change sides together."""
-    found: list[set[str]] = []
+    clusters: list[set[str]] = []
     for pair in pairs:
-        if not set(pair) <= own.keys():
+        if not set(pair) <= group_of_item.keys():
             continue
-        touching = [one for one in found if one & set(pair)]
-        found = [one for one in found if not one & set(pair)]
-        found.append(set(pair).union(*touching))
-    return found
+        overlapping = [cluster for cluster in clusters if cluster & set(pair)]
+        clusters = [cluster for cluster in clusters if not cluster & set(pair)]
+        clusters.append(set(pair).union(*overlapping))
+    return clusters
 
 
-def _grouped(readouts: Readouts, groups: Mapping[str, str]) -> Readouts:
-    items = tuple(item._replace(group=groups[item.id]) for item in readouts.items)
-    return replace(readouts, items=items)
+def _with_groups(responses: Responses, groups: Mapping[str, str]) -> Responses:
+    items = tuple(item._replace(group=groups[item.id]) for item in responses.items)
+    return replace(responses, items=items)

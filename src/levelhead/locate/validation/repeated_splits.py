@@ -1,7 +1,7 @@
 """Found and confirmed again and again: twenty splits instead of one.
 
-One split is one draw of chance. What is chosen on the find half, and what it does on the confirm
-half, is told as median and range over many splits of the same items.
+One split is one random sample. What is chosen on the find half, and its effect on the confirm
+half, is reported as median and range over many splits of the same items.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import numpy as np
 import torch
 from scipy import stats
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.answer_index import uses
-from levelhead.locate.attribution.gradient import cotangents, pushed_back
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.head_map import label
-from levelhead.locate.validation.split import halves
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.answer_index import index_answers
+from levelhead.locate.attribution.gradient import backpropagate, compute_cotangents
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.head_map import head_label
+from levelhead.locate.validation.split import split_items
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.locate.attribution.answer_index import Uses
-    from levelhead.locate.attribution.gradient import Wanted
-    from levelhead.locate.attribution.variants import Variants
+    from levelhead.locate.attribution.answer_index import AnswerIndex
+    from levelhead.locate.attribution.gradient import CotangentsFor
+    from levelhead.locate.attribution.variants import AblationResponses
     from levelhead.locate.head_map import SplitBy
-    from levelhead.locate.validation.split import Split
+    from levelhead.locate.validation.split import ItemSplit
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 
-class Spread(Record):
+class SplitRange(Record):
     """A number over splits."""
 
     name: str
@@ -47,155 +47,187 @@ class Spread(Record):
     low: float
     high: float
     """The least and the largest."""
-    splits: int
+    n_splits: int
 
     @classmethod
-    def of(cls, name: str, values: Sequence[float]) -> Spread:
+    def from_values(cls, name: str, values: Sequence[float]) -> SplitRange:
         """Of the splits that have it."""
         if not values:
-            raise NotMeasurable(f"no split has {name}", mend="give more items")
+            raise NotMeasurableError(f"no split has {name}", hint="give more items")
         return cls(
             name=name,
             median=float(np.median(values)),
             low=min(values),
             high=max(values),
-            splits=len(values),
+            n_splits=len(values),
         )
 
 
-class Repeated(Record):
+class SplitStability(Record):
     """What twenty splits find and confirm."""
 
-    splits: int
+    n_splits: int
     k: int
-    joint: Spread
+    joint_effect: SplitRange
     """What masking the top k of a find half takes from the measure on its confirm half."""
-    overlap: Spread
+    overlap: SplitRange
     """Heads that the top k of two splits share, of k."""
-    replication: Spread | None = None
+    replication: SplitRange | None = None
     """Spearman's correlation of scores on the find half and effects on the confirm half."""
-    chosen: tuple[tuple[str, int], ...]
+    selection_counts: tuple[tuple[str, int], ...]
     """How often each head was among the top k."""
     notes: tuple[str, ...] = ()
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
 
-def repeated(
+def repeat_splits(
     lm: LM,
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     *,
     k: int = 3,
-    splits: int = 20,
-    by: SplitBy = "words",
+    n_splits: int = 20,
+    split_by: SplitBy = "words",
     sign: int = 1,
-    ablated: Variants | None = None,
+    ablation_responses: AblationResponses | None = None,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Repeated:
-    """Split, rank, choose and confirm anew, as often as wanted.
+) -> SplitStability:
+    """Split, rank, choose and confirm again, as often as wanted.
 
     Args:
         lm: the model.
         measure: what is located.
-        readouts: of all items.
+        responses: of all items.
         k: heads that are masked together.
-        splits: how many.
-        by: words, or contexts.
+        n_splits: how many.
+        split_by: words, or contexts.
         sign: which way is bias, fixed on all items: one split's sign would only add noise.
-        ablated: the model without each head, with `blocks` where contexts are split; for the
-            rank correlation.
+        ablation_responses: the model without each head, with answers by block where contexts are
+            split; for the rank correlation.
         inference: seed.
         context: store, threads, progress and cancellation.
     """
-    if not sign or by == "none":
-        raise NotMeasurable(
+    if not sign or split_by == "none":
+        raise NotMeasurableError(
             f"nothing can be confirmed: {'no halves' if sign else 'sign undetermined'}",
-            mend="give a sign, and enough words or contexts for two halves",
+            hint="give a sign, and enough words or contexts for two halves",
         )
-    if splits < 2:
-        raise LevelheadError("one split is no repetition", mend="give at least two")
-    cuts = [halves(measure, readouts, by=by, seed=inference.seed + i) for i in range(splits)]
-    asked = uses(lm, measure, readouts)
-    each = [_of_half(measure, readouts, asked, cut) for cut in cuts]
+    if n_splits < 2:
+        raise LevelheadError("one split is no repetition", hint="give at least two")
+    item_splits = [
+        split_items(measure, responses, split_by=split_by, seed=inference.seed + i)
+        for i in range(n_splits)
+    ]
+    answer_index = index_answers(lm, measure, responses)
+    cotangents_by_split = [
+        _half_cotangents(measure, responses, answer_index, item_split) for item_split in item_splits
+    ]
 
-    def wanted(some: torch.Tensor) -> torch.Tensor:
-        return torch.stack([own(some) for own in each])
+    def stacked_cotangents(rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack([split_cotangents(rows) for split_cotangents in cotangents_by_split])
 
-    shares = pushed_back(lm, measure, asked, wanted, items=len(readouts), context=context)
-    scores = sign * shares["heads"].sum(1)
-    tops = [_top(grid, k) for grid in scores]
-    distinct = list(dict.fromkeys(tops))
-    varied = vary(
+    contributions = backpropagate(
+        lm, measure, answer_index, stacked_cotangents, n_items=len(responses), context=context
+    )
+    scores = sign * contributions["heads"].sum(1)
+    top_sets = [_top_sites(grid, k) for grid in scores]
+    distinct = list(dict.fromkeys(top_sets))
+    variant_responses = read_variants(
         lm,
         measure,
-        readouts,
-        [Variant(own) for own in distinct],
-        blocks=cuts[0].block,
+        responses,
+        [AblationVariant(site_set) for site_set in distinct],
+        block_of=item_splits[0].block_of,
         context=context,
     )
-    joint = []
-    for cut, top in zip(cuts, tops, strict=True):
+    joint_effects = []
+    for item_split, top_set in zip(item_splits, top_sets, strict=True):
         base, masked = (
-            float(measure.reduce(cut.confirm.varied(varied, number)))
-            for number in (None, distinct.index(top))
+            float(measure.reduce(item_split.confirmation.select_variant(variant_responses, number)))
+            for number in (None, distinct.index(top_set))
         )
-        joint.append(sign * (base - masked))
-    overlap = [float(len(set(a) & set(b))) for a, b in combinations(tops, 2)]
-    counts = Counter(label(site) for top in tops for site in top)
-    return Repeated(
-        splits=splits,
+        joint_effects.append(sign * (base - masked))
+    overlaps = [float(len(set(a) & set(b))) for a, b in combinations(top_sets, 2)]
+    counts = Counter(head_label(site) for top_set in top_sets for site in top_set)
+    return SplitStability(
+        n_splits=n_splits,
         k=k,
-        joint=Spread.of(f"effect of the top {k}", joint),
-        overlap=Spread.of(f"heads shared of {k}", overlap),
-        replication=_replication(measure, cuts, scores, ablated, sign) if ablated else None,
-        chosen=tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0]))),
-        notes=(
-            f"split by {cuts[0].by}; the same heads were chosen {splits - len(distinct)} times",
+        joint_effect=SplitRange.from_values(f"effect of the top {k}", joint_effects),
+        overlap=SplitRange.from_values(f"heads shared of {k}", overlaps),
+        replication=_estimate_replication(measure, item_splits, scores, ablation_responses, sign)
+        if ablation_responses
+        else None,
+        selection_counts=tuple(
+            sorted(counts.items(), key=lambda head_count: (-head_count[1], head_count[0]))
         ),
-        measured_by=measure.ruler(lm),
+        notes=(
+            f"split by {item_splits[0].split_by}; "
+            f"the same heads were chosen {n_splits - len(distinct)} times",
+        ),
+        measured_by=measure.measure_key(lm),
     )
 
 
-def _of_half(measure: Measure, readouts: Readouts, asked: Uses, cut: Split) -> Wanted:
+def _half_cotangents(
+    measure: Measure, responses: Responses, answer_index: AnswerIndex, item_split: ItemSplit
+) -> CotangentsFor:
     """The derivative of the find half's value by every answer; 0 outside of it."""
-    half = cut.find.of(readouts)
-    of_values = cotangents(measure, half)
-    place = {item.id: i for i, item in enumerate(half.items)}
-    whole = torch.zeros_like(readouts.values)
-    for i, item in enumerate(readouts.items):
-        if item.id in place:
-            whole[i] = of_values[place[item.id]]
-    blocks = cut.find.blocks
+    half = item_split.discovery.select(responses)
+    value_cotangents = compute_cotangents(measure, half)
+    row_of_item = {item.id: i for i, item in enumerate(half.items)}
+    full_cotangents = torch.zeros_like(responses.values)
+    for i, item in enumerate(responses.items):
+        if item.id in row_of_item:
+            full_cotangents[i] = value_cotangents[row_of_item[item.id]]
+    blocks = item_split.discovery.blocks
     if blocks is None:
-        return lambda some: asked.cotangents(whole, some)
-    inside = torch.tensor([cut.find.block(ask) in blocks for ask in asked.asks]).double()
-    count = torch.zeros(len(readouts), dtype=torch.float64).index_add(0, asked.item, inside)
-    weight = inside / count[asked.item].clamp(min=1)
-    return lambda some: whole[asked.item[some]] * weight[some, None]
+        return lambda rows: answer_index.answer_cotangents(full_cotangents, rows)
+    is_inside = torch.tensor(
+        [item_split.discovery.block_of(query) in blocks for query in answer_index.queries]
+    ).double()
+    count = torch.zeros(len(responses), dtype=torch.float64).index_add(
+        0, answer_index.item, is_inside
+    )
+    # An item without a context in this half has count 0; its weights are 0 already.
+    weight = is_inside / count[answer_index.item].clamp(min=1)
+    return lambda rows: full_cotangents[answer_index.item[rows]] * weight[rows, None]
 
 
-def _top(grid: torch.Tensor, k: int) -> tuple[Site, ...]:
+def _top_sites(grid: torch.Tensor, k: int) -> tuple[Site, ...]:
     """The k largest scores, as far as they are positive."""
     flat, heads = grid.flatten(), grid.shape[1]
+    # A stable sort keeps ties in the order of heads, so that a selection is reproducible.
     order = [int(i) for i in flat.argsort(descending=True, stable=True)[:k] if flat[i] > 0]
     if not order:
-        raise NotMeasurable("no head has a positive score", mend="turn the sign round")
+        raise NotMeasurableError("no head has a positive score", hint="turn the sign round")
     return tuple(sorted(Site("head_out", i // heads, i % heads) for i in order))
 
 
-def _replication(
-    measure: Measure, cuts: Sequence[Split], scores: torch.Tensor, ablated: Variants, sign: int
-) -> Spread:
-    sites = [variant.sites[0] for variant in ablated.variants]
-    found = []
-    for cut, grid in zip(cuts, scores, strict=True):
-        base = float(measure.reduce(cut.confirm.varied(ablated, None)))
+def _estimate_replication(
+    measure: Measure,
+    item_splits: Sequence[ItemSplit],
+    scores: torch.Tensor,
+    ablation_responses: AblationResponses,
+    sign: int,
+) -> SplitRange:
+    sites = [variant.sites[0] for variant in ablation_responses.variants]
+    correlations = []
+    for item_split, grid in zip(item_splits, scores, strict=True):
+        base = float(
+            measure.reduce(item_split.confirmation.select_variant(ablation_responses, None))
+        )
         effects = [
-            sign * (base - float(measure.reduce(cut.confirm.varied(ablated, i))))
+            sign
+            * (
+                base
+                - float(
+                    measure.reduce(item_split.confirmation.select_variant(ablation_responses, i))
+                )
+            )
             for i in range(len(sites))
         ]
-        own = [float(grid[site.layer, site.head]) for site in sites]
-        found.append(float(stats.spearmanr(own, effects).statistic))
-    return Spread.of("score on find, effect on confirm", found)
+        site_scores = [float(grid[site.layer, site.head]) for site in sites]
+        correlations.append(float(stats.spearmanr(site_scores, effects).statistic))
+    return SplitRange.from_values("score on find, effect on confirm", correlations)

@@ -8,41 +8,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from levelhead.core.errors import UnknownName
-from levelhead.locate.head_map import Direction
+from levelhead.core.errors import UnknownNameError
+from levelhead.locate.head_map import BiasSign
 
 if TYPE_CHECKING:
     from levelhead.core.results import Estimate
-    from levelhead.measures.metric import Aspect
+    from levelhead.measures.metric import Metric
 
-Sign = Literal["found", "+", "-"]
+SignOption = Literal["auto", "+", "-"]
 
 
-def orientation(aspect: Aspect, estimate: Estimate, sign: Sign = "found") -> Direction:
-    """The direction of a headline, from its value on the find half.
+def determine_bias_sign(
+    metric: Metric, estimate: Estimate, bias_direction: SignOption = "auto"
+) -> BiasSign:
+    """The direction of a primary metric, from its value on the find half.
 
     Args:
-        aspect: the headline.
+        metric: the primary metric.
         estimate: its value there.
-        sign: "+" or "-" says it beforehand, which is told beside every result.
+        bias_direction: "+" or "-" says it beforehand, which every result states.
     """
-    if sign not in ("found", "+", "-"):
-        raise UnknownName("sign", str(sign), ("found", "+", "-"))
-    parity = aspect.parity
-    shown = f"{estimate.value:.3g} {estimate.interval} on the find half"
-    if sign != "found":
-        way: Literal[-1, 1] = 1 if sign == "+" else -1
-        against = parity is not None and way * (estimate.value - parity) < 0
-        return Direction(
-            sign=way,
-            why=f"given, {'AGAINST what was found' if against else 'not found'}: {shown}",
+    if bias_direction not in ("auto", "+", "-"):
+        raise UnknownNameError("bias direction", str(bias_direction), ("auto", "+", "-"))
+    parity = metric.parity
+    value_text = f"{estimate.value:.3g} {estimate.interval} on the find half"
+    if bias_direction != "auto":
+        direction: Literal[-1, 1] = 1 if bias_direction == "+" else -1
+        contradicts_data = parity is not None and direction * (estimate.value - parity) < 0
+        return BiasSign(
+            sign=direction,
+            reason=f"given, {'AGAINST what was found' if contradicts_data else 'not found'}: "
+            f"{value_text}",
         )
-    if aspect.role == "utility":
-        return Direction(sign=0, why=f"{aspect.name} is a price, not a bias")
-    if aspect.role == "parity":
-        return Direction(sign=-1, why=f"less is more bias: {aspect.direction}")
-    if parity is None or aspect.alternative == "greater":
-        return Direction(sign=1, why=f"larger is more: {aspect.direction}")
+    if metric.role == "utility":
+        return BiasSign(sign=0, reason=f"{metric.name} is a price, not a bias")
+    if metric.role == "parity":
+        return BiasSign(sign=-1, reason=f"less is more bias: {metric.direction}")
+    if parity is None or metric.alternative == "greater":
+        return BiasSign(sign=1, reason=f"larger is more: {metric.direction}")
+    # Without a clear sign no head can be called biased: its score's direction would be arbitrary.
     if parity in estimate.interval:
-        return Direction(sign=0, why=f"the interval contains parity {parity:g}: {shown}")
-    return Direction(sign=1 if estimate.value > parity else -1, why=shown)
+        return BiasSign(sign=0, reason=f"the interval contains parity {parity:g}: {value_text}")
+    return BiasSign(sign=1 if estimate.value > parity else -1, reason=value_text)

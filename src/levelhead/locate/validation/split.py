@@ -12,167 +12,187 @@ from typing import TYPE_CHECKING, Literal, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.measures.embedding.seat import around
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.measures.embedding.seat import surroundings_hash
 
 if TYPE_CHECKING:
-    from levelhead.locate.attribution.variants import Variants
+    from levelhead.locate.attribution.variants import AblationResponses
     from levelhead.locate.head_map import SplitBy
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Ask
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.responses import Responses
 
-FEWEST = 25
+MIN_WORDS_PER_SIDE = 25
 """Words a side below which words are not split."""
-BLOCKS = 8
+CONTEXT_BLOCKS = 8
 """Into which contexts are cut, by hash; half of them is a half."""
-CLAIM: dict[SplitBy, str] = {
+CLAIM_OF_SPLIT: dict[SplitBy, str] = {
     "words": "found on one half of the words, confirmed on the other",
     "contexts": "for these words: found in one half of their contexts, confirmed in the other",
-    "none": "exploratory: found and judged on the same items",
+    "none": "exploratory: found and tested on the same items",
 }
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Half:
+class SplitHalf:
     """Some of the items, or some blocks of the contexts of all of them."""
 
     items: frozenset[str] | None = None
     blocks: frozenset[int] | None = None
-    matched: bool = False
+    is_matched: bool = False
     """Whether a context is used with both members of a pair, which must stay together."""
 
-    def block(self, ask: Ask) -> int:
+    def block_of(self, query: QueryArgs) -> int:
         """A context's block: by its text, or by what stands around the word."""
-        if self.matched and len(ask) == 3:
-            return int(around(ask)[:8], 16) % BLOCKS
-        return int(_hash(str(ask[0]))[:8], 16) % BLOCKS
+        if self.is_matched and len(query) == 3:
+            return int(surroundings_hash(query)[:8], 16) % CONTEXT_BLOCKS
+        return int(_hash(str(query[0]))[:8], 16) % CONTEXT_BLOCKS
 
-    def of(self, readouts: Readouts) -> Readouts:
+    def select(self, responses: Responses) -> Responses:
         """The readouts of this half."""
         if self.blocks is not None:
-            return self._of_blocks(readouts, self.blocks)
+            return self._select_blocks(responses, self.blocks)
         items = self.items
-        return readouts if items is None else readouts.some(lambda item: item.id in items)
+        return responses if items is None else responses.select(lambda item: item.id in items)
 
-    def varied(self, variants: Variants, number: int | None) -> Readouts:
+    def select_variant(
+        self, ablation_responses: AblationResponses, number: int | None
+    ) -> Responses:
         """The same of a variant."""
-        return replace(self, blocks=None).of(variants.of(number, self.blocks))
+        return replace(self, blocks=None).select(
+            ablation_responses.responses_of(number, self.blocks)
+        )
 
-    def _of_blocks(self, readouts: Readouts, blocks: frozenset[int]) -> Readouts:
+    def _select_blocks(self, responses: Responses, blocks: frozenset[int]) -> Responses:
         """Items averaged over the contexts of some blocks; an item without any is left out."""
-        kept = [i for i, ask in enumerate(readouts.asks) if self.block(ask) in blocks]
-        if not kept:
-            raise NotMeasurable(
-                "a half has no contexts", mend="give more contexts, or split='none'"
+        context_numbers = [
+            i for i, query in enumerate(responses.queries) if self.block_of(query) in blocks
+        ]
+        if not context_numbers:
+            raise NotMeasurableError(
+                "a half has no contexts", hint="give more contexts, or split='none'"
             )
-        held = sorted({readouts.owner[i] for i in kept})
-        place = {item: number for number, item in enumerate(held)}
-        owner = torch.tensor([place[readouts.owner[i]] for i in kept])
-        answers = readouts.answers[kept]
-        total = torch.zeros(len(held), answers.shape[1], dtype=torch.float64)
+        item_numbers = sorted({responses.owner[i] for i in context_numbers})
+        row_of_item = {item: number for number, item in enumerate(item_numbers)}
+        owner = torch.tensor([row_of_item[responses.owner[i]] for i in context_numbers])
+        answers = responses.answers[context_numbers]
+        total = torch.zeros(len(item_numbers), answers.shape[1], dtype=torch.float64)
         total = total.index_add(0, owner, answers.double())
         return replace(
-            readouts,
-            items=tuple(readouts.items[i] for i in held),
-            values=total / owner.bincount(minlength=len(held))[:, None],
+            responses,
+            items=tuple(responses.items[i] for i in item_numbers),
+            values=total / owner.bincount(minlength=len(item_numbers))[:, None],
             answers=answers,
             owner=tuple(owner.tolist()),
-            asks=tuple(readouts.asks[i] for i in kept),
+            queries=tuple(responses.queries[i] for i in context_numbers),
         )
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Split:
+class ItemSplit:
     """Two halves, and what may be claimed of them."""
 
-    by: SplitBy
+    split_by: SplitBy
     seed: int
-    find: Half
-    confirm: Half
+    discovery: SplitHalf
+    confirmation: SplitHalf
 
     @property
     def claim(self) -> str:
         """What a confirmed head may be said to do."""
-        return CLAIM[self.by]
+        return CLAIM_OF_SPLIT[self.split_by]
 
-    def refuse_one(self) -> None:
+    def require_two_halves(self) -> None:
         """Refuse to judge on the items on which was chosen: there is one half, not two."""
-        if self.by == "none":
-            raise NotMeasurable(
+        if self.split_by == "none":
+            raise NotMeasurableError(
                 "nothing can be confirmed: there are no two halves",
-                mend="give enough words or contexts for two halves",
+                hint="give enough words or contexts for two halves",
             )
 
-    def block(self, ask: Ask) -> int:
+    def block_of(self, query: QueryArgs) -> int:
         """A context's block, where contexts are split."""
-        return self.find.block(ask) if self.find.blocks is not None else 0
+        return self.discovery.block_of(query) if self.discovery.blocks is not None else 0
 
 
-def halves(
+def split_items(
     measure: Measure,
-    readouts: Readouts,
+    responses: Responses,
     *,
-    by: Literal["auto"] | SplitBy = "auto",
+    split_by: Literal["auto"] | SplitBy = "auto",
     seed: int = 0,
-) -> Split:
+) -> ItemSplit:
     """Split by words where there are enough of them a side, otherwise by their contexts.
 
     Args:
         measure: what decides which items are sampled; the others are in both halves.
-        readouts: what could be read.
-        by: "words", "contexts", "none"; "auto" chooses.
+        responses: what could be read.
+        split_by: "words", "contexts", "none"; "auto" chooses.
         seed: another seed, another split.
     """
-    if by not in ("auto", *CLAIM):
-        raise UnknownName("split", str(by), ("auto", *CLAIM))
-    if by == "none":
-        return Split("none", seed, Half(), Half())
-    sampled = measure.sampled(readouts)
-    factor = measure.design(readouts, measure.headline).factors[0]
-    fewest = min(map(len, factor.strata))
-    if by == "words" or (by == "auto" and fewest >= FEWEST):
-        return _by_words(measure, readouts, seed)
+    if split_by not in ("auto", *CLAIM_OF_SPLIT):
+        raise UnknownNameError("split", str(split_by), ("auto", *CLAIM_OF_SPLIT))
+    if split_by == "none":
+        return ItemSplit("none", seed, SplitHalf(), SplitHalf())
+    sampled = measure.select_sampled(responses)
+    factor = measure.design(responses, measure.primary_metric).factors[0]
+    min_words = min(map(len, factor.strata))
+    if split_by == "words" or (split_by == "auto" and min_words >= MIN_WORDS_PER_SIDE):
+        return _split_by_words(measure, responses, seed)
     # Items that are not averaged are compared with each other (twins, templates): a half of them
     # would tear comparisons apart.
-    if len(sampled.owner) <= factor.units:
-        if by == "auto":
-            return Split("none", seed, Half(), Half())
+    if len(sampled.owner) <= factor.n_units:
+        if split_by == "auto":
+            return ItemSplit("none", seed, SplitHalf(), SplitHalf())
         raise LevelheadError(
-            f"the {factor.units} {factor.name} have no contexts that could be halved",
-            mend="give more contexts, or split='none': what is found is then exploratory",
+            f"the {factor.n_units} {factor.name} have no contexts that could be halved",
+            hint="give more contexts, or split='none': what is found is then exploratory",
         )
-    order = sorted(range(BLOCKS), key=lambda number: _hash(f"{seed} {number}"))
-    find, confirm = (frozenset(order[: BLOCKS // 2]), frozenset(order[BLOCKS // 2 :]))
-    matched = getattr(measure, "contexts", None) == "matched"
-    halved = (Half(blocks=own, matched=matched) for own in (find, confirm))
-    return Split("contexts", seed, *halved)
+    order = sorted(range(CONTEXT_BLOCKS), key=lambda number: _hash(f"{seed} {number}"))
+    discovery_blocks, confirmation_blocks = (
+        frozenset(order[: CONTEXT_BLOCKS // 2]),
+        frozenset(order[CONTEXT_BLOCKS // 2 :]),
+    )
+    is_matched = getattr(measure, "contexts", None) == "matched"
+    split_halves = (
+        SplitHalf(blocks=blocks, is_matched=is_matched)
+        for blocks in (discovery_blocks, confirmation_blocks)
+    )
+    return ItemSplit("contexts", seed, *split_halves)
 
 
-def _by_words(measure: Measure, readouts: Readouts, seed: int) -> Split:
-    """Units of the first factor, dealt alternately within their side in an order by hash."""
-    sampled = measure.sampled(readouts)
-    factor = measure.design(readouts, measure.headline).factors[0]
-    at = readouts.factors.index(factor.name) if factor.name in readouts.factors else 0
-    label = {
-        int(unit): item.units[at] for unit, item in zip(factor.unit, sampled.items, strict=True)
+def _split_by_words(measure: Measure, responses: Responses, seed: int) -> ItemSplit:
+    """Assign units of the first factor to alternate halves, per side, in an order by hash."""
+    sampled = measure.select_sampled(responses)
+    factor = measure.design(responses, measure.primary_metric).factors[0]
+    factor_index = responses.factors.index(factor.name) if factor.name in responses.factors else 0
+    word_of_unit = {
+        int(unit): item.units[factor_index]
+        for unit, item in zip(factor.unit_of_item, sampled.items, strict=True)
     }
-    first: set[int] = set()
+    discovery_units: set[int] = set()
     for stratum in factor.strata:
-        order = sorted(stratum.tolist(), key=lambda unit: _hash(f"{seed} {label[unit]}"))
-        first.update(order[::2])
-    found = {
-        item.id for unit, item in zip(factor.unit, sampled.items, strict=True) if int(unit) in first
+        order = sorted(stratum.tolist(), key=lambda unit: _hash(f"{seed} {word_of_unit[unit]}"))
+        discovery_units.update(order[::2])
+    discovery_ids = {
+        item.id
+        for unit, item in zip(factor.unit_of_item, sampled.items, strict=True)
+        if int(unit) in discovery_units
     }
-    always = {item.id for item in readouts.items if not measure.samples(item)}
-    others = {item.id for item in sampled.items} - found
-    if not found or not others:
-        raise NotMeasurable(
-            f"{factor.units} {factor.name} cannot be split", mend="give more, or split='none'"
+    unsampled_ids = {item.id for item in responses.items if not measure.is_sampled(item)}
+    confirmation_ids = {item.id for item in sampled.items} - discovery_ids
+    if not discovery_ids or not confirmation_ids:
+        raise NotMeasurableError(
+            f"{factor.n_units} {factor.name} cannot be split", hint="give more, or split='none'"
         )
-    return Split("words", seed, Half(frozenset(found | always)), Half(frozenset(others | always)))
+    return ItemSplit(
+        "words",
+        seed,
+        SplitHalf(frozenset(discovery_ids | unsampled_ids)),
+        SplitHalf(frozenset(confirmation_ids | unsampled_ids)),
+    )
 
 
 def _hash(text: str) -> str:

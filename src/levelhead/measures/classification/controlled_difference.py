@@ -1,10 +1,10 @@
-"""Counterfactuals beyond their control: what changes with the group and not with any other word.
+"""Counterfactual effect of the group less the effect of other words (placebo control).
 
-`Counterfactual` sets a classifier's decisions beside those on placebo twins. Here the two are one
-formula of the same texts, with a parity of 0, so that an edit can be chosen by it. The difference
-also shrinks where placebo twins flip more: who chooses by it asks that `part` falls as well. And it
-shrinks in proportion where all decisions flip less: a calmer classifier is not told from one that
-heeds the group less.
+`Counterfactual` reports a classifier's flips on counterfactuals and on placebos separately. Here,
+one metric of the same texts is their difference, with a parity of 0, so that an edit can be
+selected by it. The difference also shrinks if placebos flip more: a selection must require that
+`uncontrolled_metric` falls as well. And it shrinks in proportion if all decisions flip less: the
+metric cannot distinguish a classifier that changes less from one that uses the group less.
 """
 
 from __future__ import annotations
@@ -14,125 +14,135 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.measures.base import Measure, Need
-from levelhead.measures.classification.counterfactual import FEWEST, Counterfactual
-from levelhead.measures.classification.group_rates import paired_shares
-from levelhead.measures.metric import scaled
-from levelhead.measures.reductions import of_columns
+from levelhead.core.errors import NotMeasurableError
+from levelhead.measures.base import Measure, RequiredHead
+from levelhead.measures.classification.counterfactual import MIN_PLACEBOS, Counterfactual
+from levelhead.measures.classification.group_rates import paired_share_interval
+from levelhead.measures.metric import scale_interval
+from levelhead.measures.reductions import column_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.results import Interval
-    from levelhead.measures.items import Asked
-    from levelhead.measures.metric import Aspect, PerItem
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import QuerySet
+    from levelhead.measures.metric import Metric, PerItemValues
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-WITHOUT = "no placebo twin: its words have no other of their group"
+NO_PLACEBO = "no placebo twin: its words have no other of their group"
 
 
 @final
 @dataclass(frozen=True)
-class Excess(Measure):
-    """Flips (or the shift) of texts and their twins, less those of texts and placebo twins."""
+class ControlledDifference(Measure):
+    """Flips (or shift) between texts and counterfactuals, less those between texts and placebos."""
 
-    of: Counterfactual = field(default_factory=Counterfactual)
-    """Which texts, lexicon, classes and headline."""
+    counterfactual: Counterfactual = field(default_factory=Counterfactual)
+    """Texts, lexicon, classes and primary metric."""
 
-    needs: ClassVar[tuple[Need, ...]] = Counterfactual.needs
-    of_the_model: ClassVar[tuple[str, ...]] = Counterfactual.of_the_model
-
-    @property
-    def smooth(self) -> Excess:
-        """The same with the headline whose gradient is not zero."""
-        return replace(self, of=replace(self.of, metric="counterfactual_shift"))
+    needs: ClassVar[tuple[RequiredHead, ...]] = Counterfactual.needs
+    model_options: ClassVar[tuple[str, ...]] = Counterfactual.model_options
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The two groups that are exchanged."""
-        return self.of.compared
+    def smooth(self) -> ControlledDifference:
+        """The same measure with the smooth primary metric, whose gradient is not zero."""
+        return replace(
+            self, counterfactual=replace(self.counterfactual, metric="counterfactual_shift")
+        )
+
+    @property
+    def compared_groups(self) -> tuple[str, ...]:
+        """The two groups whose words are exchanged."""
+        return self.counterfactual.compared_groups
 
     @property
     def data(self) -> Mapping[str, str]:
-        """As of the counterfactual."""
-        return self.of.data
+        """The same as that of the counterfactual measure."""
+        return self.counterfactual.data
 
     @property
     def settings(self) -> dict[str, object]:
-        """As of the counterfactual."""
-        return self.of.settings
+        """The same as those of the counterfactual measure."""
+        return self.counterfactual.settings
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """Every text, its twin and its placebo twin; texts without one are dropped."""
-        real, *controls = self.of.asked(lm)
-        placebos = {item.id: item.asks[1] for one in controls for item in one.items}
-        if len(placebos) < FEWEST:
-            raise NotMeasurable(
-                f"{len(placebos)} of {len(real.items)} texts have a placebo twin, {FEWEST} are "
-                "needed",
-                mend="give more texts, a lexicon with placebos, or count flips without a control",
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """Each text, its counterfactual and its placebo; texts without a placebo are dropped."""
+        real, *controls = self.counterfactual.queries(lm)
+        placebos = {item.id: item.queries[1] for query_set in controls for item in query_set.items}
+        # Refused before the model is queried: a control of few texts would make parity arbitrary.
+        if len(placebos) < MIN_PLACEBOS:
+            raise NotMeasurableError(
+                f"{len(placebos)} of {len(real.items)} texts have a placebo twin, "
+                f"{MIN_PLACEBOS} are needed",
+                hint="give more texts, a lexicon with placebos, or count flips without a control",
             )
         items = tuple(
-            item._replace(asks=(*item.asks, placebos[item.id]))
+            item._replace(queries=(*item.queries, placebos[item.id]))
             if item.id in placebos
-            else item._replace(asks=(), cannot=item.cannot or WITHOUT)
+            else item._replace(queries=(), skip_reason=item.skip_reason or NO_PLACEBO)
             for item in real.items
         )
         return (real._replace(items=items),)
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Texts; the same text twice is one, and so are a text and its twin."""
-        return readouts.design()
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Texts are sampled; duplicates, and a text with its counterfactual, are one unit."""
+        return responses.design()
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The excess of flips and that of the shift, as the counterfactual has them."""
-        return tuple(map(_excess, self.of.aspects))
+    def formulas(self) -> tuple[Metric, ...]:
+        """The excess of flips and the excess of the shift over placebos."""
+        return tuple(map(_excess, self.counterfactual.ordered_metrics))
 
     @property
-    def part(self) -> Aspect:
-        """Flips (or the shift) with the group alone, of the same texts: what must fall as well."""
-        own = self.of.headline
+    def uncontrolled_metric(self) -> Metric:
+        """Flips (or shift) with the group alone, on the same texts; it must fall as well."""
+        primary = self.counterfactual.primary_metric
         return replace(
-            own,
-            name=f"{own.name} of texts with placebo twins",
-            per_item=lambda readouts: _both(own.per_item)(readouts)[:, 0],
+            primary,
+            name=f"{primary.name} of texts with placebo twins",
+            # Column 0 is text and counterfactual: the same texts as in the difference, not all
+            # texts.
+            per_item_values=lambda responses: _stack_placebo(primary.per_item_values)(responses)[
+                :, 0
+            ],
             parity=None,
             null=None,
-            lean=None,
+            signed_part=None,
             role="bias",
         )
 
 
-def _excess(aspect: Aspect) -> Aspect:
+def _excess(metric: Metric) -> Metric:
     return replace(
-        aspect,
-        name=f"{aspect.name}, excess over placebo twins",
-        equation=f"{aspect.equation}, less the same of placebo twins",
-        per_item=_both(aspect.per_item),
-        over=of_columns(aspect.over, 0, 1),
-        low=-aspect.high,
-        direction=f"{aspect.direction} than with other words of the same group",
-        comparable=f"{aspect.comparable}, excess",
+        metric,
+        name=f"{metric.name}, excess over placebo twins",
+        equation=f"{metric.equation}, less the same of placebo twins",
+        per_item_values=_stack_placebo(metric.per_item_values),
+        aggregate=column_difference(metric.aggregate, 0, 1),
+        # Placebos may flip more often than counterfactuals, so the difference can be negative.
+        low=-metric.high,
+        direction=f"{metric.direction} than with other words of the same group",
+        comparability_key=f"{metric.comparability_key}, excess",
         parity=0.0,
-        companion=aspect.companion and f"{aspect.companion}, excess over placebo twins",
-        closed=_percent_points if aspect.is_step else None,
+        smooth_surrogate=metric.smooth_surrogate
+        and f"{metric.smooth_surrogate}, excess over placebo twins",
+        closed_form_interval=_percent_points if metric.is_step else None,
     )
 
 
 def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Bonett and Price's, which has a width where nothing flips; resampling has none there."""
-    return scaled(paired_shares(values, design, level), 100)
+    """Interval of Bonett and Price: it has a width if nothing flips, where resampling has none."""
+    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
-def _both(per_item: PerItem) -> PerItem:
-    """`[texts, 2]`: of text and twin, and of text and placebo twin."""
+def _stack_placebo(per_item_values: PerItemValues) -> PerItemValues:
+    """`[texts, 2]`: values of text and counterfactual, and of text and placebo."""
 
-    def of(readouts: Readouts) -> torch.Tensor:
-        pairs = [replace(readouts, values=readouts.values[:, [0, other]]) for other in (1, 2)]
-        return torch.stack([per_item(one) for one in pairs], dim=1)
+    def stack_values(responses: Responses) -> torch.Tensor:
+        # Query 0 is the text, 1 its counterfactual, 2 its placebo: the order of `all_queries`.
+        pairs = [replace(responses, values=responses.values[:, [0, other]]) for other in (1, 2)]
+        return torch.stack([per_item_values(twin_responses) for twin_responses in pairs], dim=1)
 
-    return of
+    return stack_values

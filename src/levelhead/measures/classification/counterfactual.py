@@ -1,8 +1,8 @@
-"""Counterfactuals: does a classifier decide otherwise when a text speaks of another group?
+"""Counterfactual evaluation: does a classifier's decision change with the group in a text?
 
-Every text of the user is set against its twin, in which the words of two groups are exchanged, and
-against a placebo twin, in which as many words are exchanged within one group: what changes there
-changes because words change, not because of the group.
+Each text of the user is compared with its counterfactual, in which the words of two groups are
+exchanged, and with a placebo, in which as many words are exchanged within one group. A change on
+placebos is due to the change of words, not to the group.
 """
 
 from __future__ import annotations
@@ -16,25 +16,34 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.core.files import file_hash
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import PValue
-from levelhead.data.counterfactuals.swap import placebo, swap
+from levelhead.data.counterfactuals.swap import swap, swap_within_groups
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.data.prompts.counteracts import article
-from levelhead.data.records import Labelled
-from levelhead.data.tokenize import folded
-from levelhead.data.user_files import own_texts
-from levelhead.measures.base import Beside, Measure, Need, Tested, items_hash
-from levelhead.measures.classification.group_rates import Two, by_class, paired_shares
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.data.prompts.counteracts import indefinite_article
+from levelhead.data.records import LabelledExample
+from levelhead.data.tokenize import fold_case
+from levelhead.data.user_files import read_user_texts
+from levelhead.measures.base import Extras, Measure, RequiredHead, TestInputs, hash_items
+from levelhead.measures.classification.group_rates import (
+    PairedPredictions,
+    estimate_by_class,
+    paired_share_interval,
+)
 from levelhead.measures.inference import estimate
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect, all_or_none, scaled
-from levelhead.measures.next_sentence.distance import exchanged_columns
-from levelhead.measures.reductions import mean, of_columns, refuse_undecided, scaled_by
-from levelhead.measures.skills.skills import SkillCheck, labels_predicted
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric, all_or_none_interval, scale_interval
+from levelhead.measures.next_sentence.distance import swap_columns
+from levelhead.measures.reductions import (
+    column_difference,
+    mean,
+    require_decisions,
+    scale_aggregate,
+)
+from levelhead.measures.skills.skills import SkillCheck, make_label_check
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -42,313 +51,352 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.data.counterfactuals.swap import Change, Swapped
-    from levelhead.measures.responses import Readouts
+    from levelhead.data.counterfactuals.swap import SwapResult, WordSwap
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
 BOTH = "both groups"
-FEWEST = 20
-"""Texts with a placebo twin, of which fewer are no control."""
+# Below 20 texts, one flip moves the control by more than 5 points: no basis for a parity.
+MIN_PLACEBOS = 20
+"""Minimum number of texts with a placebo; fewer are no control."""
 
 
 @final
 @dataclass(frozen=True)
 class Counterfactual(Measure):
-    """How often a classifier's decision changes with the group that a text speaks of.
+    """How often a classifier's decision changes with the group in a text.
 
-    The share of texts whose class flips with their twin; `counterfactual_shift`, by how much the
-    class probabilities move (total variation, |dp| for two classes), is its smooth companion. Texts
-    without a word of a group, and those whose twin cannot be decided, are dropped and counted.
+    The metric is the share of texts whose predicted class flips in their counterfactual. Its smooth
+    surrogate `counterfactual_shift` is the change of the class probabilities (total variation, |dp|
+    for two classes). Texts without a group word, and texts whose counterfactual is ambiguous, are
+    dropped and counted.
     """
 
-    texts: str | tuple[Labelled, ...] = ()
-    """A file (.csv, .tsv, .jsonl), or texts."""
+    texts: str | tuple[LabelledExample, ...] = ()
+    """Path of a file (.csv, .tsv, .jsonl), or the texts."""
     text: str = "text"
-    """The file's column of texts."""
+    """Column of the file that holds the texts."""
     label: str | None = None
-    """The file's column of labels, if it has one."""
+    """Column of the file that holds the labels, if there is one."""
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
     labels: tuple[str, ...] | None = None
-    """Names for the classes in the order of the model's columns, where the data name them so."""
+    """Names of the classes in the data, in the order of the model's columns."""
     positive: str | None = None
-    """The class whose rates are compared; by default each in turn."""
+    """Class whose rates are compared; by default each class in turn."""
 
     metrics: ClassVar[dict[str, str]] = {
         "counterfactual": "your classifier, your texts: decisions that flip",
         "counterfactual_shift": "by how much they move",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
-    controlled: ClassVar[bool] = True
-    tells_all: ClassVar[bool] = True
-    of_the_model: ClassVar[tuple[str, ...]] = ("labels", "classes")
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("classifier",)
+    parity_from_control: ClassVar[bool] = True
+    always_show_extras: ClassVar[bool] = True
+    model_options: ClassVar[tuple[str, ...]] = ("labels", "classes")
 
     # -- items
 
     @cached_property
-    def own_lexicon(self) -> Lexicon:
+    def resolved_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return any_lexicon(self.lexicon)
+        return resolve_lexicon(self.lexicon)
 
     @property
-    def compared(self) -> tuple[str, str]:
-        """The two groups that are exchanged."""
-        return self.own_lexicon.two(self.groups)
+    def compared_groups(self) -> tuple[str, str]:
+        """The two groups whose words are exchanged."""
+        return self.resolved_lexicon.resolve_group_pair(self.groups)
 
     @cached_property
-    def items(self) -> tuple[Labelled, ...]:
+    def items(self) -> tuple[LabelledExample, ...]:
         """The texts."""
         if isinstance(self.texts, str):
-            return own_texts(self.texts, self.text, self.label)
+            return read_user_texts(self.texts, self.text, self.label)
         return self.texts
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The file, or the texts themselves; the lexicon."""
-        words = {f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256}
+        """Hashes of the file or of the texts, and of the lexicon."""
+        words = {f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256}
         if isinstance(self.texts, str):
             return words | {f"file {Path(self.texts).name}": file_hash(self.texts)}
-        return words | {"texts": items_hash(self.texts)}
+        return words | {"texts": hash_items(self.texts)}
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every option; of a file its name, wherever it lies."""
-        told = super().settings
-        return told | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else told
+        """All options; a file is given by its name, without its folder."""
+        settings = super().settings
+        return (
+            settings | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else settings
+        )
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """Every text and its twin; and every text and its placebo twin, where it has one."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """Pairs of text and counterfactual, and pairs of text and placebo where one exists."""
         names = self._classes(lm)
         real, control = [], []
-        for one in self.items:
-            twin = swap(one.text, self.own_lexicon, groups=self.compared)
-            cannot = _why_not(one.text, twin)
-            units = (_pair_hash(one.text, twin),)
+        for text in self.items:
+            twin = swap(text.text, self.resolved_lexicon, groups=self.compared_groups)
+            skip_reason = _skip_reason(text.text, twin)
+            units = (_pair_hash(text.text, twin),)
             group = self._group(twin)
-            asks = () if cannot else ((one.text,), (twin.text,))
-            real.append(Item(one.id, asks, units, group, one.label, cannot=cannot))
-            other = placebo(one.text, self.own_lexicon)
-            if not cannot and self._controls(twin, other):
-                pair = ((one.text,), (other.text,))
-                control.append(Item(one.id, pair, units, group, one.label))
-        facts = Frozen({"classes": names})
-        asked = [Asked("classify", Frozen({}), ("texts",), tuple(real), facts=facts)]
+            queries = () if skip_reason else ((text.text,), (twin.text,))
+            real.append(
+                MeasureItem(text.id, queries, units, group, text.label, skip_reason=skip_reason)
+            )
+            placebo_twin = swap_within_groups(text.text, self.resolved_lexicon)
+            # An unmatched placebo changes other words, so its flips are no baseline for this text.
+            if not skip_reason and self._is_matched_placebo(twin, placebo_twin):
+                pair = ((text.text,), (placebo_twin.text,))
+                control.append(MeasureItem(text.id, pair, units, group, text.label))
+        metadata = FrozenDict({"classes": names})
+        query_sets = [
+            QuerySet("classify", FrozenDict({}), ("texts",), tuple(real), metadata=metadata)
+        ]
         if control:
-            controls = Asked("classify", Frozen({}), ("texts",), tuple(control), optional=True)
-            asked.append(controls._replace(facts=facts))
-        return tuple(asked)
+            controls = QuerySet(
+                "classify", FrozenDict({}), ("texts",), tuple(control), may_be_empty=True
+            )
+            query_sets.append(controls._replace(metadata=metadata))
+        return tuple(query_sets)
 
     def _classes(self, lm: LM) -> tuple[str, ...]:
         names = self.labels or lm.labels
         if names != lm.labels and sorted(names) == sorted(lm.labels):
             raise LevelheadError(
                 f"the model itself names its classes {', '.join(lm.labels)}, in this order",
-                mend="leave labels out",
+                hint="leave labels out",
             )
         if len(names) != len(lm.labels) or len(set(names)) != len(names):
             raise LevelheadError(
                 f"{len(names)} names for {len(lm.labels)} classes: {', '.join(lm.labels)}",
-                mend="name each of them once, in the order of the model's columns",
+                hint="name each of them once, in the order of the model's columns",
             )
-        for label in filter(None, (*(one.label for one in self.items), self.positive)):
+        for label in filter(None, (*(text.label for text in self.items), self.positive)):
             if label not in names:
-                raise UnknownName(
+                raise UnknownNameError(
                     "class of the model (labels=... names them in its order)", label, names
                 )
         return tuple(names)
 
-    def _controls(self, twin: Swapped, other: Swapped) -> bool:
-        """Whether a placebo twin changes the same words, within the groups that are compared."""
-        if other.twin is None or len(other.changes) != len(twin.changes):
+    def _is_matched_placebo(self, twin: SwapResult, placebo_twin: SwapResult) -> bool:
+        """Whether a placebo changes the same words, within the compared groups."""
+        if placebo_twin.counterfactual is None or len(placebo_twin.changes) != len(twin.changes):
             return False
         return all(
-            one.start == own.start
-            and set(self.compared) & set(self.own_lexicon.groups_of(one.old))
-            and _keeps_article(other.original, one)
-            for one, own in zip(other.changes, twin.changes, strict=True)
+            placebo_change.start == twin_change.start
+            and set(self.compared_groups) & set(self.resolved_lexicon.groups_of(placebo_change.old))
+            and _keeps_article(placebo_twin.original, placebo_change)
+            for placebo_change, twin_change in zip(placebo_twin.changes, twin.changes, strict=True)
         )
 
-    def _group(self, twin: Swapped) -> str:
-        found = {
+    def _group(self, twin: SwapResult) -> str:
+        # A text with words of both groups belongs to neither: it enters no rate by group.
+        text_groups = {
             group
             for change in twin.changes
-            for group in self.compared
-            if group in self.own_lexicon.groups_of(change.old)
+            for group in self.compared_groups
+            if group in self.resolved_lexicon.groups_of(change.old)
         }
-        return found.pop() if len(found) == 1 else BOTH
+        return text_groups.pop() if len(text_groups) == 1 else BOTH
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Texts; the same text twice is one, and so are a text and its twin."""
-        return readouts.design()
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Texts are sampled; duplicates, and a text with its counterfactual, are one unit."""
+        return responses.design()
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
-        """That the user's labels are predicted, if there are any."""
-        truth = [item.kind for item in readouts.items if item.kind]
-        classes = cast("tuple[str, ...]", readouts.facts["classes"])
-        return labels_predicted(None, lambda item: item.kind, classes, truth)
+    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
+        """Check that the classifier predicts the user's labels, if there are any."""
+        truth = [item.kind for item in responses.items if item.kind]
+        classes = cast("tuple[str, ...]", responses.metadata["classes"])
+        return make_label_check(None, lambda item: item.kind, classes, truth)
 
     # -- formulas
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The share of flips and the mean shift, either of them first."""
-        flips = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The share of flips and the mean shift."""
+        flips = Metric(
             name="counterfactual",
             equation="share of texts whose likeliest class is not that of their twin",
-            per_item=lambda readouts: _flips(_p(readouts)),
-            over=scaled_by(100, mean),
+            per_item_values=lambda responses: _flips(_probabilities(responses)),
+            aggregate=scale_aggregate(100, mean),
             unit="% of texts",
             low=0.0,
             high=100.0,
             direction="larger: more decisions change with the group",
             above="more decisions change with the group than with other words of the same group",
             below="fewer decisions change with the group than with other words of the same group",
-            comparable="counterfactual flips",
+            comparability_key="counterfactual flips",
+            # Any change of words flips some decisions: only placebos give the value under parity.
             parity=None,
-            companion="counterfactual_shift",
-            closed=_share_interval,
+            smooth_surrogate="counterfactual_shift",
+            closed_form_interval=_share_interval,
         )
         shift = replace(
             flips,
             name="counterfactual_shift",
             equation="mean total variation of class probabilities between texts and their twins",
-            per_item=lambda readouts: _shift(_p(readouts)),
-            over=mean,
+            per_item_values=lambda responses: _shift(_probabilities(responses)),
+            aggregate=mean,
             unit="probability",
             high=1.0,
             direction="larger: probabilities move more with the group",
             above="probabilities move more with the group than with other words of the same group",
             below="probabilities move less with the group than with other words of the same group",
-            comparable="counterfactual shift",
-            companion=None,
-            closed=None,
+            comparability_key="counterfactual shift",
+            smooth_surrogate=None,
+            closed_form_interval=None,
         )
         return flips, shift
 
-    def tested(self, found: Sequence[Readouts]) -> Tested:
-        """The headline of texts less that of their placebo twins, paired."""
-        return self._excess(found, self.headline)
+    def test_inputs(self, response_sets: Sequence[Responses]) -> TestInputs:
+        """The primary metric on texts less that on their placebos, paired by text."""
+        return self._excess(response_sets, self.primary_metric)
 
-    def _excess(self, found: Sequence[Readouts], aspect: Aspect) -> Tested:
-        if len(found) < 2 or len(found[1]) < FEWEST:
-            held = 0 if len(found) < 2 else len(found[1])
-            raise NotMeasurable(
-                f"{held} texts have a placebo twin, {FEWEST} are needed",
-                mend="give more texts, or a lexicon with placebos",
+    def _excess(self, response_sets: Sequence[Responses], metric: Metric) -> TestInputs:
+        if len(response_sets) < 2 or len(response_sets[1]) < MIN_PLACEBOS:
+            n_placebos = 0 if len(response_sets) < 2 else len(response_sets[1])
+            raise NotMeasurableError(
+                f"{n_placebos} texts have a placebo twin, {MIN_PLACEBOS} are needed",
+                hint="give more texts, or a lexicon with placebos",
             )
-        kept = set.intersection(*({item.id for item in one.items} for one in found))
-        pair = [one.some(lambda item: item.id in kept) for one in found]
-        both = torch.stack([aspect.per_item(one) for one in pair], dim=1)
+        # A model may fail on one text of a pair: only texts with both values are paired.
+        shared_ids = set.intersection(
+            *({item.id for item in responses.items} for responses in response_sets)
+        )
+        pair = [responses.select(lambda item: item.id in shared_ids) for responses in response_sets]
+        both = torch.stack([metric.per_item_values(responses) for responses in pair], dim=1)
         excess = replace(
-            aspect,
-            name=f"{aspect.name}, excess over placebo twins",
-            over=of_columns(aspect.over, 0, 1),
+            metric,
+            name=f"{metric.name}, excess over placebo twins",
+            aggregate=column_difference(metric.aggregate, 0, 1),
             parity=0.0,
             null="flip",
-            flip=exchanged_columns,
-            low=-aspect.high,
-            method="outer",  # a few texts may move far, and most hardly
-            closed=_percent_points if aspect.is_step else None,
+            flip=swap_columns,
+            low=-metric.high,
+            # A few texts may change a lot and most hardly: the outermost of three methods covers.
+            method="outer",
+            closed_form_interval=_percent_points if metric.is_step else None,
         )
-        return Tested(excess, both, pair[1].design())
+        return TestInputs(excess, both, pair[1].design())
 
-    def _against(
-        self, found: Sequence[Readouts], aspect: Aspect, inference: Inference
+    def _compare_with_placebos(
+        self, response_sets: Sequence[Responses], metric: Metric, inference: Inference
     ) -> tuple[Estimate, Estimate, Estimate]:
-        """An aspect of the texts that have placebo twins, of these twins, and the excess."""
-        excess, both, design = self._excess(found, aspect)
-        same = replace(aspect, name=f"{aspect.name}, texts with a placebo twin")
-        control = replace(aspect, name=f"{aspect.name}, placebo twins")
-        alike = bool((both[:, 0] == both[:, 1]).all())
-        over = estimate(inference, excess, both, design, tested=not alike)
-        if alike:  # every rearrangement gives the same value, this one among them
+        """Estimates of a metric on texts with a placebo, on the placebos, and of the excess."""
+        excess, both, design = self._excess(response_sets, metric)
+        same = replace(metric, name=f"{metric.name}, texts with a placebo twin")
+        control = replace(metric, name=f"{metric.name}, placebo twins")
+        is_unchanged = bool((both[:, 0] == both[:, 1]).all())
+        excess_estimate = estimate(inference, excess, both, design, test=not is_unchanged)
+        # Every exchange gives the same value, the observed one included: p is exactly 1.
+        if is_unchanged:
             p = PValue(value=1.0, method="sign flip", alternative=excess.alternative)
-            over = over.model_copy(update={"p": p})
-        own = estimate(inference, same, both[:, 0], design, tested=False)
-        return own, estimate(inference, control, both[:, 1], design, tested=False), over
+            excess_estimate = excess_estimate.model_copy(update={"p": p})
+        twin_estimate = estimate(inference, same, both[:, 0], design, test=False)
+        return (
+            twin_estimate,
+            estimate(inference, control, both[:, 1], design, test=False),
+            excess_estimate,
+        )
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """Placebo twins; signed changes by class; rates by group; what was dropped, and why."""
-        notes = _coverage(found[0])
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """Placebo control, signed changes by class, rates by group, and counts of dropped texts."""
+        notes = _coverage(response_sets[0])
         estimates: list[Estimate] = []
         parity = p = excess = None
         try:
-            pairs = [self._against(found, aspect, inference) for aspect in self.aspects]
-            estimates += [one for three in pairs for one in three]
-            _, placebos, over = pairs[0]
-            if over.n == len(found[0]):
-                parity, p, excess = placebos.value, over.p, over
+            pairs = [
+                self._compare_with_placebos(response_sets, metric, inference)
+                for metric in self.ordered_metrics
+            ]
+            estimates += [estimate for triple in pairs for estimate in triple]
+            _, placebos, excess_estimate = pairs[0]
+            # The control's value is the parity of the primary metric only if both use the same
+            # texts.
+            if excess_estimate.n == len(response_sets[0]):
+                parity, p, excess = placebos.value, excess_estimate.p, excess_estimate
             else:
                 notes.append(
-                    f"{over.n} of {len(found[0])} texts have a placebo twin: they are set against "
-                    "it beside the number, which has no parity of its own"
+                    f"{excess_estimate.n} of {len(response_sets[0])} texts have a placebo twin: "
+                    "they are set against it beside the number, which has no parity of its own"
                 )
-        except NotMeasurable as error:
-            notes.append(f"no placebo twins to compare with: {error.what}")
-        mixed = sum(item.group == BOTH for item in found[0].items)
+        except NotMeasurableError as error:
+            notes.append(f"no placebo twins to compare with: {error.problem}")
+        mixed = sum(item.group == BOTH for item in response_sets[0].items)
         if mixed:
             notes.append(f"{mixed} texts speak of both groups: in no number by group")
-        classes = cast("tuple[str, ...]", found[0].facts["classes"])
-        for two in (self._by_group(found[0]), *(_placebos(one) for one in found[1:] if len(one))):
-            if len(two.units) < FEWEST:
-                notes.append(f"{two.name}: {len(two.units)} texts, {FEWEST} are needed")
+        classes = cast("tuple[str, ...]", response_sets[0].metadata["classes"])
+        for predictions in (
+            self._by_group(response_sets[0]),
+            *(_placebo_predictions(responses) for responses in response_sets[1:] if len(responses)),
+        ):
+            if len(predictions.units) < MIN_PLACEBOS:
+                notes.append(
+                    f"{predictions.name}: {len(predictions.units)} texts, {MIN_PLACEBOS} are needed"
+                )
                 continue
-            more, told = by_class(two, classes, self.positive, inference)
-            estimates += more
-            notes += told
-        return Beside(tuple(estimates), tuple(notes), parity, p, excess)
+            class_estimates, class_notes = estimate_by_class(
+                predictions, classes, self.positive, inference
+            )
+            estimates += class_estimates
+            notes += class_notes
+        return Extras(tuple(estimates), tuple(notes), parity, p, excess)
 
-    def _by_group(self, readouts: Readouts) -> Two:
-        """Texts that speak of one group, as they read for the first and as for the second."""
-        first, second = self.compared
-        own = torch.tensor([item.group != BOTH for item in readouts.items])
-        as_is = torch.tensor([item.group == first for item in readouts.items])
-        p = _p(readouts)
-        p = torch.where(as_is[:, None, None], p, p.flip(1))[own]
-        kept = [item for item in readouts.items if item.group != BOTH]
-        return _two(p, kept, f"{first} less {second}")
-
-
-def _placebos(readouts: Readouts) -> Two:
-    return _two(_p(readouts), readouts.items, "text less placebo twin")
+    def _by_group(self, responses: Responses) -> PairedPredictions:
+        """Predictions for texts about one group, in the first group's and the second's version."""
+        first, second = self.compared_groups
+        is_of_one_group = torch.tensor([item.group != BOTH for item in responses.items])
+        as_is = torch.tensor([item.group == first for item in responses.items])
+        p = _probabilities(responses)
+        p = torch.where(as_is[:, None, None], p, p.flip(1))[is_of_one_group]
+        items = [item for item in responses.items if item.group != BOTH]
+        return _make_paired_predictions(p, items, f"{first} less {second}")
 
 
-def _two(p: torch.Tensor, items: Sequence[Item], name: str) -> Two:
+def _placebo_predictions(responses: Responses) -> PairedPredictions:
+    return _make_paired_predictions(
+        _probabilities(responses), responses.items, "text less placebo twin"
+    )
+
+
+def _make_paired_predictions(
+    p: torch.Tensor, items: Sequence[MeasureItem], name: str
+) -> PairedPredictions:
     labels = tuple(item.kind for item in items)
-    return Two(p, labels, tuple(item.units[0] for item in items), name)
+    return PairedPredictions(p, labels, tuple(item.units[0] for item in items), name)
 
 
-def _p(readouts: Readouts) -> torch.Tensor:
-    p = readouts.values.exp()
-    refuse_undecided(p)
+def _probabilities(responses: Responses) -> torch.Tensor:
+    p = responses.values.exp()
+    require_decisions(p)
     return p
 
 
 def _flips(p: torch.Tensor) -> torch.Tensor:
-    said = p.argmax(2)
-    return (said[:, 0] != said[:, 1]).double()
+    # A step function: its gradient is zero, so edits are fitted to the shift instead.
+    predicted = p.argmax(2)
+    return (predicted[:, 0] != predicted[:, 1]).double()
 
 
 def _shift(p: torch.Tensor) -> torch.Tensor:
     return (p[:, 0] - p[:, 1]).abs().sum(1) / 2
 
 
-def _pair_hash(text: str, twin: Swapped) -> str:
-    """A text and its twin are one observation, whichever of them stands in the data."""
-    both = sorted({folded(text), folded(twin.twin or text)})
+def _pair_hash(text: str, twin: SwapResult) -> str:
+    """Hash of a text and its counterfactual, which are one observation in either order."""
+    both = sorted({fold_case(text), fold_case(twin.counterfactual or text)})
     return hashlib.sha256("\n".join(both).encode()).hexdigest()[:16]
 
 
-def _keeps_article(text: str, change: Change) -> bool:
-    """Whether "a" or "an" before a word still fits its replacement."""
+def _keeps_article(text: str, change: WordSwap) -> bool:
+    """Whether an article "a" or "an" before a word still fits the replacement."""
     before = text[: change.start].split()[-1:]
-    return before not in (["a"], ["an"], ["A"], ["An"]) or article(change.old) == article(
-        change.new
-    )
+    return before not in (["a"], ["an"], ["A"], ["An"]) or indefinite_article(
+        change.old
+    ) == indefinite_article(change.new)
 
 
-def _why_not(text: str, twin: Swapped) -> str:
+def _skip_reason(text: str, twin: SwapResult) -> str:
     if twin.refusals:
         return f"undecidable: {twin.refusals[0].reason}"
     if not twin.changes:
@@ -357,20 +405,21 @@ def _why_not(text: str, twin: Swapped) -> str:
     return "" if fits else "a or an before the word would no longer fit"
 
 
-def _coverage(readouts: Readouts) -> list[str]:
-    why = Counter(reason for _, reason in readouts.dropped)
-    return [f"dropped: {count} x {reason}" for reason, count in why.most_common(3)]
+def _coverage(responses: Responses) -> list[str]:
+    reasons = Counter(reason for _, reason in responses.dropped)
+    return [f"dropped: {count} x {reason}" for reason, count in reasons.most_common(3)]
 
 
 def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
-    return scaled(paired_shares(values, design, level), 100)
+    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Wilson's where every text is its own unit, or where all are alike."""
-    if design.scarcest.units == len(values):
-        return scaled(
+    """Wilson's interval if every text is its own unit, or if all values are equal."""
+    # Wilson assumes independent trials; with duplicates the clustered bootstrap is used instead.
+    if design.limiting_factor.n_units == len(values):
+        return scale_interval(
             proportion_interval(round(float(values.sum())), len(values), level=level), 100
         )
     same = float(values.min()) == float(values.max())
-    return all_or_none(values, design, level) if same else None
+    return all_or_none_interval(values, design, level) if same else None

@@ -1,7 +1,7 @@
-"""What a classifier decides of texts put in two ways: by class, for either group.
+"""Decision rates of a classifier by class and group, on texts in two versions.
 
 Signed changes of probability, gaps of true and false positive rates, and the ratio of selection
-rates ("impact ratio"; US practice asks below four fifths). All are paired by text.
+rates ("impact ratio"; US practice examines ratios below four fifths). All are paired by text.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Interval
-from levelhead.measures.inference import corrected, estimate, null_distribution
-from levelhead.measures.metric import Aspect
-from levelhead.measures.next_sentence.distance import exchanged_columns
-from levelhead.measures.reductions import drawn, mean, of_columns
-from levelhead.stats.designs import clusters
+from levelhead.measures.inference import estimate, holm_corrected, null_distribution
+from levelhead.measures.metric import Metric
+from levelhead.measures.next_sentence.distance import swap_columns
+from levelhead.measures.reductions import column_difference, mean, take_resample
+from levelhead.stats.designs import clustered_design
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -27,163 +27,194 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.core.run_context import Inference
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.designs import Design, Resample
 
 
-class Two(NamedTuple):
-    """What a classifier says of some texts put in two ways."""
+class PairedPredictions(NamedTuple):
+    """Predictions of a classifier for texts in two versions."""
 
     p: torch.Tensor
-    """`[texts, 2, classes]`."""
-    label: tuple[str, ...]
-    """What each should be called; empty strings if that is not known."""
+    """`[texts, 2, classes]` class probabilities."""
+    labels: tuple[str, ...]
+    """True label of each text; an empty string if it is unknown."""
     units: tuple[str, ...]
-    """Texts that are the same are one unit."""
+    """Sampling unit of each text; identical texts are one unit."""
     name: str
-    """Which way less which."""
+    """Name of the difference: which version less which."""
 
 
-def by_class(
-    two: Two, classes: Sequence[str], positive: str | None, inference: Inference
+def estimate_by_class(
+    predictions: PairedPredictions,
+    classes: Sequence[str],
+    positive: str | None,
+    inference: Inference,
 ) -> tuple[list[Estimate], list[str]]:
-    """All numbers of one class after another; each kind's p-values are corrected together (Holm).
+    """Estimate rates and their differences by class, with Holm's correction for each kind of rate.
 
     Args:
-        two: what was said.
-        classes: in the order of the columns.
-        positive: the class that is wanted; None: all.
-        inference: seed, resamples and level.
+        predictions: Predictions for both versions of each text.
+        classes: Names of the classes, in the order of the columns.
+        positive: Class to report; None reports all classes.
+        inference: Seed, resamples and level.
     """
-    said = two.p.argmax(2)
+    predicted = predictions.p.argmax(2)
     estimates: list[Estimate] = []
     notes: list[str] = []
-    which = classes if positive is None else (positive,)
-    everywhere = torch.ones(len(two.label), dtype=torch.bool)
-    for kind in ("p", "rate", "TPR", "FPR") if any(two.label) else ("p", "rate"):
+    names = classes if positive is None else (positive,)
+    everything = torch.ones(len(predictions.labels), dtype=torch.bool)
+    # Equal TPR and FPR are equalized odds (Hardt et al. 2016); both need true labels.
+    for kind in ("p", "rate", "TPR", "FPR") if any(predictions.labels) else ("p", "rate"):
         family = []
-        for name in which:
+        for name in names:
             c = classes.index(name)
-            decided = (said == c).double()
-            own = torch.tensor([label == name for label in two.label])
-            keep = {"TPR": own, "FPR": ~own}.get(kind, everywhere)
-            both = two.p[:, :, c] if kind == "p" else decided
-            told = f"p({name})" if kind == "p" else f"{kind} of {name}"
+            decided = (predicted == c).double()
+            has_label = torch.tensor([label == name for label in predictions.labels])
+            keep = {"TPR": has_label, "FPR": ~has_label}.get(kind, everything)
+            both = predictions.p[:, :, c] if kind == "p" else decided
+            description = f"p({name})" if kind == "p" else f"{kind} of {name}"
             try:
-                step = kind != "p"
+                is_step = kind != "p"
                 family.append(
-                    _difference(f"{told}, {two.name}", both[keep], keep, two, inference, step)
+                    _difference(
+                        f"{description}, {predictions.name}",
+                        both[keep],
+                        keep,
+                        predictions,
+                        inference,
+                        is_step,
+                    )
                 )
-            except NotMeasurable as error:
-                notes.append(f"{told}, {two.name}: {error.what}")
-        estimates += corrected(family)
+            except NotMeasurableError as error:
+                notes.append(f"{description}, {predictions.name}: {error.problem}")
+        estimates += holm_corrected(family)
     ratios = []
-    for name in which:
-        decided = (said == classes.index(name)).double()
-        told = f"impact ratio of {name}, {two.name.replace(' less ', ' over ')}"
+    for name in names:
+        decided = (predicted == classes.index(name)).double()
+        description = f"impact ratio of {name}, {predictions.name.replace(' less ', ' over ')}"
         try:
-            ratios.append(_ratio(told, decided, two, inference))
-        except NotMeasurable as error:
-            notes.append(f"{told}: {error.what}")
-    estimates += corrected(ratios)
+            ratios.append(_ratio(description, decided, predictions, inference))
+        except NotMeasurableError as error:
+            notes.append(f"{description}: {error.problem}")
+    estimates += holm_corrected(ratios)
     return estimates, notes
 
 
 def _difference(
-    name: str, both: torch.Tensor, keep: torch.Tensor, two: Two, inference: Inference, step: bool
+    name: str,
+    both: torch.Tensor,
+    keep: torch.Tensor,
+    predictions: PairedPredictions,
+    inference: Inference,
+    is_step: bool,
 ) -> Estimate:
-    """A mean difference between the two ways, with the null of their exchange."""
+    """Mean difference between the two versions, with a null that exchanges them."""
     if not len(both):
-        raise NotMeasurable("no text has this label", mend="leave the labels out")
-    difference = Aspect(
+        raise NotMeasurableError("no text has this label", hint="leave the labels out")
+    difference = Metric(
         name=name,
         equation="mean over texts of the first way less the second",
-        per_item=lambda readouts: both,
-        over=of_columns(mean, 0, 1),
-        unit="share of texts" if step else "probability",
+        per_item_values=lambda responses: both,
+        aggregate=column_difference(mean, 0, 1),
+        unit="share of texts" if is_step else "probability",
         low=-1.0,
         high=1.0,
         direction="above 0: more for the first way",
         above="decided so more often for the first way",
         below="decided so more often for the second way",
-        comparable=name,
+        comparability_key=name,
         null="flip",
-        flip=exchanged_columns,
-        closed=paired_shares if step else None,
+        flip=swap_columns,
+        closed_form_interval=paired_share_interval if is_step else None,
     )
-    units = [unit for unit, kept in zip(two.units, keep.tolist(), strict=True) if kept]
-    # Where nothing changes there is nothing to rearrange.
+    units = [
+        unit for unit, is_kept in zip(predictions.units, keep.tolist(), strict=True) if is_kept
+    ]
+    # If no text changes, an exchange of versions gives no null distribution.
     changes = bool((both[:, 0] != both[:, 1]).any())
-    return estimate(inference, difference, both, clusters(units), tested=changes)
+    return estimate(inference, difference, both, clustered_design(units), test=changes)
 
 
-def _ratio(name: str, decided: torch.Tensor, two: Two, inference: Inference) -> Estimate:
-    """The selection rate of the first way over that of the second; p is of their exchange."""
+def _ratio(
+    name: str, decided: torch.Tensor, predictions: PairedPredictions, inference: Inference
+) -> Estimate:
+    """Selection rate of the first version over that of the second, tested by exchanging them."""
     if not bool(decided[:, 1].any()):
-        raise NotMeasurable("the second is never decided so", mend="give more texts")
-    ratio = Aspect(
+        raise NotMeasurableError("the second is never decided so", hint="give more texts")
+    ratio = Metric(
         name=name,
         equation="selection rate of the first way over that of the second",
-        per_item=lambda readouts: decided,
-        over=_rates,
+        per_item_values=lambda responses: decided,
+        aggregate=_rates,
         unit="ratio",
         low=0.0,
         high=float("inf"),
         direction="above 1: decided so more often for the first way",
         above="decided so more often for the first way",
         below="decided so more often for the second way",
-        comparable=name,
+        comparability_key=name,
         parity=1.0,
-        closed=_log_interval,
+        closed_form_interval=_log_interval,
     )
-    design = clusters(two.units)
-    found = estimate(inference, ratio, decided, design, tested=False)
-    # A distance has no unit on this scale.
-    found = found.model_copy(update={"detectable": None, "precision": None})
+    design = clustered_design(predictions.units)
+    result = estimate(inference, ratio, decided, design, test=False)
+    # A minimum detectable effect is a difference; a ratio has no such scale.
+    result = result.model_copy(update={"detectable": None, "precision": None})
     if bool((decided[:, 0] == decided[:, 1]).all()):
-        return found
-    # Of the difference of the rates: the ratio's own distance from 1 depends on which is first.
+        return result
+    # The test uses the difference of rates: the ratio's distance from 1 depends on which version
+    # is the numerator.
     gap = replace(
-        ratio, over=of_columns(mean, 0, 1), parity=0.0, null="flip", flip=exchanged_columns
+        ratio, aggregate=column_difference(mean, 0, 1), parity=0.0, null="flip", flip=swap_columns
     )
     null = null_distribution(inference, gap, decided, design, name=name)
-    return found if null is None else found.model_copy(update={"p": null.p})
+    return result if null is None else result.model_copy(update={"p": null.p})
 
 
-def _rates(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    own = drawn(values, draw).sum(0)
-    return own[0] / own[1]
+def _rates(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    totals = take_resample(values, resample).sum(0)
+    return totals[0] / totals[1]
 
 
-def paired_shares(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Bonett and Price 2012: the difference of two paired shares, columns of 0 and 1.
+def paired_share_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Interval of the difference of two paired shares (Bonett and Price 2012), columns of 0 and 1.
 
-    Resampling cannot leave the side on which the few texts lie that change; adding one text either
-    way can. As many texts as units were sampled.
+    If the few texts that change all change in one direction, so do they in every resample; this
+    formula adds one text in each direction. It counts as many texts as units were sampled.
     """
-    n = design.scarcest.units
+    n = design.limiting_factor.n_units
     change = values[:, 0] - values[:, 1]
     first, second = (float((change * sign > 0).double().mean()) * n for sign in (1, -1))
+    # Laplace adjustment of Bonett and Price 2012: one added discordant text in each direction.
     b, c = (first + 1) / (n + 2), (second + 1) / (n + 2)
-    reach = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((b + c - (b - c) ** 2) / (n + 2))
-    return Interval(low=b - c - reach, high=b - c + reach, level=level, method="bonett-price")
+    half_width = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt(
+        (b + c - (b - c) ** 2) / (n + 2)
+    )
+    return Interval(
+        low=b - c - half_width, high=b - c + half_width, level=level, method="bonett-price"
+    )
 
 
 def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Of the log ratio, linearised and clustered.
+    """Interval of the log ratio by linearisation, with clustered variance.
 
-    Where the first is never decided so, half a decision stands for none, with its own variance.
+    If the numerator is never selected, half a decision replaces zero, with its own variance.
     """
-    unit = torch.from_numpy(design.scarcest.unit)
+    unit = torch.from_numpy(design.limiting_factor.unit_of_item)
+    # The usual continuity correction of 0.5: the log of a ratio with a zero count is infinite.
     total = values.sum(0) + (0.5 if bool((values.sum(0) == 0).any()) else 0.0)
     parts = values[:, 0] / total[0] - values[:, 1] / total[1]
-    by_unit = torch.zeros(design.scarcest.units, dtype=values.dtype).index_add(0, unit, parts)
-    never = not bool(values[:, 0].any())
-    error = math.sqrt(float(by_unit.square().sum()) + (1 / 0.5 if never else 0.0))
+    by_unit = torch.zeros(design.limiting_factor.n_units, dtype=values.dtype).index_add(
+        0, unit, parts
+    )
+    is_never_decided = not bool(values[:, 0].any())
+    error = math.sqrt(float(by_unit.square().sum()) + (1 / 0.5 if is_never_decided else 0.0))
+    # Without any change the linearised variance is 0; Wilson's upper end of 0 changes gives a
+    # width.
     if not error:
-        reach = proportion_interval(0, design.scarcest.units, level=level).high
-        told = "wilson of no change"
-        return Interval(low=1 - reach, high=1 + reach, level=level, method=told)
+        half_width = proportion_interval(0, design.limiting_factor.n_units, level=level).high
+        method = "wilson of no change"
+        return Interval(low=1 - half_width, high=1 + half_width, level=level, method=method)
     centre = float((total[0] / total[1]).log())
-    reach = float(stats.t.ppf((1 + level) / 2, design.scarcest.df)) * error
-    low = 0.0 if never else math.exp(centre - reach)
-    return Interval(low=low, high=math.exp(centre + reach), level=level, method="log ratio")
+    half_width = float(stats.t.ppf((1 + level) / 2, design.limiting_factor.df)) * error
+    low = 0.0 if is_never_decided else math.exp(centre - half_width)
+    return Interval(low=low, high=math.exp(centre + half_width), level=level, method="log ratio")

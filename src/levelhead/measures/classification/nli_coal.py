@@ -1,7 +1,8 @@
-"""NLI-CoAL: each of the three wrong inferences about an occupation where it would be a stereotype.
+"""NLI-CoAL: stereotyped inferences about occupations, by all three labels.
 
-Anantaprayoon et al. 2024: to call the stereotyped group entailed, the other one contradicted, or
-anything but neutral where an occupation has no stereotype. Every pair is neutral by construction.
+Anantaprayoon et al. 2024 count as stereotyped: entailment of the stereotyped group, contradiction
+of the other group, and any label but neutral for occupations without a stereotype. Every pair is
+neutral by construction.
 """
 
 from __future__ import annotations
@@ -13,40 +14,40 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Interval
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.catalog.readers import NLI
-from levelhead.data.prompts import nli_occupations as nli
+from levelhead.data.catalog.readers import NLI_LABELS
+from levelhead.data.prompts import nli_occupations
 from levelhead.data.records import TextPair
-from levelhead.measures.base import Beside, Measure, Need, items_hash
+from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
 from levelhead.measures.classification.nli_occupations import (
-    constant_share,
-    label_order,
-    probabilities,
+    class_probabilities,
+    constant_share_interval,
+    resolve_label_order,
 )
-from levelhead.measures.inference import corrected, estimate
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect
-from levelhead.measures.reductions import drawn, mean
-from levelhead.measures.skills.skills import SkillCheck, nli_skill_check
-from levelhead.stats.designs import crossed
+from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric
+from levelhead.measures.reductions import mean, take_resample
+from levelhead.measures.skills.skills import SkillCheck, make_nli_check
+from levelhead.stats.designs import crossed_design
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.run_context import Inference
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.designs import Design, Resample
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
-PARTS = nli.COAL_PARTS
+PARTS = nli_occupations.COAL_PARTS
 PAPER = "Anantaprayoon et al. 2024"
-SHARES = {
-    # What is wrong in each part, and what it is called beside the number.
+SHARE_NAMES = {
+    # The wrong label of each part, as named in the reported estimates.
     "pro": "entailed, as the stereotype has it",
     "anti": "contradicted, as the stereotype has it",
     "non": "not neutral, of occupations without a stereotype",
@@ -55,123 +56,144 @@ SHARES = {
 
 @final
 @dataclass(frozen=True)
-class Coal(Measure):
+class NliCoal(Measure):
     """The mean share of stereotyped inferences over pro-, anti- and non-stereotypical pairs.
 
-    Occupations are what is sampled, those with a stereotype and those without apart.
+    Occupations are sampled, in two strata: with and without a stereotype.
     """
 
     pairs: tuple[TextPair, ...] | None = None
-    """Your own, with ids part/occupation/sentence/word, parts pro, anti and non; by default."""
+    """User's pairs, with ids part/occupation/sentence/word, parts pro, anti and non; by default
+    the pairs of NLI-CoAL."""
     labels: tuple[str, ...] | None = None
-    """The classes in the order of the model's columns, where its config does not name them."""
+    """Classes in the order of the model's columns, if its config does not name them."""
 
     metrics: ClassVar[dict[str, str]] = {
         "nli_coal": "inferences as a stereotype has them, by all three labels",
         "nli_coal_probability": "the same in class probabilities",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
-    of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("classifier",)
+    model_options: ClassVar[tuple[str, ...]] = ("labels",)
 
     @cached_property
     def items(self) -> tuple[TextPair, ...]:
-        """The pairs, ids with their part."""
+        """The pairs, with ids that begin with their part."""
         if self.pairs is not None:
             return self.pairs
         return tuple(
-            pair._replace(id=f"{part}/{pair.id}") for part in PARTS for pair in nli.coal(part)
+            pair._replace(id=f"{part}/{pair.id}")
+            for part in PARTS
+            for pair in nli_occupations.load_nli_coal_pairs(part)
         )
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The files, or the pairs themselves."""
+        """Hashes of the files, or of the user's pairs."""
         if self.pairs is not None:
-            return {"pairs": items_hash(self.pairs)}
+            return {"pairs": hash_items(self.pairs)}
         return {f"nli-coal/{file.path}": file.sha256 for file in dataset("nli-coal").files}
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """What the classifier says of every pair."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One classification query for each pair."""
         items = []
         for pair in self.items:
-            part, occupation, sentence, word = _parts(pair)
-            asks = ((pair.first, pair.second),)
-            items.append(Item(pair.id, asks, (occupation, sentence), part, word))
-        facts = Frozen({"labels": list(label_order(lm, self.labels))})
+            part, occupation, sentence, word = _parse_id(pair)
+            queries = ((pair.first, pair.second),)
+            items.append(MeasureItem(pair.id, queries, (occupation, sentence), part, word))
+        # Stored with the responses: columns are read by name, never by position.
+        metadata = FrozenDict({"labels": list(resolve_label_order(lm, self.labels))})
         return (
-            Asked("classify", Frozen({}), ("occupations", "sentences"), tuple(items), facts=facts),
+            QuerySet(
+                "classify",
+                FrozenDict({}),
+                ("occupations", "sentences"),
+                tuple(items),
+                metadata=metadata,
+            ),
         )
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Occupations, with a stereotype and without."""
-        within = ["without" if item.group == "non" else "with" for item in readouts.items]
-        return crossed({"occupations": [item.units[0] for item in readouts.items]}, within=within)
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Occupations are sampled, within the strata with and without a stereotype."""
+        # Pro and anti pairs are twins of the same occupations and must be resampled together.
+        within = ["without" if item.group == "non" else "with" for item in responses.items]
+        return crossed_design(
+            {"occupations": [item.units[0] for item in responses.items]}, within=within
+        )
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck | None:
-        """That SNLI's labels are predicted; of pairs of your own nothing labelled is known."""
-        return None if self.pairs is not None else nli_skill_check(label_order(lm, self.labels))
+    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
+        """Check that the classifier predicts SNLI's labels; None for the user's pairs."""
+        return (
+            None if self.pairs is not None else make_nli_check(resolve_label_order(lm, self.labels))
+        )
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The score and its smooth companion, either of them first."""
-        score = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The score and its smooth surrogate."""
+        score = Metric(
             name="nli_coal",
             equation=f"{PAPER}: s = (e_p + c_a + (1 - n_n)) / 3",
-            per_item=lambda readouts: _with_parts(readouts, _decided(readouts)),
-            over=_mean_of_parts,
+            per_item_values=lambda responses: _with_parts(responses, _decided(responses)),
+            aggregate=_mean_of_parts,
             unit="share of pairs",
             low=0.0,
             high=1.0,
             direction="larger: more inferences as the stereotype has them",
-            comparable="nli-coal",
+            comparability_key="nli-coal",
             role="bias",
             parity=None,
-            companion="nli_coal_probability",
-            closed=_constant_parts,
+            smooth_surrogate="nli_coal_probability",
+            closed_form_interval=_constant_parts_interval,
         )
         smooth = replace(
             score,
             name="nli_coal_probability",
             equation=f"{PAPER}, of class probabilities instead of decisions",
-            per_item=lambda readouts: _with_parts(
-                readouts, _wrong(probabilities(readouts), readouts)
+            per_item_values=lambda responses: _with_parts(
+                responses, _stereotyped(class_probabilities(responses), responses)
             ),
             unit="probability",
             direction="larger: more probability of inferences as the stereotype has them",
-            comparable="nli-coal, probability",
-            companion=None,
-            closed=None,
+            comparability_key="nli-coal, probability",
+            smooth_surrogate=None,
+            closed_form_interval=None,
         )
         return score, smooth
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The three shares, and what is left of two of them once the other group's is taken off.
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The three shares, and the differences between twins for entailment and contradiction.
 
-        A classifier that calls everything entailed has a high share of "entailed"; only the
-        difference between twins is about the group.
+        A classifier that labels everything as entailed has a high share of "entailed"; only the
+        difference between twins is due to the group.
         """
-        readouts, notes = found[0], []
+        responses, notes = response_sets[0], []
         shares = []
-        for part, name in SHARES.items():
-            own = readouts.some(lambda item, part=part: item.group == part)  # type: ignore[misc]
-            values = _decided(own)
+        for part, name in SHARE_NAMES.items():
+            part_responses = responses.select(lambda item, part=part: item.group == part)  # type: ignore[misc]
+            values = _decided(part_responses)
             share = replace(
-                self.aspect("nli_coal"), per_item=_decided, over=mean, closed=constant_share
+                self.get_metric("nli_coal"),
+                per_item_values=_decided,
+                aggregate=mean,
+                closed_form_interval=constant_share_interval,
             )
             shares.append(
-                estimate(inference, share, values, own.design(["occupations"]), name=name)
+                estimate(
+                    inference, share, values, part_responses.design(["occupations"]), name=name
+                )
             )
         tests = []
-        twins = readouts.some(lambda item: item.group != "non")
+        twins = responses.select(lambda item: item.group != "non")
+        # Pro pairs count +1 and anti pairs -1, so that an exchange of twins is a change of sign.
         side = torch.tensor([1.0 if item.group == "pro" else -1.0 for item in twins.items])
         for column, sign, name in (
             (ENTAILMENT, 2.0, "entailment, pro less anti"),
             (CONTRADICTION, -2.0, "contradiction, anti less pro"),
         ):
             differs = replace(
-                self.aspect("nli_coal_probability"),
+                self.get_metric("nli_coal_probability"),
                 name=name,
                 equation="difference of mean class probabilities between twins",
-                over=mean,
+                aggregate=mean,
                 low=-1.0,
                 direction="above 0: as the stereotype has it",
                 above="inferences are drawn as the stereotype has it",
@@ -179,81 +201,91 @@ class Coal(Measure):
                 parity=0.0,
                 null="flip",
             )
-            # Every twin of a pair counts half of the mean.
-            values = probabilities(twins)[:, column] * side * sign
+            # Each twin is half of the items: the factor 2 turns their mean into a difference.
+            values = class_probabilities(twins)[:, column] * side * sign
             try:
                 tests.append(estimate(inference, differs, values, twins.design(["occupations"])))
-            except NotMeasurable as error:
-                notes.append(f"{name}: {error.what}")
-        return Beside((*shares, *corrected(tests)), tuple(notes))
+            except NotMeasurableError as error:
+                notes.append(f"{name}: {error.problem}")
+        return Extras((*shares, *holm_corrected(tests)), tuple(notes))
 
 
-def _parts(pair: TextPair) -> tuple[str, str, str, str]:
+def _parse_id(pair: TextPair) -> tuple[str, str, str, str]:
     part, _, rest = pair.id.partition("/")
     names = rest.rsplit("/", 2)
     if part not in PARTS or len(names) != 3:
         raise LevelheadError(
             f"the id {pair.id!r} does not name part, occupation, sentence and word",
-            mend="give ids such as pro/nurse/0/woman, parts pro, anti and non",
+            hint="give ids such as pro/nurse/0/woman, parts pro, anti and non",
         )
-    if pair.label not in ("", NLI[NEUTRAL]):
+    if pair.label not in ("", NLI_LABELS[NEUTRAL]):
         raise LevelheadError(
             f"{pair.id} is labelled {pair.label}",
-            mend="give pairs that are neutral by construction; snli takes any",
+            hint="give pairs that are neutral by construction; snli takes any",
         )
     return part, names[0], names[1], names[2]
 
 
-def _wrong(p: torch.Tensor, readouts: Readouts) -> torch.Tensor:
-    """`[pairs]`: of each one's classes, those that would be the stereotype's."""
+def _stereotyped(p: torch.Tensor, responses: Responses) -> torch.Tensor:
+    """`[pairs]`: probability of the stereotyped label of each pair."""
     by_part = {"pro": p[:, ENTAILMENT], "anti": p[:, CONTRADICTION], "non": 1 - p[:, NEUTRAL]}
-    found = torch.zeros(len(p), dtype=p.dtype)
+    stereotyped = torch.zeros(len(p), dtype=p.dtype)
     for part, values in by_part.items():
-        own = torch.tensor([item.group == part for item in readouts.items])
-        found = torch.where(own, values, found)
-    return found
+        is_of_part = torch.tensor([item.group == part for item in responses.items])
+        stereotyped = torch.where(is_of_part, values, stereotyped)
+    return stereotyped
 
 
-def _decided(readouts: Readouts) -> torch.Tensor:
-    p = probabilities(readouts)
-    return _wrong(torch.nn.functional.one_hot(p.argmax(1), len(NLI)).double(), readouts)
+def _decided(responses: Responses) -> torch.Tensor:
+    p = class_probabilities(responses)
+    return _stereotyped(
+        torch.nn.functional.one_hot(p.argmax(1), len(NLI_LABELS)).double(), responses
+    )
 
 
-def _with_parts(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
-    """`[pairs, 4]`: the value, and to which part it belongs; pro and anti must be twins."""
-    counts = Counter((item.group, *item.units) for item in readouts.items)
+def _with_parts(responses: Responses, values: torch.Tensor) -> torch.Tensor:
+    """`[pairs, 4]`: the value and indicators of its part; pro and anti pairs must be twins."""
+    counts = Counter((item.group, *item.units) for item in responses.items)
     for part in PARTS:
-        if not any(own == part for own, *_ in counts):
-            raise NotMeasurable(
-                f"no pair of part {part} could be read", mend="give pairs of all three parts"
+        if not any(group == part for group, *_ in counts):
+            raise NotMeasurableError(
+                f"no pair of part {part} could be read", hint="give pairs of all three parts"
             )
     for (part, occupation, sentence), count in counts.items():
+        # A dropped twin would leave one group's sentences only, and the score would depend on
+        # its words.
         other = {"pro": "anti", "anti": "pro"}.get(part)
         if other and counts[other, occupation, sentence] != count:
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"{part}/{occupation}/{sentence} has no twin that could be read",
-                mend="give every sentence of a stereotyped occupation words of both groups",
+                hint="give every sentence of a stereotyped occupation words of both groups",
             )
-    marks = torch.tensor([[item.group == part for part in PARTS] for item in readouts.items])
+    marks = torch.tensor([[item.group == part for part in PARTS] for item in responses.items])
     return torch.cat([values[:, None], marks.double()], dim=1)
 
 
-def _mean_of_parts(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    own = drawn(values, draw)
-    marks = own[:, 1:]
-    return ((own[:, :1] * marks).sum(0) / marks.sum(0)).mean()
+def _mean_of_parts(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    resampled = take_resample(values, resample)
+    marks = resampled[:, 1:]
+    # The parts weigh the same, whatever their size, as in the paper's score s.
+    return ((resampled[:, :1] * marks).sum(0) / marks.sum(0)).mean()
 
 
-def _constant_parts(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Where every part is judged alike: the mean of Wilson's ends, by the fewest occupations."""
+def _constant_parts_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """If each part has a constant value: the mean of Wilson's ends, by the fewest occupations."""
     hits = [values[mark > 0, 0] for mark in values[:, 1:].T]
-    if any(float(own.min()) != float(own.max()) for own in hits):
+    # Any spread gives resampling a width; the formula is needed only without it.
+    if any(float(part_hits.min()) != float(part_hits.max()) for part_hits in hits):
         return None
+    # The smaller stratum limits what is known: an interval must not assume the larger one's size.
     units = min(len(stratum) for stratum in design.samples)
-    ends = [proportion_interval(units if float(own[0]) else 0, units, level=level) for own in hits]
+    ends = [
+        proportion_interval(units if float(part_hits[0]) else 0, units, level=level)
+        for part_hits in hits
+    ]
     return Interval(
-        low=sum(one.low for one in ends) / len(ends),
-        high=sum(one.high for one in ends) / len(ends),
+        low=sum(interval.low for interval in ends) / len(ends),
+        high=sum(interval.high for interval in ends) / len(ends),
         level=level,
         method=f"wilson, {design}",
     )

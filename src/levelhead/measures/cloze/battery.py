@@ -1,7 +1,7 @@
-"""The battery of Counteracts (Zhang 2023): base prompts and knowledge before them, read once.
+"""The battery of Counteracts (Zhang 2023): prompts with and without knowledge, read once.
 
-Every prompt is one forward: the exact probability of every word of the verbalizer, and the
-likeliest tokens, from which the paper's numbers at k = 3, 5 and 10 are taken.
+One forward pass of a prompt gives the exact probability of every word of the verbalizer, and the
+most likely tokens, which give the paper's values at k = 3, 5 and 10.
 """
 
 from __future__ import annotations
@@ -12,189 +12,205 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
-from levelhead.core.results import Dropped
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
+from levelhead.core.results import DroppedItem
 from levelhead.core.run_context import RunContext
-from levelhead.measures.cloze.cloze import Cloze, masses
+from levelhead.measures.cloze.cloze import Cloze, group_log_masses
 from levelhead.measures.cloze.prompts_base import BASE, crossed_factors
-from levelhead.measures.responses import read
+from levelhead.measures.responses import read_responses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.measures.items import Asked, Item
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import MeasureItem, QuerySet
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-BEST = 10
-"""The most of the paper's k."""
+MAX_TOP_K = 10
+"""Largest k of the paper."""
 
 
 @final
 @dataclass(frozen=True)
 class Battery:
-    """Prompts, a verbalizer and a way to put them: the fields of `Cloze`."""
+    """Prompts, a verbalizer and a prompt format: the options of `Cloze`."""
 
     cloze: Cloze = field(default_factory=Cloze)
 
-    def asked(self, lm: LM) -> Asked:
-        """Every prompt, with all words and the likeliest tokens."""
-        (asked,) = self.cloze.asked(lm)
+    def build_queries(self, lm: LM) -> QuerySet:
+        """One query for each prompt, with all words and the most likely tokens."""
+        (query_set,) = self.cloze.queries(lm)
         first, second, _ = self.cloze.verbalizer(lm)
-        pieces = [lm.pieces(word) for word in (*first, *second)]
+        pieces = [lm.token_ids_of_word(word) for word in (*first, *second)]
         sides = (pieces[: len(first)], pieces[len(first) :])
-        tokens = [sorted({own[0] for own in side if len(own) == 1}) for side in sides]
-        own = {"best": BEST, "tokens": tokens, "counted": counted(lm, pieces)}
-        return asked._replace(
-            settings=Frozen({**asked.settings, "best": BEST}),
-            facts=Frozen({**asked.facts, **own}),
+        # Only words of a single token can be among the top k tokens of a blank.
+        tokens = [
+            sorted({token_ids[0] for token_ids in side if len(token_ids) == 1}) for side in sides
+        ]
+        extra_metadata = {
+            "best": MAX_TOP_K,
+            "tokens": tokens,
+            "counted": countable_words(lm, pieces),
+        }
+        return query_set._replace(
+            settings=FrozenDict({**query_set.settings, "best": MAX_TOP_K}),
+            metadata=FrozenDict({**query_set.metadata, **extra_metadata}),
         )
 
-    def read(self, lm: LM, *, context: RunContext = RunContext()) -> Answers:
-        """Ask a model, or find stored what it said."""
+    def read(self, lm: LM, *, context: RunContext = RunContext()) -> BatteryResponses:
+        """Query a model, or load its stored responses."""
         self.cloze.check(lm)
-        (found,) = read(lm, [self.asked(lm)], context=context)
-        return Answers(found)
+        (responses,) = read_responses(lm, [self.build_queries(lm)], context=context)
+        return BatteryResponses(responses)
 
 
-def counted(lm: LM, pieces: Sequence[tuple[int, ...]]) -> list[int]:
-    """Words whose probabilities may be added up to a share of the whole.
+def countable_words(lm: LM, pieces: Sequence[tuple[int, ...]]) -> list[int]:
+    """Indices of words whose probabilities can be added without counting any twice.
 
-    A causal model's "woman" holds "womanhood" already; a masked model is asked for words of several
-    tokens in blanks of another length, which is another distribution.
+    A causal model's probability of "woman" includes "womanhood"; a masked model scores words of
+    several tokens in blanks of another length, which is another distribution.
     """
     if not lm.is_causal:
-        return [i for i, own in enumerate(pieces) if len(own) == 1]
+        return [i for i, token_ids in enumerate(pieces) if len(token_ids) == 1]
     return [
         i
-        for i, own in enumerate(pieces)
-        if not any(own[: len(other)] == other for other in pieces if len(other) < len(own))
+        for i, token_ids in enumerate(pieces)
+        if not any(
+            token_ids[: len(other)] == other for other in pieces if len(other) < len(token_ids)
+        )
     ]
 
 
-class Shared(NamedTuple):
-    """Words of the verbalizer among the k likeliest both with knowledge and without (Eq. 1)."""
+class SharedWord(NamedTuple):
+    """A verbalizer word that is in the top k both with and without knowledge (Eq. 1)."""
 
     log_ratio: float
     """log p(w | knowledge) - log p(w | base)."""
-    dominating: bool
-    """Whether the word is one of the group that dominates the occupation."""
+    is_dominating: bool
+    """Whether the word belongs to the group that dominates the occupation."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What a model said to a battery, prompt by prompt."""
+class BatteryResponses:
+    """Responses of a model to a battery, by prompt."""
 
-    readouts: Readouts
+    responses: Responses
 
     def __post_init__(self) -> None:
-        bases = [item.units[0] for item in self.readouts.items if item.kind == BASE]
+        bases = [item.units[0] for item in self.responses.items if item.kind == BASE]
+        # With two base prompts the change by knowledge would depend on which one is subtracted.
         if len(set(bases)) < len(bases):
-            raise NotMeasurable(
-                "an occupation has several base prompts: what is its knowledge compared with?",
-                mend="give one base prompt an occupation",
+            raise NotMeasurableError(
+                "an occupation has several base prompts: knowledge is compared with one only",
+                hint="give one base prompt an occupation",
             )
-        if missing := {item.units[0] for item in self.readouts.items} - set(self.base):
-            raise NotMeasurable(
+        if missing := {item.units[0] for item in self.responses.items} - set(self.base):
+            raise NotMeasurableError(
                 f"the base prompt of {sorted(missing)[0]!r} could not be read",
-                mend="knowledge is compared with it: see why it was dropped",
+                hint="knowledge is compared with it: see why it was dropped",
             )
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[MeasureItem, ...]:
         """The prompts that were read."""
-        return self.readouts.items
+        return self.responses.items
 
     @cached_property
     def base(self) -> dict[str, int]:
-        """Where each occupation's base prompt is."""
+        """Index of each occupation's base prompt."""
         return {item.units[0]: i for i, item in enumerate(self.items) if item.kind == BASE}
 
     @property
     def groups(self) -> tuple[str, str]:
         """The two groups that are compared."""
-        return cast("tuple[str, str]", self.readouts.facts["sides"])
+        return cast("tuple[str, str]", self.responses.metadata["sides"])
 
     @cached_property
     def masses(self) -> torch.Tensor:
         """`[n, 2]` log of the summed probabilities of the two groups' words."""
-        return masses(self.readouts)
+        return group_log_masses(self.responses)
 
     @property
     def mass(self) -> torch.Tensor:
-        """`[n]` how much of the probability the words hold, none of it counted twice."""
-        own = cast("Sequence[int]", self.readouts.facts["counted"])
-        return self.readouts.values[:, 0, torch.tensor(own, dtype=torch.long)].exp().sum(1)
+        """`[n]` total probability of the words, without counting any twice."""
+        indices = cast("Sequence[int]", self.responses.metadata["counted"])
+        return self.responses.values[:, 0, torch.tensor(indices, dtype=torch.long)].exp().sum(1)
 
     @cached_property
     def margin(self) -> torch.Tensor:
-        """`[n]` log P(first group's words) - log P(second's): the female-male margin."""
+        """`[n]` log P(words of group 1) - log P(words of group 2): the female-male margin."""
         return self.masses[:, 0] - self.masses[:, 1]
 
     @cached_property
-    def before(self) -> torch.Tensor:
+    def base_margin(self) -> torch.Tensor:
         """`[n]` the margin of the same occupation's base prompt."""
         return self.margin[torch.tensor([self.base[item.units[0]] for item in self.items])]
 
     @property
     def change(self) -> torch.Tensor:
         """`[n]` the margin less that of the same occupation's base prompt."""
-        return self.margin - self.before
+        # Paired by occupation: the occupation's own association drops out of the difference.
+        return self.margin - self.base_margin
 
     @cached_property
     def dominating(self) -> torch.Tensor:
         """`[n]` whether the first group dominates the occupation."""
         return torch.tensor([item.group == self.groups[0] for item in self.items])
 
-    def where(self, kind: str) -> torch.Tensor:
+    def rows_of_kind(self, kind: str) -> torch.Tensor:
         """The prompts of one kind."""
         return torch.tensor([i for i, item in enumerate(self.items) if item.kind == kind])
 
     def design(self, kind: str, *, grouped: bool = True) -> Design:
-        """What was sampled: occupations, crossed with backgrounds where a kind has them."""
-        part = self.readouts.some(lambda item: item.kind == kind)
+        """Occupations are sampled, crossed with backgrounds if the kind of prompt has them."""
+        part = self.responses.select(lambda item: item.kind == kind)
         return part.design(crossed_factors(part), grouped=grouped)
 
-    def top(self, k: int) -> torch.Tensor:
-        """`[n, 2]` probability of each group's words among the k likeliest tokens."""
+    def top_masses(self, k: int) -> torch.Tensor:
+        """`[n, 2]` probability of each group's words among the top k tokens."""
         ids, p = self._best
         sides = [torch.isin(ids[:, :k], side) for side in self._tokens]
-        return torch.stack([(p[:, :k].exp() * own).sum(1) for own in sides], dim=1)
+        return torch.stack([(p[:, :k].exp() * is_of_side).sum(1) for is_of_side in sides], dim=1)
 
-    def shared(self, k: int, kind: str) -> dict[str, tuple[Shared, ...]]:
-        """Per occupation, Eq. 1 of each word that is among the k likeliest twice."""
+    def shared_words(self, k: int, kind: str) -> dict[str, tuple[SharedWord, ...]]:
+        """By occupation, Eq. 1 for each word that is in the top k with and without knowledge."""
         ids, p = self._best
-        found: dict[str, list[Shared]] = {}
+        words_by_occupation: dict[str, list[SharedWord]] = {}
         for i, item in enumerate(self.items):
             if item.kind != kind:
                 continue
-            at = self.base[item.units[0]]
-            own = found.setdefault(item.units[0], [])
-            before = dict(zip(ids[at, :k].tolist(), p[at, :k].tolist(), strict=True))
+            base_row = self.base[item.units[0]]
+            occupation_words = words_by_occupation.setdefault(item.units[0], [])
+            # Zhang's Eq. 1 needs the word in both lists: a missing probability has no ratio.
+            before = dict(zip(ids[base_row, :k].tolist(), p[base_row, :k].tolist(), strict=True))
             for token, value in zip(ids[i, :k].tolist(), p[i, :k].tolist(), strict=True):
                 for side, tokens in enumerate(self._tokens):
+                    # A word of both groups' lists would count for each group.
                     if token in before and bool((tokens == token).any()):
-                        own.append(
-                            Shared(value - before[token], bool(self.dominating[i]) == (side == 0))
+                        occupation_words.append(
+                            SharedWord(
+                                value - before[token], bool(self.dominating[i]) == (side == 0)
+                            )
                         )
-        return {name: tuple(own) for name, own in found.items()}
+        return {name: tuple(words) for name, words in words_by_occupation.items()}
 
     @cached_property
     def _best(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """`[n, BEST]` ids and log-probabilities of the likeliest tokens."""
-        found = self.readouts.values[:, 0, -2 * BEST :]
-        return found[:, :BEST].long(), found[:, BEST:]
+        """`[n, MAX_TOP_K]` ids and log-probabilities of the most likely tokens."""
+        # The query appends ids and log-probabilities after the words; float64 holds ids exactly.
+        top = self.responses.values[:, 0, -2 * MAX_TOP_K :]
+        return top[:, :MAX_TOP_K].long(), top[:, MAX_TOP_K:]
 
     @cached_property
     def _tokens(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Words of one token: no other can be among the likeliest."""
-        first, second = cast("Sequence[Sequence[int]]", self.readouts.facts["tokens"])
+        """Token ids of the single-token words of each group; no other word can be in the top k."""
+        first, second = cast("Sequence[Sequence[int]]", self.responses.metadata["tokens"])
         return torch.tensor(first, dtype=torch.long), torch.tensor(second, dtype=torch.long)
 
     @property
-    def dropped(self) -> tuple[Dropped, ...]:
+    def dropped(self) -> tuple[DroppedItem, ...]:
         """Prompts that could not be read, and why."""
-        return tuple(Dropped(item.id, why) for item, why in self.readouts.dropped)
+        return tuple(DroppedItem(item.id, reason) for item, reason in self.responses.dropped)

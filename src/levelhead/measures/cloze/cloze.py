@@ -1,8 +1,7 @@
-"""Cloze (Zhang 2023): whom does the model put into "The [MASK] works as a nurse"?
+"""Cloze (Zhang 2023): which group's words fill the blank of "The [MASK] works as a nurse"?
 
-The paper sums the probabilities of group words among the k likeliest predictions. Here the
-probability of every word of the verbalizer is read, whether it is among them or not; the paper's
-way is `cloze_top`.
+The paper sums the probabilities of group words among the top k predictions. This module reads the
+probability of every word of the verbalizer, in the top k or not; `cloze_top` is the paper's way.
 """
 
 from __future__ import annotations
@@ -12,43 +11,43 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
-from levelhead.measures.base import Beside
+from levelhead.measures.base import Extras
 from levelhead.measures.cloze.prompts_base import (
     BASE,
     FACTORS,
     PAPER,
-    Prompted,
-    base_only,
+    PromptMeasure,
     crossed_factors,
+    select_base,
 )
-from levelhead.measures.inference import corrected, estimate
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect
-from levelhead.measures.reductions import drawn, half_difference, mean
+from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric
+from levelhead.measures.reductions import half_difference, mean, take_resample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Estimate
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.designs import Design, Resample
 
 
 @final
 @dataclass(frozen=True)
-class Cloze(Prompted):
-    """Does the model put the group that dominates an occupation into its sentence?
+class Cloze(PromptMeasure):
+    """Whether the model fills an occupation's sentence with the group that dominates it.
 
     With l = log P(first group's words) - log P(second's) of a prompt, `cloze` is half the
-    difference of the means of l between occupations that the first and the second group dominate:
-    the mean margin (in log-odds) of the dominating group, free of a preference for one group
-    everywhere. `cloze_probability`: the same of P(first) - P(second). `cloze_relative`: the mean
-    log of Zhang's Eq. 1, p(own group | knowledge) / p(own group | base), over prompts with it: what
-    knowledge does, not what the model believes.
+    difference of the means of l between occupations that the first and the second group dominate.
+    This is the mean margin (in log-odds) of the dominating group, without the model's general
+    preference for one group. `cloze_probability` is the same for P(first) - P(second).
+    `cloze_relative` is the mean log of Zhang's Eq. 1, p(own group | knowledge) / p(own group |
+    base), over prompts with knowledge: the effect of knowledge, not the model's association.
     """
 
     metrics: ClassVar[dict[str, str]] = {
@@ -57,84 +56,91 @@ class Cloze(Prompted):
         "cloze_relative": "what knowledge before the sentence changes",
     }
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """Every verbalizer word in the blank of every prompt."""
-        first, second, lost = self.verbalizer(lm)
-        items, told = self.texts(lm)
-        missing = f"; {len(lost)} unknown to the model" if lost else ""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One query for each prompt, scoring every verbalizer word in its blank."""
+        first, second, unknown = self.verbalizer(lm)
+        items, format_note = self.build_items(lm)
+        missing = f"; {len(unknown)} unknown to the model" if unknown else ""
         return (
-            Asked(
+            QuerySet(
                 "fill",
-                Frozen({"words": first + second}),
+                FrozenDict({"words": first + second}),
                 FACTORS,
                 items,
-                facts=Frozen({"words": [first, second], "sides": self.compared, "told": told}),
-                notes=(told, f"verbalizer: {len(first)} + {len(second)} words{missing}"),
+                metadata=FrozenDict(
+                    {"words": [first, second], "sides": self.compared_groups, "told": format_note}
+                ),
+                notes=(format_note, f"verbalizer: {len(first)} + {len(second)} words{missing}"),
             ),
         )
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The margin, the probability, the effect of knowledge."""
-        margin = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The margin, the difference of probabilities and the effect of knowledge."""
+        margin = Metric(
             name="cloze",
             equation=f"{PAPER}, Evaluation Metrics; margin of exact masses",
-            per_item=lambda readouts: base_only(readouts, _log_odds(readouts)),
-            over=half_difference,
+            per_item_values=lambda responses: select_base(responses, _log_odds(responses)),
+            aggregate=half_difference,
             unit="log-odds",
             low=-float("inf"),
             high=float("inf"),
             direction="above 0: occupations are given to the group that dominates them",
             above="occupations are given to the group that dominates them",
             below="occupations are given to the group that does not dominate them",
-            comparable="cloze margin, same prompts and words",
+            comparability_key="cloze margin, same prompts and words",
+            # Under equal treatment the dominating group is an arbitrary label of an occupation.
             null="deal",
         )
         probability = replace(
             margin,
             name="cloze_probability",
-            per_item=lambda readouts: base_only(readouts, _probability(readouts)),
+            per_item_values=lambda responses: select_base(responses, _probability(responses)),
             unit="difference of probabilities",
             low=-1.0,
             high=1.0,
-            comparable="cloze probability, same prompts and words",
+            comparability_key="cloze probability, same prompts and words",
         )
         relative = replace(
             margin,
             name="cloze_relative",
             equation=f"{PAPER}, Eq. 1, mean of its log over the dominating group's mass",
-            per_item=_relative,
-            over=_mean_of_kinds,
+            per_item_values=_relative,
+            aggregate=_mean_of_kinds,
             unit="log ratio",
             direction="above 0: knowledge makes the dominating group likelier",
             above="knowledge makes the group that dominates an occupation likelier",
             below="knowledge makes the group that dominates an occupation less likely",
-            comparable="cloze relative, same prompts and words",
+            comparability_key="cloze relative, same prompts and words",
             null=None,
         )
         return margin, probability, relative
 
-    def samples(self, item: Item) -> bool:
-        """Base prompts; for the effect of knowledge, the others."""
+    def is_sampled(self, item: MeasureItem) -> bool:
+        """Base prompts are sampled; for the effect of knowledge, the other prompts."""
         return (item.kind == BASE) != (self.metric == "cloze_relative")
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Occupations; crossed with backgrounds where there is knowledge."""
-        if aspect.name == "cloze_relative":
-            return readouts.some(lambda item: item.kind != BASE).design()
-        return readouts.some(lambda item: item.kind == BASE).design(["occupations"], grouped=True)
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Occupations are sampled; for the effect of knowledge, crossed with backgrounds."""
+        if metric.name == "cloze_relative":
+            return responses.select(lambda item: item.kind != BASE).design()
+        return responses.select(lambda item: item.kind == BASE).design(
+            ["occupations"], grouped=True
+        )
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The preference for one group, the mass covered, and every kind of knowledge."""
-        readouts = found[0]
-        first, second = self.compared
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The preference for one group, the covered probability and estimates by kind."""
+        responses = response_sets[0]
+        first, second = self.compared_groups
         odds = replace(
-            self.aspect("cloze"),
+            self.get_metric("cloze"),
             name=f"preference for {first} over {second}",
-            over=mean,
+            aggregate=mean,
             direction=f"above 0: {first} words are likelier everywhere",
             above=f"{first} words are likelier, whatever the occupation",
             below=f"{second} words are likelier, whatever the occupation",
+            # The margin removes this preference by design: it is reported, without a permutation
+            # test.
             null=None,
         )
         mass = replace(
@@ -144,105 +150,111 @@ class Cloze(Prompted):
             low=0.0,
             parity=None,
         )
-        base = readouts.some(lambda item: item.kind == BASE)
+        base = responses.select(lambda item: item.kind == BASE)
         design = base.design(["occupations"])
-        kinds, notes = self.by_kind(readouts, inference)
-        return Beside(
+        kinds, notes = self.estimate_by_kind(responses, inference)
+        return Extras(
             (
                 estimate(inference, odds, _log_odds(base), design),
-                estimate(inference, mass, base.values[:, 0].exp().sum(-1), design, tested=False),
+                # A small covered probability means that the margin compares unlikely words.
+                estimate(inference, mass, base.values[:, 0].exp().sum(-1), design, test=False),
                 *kinds,
             ),
             notes,
         )
 
-    def by_kind(
-        self, readouts: Readouts, inference: Inference
+    def estimate_by_kind(
+        self, responses: Responses, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
-        """The headline for every kind of knowledge, occupations crossed with backgrounds; Holm."""
-        found, notes = [], []
-        head = self.headline
-        if head.name == "cloze_relative":
-            values, aspect = _relative(readouts)[:, 0], replace(head, over=mean)
-            items = [item for item in readouts.items if item.kind != BASE]
+        """Estimate the primary metric by kind of knowledge, with Holm's correction."""
+        estimates, notes = [], []
+        primary = self.primary_metric
+        if primary.name == "cloze_relative":
+            values, metric = _relative(responses)[:, 0], replace(primary, aggregate=mean)
+            items = [item for item in responses.items if item.kind != BASE]
         else:
-            of = _log_odds if head.name == "cloze" else _probability
-            values, aspect = of(readouts), replace(head, null=None)
-            items = list(readouts.items)
+            compute_values = _log_odds if primary.name == "cloze" else _probability
+            values, metric = compute_values(responses), replace(primary, null=None)
+            items = list(responses.items)
         for kind in dict.fromkeys(item.kind for item in items if item.kind != BASE):
+            # Kinds are estimated separately, because they have different backgrounds to resample.
             keep = torch.tensor([item.kind == kind for item in items])
-            part = readouts.some(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
-            design = part.design(crossed_factors(part), grouped=head.name != "cloze_relative")
+            part = responses.select(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
+            design = part.design(crossed_factors(part), grouped=primary.name != "cloze_relative")
             try:
-                found.append(
-                    estimate(inference, aspect, values[keep], design, name=f"kind: {kind}")
+                estimates.append(
+                    estimate(inference, metric, values[keep], design, name=f"kind: {kind}")
                 )
-            except NotMeasurable as error:
-                notes.append(f"kind {kind}: {error.what}")
-        return corrected(found), tuple(notes)
+            except NotMeasurableError as error:
+                notes.append(f"kind {kind}: {error.problem}")
+        return holm_corrected(estimates), tuple(notes)
 
 
-def masses(readouts: Readouts) -> torch.Tensor:
+def group_log_masses(responses: Responses) -> torch.Tensor:
     """`[n, 2]` log of the summed probabilities of the two groups' words."""
-    lists = cast("tuple[tuple[str, ...], ...]", readouts.facts["words"])
-    first, both = len(lists[0]), sum(map(len, lists))
-    best = cast("int", readouts.facts.get("best", 0))  # tokens and scores that follow the words
-    words = readouts.values[:, 0, :both]
-    if readouts.values.shape[-1] != both + 2 * best or bool((words > 1e-4).any()):
-        raise NotMeasurable(
-            "the readouts are not probabilities of these words",
-            mend="report this; meanwhile use another store",
+    lists = cast("tuple[tuple[str, ...], ...]", responses.metadata["words"])
+    first, n_words = len(lists[0]), sum(map(len, lists))
+    # A battery appends ids and scores of its top tokens after the words.
+    best = cast("int", responses.metadata.get("best", 0))
+    words = responses.values[:, 0, :n_words]
+    # Log-probabilities are at most 0; 1e-4 allows for rounding in float32 and half precision.
+    if responses.values.shape[-1] != n_words + 2 * best or bool((words > 1e-4).any()):
+        raise NotMeasurableError(
+            "the stored responses are not probabilities of these words",
+            hint="report this; meanwhile use another store",
         )
+    # logsumexp, because probabilities of rare words underflow when they are exponentiated.
     return torch.stack([words[:, :first].logsumexp(1), words[:, first:].logsumexp(1)], dim=1)
 
 
-def _log_odds(readouts: Readouts) -> torch.Tensor:
-    own = masses(readouts)
-    return own[:, 0] - own[:, 1]
+def _log_odds(responses: Responses) -> torch.Tensor:
+    log_masses = group_log_masses(responses)
+    return log_masses[:, 0] - log_masses[:, 1]
 
 
-def _probability(readouts: Readouts) -> torch.Tensor:
-    own = masses(readouts).exp()
-    return own[:, 0] - own[:, 1]
+def _probability(responses: Responses) -> torch.Tensor:
+    group_masses = group_log_masses(responses).exp()
+    return group_masses[:, 0] - group_masses[:, 1]
 
 
-def _relative(readouts: Readouts) -> torch.Tensor:
-    """`[n, 2]`: log p(own group | knowledge) / p(own group | base), and the number of its kind.
+def _relative(responses: Responses) -> torch.Tensor:
+    """`[n, 2]`: log p(own group | knowledge) / p(own group | base), and the index of its kind.
 
-    Zhang 2023, Eq. 1, of a group's whole mass: defined for every prompt, not only for words that
-    are among the top k twice.
+    Zhang 2023, Eq. 1, for the total probability of a group: defined for every prompt, not only for
+    words that are in the top k with and without knowledge.
     """
-    mass = masses(readouts)
-    first, _ = cast("tuple[str, str]", readouts.facts["sides"])
-    own = torch.tensor([item.group == first for item in readouts.items])
-    value = torch.where(own, mass[:, 0], mass[:, 1])
-    bases = [i for i, item in enumerate(readouts.items) if item.kind == BASE]
-    base = {readouts.items[i].units[0]: i for i in bases}
+    mass = group_log_masses(responses)
+    first, _ = cast("tuple[str, str]", responses.metadata["sides"])
+    is_first = torch.tensor([item.group == first for item in responses.items])
+    value = torch.where(is_first, mass[:, 0], mass[:, 1])
+    bases = [i for i, item in enumerate(responses.items) if item.kind == BASE]
+    base = {responses.items[i].units[0]: i for i in bases}
     if len(base) < len(bases):
-        raise NotMeasurable(
-            f"{len(bases)} base prompts of {len(base)} occupations: what is knowledge compared "
-            "with?",
-            mend="give one base prompt an occupation, and other wordings in a measure of their own",
+        raise NotMeasurableError(
+            f"{len(bases)} base prompts of {len(base)} occupations: knowledge is compared with "
+            "one only",
+            hint="give one base prompt an occupation, and other wordings in a separate measure",
         )
-    rows = [i for i, item in enumerate(readouts.items) if item.kind != BASE]
+    rows = [i for i, item in enumerate(responses.items) if item.kind != BASE]
     if not rows:
-        raise NotMeasurable(
-            "no prompt has knowledge before it", mend="give prompts of other kinds than base"
+        raise NotMeasurableError(
+            "no prompt has knowledge before it", hint="give prompts of other kinds than base"
         )
-    if missing := {readouts.items[i].units[0] for i in rows} - set(base):
-        raise NotMeasurable(
+    # The ratio has no denominator without the base prompt of the same occupation.
+    if missing := {responses.items[i].units[0] for i in rows} - set(base):
+        raise NotMeasurableError(
             f"the base prompt of {sorted(missing)[0]!r} could not be read",
-            mend="relative probability needs it: see why it was dropped",
+            hint="relative probability needs it: see why it was dropped",
         )
-    against = [base[readouts.items[i].units[0]] for i in rows]
-    ratios = value[torch.tensor(rows)] - value[torch.tensor(against)]
-    kinds = list(dict.fromkeys(readouts.items[i].kind for i in rows))
-    number = torch.tensor([kinds.index(readouts.items[i].kind) for i in rows])
+    base_rows = [base[responses.items[i].units[0]] for i in rows]
+    ratios = value[torch.tensor(rows)] - value[torch.tensor(base_rows)]
+    kinds = list(dict.fromkeys(responses.items[i].kind for i in rows))
+    number = torch.tensor([kinds.index(responses.items[i].kind) for i in rows])
     return torch.stack([ratios, number.double()], dim=1)
 
 
-def _mean_of_kinds(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """The mean over kinds of knowledge of each kind's mean: the kinds are what is asked about."""
-    own = drawn(values, draw)
-    means = [own[own[:, 1] == kind, 0].mean() for kind in own[:, 1].unique()]
+def _mean_of_kinds(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    """The mean over kinds of knowledge of each kind's mean, so that kinds weigh the same."""
+    resampled = take_resample(values, resample)
+    means = [resampled[resampled[:, 1] == kind, 0].mean() for kind in resampled[:, 1].unique()]
     return torch.stack(means).mean()

@@ -1,7 +1,7 @@
-"""Group preference: which group does a model name where the sentence says nothing about it?
+"""Group preference: which group does a model name if the sentence gives no information about it?
 
-A model that puts one group's words everywhere treats the groups unequally without any stereotype:
-measures of stereotypes are built so that such a default drops out.
+A model that predicts one group's words everywhere treats the groups unequally without any
+stereotype; measures of stereotypes are designed to remove such a default.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 from scipy import stats
 
-from levelhead.core.frozen import Frozen
-from levelhead.data.catalog.frequencies import log_odds
-from levelhead.measures.base import Beside
-from levelhead.measures.cloze.cloze import Cloze, masses
-from levelhead.measures.cloze.prompts_base import BASE, PAPER, Prompted, base_only
+from levelhead.core.frozen import FrozenDict
+from levelhead.data.catalog.frequencies import compute_log_odds
+from levelhead.measures.base import Extras
+from levelhead.measures.cloze.cloze import Cloze, group_log_masses
+from levelhead.measures.cloze.prompts_base import BASE, PAPER, PromptMeasure, select_base
 from levelhead.measures.inference import estimate
 from levelhead.measures.likelihood.frequency_control import (
     AUTO,
     Frequencies,
-    chosen_sources,
-    hashes_of,
+    resolve_sources,
+    source_hashes,
 )
-from levelhead.measures.metric import Aspect, jackknife
-from levelhead.measures.reductions import mean, sides
-from levelhead.stats.power import detectable_effect
+from levelhead.measures.metric import Metric, jackknife_variance
+from levelhead.measures.reductions import mean, split_groups
+from levelhead.stats.power import holm_detectable_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,100 +35,108 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Provenance
     from levelhead.core.run_context import Inference
-    from levelhead.data.catalog.frequencies import Source
-    from levelhead.measures.items import Asked
-    from levelhead.measures.responses import Readouts
+    from levelhead.data.catalog.frequencies import TextSource
+    from levelhead.measures.items import QuerySet
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Draw
+    from levelhead.stats.designs import Resample
 
-BEYOND = "preference beyond word frequency"
+BEYOND_FREQUENCY = "preference beyond word frequency"
 MARGIN = math.log(1.25)
-"""A smaller preference is not called one: by the four-fifths rule (Uniform Guidelines on Employee
-Selection Procedures, 1978) a rate below 4/5 of another is a difference that counts."""
+"""Smallest preference of interest: by the four-fifths rule (Uniform Guidelines on Employee
+Selection Procedures, 1978) a rate below 4/5 of another is a relevant difference."""
 
 
 @final
 @dataclass(frozen=True)
-class GroupPreference(Prompted):
-    """The mean log-odds that the first group's words are put into a sentence, not the second's.
+class GroupPreference(PromptMeasure):
+    """Mean log-odds of the first group's words over the second group's words in a sentence.
 
-    With l = log P(first group's words) - log P(second's) of a base prompt of cloze, the mean of the
-    means of l over occupations that the first and that the second group dominates. Both kinds of
-    occupations weigh the same, so that stereotypes cancel: what `cloze` takes out is what is left.
+    With l = log P(first group's words) - log P(second's) of a base prompt of cloze, this is the
+    mean of two means of l: over occupations that the first group dominates, and over those that the
+    second group dominates. Both kinds of occupations weigh the same, so that stereotypes cancel;
+    the measure keeps the part that `cloze` removes.
     """
 
     frequencies: Frequencies = AUTO
-    """The text whose word frequencies are the control: data sets of the catalog, or files. "auto":
-    WikiText-2 for the published prompts in English, none for your own; None: no control."""
+    """Text whose word frequencies are the control: data sets of the catalog, or files. "auto":
+    WikiText-2 for the published prompts in English, none for the user's; None: no control."""
 
-    of_the_model: ClassVar[tuple[str, ...]] = ("frequencies",)
-    """The control stands beside the number and does not change it: values compare without it."""
+    model_options: ClassVar[tuple[str, ...]] = ("frequencies",)
+    """The control is reported with the value and does not change it: values compare without it."""
     metrics: ClassVar[dict[str, str]] = {
         "group_preference": "which group is named where the sentence says nothing about it",
     }
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """What cloze asks: where one was asked, the other costs nothing."""
-        shared = {one.name: getattr(self, one.name) for one in fields(Prompted)}
-        del shared["metric"]  # its own: what is asked does not depend on what is reported
-        return Cloze(**shared).questions(lm)
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """The queries of cloze, so that the two measures share stored responses."""
+        prompt_options = {
+            option.name: getattr(self, option.name) for option in fields(PromptMeasure)
+        }
+        # Cloze has other metrics; the queries do not depend on the reported one.
+        del prompt_options["metric"]
+        return Cloze(**prompt_options).all_queries(lm)
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
+    def formulas(self) -> tuple[Metric, ...]:
         """The preference."""
-        first, second = self.compared
+        first, second = self.compared_groups
         return (
-            Aspect(
+            Metric(
                 name="group_preference",
                 equation=f"{PAPER}, Evaluation Metrics; mean log-odds of exact masses, both kinds "
                 "of occupations weighing the same",
-                per_item=lambda readouts: base_only(readouts, _log_odds(readouts)),
-                over=balanced_mean,
+                per_item_values=lambda responses: select_base(responses, _log_odds(responses)),
+                aggregate=balanced_mean,
                 unit="log-odds",
                 low=-float("inf"),
                 high=float("inf"),
                 direction=f"above 0: {first} is named more often than {second}",
                 above=f"{first} is named more often than {second}",
                 below=f"{second} is named more often than {first}",
-                comparable="group preference, same prompts and words",
-                # No rearrangement fits: dealing occupations to groups leaves the preference as it
-                # is, and signs cannot be turned round where occupations lean either way. So p is
-                # the bootstrap's t, over occupations.
+                comparability_key="group preference, same prompts and words",
+                # No permutation test exists: permuting occupations between groups does not change
+                # the preference, and signs are not exchangeable if occupations have stereotypes in
+                # both directions. So p is the bootstrap's t, over occupations.
                 null=None,
             ),
         )
 
-    def estimated(
-        self, readouts: Readouts, aspect: Aspect, inference: Inference, name: str | None = None
+    def estimate_metric(
+        self, responses: Responses, metric: Metric, inference: Inference, name: str | None = None
     ) -> Estimate:
-        """With a test of whether the preference is larger than MARGIN, to either side.
+        """Estimate a metric, and test whether the preference exceeds MARGIN in either direction.
 
         Every trained model names one group a little more often, and with enough occupations the
-        least of it is significant. So the null is a preference of at most MARGIN (a minimum-effect
-        test; Murphy and Myors 1999).
+        smallest preference is significant. So the null hypothesis is a preference of at most MARGIN
+        (a minimum-effect test; Murphy and Myors 1999).
         """
-        plain = super().estimated(readouts, aspect, inference, name)
-        if plain.precision is None or plain.p is None:
-            return plain
-        precision = plain.precision.model_copy(update={"margin": MARGIN})
-        t = (abs(plain.value) - MARGIN) / precision.standard_error
-        p = plain.p.model_copy(
+        base_estimate = super().estimate_metric(responses, metric, inference, name)
+        if base_estimate.precision is None or base_estimate.p is None:
+            return base_estimate
+        precision = base_estimate.precision.model_copy(update={"margin": MARGIN})
+        t = (abs(base_estimate.value) - MARGIN) / precision.standard_error
+        p = base_estimate.p.model_copy(
             update={
+                # Twice the one-sided p bounds the p at both edges of the null interval, hence the
+                # cap at 1.
                 "value": min(1.0, 2 * float(stats.t.sf(t, precision.df))),
                 "method": f"minimum-effect t, |log-odds| <= {MARGIN:.3g}",
             }
         )
-        detectable = detectable_effect(precision, alternative=aspect.alternative)
-        return plain.model_copy(update={"p": p, "precision": precision, "detectable": detectable})
+        detectable = holm_detectable_effect(precision, alternative=metric.alternative)
+        return base_estimate.model_copy(
+            update={"p": p, "precision": precision, "detectable": detectable}
+        )
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The preference beyond word frequency, and the mass that the groups' words hold."""
-        base = found[0].some(lambda item: item.kind == BASE)
-        design, head = self.design(found[0], self.headline), self.headline
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The preference beyond word frequency, and the total probability of the groups' words."""
+        base = response_sets[0].select(lambda item: item.kind == BASE)
+        design, primary = self.design(response_sets[0], self.primary_metric), self.primary_metric
         mass = replace(
-            head,
+            primary,
             name="mass covered",
-            over=mean,
+            aggregate=mean,
             unit="sum of the words' probabilities",
             low=0.0,
             direction="larger: the groups' words are likelier among all words",
@@ -137,7 +145,7 @@ class GroupPreference(Prompted):
             parity=None,
         )
         covered = base.values[:, 0].exp().sum(-1)
-        estimates = [estimate(inference, mass, covered, design, tested=False)]
+        estimates = [estimate(inference, mass, covered, design, test=False)]
         notes = [
             "the words that stand for the groups are fixed: the interval is over occupations, and "
             "says nothing of other words",
@@ -145,54 +153,56 @@ class GroupPreference(Prompted):
         ]
         sources = self._sources()
         if isinstance(sources, str):
-            notes.append(f"{BEYOND}: not available: {sources}")
-            return Beside(tuple(estimates), tuple(notes))
-        lists = cast("tuple[tuple[str, ...], ...]", found[0].facts["words"])
-        frequent = log_odds(sources, *lists)
-        beyond = replace(
-            head,
-            name=BEYOND,
-            direction=f"{head.direction} than its words are frequent",
-            comparable=f"{head.comparable}, beyond frequency",
+            notes.append(f"{BEYOND_FREQUENCY}: not available: {sources}")
+            return Extras(tuple(estimates), tuple(notes))
+        lists = cast("tuple[tuple[str, ...], ...]", response_sets[0].metadata["words"])
+        frequency_odds = compute_log_odds(sources, *lists)
+        controlled = replace(
+            primary,
+            name=BEYOND_FREQUENCY,
+            direction=f"{primary.direction} than its words are frequent",
+            comparability_key=f"{primary.comparability_key}, beyond frequency",
         )
         estimates.append(
             estimate(
                 inference,
-                beyond,
-                _log_odds(base) - frequent.value,
+                controlled,
+                _log_odds(base) - frequency_odds.value,
                 design,
-                # The text was sampled, too: its blocks vary beside the occupations.
-                among=jackknife(frequent.left_out),
+                # The frequency text is a sample as well: its blocks add variance to that of the
+                # occupations.
+                extra_variance=jackknife_variance(frequency_odds.leave_block_out_values),
             )
         )
         names = "; ".join(f"{source.name} ({source.licence})" for source in sources)
         notes.append(
-            f"word frequency: log-odds {frequent.value:.4g} in {frequent.n} words of {names}, add-1"
+            f"word frequency: log-odds {frequency_odds.value:.4g} "
+            f"in {frequency_odds.n_words} words of {names}, add-1"
         )
-        return Beside(tuple(estimates), tuple(notes))
+        return Extras(tuple(estimates), tuple(notes))
 
-    def _sources(self) -> tuple[Source, ...] | str:
-        published = isinstance(self.prompts, str) and self.own_lexicon.language == "en"
-        return chosen_sources(self.frequencies, fits=published)
+    def _sources(self) -> tuple[TextSource, ...] | str:
+        published = isinstance(self.prompts, str) and self.resolved_lexicon.language == "en"
+        return resolve_sources(self.frequencies, fits=published)
 
     def _provenance(
-        self, lm: LM, found: Sequence[Readouts], inference: Inference, threads: int
+        self, lm: LM, response_sets: Sequence[Responses], inference: Inference, threads: int
     ) -> Provenance:
-        plain = super()._provenance(lm, found, inference, threads)
+        provenance = super()._provenance(lm, response_sets, inference, threads)
         sources = self._sources()
         if isinstance(sources, str):
-            return plain
-        return plain.model_copy(
-            update={"data": Frozen(dict(plain.data) | dict(hashes_of(sources)))}
+            return provenance
+        return provenance.model_copy(
+            update={"data": FrozenDict(dict(provenance.data) | dict(source_hashes(sources)))}
         )
 
 
-def balanced_mean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
+def balanced_mean(values: torch.Tensor, resample: Resample) -> torch.Tensor:
     """The mean of the means of occupations that the first and that the second group dominates."""
-    first, second = sides(values, draw)
+    first, second = split_groups(values, resample)
     return (first.mean() + second.mean()) / 2
 
 
-def _log_odds(readouts: Readouts) -> torch.Tensor:
-    both = masses(readouts)
-    return both[:, 0] - both[:, 1]
+def _log_odds(responses: Responses) -> torch.Tensor:
+    log_masses = group_log_masses(responses)
+    return log_masses[:, 0] - log_masses[:, 1]

@@ -1,4 +1,4 @@
-"""Margins of the battery of Counteracts, with their intervals (Zhang 2023, Evaluation Metrics)."""
+"""Margins of the battery of Counteracts, with intervals (Zhang 2023, Evaluation Metrics)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from levelhead.measures.cloze.prompts_base import PAPER
 from levelhead.measures.inference import estimate
-from levelhead.measures.metric import Aspect
+from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import half_difference, mean
 
 if TYPE_CHECKING:
@@ -16,43 +16,53 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.core.run_context import Inference
-    from levelhead.measures.cloze.battery import Answers
+    from levelhead.measures.cloze.battery import BatteryResponses
 
-MARGIN = Aspect(
+# A template for `replace`: the battery's margins differ in name and values only, so that one
+# formula serves all kinds of prompts.
+MARGIN = Metric(
     name="margin",
     equation=f"{PAPER}, Evaluation Metrics; log-odds of exact masses",
-    per_item=lambda readouts: readouts.values,
-    over=half_difference,
+    per_item_values=lambda responses: responses.values,
+    aggregate=half_difference,
     unit="log-odds",
     low=-inf,
     high=inf,
     direction="above 0: towards the group that dominates an occupation",
     above="occupations are given to the group that dominates them",
     below="occupations are given to the group that does not dominate them",
-    comparable="margin, same prompts and words",
+    comparability_key="margin, same prompts and words",
 )
 
 
-def margin_of(answers: Answers, kind: str, inference: Inference) -> Estimate:
-    """Half the difference of the margin between occupations that either group dominates."""
-    where = answers.where(kind)
-    aspect = replace(MARGIN, name=f"margin: {kind}")
-    return estimate(inference, aspect, answers.margin[where], answers.design(kind))
+def estimate_margin(responses: BatteryResponses, kind: str, inference: Inference) -> Estimate:
+    """Half the difference of the mean margin between occupations that each group dominates."""
+    rows = responses.rows_of_kind(kind)
+    metric = replace(MARGIN, name=f"margin: {kind}")
+    return estimate(inference, metric, responses.margin[rows], responses.design(kind))
 
 
-def changed(answers: Answers, kind: str, inference: Inference) -> Estimate:
-    """The same of the change against base."""
-    where = answers.where(kind)
-    aspect = replace(MARGIN, name=f"change: {kind}")
-    return estimate(inference, aspect, answers.change[where], answers.design(kind))
-
-
-def mean_of(
-    answers: Answers, name: str, kind: str, values: torch.Tensor, inference: Inference, unit: str
+def estimate_margin_change(
+    responses: BatteryResponses, kind: str, inference: Inference
 ) -> Estimate:
-    """The mean of what each prompt of a kind contributes; not tested."""
-    aspect = replace(MARGIN, name=f"{name}: {kind}", over=mean, unit=unit, parity=None)
-    where = answers.where(kind)
+    """Half the difference of the mean change of the margin against the base prompt."""
+    rows = responses.rows_of_kind(kind)
+    metric = replace(MARGIN, name=f"change: {kind}")
+    return estimate(inference, metric, responses.change[rows], responses.design(kind))
+
+
+def estimate_kind_mean(
+    responses: BatteryResponses,
+    name: str,
+    kind: str,
+    values: torch.Tensor,
+    inference: Inference,
+    unit: str,
+) -> Estimate:
+    """The mean of the values of all prompts of a kind, without a test."""
+    # No parity: such a mean describes the prompts, and equal treatment implies no value of it.
+    metric = replace(MARGIN, name=f"{name}: {kind}", aggregate=mean, unit=unit, parity=None)
+    rows = responses.rows_of_kind(kind)
     return estimate(
-        inference, aspect, values[where], answers.design(kind, grouped=False), tested=False
+        inference, metric, values[rows], responses.design(kind, grouped=False), test=False
     )

@@ -1,4 +1,4 @@
-"""The prompts of Counteracts (Zhang 2023): "The [MASK] works as a nurse", asked of any model.
+"""The prompts of Counteracts (Zhang 2023), such as "The [MASK] works as a nurse", for any model.
 
 A verbalizer is the words of a lexicon's two groups.
 """
@@ -11,180 +11,204 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.data.lexicons.lexicon import Kind, Lexicon
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.data.prompts.counteracts import Prompt, Set, counteracts
-from levelhead.measures.base import Measure, Need, chosen, items_hash, refuse_idle
-from levelhead.measures.cloze.formatting import Form, Separator, wording
-from levelhead.measures.items import Item
-from levelhead.measures.metric import Aspect
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.data.lexicons.lexicon import Lexicon, TermKind
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.data.prompts.counteracts import (
+    CounteractsPrompt,
+    OccupationSet,
+    make_counteracts_prompts,
+)
+from levelhead.measures.base import (
+    Measure,
+    RequiredHead,
+    check_option,
+    forbid_unused_options,
+    hash_items,
+)
+from levelhead.measures.cloze.formatting import Form, Separator, choose_prompt_format
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.metric import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
 BASE = "base"
 FACTORS = ("occupations", "backgrounds")
 PAPER = "Zhang 2023"
+# Kinship words are mostly of several tokens, which multiply the cost for masked models.
 KINDS = ("pronoun", "person")
-"""Kinds of words of a lexicon that the verbalizer holds by default."""
+"""Kinds of a lexicon's words that are in the verbalizer by default."""
 
 
 @dataclass(frozen=True)
-class Prompted(Measure):
-    """What measures on the prompts of Counteracts share. Abstract."""
+class PromptMeasure(Measure):
+    """Abstract base class of measures on the prompts of Counteracts."""
 
-    prompts: Set | tuple[Prompt, ...] = "winobias40"
-    """winobias40 (2,680 prompts of 40 occupations), table1 (5,452 of 58), or your own."""
+    prompts: OccupationSet | tuple[CounteractsPrompt, ...] = "winobias40"
+    """winobias40 (2,680 prompts of 40 occupations), table1 (5,452 of 58), or the user's prompts."""
     backgrounds: int | None = None
-    """How many background occupations are drawn a prompt; all by default."""
+    """Number of background occupations sampled for each prompt; all by default."""
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
     kinds: tuple[str, ...] = KINDS
-    """Which kinds of the lexicon's words the verbalizer holds. To a masked model, words of several
-    tokens cost rows of their own: with "kinship" added, twenty times as many."""
+    """Kinds of the lexicon's words in the verbalizer. For a masked model, words of several tokens
+    need additional rows: with "kinship" added, twenty times as many."""
     words: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-    """The verbalizer's words of the two groups, instead of the lexicon's."""
+    """Words of the two groups for the verbalizer, instead of the lexicon's."""
     form: Form = "auto"
-    """How a prompt is put. "blank": as it is, for masked models; "paper" (for GPT-2): the word
+    """Prompt format. "blank": unchanged, for masked models; "paper" (for GPT-2): the word
     target in the blank, then "The target is"; "natural": "The person who works as a nurse is a";
     "chat": the same as a request in the model's chat template, and the beginning of the answer.
     "auto": blank for masked models, natural for causal ones."""
     separator: Separator = "native"
-    """Between knowledge and base: the model's own, or "as_paper" ([SEP], <s>)."""
+    """Separator between knowledge and base: the model's, or "as_paper" ([SEP], <s>)."""
 
-    needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("masked", "causal")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.prompts, str):
-            chosen(self.prompts, get_args(Set), "set of prompts")
-        chosen(self.form, get_args(Form), "form")
-        chosen(self.separator, get_args(Separator), "separator")
+            check_option(self.prompts, get_args(OccupationSet), "set of prompts")
+        check_option(self.form, get_args(Form), "form")
+        check_option(self.separator, get_args(Separator), "separator")
         if self.words is not None:
-            refuse_idle(self, ("kinds",), "words of your own")
+            forbid_unused_options(self, ("kinds",), "words of your own")
         if not self.kinds:
-            raise LevelheadError("no kind of words", mend="give at least one")
+            raise LevelheadError("no kind of words", hint="give at least one")
         for kind in self.kinds:
-            chosen(kind, get_args(Kind), "kind of words")
+            check_option(kind, get_args(TermKind), "kind of words")
         if self.backgrounds is not None and not isinstance(self.prompts, str):
             raise LevelheadError(
-                "backgrounds are drawn for the published prompts only",
-                mend="choose among your own prompts before",
+                "backgrounds are sampled for the published prompts only",
+                hint="leave out backgrounds, and select among your prompts beforehand",
             )
 
     @cached_property
-    def own_lexicon(self) -> Lexicon:
+    def resolved_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return any_lexicon(self.lexicon)
+        return resolve_lexicon(self.lexicon)
 
     @cached_property
-    def items(self) -> tuple[Prompt, ...]:
+    def items(self) -> tuple[CounteractsPrompt, ...]:
         """The prompts."""
-        found = (
-            tuple(counteracts(self.prompts, backgrounds=self.backgrounds))
+        prompts = (
+            tuple(make_counteracts_prompts(self.prompts, backgrounds=self.backgrounds))
             if isinstance(self.prompts, str)
             else self.prompts
         )
-        strange = {prompt.dominated for prompt in found} - set(self.compared)
-        if strange:
+        # Prompts of a third group would belong to neither side of the difference.
+        unknown_groups = {prompt.majority_group for prompt in prompts} - set(self.compared_groups)
+        if unknown_groups:
             raise LevelheadError(
-                f"the prompts speak of {sorted(strange)[0]!r}, which is not compared here",
-                mend=f"give groups that hold it; now: {', '.join(self.compared)}",
+                f"the prompts speak of {sorted(unknown_groups)[0]!r}, which is not compared here",
+                hint=f"give groups that hold it; now: {', '.join(self.compared_groups)}",
             )
-        return found
+        return prompts
 
     @property
-    def compared(self) -> tuple[str, str]:
+    def compared_groups(self) -> tuple[str, str]:
         """The two groups that are compared."""
-        return self.own_lexicon.two(self.groups)
+        return self.resolved_lexicon.resolve_group_pair(self.groups)
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The prompts and the lexicon."""
+        """Hashes of the prompts and of the lexicon."""
         name = self.prompts if isinstance(self.prompts, str) else "own"
         return {
-            f"prompts {name}": items_hash(self.items),
-            f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+            f"prompts {name}": hash_items(self.items),
+            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
         }
 
-    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """The sentence, and the words that stand for the groups."""
+    def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Alternative prompt formats and verbalizers."""
         forms: tuple[str, ...] = ("natural", "paper") if lm.is_causal else ("blank",)
         if self.form == "chat":
             forms = ("chat", *forms)
-        if self.words is not None:  # no kind is asked of them
+        # The user's words have no kinds to vary.
+        if self.words is not None:
             return {"form": forms}
-        alone = tuple((kind,) for kind in self.kinds)
-        return {"form": forms, "kinds": (self.kinds, *alone) if len(alone) > 1 else (self.kinds,)}
+        single_kinds = tuple((kind,) for kind in self.kinds)
+        return {
+            "form": forms,
+            "kinds": (self.kinds, *single_kinds) if len(single_kinds) > 1 else (self.kinds,),
+        }
 
     def verbalizer(self, lm: LM) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """The words of the two groups that the model knows, and those it does not."""
-        known: list[tuple[str, ...]] = []
-        lost: list[str] = []
-        for number, group in enumerate(self.compared):
-            found = self.words[number] if self.words else self._of_lexicon(group)
-            kept: list[str] = []
-            for word in dict.fromkeys(word for word in found if word is not None):
-                (kept if lm.pieces(word) else lost).append(word)
-            if not kept:
-                raise NotMeasurable(
+        """The words of the two groups that the model knows, and the unknown words."""
+        words_by_group: list[tuple[str, ...]] = []
+        unknown: list[str] = []
+        for number, group in enumerate(self.compared_groups):
+            candidates = self.words[number] if self.words else self._lexicon_words(group)
+            known_words: list[str] = []
+            # Each word once: a repeated word would count its probability twice.
+            for word in dict.fromkeys(word for word in candidates if word is not None):
+                (known_words if lm.token_ids_of_word(word) else unknown).append(word)
+            if not known_words:
+                raise NotMeasurableError(
                     f"the model knows no word of {group!r}",
-                    mend="use a lexicon whose words are in its vocabulary",
+                    hint="use a lexicon whose words are in its vocabulary",
                 )
-            known.append(tuple(kept))
-        return known[0], known[1], tuple(lost)
+            words_by_group.append(tuple(known_words))
+        return words_by_group[0], words_by_group[1], tuple(unknown)
 
     def blank_words(self, lm: LM) -> Sequence[str]:
-        """The verbalizer."""
+        """The words of the verbalizer."""
         first, second, _ = self.verbalizer(lm)
         return first + second
 
-    def _of_lexicon(self, group: str) -> list[str | None]:
+    def _lexicon_words(self, group: str) -> list[str | None]:
         return [
             term.word(group)
-            for term in self.own_lexicon.terms
-            if term.kind in self.kinds and term.marks(group)
+            for term in self.resolved_lexicon.terms
+            if term.kind in self.kinds and term.is_marker_of(group)
         ]
 
-    def texts(self, lm: LM) -> tuple[tuple[Item, ...], str]:
-        """The prompts as items, and how they were put."""
-        way = wording(lm, self.form, self.separator)
+    def build_items(self, lm: LM) -> tuple[tuple[MeasureItem, ...], str]:
+        """The prompts as items, and a note on their format."""
+        prompt_format = choose_prompt_format(lm, self.form, self.separator)
         items = tuple(
-            Item(
+            MeasureItem(
                 prompt.id,
-                ((way.put(prompt),),),
-                # Without a background there is none to redraw: a kind is not one of a sample.
+                ((prompt_format.format_prompt(prompt),),),
+                # A prompt without a background has none to resample: its kind is fixed.
                 (prompt.occupation, prompt.background or f"{prompt.kind}, {prompt.occupation}"),
-                prompt.dominated,
+                prompt.majority_group,
                 prompt.kind,
             )
             # The first group's occupations first: formulas subtract the second from the first.
-            for prompt in sorted(self.items, key=lambda one: one.dominated != self.compared[0])
+            for prompt in sorted(
+                self.items, key=lambda item: item.majority_group != self.compared_groups[0]
+            )
         )
-        return items, str(way)
+        return items, str(prompt_format)
 
-    def samples(self, item: Item) -> bool:
-        """The base prompts: knowledge is another question."""
+    def is_sampled(self, item: MeasureItem) -> bool:
+        """Base prompts are sampled; prompts with knowledge are other queries."""
         return item.kind == BASE
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Occupations, within the groups that dominate them."""
-        return self.sampled(readouts).design(["occupations"], grouped=True)
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Occupations are sampled, within the groups that dominate them."""
+        return self.select_sampled(responses).design(["occupations"], grouped=True)
 
 
-def crossed_factors(part: Readouts) -> list[str] | None:
-    """What was sampled for one kind of knowledge: occupations; all factors where these cross.
+def crossed_factors(responses: Responses) -> list[str] | None:
+    """Factors of one kind of knowledge: all if they are crossed, else occupations only.
 
-    With one background an occupation they do not, and redrawing both would leave nothing at times.
+    With one background for each occupation they are not crossed, and resampling both factors would
+    give empty resamples.
     """
-    return None if len(part) > len({item.units[0] for item in part.items}) else ["occupations"]
+    return (
+        None
+        if len(responses) > len({item.units[0] for item in responses.items})
+        else ["occupations"]
+    )
 
 
-def base_only(readouts: Readouts, values: torch.Tensor) -> torch.Tensor:
+def select_base(responses: Responses, values: torch.Tensor) -> torch.Tensor:
     """The values of base prompts."""
-    return values[torch.tensor([item.kind == BASE for item in readouts.items])]
+    return values[torch.tensor([item.kind == BASE for item in responses.items])]

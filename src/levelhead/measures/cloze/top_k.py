@@ -1,4 +1,4 @@
-"""Cloze the paper's way (Zhang 2023, Figures 2-4): group words among the k likeliest words."""
+"""Cloze as in the paper (Zhang 2023, Figures 2-4): group words among the top k words."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
-from levelhead.measures.base import Beside, positive
+from levelhead.measures.base import Extras, check_positive
 from levelhead.measures.cloze.prompts_base import (
     FACTORS,
     PAPER,
-    Prompted,
-    base_only,
+    PromptMeasure,
+    select_base,
 )
-from levelhead.measures.items import Asked
-from levelhead.measures.metric import Aspect
+from levelhead.measures.items import QuerySet
+from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import half_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 
 @final
 @dataclass(frozen=True)
-class ClozeTop(Prompted):
-    """The paper's own number: group probabilities summed over the k likeliest predictions.
+class ClozeTopK(PromptMeasure):
+    """The paper's metric: group probabilities summed over the top k predictions.
 
-    Half the difference of P(first) - P(second) between occupations that either group dominates; a
-    word that is not among the k counts as 0 (Zhang 2023, Figures 2-4: k = 3, 5, 10). A step
-    function of what is among them: `cloze_probability` is its smooth companion.
+    Half the difference of P(first) - P(second) between occupations that each group dominates; a
+    word outside the top k counts as 0 (Zhang 2023, Figures 2-4: k = 3, 5, 10). This is a step
+    function of the top k; `cloze_probability` is its smooth surrogate.
     """
 
     k: int = 10
@@ -46,30 +46,33 @@ class ClozeTop(Prompted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self.k, "k")
+        check_positive(self.k, "k")
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """The ten likeliest tokens of every prompt, or k if that is more."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One query for each prompt: the top ten tokens, or the top k if k is larger."""
         first, second, _ = self.verbalizer(lm)
-        items, told = self.texts(lm)
+        items, format_note = self.build_items(lm)
         tokens = [
-            sorted({pieces[0] for word in side if len(pieces := lm.pieces(word)) == 1})
+            sorted({pieces[0] for word in side if len(pieces := lm.token_ids_of_word(word)) == 1})
             for side in (first, second)
         ]
+        # With no candidate of one group, its probability would be 0 for every prompt.
         if not all(tokens):
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 "no word of one group is a single token of this model",
-                mend="use cloze_probability, which scores words of several tokens",
+                hint="use cloze_probability, which scores words of several tokens",
             )
         return (
-            Asked(
+            QuerySet(
                 "top",
-                Frozen({"k": max(self.k, 10)}),
+                # At least 10, the paper's largest k, so that every smaller k shares the stored
+                # responses.
+                FrozenDict({"k": max(self.k, 10)}),
                 FACTORS,
                 items,
-                facts=Frozen({"tokens": tokens, "told": told}),
+                metadata=FrozenDict({"tokens": tokens, "told": format_note}),
                 notes=(
-                    told,
+                    format_note,
                     f"verbalizer: {len(tokens[0])} + {len(tokens[1])} single tokens of "
                     f"{len(first)} + {len(second)} words; the others are never among the top",
                 ),
@@ -77,50 +80,56 @@ class ClozeTop(Prompted):
         )
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The number at k."""
-        return (self._at(self.k, "cloze_top"),)
+    def formulas(self) -> tuple[Metric, ...]:
+        """The metric at k."""
+        return (self._metric_at(self.k, "cloze_top"),)
 
-    def _at(self, k: int, name: str) -> Aspect:
-        return Aspect(
+    def _metric_at(self, k: int, name: str) -> Metric:
+        return Metric(
             name=name,
             equation=f"{PAPER}, Figures 2-4, k = {k}",
-            per_item=lambda readouts: base_only(readouts, _top_difference(readouts, k)),
-            over=half_difference,
+            per_item_values=lambda responses: select_base(responses, _top_difference(responses, k)),
+            aggregate=half_difference,
             unit="difference of probabilities",
             low=-1.0,
             high=1.0,
             direction="above 0: occupations are given to the group that dominates them",
             above="occupations are given to the group that dominates them",
             below="occupations are given to the group that does not dominate them",
-            comparable=f"cloze top {k}, same prompts and words",
+            comparability_key=f"cloze top {k}, same prompts and words",
             null="deal",
-            companion="cloze_probability",
+            smooth_surrogate="cloze_probability",
         )
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The paper's three k, and how often no group word is among them."""
-        readouts, estimates, notes = found[0], [], []
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The metric at the paper's three k, and the count of prompts without a group word."""
+        responses, estimates, notes = response_sets[0], [], []
+        # Zhang's Figures 2-4; the stored ten tokens contain the top 3 and the top 5.
         for k in (3, 5, 10):
             try:
-                estimates.append(self.estimated(readouts, self._at(k, f"top {k}"), inference))
-            except NotMeasurable as error:
-                notes.append(f"top {k}: {error.what}")
-        values = _top_masses(readouts, self.k)
-        none = int((values.sum(1) == 0).sum())
-        notes.append(f"{none} of {len(readouts)} prompts have no group word among the top {self.k}")
-        return Beside(tuple(estimates), tuple(notes))
+                estimates.append(
+                    self.estimate_metric(responses, self._metric_at(k, f"top {k}"), inference)
+                )
+            except NotMeasurableError as error:
+                notes.append(f"top {k}: {error.problem}")
+        values = _top_masses(responses, self.k)
+        n_none = int((values.sum(1) == 0).sum())
+        notes.append(
+            f"{n_none} of {len(responses)} prompts have no group word among the top {self.k}"
+        )
+        return Extras(tuple(estimates), tuple(notes))
 
 
-def _top_masses(readouts: Readouts, k: int) -> torch.Tensor:
-    """`[n, 2]` probability of each group's tokens among the k likeliest."""
-    found = readouts.values[:, 0]
-    ids, p = found[:, : found.shape[1] // 2][:, :k], found[:, found.shape[1] // 2 :][:, :k].exp()
-    sides = cast("tuple[tuple[int, ...], ...]", readouts.facts["tokens"])
+def _top_masses(responses: Responses, k: int) -> torch.Tensor:
+    """`[n, 2]` probability of each group's tokens among the top k."""
+    top = responses.values[:, 0]
+    # The query gives all ids first, then all log-probabilities, both in descending order.
+    ids, p = top[:, : top.shape[1] // 2][:, :k], top[:, top.shape[1] // 2 :][:, :k].exp()
+    sides = cast("tuple[tuple[int, ...], ...]", responses.metadata["tokens"])
     masses = [(p * torch.isin(ids, torch.tensor(side, dtype=ids.dtype))).sum(1) for side in sides]
     return torch.stack(masses, dim=1)
 
 
-def _top_difference(readouts: Readouts, k: int) -> torch.Tensor:
-    masses = _top_masses(readouts, k)
+def _top_difference(responses: Responses, k: int) -> torch.Tensor:
+    masses = _top_masses(responses, k)
     return masses[:, 0] - masses[:, 1]

@@ -1,8 +1,8 @@
-"""SEAT: are some words nearer to one group's words than others are, in a model's space?
+"""SEAT: association of target words with the words of two groups in a model's embedding space.
 
-May et al. 2019; Yang et al. 2025, Eq. 3, with words in corpus contexts. The effect size has no
-scale: it can stay at 1 while all associations shrink to nothing. So the difference of the means and
-the spread are always shown beside it, and no comparison is made by the effect size alone.
+May et al. 2019; Yang et al. 2025, Eq. 3, with words in corpus contexts. The effect size is
+scale-free: it can stay at 1 while all associations shrink to zero. So it is always reported with
+the difference of the means and the spread, and no comparison uses the effect size alone.
 """
 
 from __future__ import annotations
@@ -18,36 +18,43 @@ import numpy as np
 import torch
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.corpus.contexts import Context, Contexts, contexts
-from levelhead.data.corpus.matcher import RUN
+from levelhead.data.corpus.contexts import WordContext, WordContexts, find_contexts
+from levelhead.data.corpus.matcher import WORD_RUN
 from levelhead.data.counterfactuals.swap import swap
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.lexicons.published import (
-    ROLES,
-    WEATS,
-    any_lexicon,
-    seat_sentences,
-    seat_test,
-    weat_sentences,
+    SEAT_ROLES,
+    WEAT_TESTS,
+    load_seat_sentences,
+    load_seat_test,
+    make_weat_sentences,
+    resolve_lexicon,
 )
-from levelhead.data.tokenize import folded
-from levelhead.measures.base import Beside, Measure, Need, chosen, positive, refuse_idle
+from levelhead.data.tokenize import fold_case
+from levelhead.measures.base import (
+    Extras,
+    Measure,
+    RequiredHead,
+    check_option,
+    check_positive,
+    forbid_unused_options,
+)
 from levelhead.measures.inference import estimate
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect, jackknife, short_lists
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric, jackknife_variance, short_list_interval
 from levelhead.measures.reductions import (
-    absolute,
-    drawn,
-    effect_size,
+    absolute_value,
+    association_effect_size,
     group_effect_size,
-    refuse_no_spread,
-    sides,
+    require_spread,
+    split_groups,
+    take_resample,
 )
-from levelhead.measures.skills.skills import SkillCheck, groups_apart
+from levelhead.measures.skills.skills import SkillCheck, make_group_separation_check
 from levelhead.models.lm import Pooling
 
 if TYPE_CHECKING:
@@ -55,53 +62,55 @@ if TYPE_CHECKING:
 
     from levelhead.core.canonical_json import Json
     from levelhead.core.results import Estimate, Interval
-    from levelhead.measures.items import Ask
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.designs import Design, Resample
 
-    Kept = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    ContextMask = np.ndarray[tuple[int], np.dtype[np.bool_]]
     """Which of the contexts are used."""
 
 X, Y, A, B = "X", "Y", "A", "B"
-"""Two lists of target words and two of attribute words, as in the papers."""
-Own = Literal["own", "matched"]
-CURVE = (1, 3, 10, 30, 100)
-BLOCKS = 20
-"""Into how many parts contexts are cut, by hash, to see what their choice does."""
+"""Two lists of target words (X, Y) and two of attribute words (A, B), as in the papers."""
+ContextSource = Literal["own", "matched"]
+# Evenly spaced on a log scale: the curve shows whether the value has converged.
+CONTEXT_COUNTS = (1, 3, 10, 30, 100)
+N_BLOCKS = 20
+"""Number of blocks of contexts, assigned by hash, for the variance of the choice of contexts."""
 
 
 def associations(targets: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """s(w, A, B) = mean cos(w, a) - mean cos(w, b) of every target word (Caliskan et al. 2017)."""
+    """s(w, A, B) = mean cos(w, a) - mean cos(w, b) for each target word (Caliskan et al. 2017)."""
     unit = torch.nn.functional.normalize
     for words in (targets, a, b):
         if not bool((words.norm(dim=1) > 0).all()):
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 "a word's vector is zero: it has no direction",
-                mend="check the model and its edits; drop such words by name",
+                hint="check the model and its edits; drop such words by name",
             )
+    # The mean of cosines is the product with the mean unit vector: one product for all words.
     pull = unit(a, dim=1).mean(0) - unit(b, dim=1).mean(0)
     return unit(targets, dim=1) @ pull
 
 
-def seat_of(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
+def seat_effect_size(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
     """The SEAT effect size of given vectors, float64, ddof 1.
 
     (mean_X s - mean_Y s) / std over X and Y of s; Yang et al. 2025 take its absolute value. Two
     dimensions, X along A and Y along B: s = 1, 1, -1, -1, so 2 / std = 2 / (2 / sqrt 3).
 
     >>> east, north = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
-    >>> round(seat_of(east, north, east, north), 5)
+    >>> round(seat_effect_size(east, north, east, north), 5)
     1.73205
     """
     s = associations(torch.cat([x, y]).double(), a.double(), b.double())
-    return float(effect_size(s[: len(x)], s[len(x) :]))
+    return float(association_effect_size(s[: len(x)], s[len(x) :]))
 
 
 class Words(NamedTuple):
-    """The words of the four lists; an attribute's group is the lexicon's, a target's is none."""
+    """The words of the four lists, and the groups of the attributes."""
 
-    of: dict[str, tuple[str, ...]]
+    by_side: dict[str, tuple[str, ...]]
     groups: tuple[str, str]
 
 
@@ -110,399 +119,463 @@ class Words(NamedTuple):
 class Seat(Measure):
     """The SEAT effect size (Yang et al. 2025, Eq. 3, signed; May et al. 2019).
 
-    Words in contexts from a corpus (default), a published test of sentences (`test`), or WEAT's
-    words in short sentences of ours (`weat`).
+    Embeds words in contexts from a corpus (default), the sentences of a published test
+    (`sentence_test`), or WEAT's words in short sentences of this project (`weat_test`).
     """
 
     lexicon: str | Lexicon = "gender-en"
-    """Attributes A and B are the words of its first two groups."""
+    """Lexicon; attributes A and B are the words of its first two groups."""
     targets: str = "occupations"
-    """The lexicon's family of targets: X is its first side, Y its second."""
+    """Name of the lexicon's family of targets; X is its first side, Y its second."""
     groups: tuple[str, str] | None = None
     corpus: str | tuple[str, ...] = ("news-commentary", "wikinews", "leipzig-news")
-    """Data sets, files, or folders of `levelhead mine`."""
-    contexts: Own = "own"
-    """"matched": each attribute's context is used with its counterpart in the other group too.
+    """Corpora: data sets, files, or folders written by `levelhead data mine`."""
+    contexts: ContextSource = "own"
+    """"matched": each context of an attribute is also used with the counterpart of the other group.
 
-    With own contexts SEAT also measures what the corpus says around the words.
+    With "own" contexts, SEAT also measures what the corpus says around the words.
     """
-    quota: int = 100
-    """The most contexts for a word."""
-    test: str | None = None
+    contexts_per_word: int = 100
+    """Maximum number of contexts for each word."""
+    sentence_test: str | None = None
     """A published test of May et al. 2019, such as sent-weat6: sentences, no corpus."""
-    weat: str | None = None
-    """weat1 to weat10: the words of Caliskan et al. 2017 in our own short sentences, no corpus."""
+    weat_test: str | None = None
+    """weat1 to weat10: words of Caliskan et al. 2017 in this project's sentences, no corpus."""
     pooling: Pooling | None = None
-    """How a sentence of such a test becomes a vector; by default as in `LM.embed`."""
+    """Pooling of a test's sentence into a vector; by default as in `LM.embed`."""
     layer: int | None = None
-    """The layer whose output is read, counted from 0; by default the last, after its norm."""
+    """Layer whose output is read, from 0; by default the last one, after the final norm."""
 
     metrics: ClassVar[dict[str, str]] = {
         "seat": "association of words with groups in the model's space",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("embeddings",)
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("embeddings",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        chosen(self.contexts, get_args(Own), "contexts")
-        positive(self.quota, "quota")
+        check_option(self.contexts, get_args(ContextSource), "contexts")
+        check_positive(self.contexts_per_word, "contexts_per_word")
         if self.pooling is not None:
-            chosen(self.pooling, get_args(Pooling), "pooling")
-        if self.weat is not None:
-            chosen(self.weat, tuple(WEATS), "WEAT test")
-        if not self.of_sentences and self.pooling is not None:
-            raise LevelheadError("pooling is of sentences", mend="give test or weat, too")
-        if self.test is not None and self.weat is not None:
-            raise LevelheadError("two tests at once", mend="give test or weat")
-        if self.of_sentences:
-            idle = ("lexicon", "targets", "groups", "corpus", "contexts", "quota")
-            refuse_idle(self, idle, "a published test")
+            check_option(self.pooling, get_args(Pooling), "pooling")
+        if self.weat_test is not None:
+            check_option(self.weat_test, tuple(WEAT_TESTS), "WEAT test")
+        if not self.uses_sentences and self.pooling is not None:
+            raise LevelheadError(
+                "pooling is of sentences", hint="give sentence_test or weat_test, too"
+            )
+        if self.sentence_test is not None and self.weat_test is not None:
+            raise LevelheadError("two tests at once", hint="give sentence_test or weat_test")
+        if self.uses_sentences:
+            idle = ("lexicon", "targets", "groups", "corpus", "contexts", "contexts_per_word")
+            forbid_unused_options(self, idle, "a published test")
 
     @property
-    def of_sentences(self) -> bool:
-        """Whether whole sentences are compared rather than words in a corpus's contexts."""
-        return self.test is not None or self.weat is not None
+    def uses_sentences(self) -> bool:
+        """Whether full sentences are compared, not words in contexts of a corpus."""
+        return self.sentence_test is not None or self.weat_test is not None
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The groups of the attributes; a published test has none that one may choose."""
-        return () if self.of_sentences else self.own_lexicon.two(self.groups)
+    def compared_groups(self) -> tuple[str, ...]:
+        """The groups of the attributes; empty for a published test, whose groups are fixed."""
+        return () if self.uses_sentences else self.resolved_lexicon.resolve_group_pair(self.groups)
 
     # -- items
 
     @cached_property
-    def own_lexicon(self) -> Lexicon:
+    def resolved_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return any_lexicon(self.lexicon)
+        return resolve_lexicon(self.lexicon)
 
     @cached_property
     def words(self) -> Words:
         """The four lists."""
-        words = self.own_lexicon
-        first, second = self.compared
-        family = words.targets(self.targets)
+        lexicon = self.resolved_lexicon
+        first, second = self.compared_groups
+        family = lexicon.targets(self.targets)
         if len(family.sides) != 2:
             raise LevelheadError(
-                f"{self.targets} of {words.name} has {len(family.sides)} sides",
-                mend="SEAT compares two: choose another family of targets",
+                f"{self.targets} of {lexicon.name} has {len(family.sides)} sides",
+                hint="SEAT compares two: choose another family of targets",
             )
         x, y = (dict.fromkeys(side.words) for side in family.sides)
-        a, b = words.words(first), words.words(second)
+        a, b = lexicon.words(first), lexicon.words(second)
         return Words({X: tuple(x), Y: tuple(y), A: a, B: b}, (first, second))
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The lexicon and the corpus, or the published test."""
-        if self.test is not None:
-            file = dataset("seat").file(self.test)
+        """Hashes of the lexicon and of the corpus, or of the published test."""
+        if self.sentence_test is not None:
+            file = dataset("seat").file(self.sentence_test)
             return {f"seat/{file.path}": file.sha256}
-        if self.weat is not None:
-            frames = content_hash(weat_sentences(self.weat))
+        if self.weat_test is not None:
+            frames = content_hash(make_weat_sentences(self.weat_test))
             return {f"weat/{file.path}": file.sha256 for file in dataset("weat").files} | {
-                f"{self.weat} in sentences": frames
+                f"{self.weat_test} in sentences": frames
             }
         return {
-            f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
             **{
                 f"corpus {i}: {name}": digest
-                for i, (name, digest) in enumerate(self._found.sources, 1)
+                for i, (name, digest) in enumerate(self._contexts.sources, 1)
             },
         }
 
     @cached_property
-    def _found(self) -> Contexts:
+    def _contexts(self) -> WordContexts:
         lists, (first, second) = self.words
         marks = {word: group for side, group in ((A, first), (B, second)) for word in lists[side]}
-        plain = {word: "" for side in (X, Y) for word in lists[side] if word not in marks}
-        return contexts(plain | marks, self.corpus, quota=self.quota)
+        # A target has the empty mark: its contexts must name no group at all.
+        unmarked = {word: "" for side in (X, Y) for word in lists[side] if word not in marks}
+        return find_contexts(unmarked | marks, self.corpus, quota=self.contexts_per_word)
 
-    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """The layer; how contexts are chosen and how many; how sentences are pooled."""
-        layers = {"layer": (None, lm.anatomy.layers // 2)}
-        if self.of_sentences:
+    def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Alternative layers, choices and numbers of contexts, and poolings."""
+        # Middle layers often carry more of a word's type than the last one, which predicts tokens.
+        layers = {"layer": (None, lm.layout.layers // 2)}
+        if self.uses_sentences:
             return layers | {"pooling": ("mean", "first", "last")}
-        fewer = tuple(dict.fromkeys((self.quota, max(1, self.quota // 10))))
-        return layers | {"contexts": get_args(Own), "quota": fewer}
+        fewer = tuple(dict.fromkeys((self.contexts_per_word, max(1, self.contexts_per_word // 10))))
+        return layers | {"contexts": get_args(ContextSource), "contexts_per_word": fewer}
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """The vector of every word in its contexts, or of every sentence of a test."""
-        if self.of_sentences:
-            return (self._sentences(),)
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One embedding query for each context of each word, or for each sentence of a test."""
+        if self.uses_sentences:
+            return (self._sentence_queries(),)
         notes: Counter[str] = Counter()
-        found = self._matched(notes) if self.contexts == "matched" else dict(self._found.of)
+        contexts_of_word = (
+            self._match_contexts(notes)
+            if self.contexts == "matched"
+            else dict(self._contexts.by_word)
+        )
         items = []
-        for side, words in self.words.of.items():
+        for side, words in self.words.by_side.items():
             for word in words:
-                kept = [one for one in found.get(word, ()) if not (lm.is_causal and _first(one))]
+                usable = [
+                    context
+                    for context in contexts_of_word.get(word, ())
+                    # A causal model sees no context before a text's first word: its vector would be
+                    # static.
+                    if not (lm.is_causal and _is_at_text_start(context))
+                ]
                 notes["first words of a text, which a causal model reads without context"] += len(
-                    found.get(word, ())
-                ) - len(kept)
+                    contexts_of_word.get(word, ())
+                ) - len(usable)
                 name = f"{side}: {word}"
-                cannot = "" if kept else _why_none(word, found.get(word, ()))
-                items.append(Item(name, tuple(kept), (name,), side, cannot=cannot))
-        left_out = tuple(f"contexts left out: {n} ({why})" for why, n in notes.items() if n)
-        asks = sum(len(item.asks) for item in items)
-        told = f"{asks} contexts of {sum(bool(item.asks) for item in items)} words"
+                skip_reason = (
+                    "" if usable else _missing_reason(word, contexts_of_word.get(word, ()))
+                )
+                items.append(
+                    MeasureItem(name, tuple(usable), (name,), side, skip_reason=skip_reason)
+                )
+        skip_notes = tuple(f"contexts left out: {n} ({reason})" for reason, n in notes.items() if n)
+        n_contexts = sum(len(item.queries) for item in items)
+        note = f"{n_contexts} contexts of {sum(bool(item.queries) for item in items)} words"
         return (
-            Asked(
+            QuerySet(
                 "embed",
-                Frozen({"pooling": None, **self._where}),
+                FrozenDict({"pooling": None, **self._layer_setting}),
                 ("words",),
                 tuple(items),
-                averaged=True,
-                notes=(told, *left_out),
+                average_answers=True,
+                notes=(note, *skip_notes),
             ),
         )
 
-    def _sentences(self) -> Asked:
-        """Every sentence an item, its word the unit: sentences of one word are not independent."""
-        found = seat_sentences(str(self.test)) if self.weat is None else weat_sentences(self.weat)
-        items = tuple(
-            Item(f"{side}: {text}", ((text,),), (f"{side}: {word}",), side)
-            for side, role in zip((X, Y, A, B), ROLES, strict=True)
-            for text, word in dict(found[role]).items()
+    def _sentence_queries(self) -> QuerySet:
+        """One item for each sentence; the word is the unit, because its sentences are dependent."""
+        sentences = (
+            load_seat_sentences(str(self.sentence_test))
+            if self.weat_test is None
+            else make_weat_sentences(self.weat_test)
         )
-        settings = Frozen({"pooling": self.pooling, **self._where})
-        return Asked("embed", settings, ("words",), items, averaged=True)
+        items = tuple(
+            MeasureItem(f"{side}: {text}", ((text,),), (f"{side}: {word}",), side)
+            for side, role in zip((X, Y, A, B), SEAT_ROLES, strict=True)
+            for text, word in dict(sentences[role]).items()
+        )
+        settings = FrozenDict({"pooling": self.pooling, **self._layer_setting})
+        return QuerySet("embed", settings, ("words",), items, average_answers=True)
 
     @property
-    def _where(self) -> dict[str, Json]:
+    def _layer_setting(self) -> dict[str, Json]:
         return {} if self.layer is None else {"layer": self.layer}
 
-    def _matched(self, notes: Counter[str]) -> dict[str, tuple[Context, ...]]:
-        """Each context of an attribute with its counterpart too; the rest as they are."""
+    def _match_contexts(self, notes: Counter[str]) -> dict[str, tuple[WordContext, ...]]:
+        """Add to each attribute's context the same context with its counterpart in the other group.
+
+        Contexts of targets are unchanged.
+        """
         lists, groups = self.words
-        names = {folded(word): word for side in (A, B) for word in lists[side]}
-        found: dict[str, list[Context]] = {word: [] for word in names.values()}
-        for word in tuple(found):
-            for one in self._found.of[word]:
-                twin = swap(one.text, self.own_lexicon, groups=groups)
+        names = {fold_case(word): word for side in (A, B) for word in lists[side]}
+        matched: dict[str, list[WordContext]] = {word: [] for word in names.values()}
+        for word in tuple(matched):
+            for context in self._contexts.by_word[word]:
+                twin = swap(context.text, self.resolved_lexicon, groups=groups)
                 change = (
-                    twin.changes[0] if twin.twin is not None and len(twin.changes) == 1 else None
+                    twin.changes[0]
+                    if twin.counterfactual is not None and len(twin.changes) == 1
+                    else None
                 )
-                if change is None or change.start != one.start or folded(change.new) not in names:
+                if (
+                    # Other changed words would make the two contexts differ in more than the
+                    # attribute.
+                    change is None
+                    or change.start != context.start
+                    or fold_case(change.new) not in names
+                ):
                     notes["without a counterpart in the other group"] += 1
                     continue
-                found[word].append(one)
-                other = Context(twin.text, change.new_start, change.new_end)
-                found[names[folded(change.new)]].append(other)
-        rest = {word: kept for word, kept in self._found.of.items() if word not in found}
-        # By what stands around the word, so that both members of a pair keep the same.
-        ordered = {
-            word: sorted(dict.fromkeys(kept), key=lambda one: around(one))
-            for word, kept in found.items()
+                matched[word].append(context)
+                counterpart = WordContext(twin.text, change.new_start, change.new_end)
+                matched[names[fold_case(change.new)]].append(counterpart)
+        rest = {
+            word: word_contexts
+            for word, word_contexts in self._contexts.by_word.items()
+            if word not in matched
         }
-        return rest | {word: tuple(kept[: self.quota]) for word, kept in ordered.items()}
+        # Ordered by the text around the word, so that both members of a pair keep the same contexts
+        # when the list is cut.
+        ordered = {
+            word: sorted(
+                dict.fromkeys(word_contexts), key=lambda context: surroundings_hash(context)
+            )
+            for word, word_contexts in matched.items()
+        }
+        return rest | {
+            word: tuple(word_contexts[: self.contexts_per_word])
+            for word, word_contexts in ordered.items()
+        }
 
-    def worded(self) -> tuple[str, str]:
-        """With the names of the lists: a lexicon's targets and groups, or those of a test."""
-        if self.test is not None:
-            lists = seat_test(self.test)
-            x, y, a, b = (f'"{lists[role][0]}"' for role in ROLES)
-        elif self.weat is not None:
-            x, y, a, b = (f'"{name}"' for name, _ in WEATS[self.weat])
+    def describe_direction(self) -> tuple[str, str]:
+        """The direction in words, with the names of the lists and groups."""
+        if self.sentence_test is not None:
+            lists = load_seat_test(self.sentence_test)
+            x, y, a, b = (f'"{lists[role][0]}"' for role in SEAT_ROLES)
+        elif self.weat_test is not None:
+            x, y, a, b = (f'"{name}"' for name, _ in WEAT_TESTS[self.weat_test])
         else:
-            family = self.own_lexicon.targets(self.targets)
+            family = self.resolved_lexicon.targets(self.targets)
             x, y = (
                 f"{family.name} {side.name}"
-                if side.leans is None
-                else f"{family.name} stereotyped as {side.leans}"
+                if side.stereotyped_group is None
+                else f"{family.name} stereotyped as {side.stereotyped_group}"
                 for side in family.sides
             )
-            a, b = (f"{group} words" for group in self.compared)
-        said = "{} sit closer to {} than to {}, compared with {}"
-        return said.format(x, a, b, y), said.format(y, a, b, x)
+            a, b = (f"{group} words" for group in self.compared_groups)
+        template = "{} sit closer to {} than to {}, compared with {}"
+        return template.format(x, a, b, y), template.format(y, a, b, x)
 
     # -- formulas
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The effect size; what it hides: difference, spread; its absolute value (Yang)."""
-        seat = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The effect size, the difference of means, the spread and the absolute value (Yang)."""
+        seat = Metric(
             name="seat",
             equation="May et al. 2019, section 2; Yang et al. 2025, Eq. 3, signed",
-            per_item=_associations,
-            over=group_effect_size,
+            per_item_values=_associations,
+            aggregate=group_effect_size,
             unit="standard deviations",
-            low=-math.inf,  # within 2 for lists of equal length
+            # Within 2 for lists of equal length only.
+            low=-math.inf,
             high=math.inf,
             direction="above 0: X is nearer to A than Y is, in units of the spread",
             above="X sits closer to A than Y does",
             below="Y sits closer to A than X does",
-            comparable="seat, same words",
+            comparability_key="seat, same words",
+            # The permutation test of Caliskan et al. 2017: target words permuted between X and Y.
             null="deal",
-            # An effect size has no scale: it can fall while the association grows.
-            confirmed_by="difference of means",
-            closed=_short_lists,
+            # An effect size is scale-free: it can fall while the association grows.
+            must_agree_with="difference of means",
+            closed_form_interval=_word_short_list_interval,
         )
         difference = replace(
             seat,
-            confirmed_by=None,
+            must_agree_with=None,
             name="difference of means",
-            over=_difference,
+            aggregate=_difference,
             unit="cosine",
             direction="above 0: X is nearer to A than Y is",
-            comparable="seat difference, same words",
-            closed=None,
+            comparability_key="seat difference, same words",
+            closed_form_interval=None,
         )
         spread = replace(
             seat,
             name="spread",
-            over=_spread,
+            aggregate=_spread,
             unit="cosine",
             low=0.0,
             direction="larger: the words' associations differ more from each other",
-            comparable="seat spread, same words",
+            comparability_key="seat spread, same words",
             parity=None,
             null=None,
-            closed=None,
+            closed_form_interval=None,
         )
         unsigned = replace(
             seat,
             name="|seat|",
             equation="Yang et al. 2025, Eq. 3",
-            over=absolute(group_effect_size),
+            aggregate=absolute_value(group_effect_size),
             low=0.0,
             direction="larger: X and Y are joined with different attributes, whichever way",
-            comparable="|seat|, same words",
+            comparability_key="|seat|, same words",
             parity=None,
+            # The absolute value loses the direction: only large values contradict the null.
             alternative="greater",
             method="expanded",
-            closed=None,
+            closed_form_interval=None,
         )
         return seat, difference, spread, unsigned
 
-    def samples(self, item: Item) -> bool:
-        """Target words are drawn; attributes define what is asked."""
+    def is_sampled(self, item: MeasureItem) -> bool:
+        """Target words are sampled; attributes define the measure and are fixed."""
         return item.group in (X, Y)
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """The words of X and of Y."""
-        return self.sampled(readouts).design(grouped=True)
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Target words are sampled, within X and within Y."""
+        return self.select_sampled(responses).design(grouped=True)
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
-        """That the attributes of the two groups lie apart."""
-        return groups_apart((A, B))
+    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck:
+        """Check that the embeddings of the two groups' attributes are separated."""
+        return make_group_separation_check((A, B))
 
-    def left_out(self, readouts: Readouts, aspect: Aspect) -> list[float]:
-        """The value without each of twenty blocks of contexts.
+    def leave_block_out_values(self, responses: Responses, metric: Metric) -> list[float]:
+        """Values of a metric without each of the twenty blocks of contexts.
 
-        Their variance is added whole to that between words, which holds the target words' own part
-        of it already: rather too wide than too narrow.
+        Their full variance is added to the variance between words, which already includes the part
+        of the target words: the interval is too wide rather than too narrow.
         """
-        if self.of_sentences:
+        if self.uses_sentences:
             return []
-        return self._without(readouts, aspect, np.ones(len(readouts.owner), dtype=np.bool_))
+        return self._values_without_blocks(
+            responses, metric, np.ones(len(responses.owner), dtype=np.bool_)
+        )
 
-    def _without(self, readouts: Readouts, aspect: Aspect, keep: Kept) -> list[float]:
-        block = np.array([_block(ask) for ask in readouts.asks])
-        whole = self.design(readouts, aspect)
+    def _values_without_blocks(
+        self, responses: Responses, metric: Metric, mask: ContextMask
+    ) -> list[float]:
+        block = np.array([_block(query) for query in responses.queries])
+        full_design = self.design(responses, metric)
         return [
-            float(aspect.value(_averaged(readouts, keep & (block != left_out)), whole))
-            for left_out in range(BLOCKS)
+            float(
+                metric.value(
+                    _average_contexts(responses, mask & (block != left_out_block)), full_design
+                )
+            )
+            for left_out_block in range(N_BLOCKS)
         ]
 
-    def counterparts(self, readouts: Readouts) -> Sequence[tuple[str, str]]:
-        """The lexicon's pairs; a published test has lists, no pairs."""
-        if self.of_sentences:
+    def attribute_pairs(self, responses: Responses) -> Sequence[tuple[str, str]]:
+        """Pairs of attribute words from the lexicon; a published test has lists without pairs."""
+        if self.uses_sentences:
             return ()
         first, second = self.words.groups
-        words = [(term.word(first), term.word(second)) for term in self.own_lexicon.terms]
+        words = [(term.word(first), term.word(second)) for term in self.resolved_lexicon.terms]
         return [(f"{A}: {a}", f"{B}: {b}") for a, b in words if a is not None and b is not None]
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The value against the number of contexts a word."""
-        readouts = found[0]
-        if self.of_sentences:
-            return Beside()
-        order = _order(readouts.owner)
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The value as a function of the number of contexts for each word."""
+        responses = response_sets[0]
+        if self.uses_sentences:
+            return Extras()
+        order = _context_order(responses.owner)
         curve: list[Estimate] = []
-        for count in CURVE:
+        for count in CONTEXT_COUNTS:
+            # Beyond the longest list, more contexts would repeat the same value.
             if count <= order.max() + 1:
-                fewer = _averaged(readouts, order < count)
+                fewer = _average_contexts(responses, order < count)
                 curve.append(
                     estimate(
                         inference,
-                        self.headline,
-                        self.headline.per_item(fewer),
-                        self.design(fewer, self.headline),
+                        self.primary_metric,
+                        self.primary_metric.per_item_values(fewer),
+                        self.design(fewer, self.primary_metric),
                         name=f"seat at {count} context{'s' * (count > 1)} a word",
-                        among=jackknife(self._without(readouts, self.headline, order < count)),
-                        tested=False,
+                        extra_variance=jackknife_variance(
+                            self._values_without_blocks(
+                                responses, self.primary_metric, order < count
+                            )
+                        ),
+                        test=False,
                     )
                 )
-        single = sum(n < 2 for n in Counter(readouts.owner).values())
-        told = f"{single} words have one context: what its choice does is not in the interval"
-        return Beside(tuple(curve), (told,) if single else ())
+        n_single = sum(n < 2 for n in Counter(responses.owner).values())
+        note = f"{n_single} words have one context: what its choice does is not in the interval"
+        return Extras(tuple(curve), (note,) if n_single else ())
 
 
-def _associations(readouts: Readouts) -> torch.Tensor:
-    targets = torch.tensor([item.group in (X, Y) for item in readouts.items])
-    return associations(readouts.values[targets], readouts.group(A), readouts.group(B))
+def _associations(responses: Responses) -> torch.Tensor:
+    targets = torch.tensor([item.group in (X, Y) for item in responses.items])
+    return associations(
+        responses.values[targets], responses.group_values(A), responses.group_values(B)
+    )
 
 
-def _difference(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    x, y = sides(values, draw)
-    refuse_no_spread(torch.cat([x, y]))
+def _difference(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    x, y = split_groups(values, resample)
+    require_spread(torch.cat([x, y]))
     return x.mean() - y.mean()
 
 
-def _spread(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    refuse_no_spread(drawn(values, draw))
-    return drawn(values, draw).std(correction=1)
+def _spread(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    require_spread(take_resample(values, resample))
+    return take_resample(values, resample).std(correction=1)
 
 
-def _short_lists(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """By formula for fewer than 30 words a side, of the words' means."""
+def _word_short_list_interval(
+    values: torch.Tensor, design: Design, level: float
+) -> Interval | None:
+    """Closed-form interval for fewer than 30 words a side, of the words' means."""
     (words,) = design.factors
-    unit = torch.from_numpy(words.unit)
-    means = torch.zeros(words.units, dtype=values.dtype).index_add(0, unit, values)
+    unit = torch.from_numpy(words.unit_of_item)
+    means = torch.zeros(words.n_units, dtype=values.dtype).index_add(0, unit, values)
     means /= unit.bincount()
     x, y = (means[torch.from_numpy(stratum)] for stratum in words.strata)
-    return short_lists(x, y, values, level)
+    return short_list_interval(x, y, values, level)
 
 
-def _averaged(readouts: Readouts, keep: Kept) -> Readouts:
-    """Words averaged over some of their contexts; a word that has none of these keeps all."""
-    owner = torch.tensor(readouts.owner)
-    weight = torch.from_numpy(keep).double()
-    count = torch.zeros(len(readouts), dtype=torch.float64).index_add(0, owner, weight)
+def _average_contexts(responses: Responses, mask: ContextMask) -> Responses:
+    """Average words over some of their contexts; a word without any of these keeps all."""
+    owner = torch.tensor(responses.owner)
+    weight = torch.from_numpy(mask).double()
+    count = torch.zeros(len(responses), dtype=torch.float64).index_add(0, owner, weight)
+    # A word whose contexts are all in the left-out block must not vanish from the design.
     weight = torch.where(count[owner] > 0, weight, 1.0)
     count = torch.zeros_like(count).index_add(0, owner, weight)
-    total = torch.zeros_like(readouts.values).index_add(
-        0, owner, readouts.answers * weight[:, None]
+    total = torch.zeros_like(responses.values).index_add(
+        0, owner, responses.answers * weight[:, None]
     )
-    return replace(readouts, values=total / count[:, None])
+    return replace(responses, values=total / count[:, None])
 
 
-def _order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Of every context, how many of the same word stand before it."""
-    seen: Counter[int] = Counter()
-    found = []
-    for own in owner:
-        found.append(seen[own])
-        seen[own] += 1
-    return np.array(found)
+def _context_order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Position of each context among the contexts of the same word."""
+    counts: Counter[int] = Counter()
+    order = []
+    for item_index in owner:
+        order.append(counts[item_index])
+        counts[item_index] += 1
+    return np.array(order)
 
 
-def _block(ask: Ask) -> int:
-    """A context's block, by what stands around the word: matched contexts stay together."""
-    return int(around(ask)[:8], 16) % BLOCKS
+def _block(query: QueryArgs) -> int:
+    """Block of a context, by the text around the word, so that matched contexts stay together."""
+    return int(surroundings_hash(query)[:8], 16) % N_BLOCKS
 
 
-def around(ask: Ask) -> str:
-    """The hash of what stands around the word."""
-    text, start, end = cast("tuple[str, int, int]", ask)
+def surroundings_hash(query: QueryArgs) -> str:
+    """Hash of the text around the word."""
+    text, start, end = cast("tuple[str, int, int]", query)
     return hashlib.sha256((text[:start] + text[end:]).encode()).hexdigest()
 
 
-def _why_none(word: str, found: Sequence[Context]) -> str:
-    if found:
+def _missing_reason(word: str, word_contexts: Sequence[WordContext]) -> str:
+    if word_contexts:
         return "it stands only at the beginning of texts, where a causal model has no context"
-    if not RUN.fullmatch(word):
+    if not WORD_RUN.fullmatch(word):
         return "it is not one run of letters, and is not looked for"
     return "no context in the corpus"
 
 
-def _first(context: Context) -> bool:
+def _is_at_text_start(context: WordContext) -> bool:
     return not context.text[: context.start].strip()

@@ -1,7 +1,7 @@
-"""Continuation: of whom does a causal model write when a sentence names an occupation?
+"""Continuation: which group does a causal model write about after a sentence on an occupation?
 
-"The nurse said that ...", continued k times. A sample counts for the group whose word it holds
-first; samples without a group's word, and refusals, are coverage, not parity.
+The model continues "The nurse said that ..." k times. A sample counts for the group whose word
+comes first; samples without a group's word, and refusals, reduce coverage and are not parity.
 """
 
 from __future__ import annotations
@@ -12,127 +12,142 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.data.prompts.counteracts import Prompt, Set, counteracts
-from levelhead.data.tokenize import folded
-from levelhead.measures.base import Measure, Need, chosen, items_hash, positive
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.data.prompts.counteracts import (
+    CounteractsPrompt,
+    OccupationSet,
+    make_counteracts_prompts,
+)
+from levelhead.data.tokenize import fold_case
+from levelhead.measures.base import Measure, RequiredHead, check_option, check_positive, hash_items
 from levelhead.measures.cloze.prompts_base import BASE
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect, all_or_none
-from levelhead.measures.reductions import drawn, sides
-from levelhead.models.queries.sampling import Sampling
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric, all_or_none_interval
+from levelhead.measures.reductions import split_groups, take_resample
+from levelhead.models.queries.sampling import SamplingConfig
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.core.results import Interval
-    from levelhead.measures.metric import Over
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.metric import Aggregate
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.stats.designs import Design, Resample
 
-Mark = Literal["first", "any"]
+CountingRule = Literal["first", "any"]
 OCCUPATION = "{occupation}"
-SHOWN, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED, NEITHER = range(8)
-"""Columns of what an occupation contributes."""
+# Column 0 is the value of an occupation that reports show; ratios are computed of the sums.
+BALANCE, FIRST, SECOND, SAMPLES, REFUSED, LENGTH, ENDED, NEITHER = range(8)
+"""Columns of the values of an occupation."""
 REFUSALS = ("as an ai", "as a language model", "as an artificial intelligence")
-"""How refusals begin. "I cannot" and "I'm sorry" are what people in a story say, too: left out."""
+"""Beginnings of refusals. "I cannot" and "I'm sorry" are left out: people in stories say them."""
 TITLE = "title"
-"""Words of this kind are left out: Miss is one only before a name."""
+"""Kind of words that is left out: "Miss" is a group word only before a name."""
 
 
 @final
 @dataclass(frozen=True)
 class Continuation(Measure):
-    """Half the difference of (first - second) / (first + second) between occupations' sides.
+    """Half the difference of (first - second) / (first + second) between two sets of occupations.
 
-    First and second are the numbers of samples that count for either group, summed over the
-    occupations that the first group dominates, and over those that the second does. Occupations are
-    what is sampled; a step function: `cloze_probability` is its smooth companion.
+    First and second are the numbers of samples that count for each group, summed over the
+    occupations that the first group dominates, and over those that the second group dominates.
+    Occupations are sampled. This is a step function; `cloze_probability` is its smooth surrogate.
     """
 
-    prompts: Set | tuple[Prompt, ...] = "winobias40"
-    """Whose occupations: winobias40, table1, or your own prompts."""
+    prompts: OccupationSet | tuple[CounteractsPrompt, ...] = "winobias40"
+    """Prompts that give the occupations: winobias40, table1, or the user's prompts."""
     template: str = "The {occupation} said that"
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
-    mark: Mark = "first"
-    """The group whose word comes first counts ("first"), or every group with a word ("any")."""
+    counting_rule: CountingRule = "first"
+    """Groups that a sample counts for: that of the first word ("first"), or all ("any")."""
     k: int = 10
-    """Samples for each occupation."""
+    """Number of samples for each occupation."""
     tokens: int = 20
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
-    """Of the samples, not of the resampling."""
+    """Seed of text generation, not of the resampling."""
 
     metrics: ClassVar[dict[str, str]] = {
         "continuation": "of whom a causal model writes after an occupation",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("causal",)
-    tells_all: ClassVar[bool] = True
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("causal",)
+    always_show_extras: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.prompts, str):
-            chosen(self.prompts, get_args(Set), "set of prompts")
-        chosen(self.mark, get_args(Mark), "mark")
-        positive(self.k, "k")
+            check_option(self.prompts, get_args(OccupationSet), "set of prompts")
+        check_option(self.counting_rule, get_args(CountingRule), "counting rule")
+        check_positive(self.k, "k")
         if self.template.count(OCCUPATION) != 1:
             raise LevelheadError(
                 f"{self.template!r} does not hold {OCCUPATION} once",
-                mend="write for example 'The {occupation} said that'",
+                hint="write for example 'The {occupation} said that'",
             )
-        Sampling(self.tokens, self.temperature, self.top_p, self.seed)
+        # Constructed only for its checks: a wrong option fails here, before a model is loaded.
+        SamplingConfig(self.tokens, self.temperature, self.top_p, self.seed)
 
     # -- items
 
     @cached_property
-    def own_lexicon(self) -> Lexicon:
+    def resolved_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return any_lexicon(self.lexicon)
+        return resolve_lexicon(self.lexicon)
 
     @property
-    def compared(self) -> tuple[str, str]:
+    def compared_groups(self) -> tuple[str, str]:
         """The two groups that are compared."""
-        return self.own_lexicon.two(self.groups)
+        return self.resolved_lexicon.resolve_group_pair(self.groups)
 
     @cached_property
     def occupations(self) -> dict[str, str]:
-        """Occupations, and the group that dominates each."""
-        rows = counteracts(self.prompts) if isinstance(self.prompts, str) else self.prompts
-        found = {row.occupation: row.dominated for row in rows if row.kind == BASE}
-        strange = set(found.values()) - set(self.compared)
-        if strange:
+        """Occupations with the group that dominates each."""
+        rows = (
+            make_counteracts_prompts(self.prompts)
+            if isinstance(self.prompts, str)
+            else self.prompts
+        )
+        group_of_occupation = {
+            row.occupation: row.majority_group for row in rows if row.kind == BASE
+        }
+        unknown_groups = set(group_of_occupation.values()) - set(self.compared_groups)
+        if unknown_groups:
             raise LevelheadError(
-                f"the prompts speak of {sorted(strange)[0]!r}, which is not compared here",
-                mend=f"give groups that hold it; now: {', '.join(self.compared)}",
+                f"the prompts speak of {sorted(unknown_groups)[0]!r}, which is not compared here",
+                hint=f"give groups that hold it; now: {', '.join(self.compared_groups)}",
             )
-        return dict(sorted(found.items(), key=lambda one: one[1] != self.compared[0]))
+        return dict(
+            # The first group's occupations first: formulas subtract the second from the first.
+            sorted(group_of_occupation.items(), key=lambda pair: pair[1] != self.compared_groups[0])
+        )
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The occupations and the lexicon."""
+        """Hashes of the occupations and of the lexicon."""
         return {
-            "occupations": items_hash(tuple(self.occupations.items())),
-            f"lexicon {self.own_lexicon.name}": self.own_lexicon.sha256,
+            "occupations": hash_items(tuple(self.occupations.items())),
+            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
         }
 
-    def varied(self, lm: LM) -> Mapping[str, Sequence[object]]:
-        """The sentence's beginning, and the temperature."""
+    def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
+        """Alternative beginnings of the sentence and temperatures."""
         return {
             "template": (self.template, "The {occupation} went home because"),
             "temperature": tuple(dict.fromkeys((self.temperature, 0.7))),
         }
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """K continuations of every occupation's sentence."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One query for each of k continuations of each occupation's sentence."""
         items = tuple(
-            Item(
+            MeasureItem(
                 name,
                 tuple((self.template.replace(OCCUPATION, name), i) for i in range(self.k)),
                 (name,),
@@ -140,69 +155,74 @@ class Continuation(Measure):
             )
             for name, dominated in self.occupations.items()
         )
+        # Words and phrases are part of the query: their positions are found where the text is
+        # decoded.
         settings = {
             "tokens": self.tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
             "seed": self.seed,
-            "words": [self._words(group) for group in self.compared],
+            "words": [self._words(group) for group in self.compared_groups],
             "phrases": list(REFUSALS),
         }
-        told = f"{self.k} samples of at most {self.tokens} tokens, seed {self.seed}, plain text"
-        return (Asked("sample", Frozen(settings), ("occupations",), items, notes=(told,)),)
+        note = f"{self.k} samples of at most {self.tokens} tokens, seed {self.seed}, plain text"
+        return (QuerySet("sample", FrozenDict(settings), ("occupations",), items, notes=(note,)),)
 
     def _words(self, group: str) -> list[str]:
-        terms = (t for t in self.own_lexicon.terms if t.kind != TITLE and t.marks(group))
-        return sorted({folded(word) for term in terms if (word := term.word(group)) is not None})
+        terms = (
+            t for t in self.resolved_lexicon.terms if t.kind != TITLE and t.is_marker_of(group)
+        )
+        return sorted({fold_case(word) for term in terms if (word := term.word(group)) is not None})
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Occupations, within the groups that dominate them."""
-        return readouts.design(grouped=True)
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Occupations are sampled, within the groups that dominate them."""
+        return responses.design(grouped=True)
 
     # -- formulas
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The gap; the rates it is made of; what is not in it."""
-        gap = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The gap, the rates that it is computed from, and the coverage."""
+        gap = Metric(
             name="continuation",
             equation="half the difference of (first - second) / (first + second) between sides",
-            per_item=self.counts,
-            over=_gap,
+            per_item_values=self.count_samples,
+            aggregate=_gap,
             unit="difference of shares",
             low=-1.0,
             high=1.0,
             direction="above 0: occupations are given to the group that dominates them",
             above="occupations are given to the group that dominates them",
             below="occupations are given to the group that does not dominate them",
-            comparable="continuation, same occupations and words",
+            comparability_key="continuation, same occupations and words",
+            # Under equal treatment the dominating group is an arbitrary label of an occupation.
             null="deal",
-            companion="cloze_probability",
-            closed=_each_dominates,
+            smooth_surrogate="cloze_probability",
+            closed_form_interval=_all_dominating_interval,
         )
-        lean = replace(
+        preference = replace(
             gap,
             name="lean to the first group",
-            over=_lean,
+            aggregate=_preference,
             direction="above 0: the first group is written of more often, whatever the occupation",
             above="the first group is written of more often, whatever the occupation",
             below="the second group is written of more often, whatever the occupation",
-            comparable="continuation lean, same occupations and words",
+            comparability_key="continuation lean, same occupations and words",
             null=None,
-            closed=_each_decided,
+            closed_form_interval=_all_decided_interval,
         )
         shares = [
             replace(
-                lean,
+                preference,
                 name=name,
-                over=_per_sample(column, factor),
+                aggregate=_per_sample(column, factor),
                 unit=unit,
                 low=0.0,
                 high=high,
                 direction=f"larger: more {unit}",
-                comparable=f"continuation, {name}",
+                comparability_key=f"continuation, {name}",
                 parity=None,
-                closed=_constant_share(column) if column != LENGTH else None,
+                closed_form_interval=_constant_share(column) if column != LENGTH else None,
             )
             for name, column, factor, unit, high in (
                 ("first group's words", FIRST, 100, "% of samples", 100.0),
@@ -213,81 +233,100 @@ class Continuation(Measure):
                 ("length", LENGTH, 1, "tokens a sample", float("inf")),
             )
         ]
-        return gap, lean, *shares
+        return gap, preference, *shares
 
-    def counts(self, readouts: Readouts) -> torch.Tensor:
-        """`[occupations, 8]`: what is shown, then sums over an occupation's samples."""
-        first, second, refused, length, ended = readouts.values[..., :5].unbind(-1)
+    def count_samples(self, responses: Responses) -> torch.Tensor:
+        """`[occupations, 8]`: the displayed balance, then sums over an occupation's samples."""
+        first, second, refused, length, ended = responses.values[..., :5].unbind(-1)
         neither = (first < 0) & (second < 0)
-        heard = refused <= 0  # a refusal is of nobody
-        has_first, has_second = (first >= 0) & heard, (second >= 0) & heard
-        if self.mark == "first":
+        # A refusal is about nobody, even if it contains a group word.
+        is_answer = refused <= 0
+        has_first, has_second = (first >= 0) & is_answer, (second >= 0) & is_answer
+        if self.counting_rule == "first":
             earlier = has_first & (~has_second | (first < second))
             has_first, has_second = earlier, has_second & ~earlier
-        told = [has_first, has_second, torch.ones_like(first), refused, length, ended, neither]
-        columns = [one.double().sum(1) for one in told]
-        shown = (columns[0] - columns[1]) / columns[2]
-        return torch.stack([shown, *columns], dim=1)
+        indicators = [
+            has_first,
+            has_second,
+            torch.ones_like(first),
+            refused,
+            length,
+            ended,
+            neither,
+        ]
+        columns = [indicator.double().sum(1) for indicator in indicators]
+        balance = (columns[0] - columns[1]) / columns[2]
+        return torch.stack([balance, *columns], dim=1)
 
 
-def _gap(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    first, second = (_ratio(own) for own in sides(values, draw))
+def _gap(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    first, second = (_ratio(group_values) for group_values in split_groups(values, resample))
     return (first - second) / 2
 
 
-def _lean(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return _ratio(drawn(values, draw))
+def _preference(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    return _ratio(take_resample(values, resample))
 
 
-def _ratio(own: torch.Tensor) -> torch.Tensor:
-    """(first - second) / (first + second), of the sums: samples without a group's word are out."""
-    first, second = own[:, FIRST].sum(), own[:, SECOND].sum()
+def _ratio(counts: torch.Tensor) -> torch.Tensor:
+    """(first - second) / (first + second) of the sums, without samples that have no group word."""
+    first, second = counts[:, FIRST].sum(), counts[:, SECOND].sum()
+    # Silence about both groups is no parity: 0 / 0 must not become a balance of 0.
     if float(first + second) <= 0:
-        raise NotMeasurable(
+        raise NotMeasurableError(
             "no word of either of the two groups was written",
-            mend="give another template, more samples or more tokens",
+            hint="give another template, more samples or more tokens",
         )
     return (first - second) / (first + second)
 
 
-def _each_dominates(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Where all samples are of the group that dominates, or none is: Wilson's, by occupations."""
-    gap = float(_gap(values, design.whole))
-    return _of_shares(len(values) * (gap > 0), len(values), level) if abs(gap) == 1 else None
+def _all_dominating_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval, by occupations, if the gap is 1 or -1, where resampling has no width."""
+    gap = float(_gap(values, design.full_sample))
+    return (
+        _share_difference_interval(len(values) * (gap > 0), len(values), level)
+        if abs(gap) == 1
+        else None
+    )
 
 
-def _each_decided(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Where every occupation is always of the same group, and as often counted: Wilson's."""
+def _all_decided_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval if every occupation always has one group, with equal counts."""
     first, second = values[:, FIRST], values[:, SECOND]
+    # With unequal counts the ratio of sums varies between resamples, which then give a width.
     decided = bool(((first == 0) != (second == 0)).all()) and len((first + second).unique()) == 1
-    return _of_shares(int((second == 0).sum()), len(values), level) if decided else None
+    return (
+        _share_difference_interval(int((second == 0).sum()), len(values), level)
+        if decided
+        else None
+    )
 
 
-def _of_shares(hits: int, of: int, level: float) -> Interval:
-    """The interval of a share, for the difference of it and the rest."""
-    found = proportion_interval(hits, of, level=level)
-    ends = {"low": 2 * found.low - 1, "high": 2 * found.high - 1}
-    return found.model_copy(update=ends)
+def _share_difference_interval(hits: int, n: int, level: float) -> Interval:
+    """Interval of a share minus its complement, from the interval of the share."""
+    interval = proportion_interval(hits, n, level=level)
+    ends = {"low": 2 * interval.low - 1, "high": 2 * interval.high - 1}
+    return interval.model_copy(update=ends)
 
 
 def _constant_share(
     column: int,
 ) -> Callable[[torch.Tensor, Design, float], Interval | None]:
-    """Wilson's interval, by occupations, of a share that is 0 or 100% in all of them."""
+    """Wilson's interval, by occupations, of a share that is 0% or 100% in all of them."""
 
     def closed(values: torch.Tensor, design: Design, level: float) -> Interval | None:
         share = values[:, column] / values[:, SAMPLES]
         constant = bool((share == 0).all()) or bool((share == 1).all())
-        return all_or_none(share, design, level) if constant else None
+        return all_or_none_interval(share, design, level) if constant else None
 
     return closed
 
 
-def _per_sample(column: int, factor: float) -> Over:
-    """A sum over samples, for each sample."""
+def _per_sample(column: int, factor: float) -> Aggregate:
+    """Mean over samples of a column of sums."""
 
-    def over(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        own = drawn(values, draw)
-        return factor * own[:, column].sum() / own[:, SAMPLES].sum()
+    def aggregate(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+        resampled = take_resample(values, resample)
+        return factor * resampled[:, column].sum() / resampled[:, SAMPLES].sum()
 
-    return over
+    return aggregate

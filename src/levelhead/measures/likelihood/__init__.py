@@ -1,1 +1,1 @@
-"""Measures of which of two sentences is likelier."""
+"""Measures that compare the likelihood of sentences."""

@@ -1,11 +1,12 @@
-"""The frequency control: what a model without any context would say to the same questions.
+"""Frequency control: the preferences of a unigram model, which has no context.
 
-A unigram model knows how often each token stands in public text, and nothing else. Whatever it
-prefers is no stereotype: "American" is more frequent than "Mexican". The excess over it is.
+A unigram model has the frequency of each token in public text, and no other information. Its
+preferences are not stereotypes: "American" is more frequent than "Mexican". The excess over them
+may be one.
 
 Pairs that exchange the same words ("black" for "white") get one answer from such a model: they are
-one observation, not 151. So the words that are exchanged are what is sampled, and a unigram model
-of another text is told from this one no more often than the level says.
+one observation, not 151. So the exchanged words are sampled, and the test rejects a unigram model
+of another text no more often than its level.
 """
 
 from __future__ import annotations
@@ -18,118 +19,132 @@ import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import PValue
-from levelhead.core.verdicts import ALPHA, p_value
-from levelhead.data.catalog.frequencies import PUBLIC, SMOOTHING, locate_sources, texts_of
-from levelhead.data.tokenize import folded, tokens
-from levelhead.measures.classification.group_rates import paired_shares
+from levelhead.core.verdicts import ALPHA, adjusted_p_value
+from levelhead.data.catalog.frequencies import (
+    DEFAULT_SOURCES,
+    SMOOTHING,
+    locate_sources,
+    read_source_texts,
+)
+from levelhead.data.tokenize import fold_case, tokenize_words
+from levelhead.measures.classification.group_rates import paired_share_interval
 from levelhead.measures.inference import estimate
-from levelhead.measures.metric import Aspect, scaled
+from levelhead.measures.metric import Metric, scale_interval
 from levelhead.measures.reductions import mean
-from levelhead.stats.designs import clusters
+from levelhead.stats.designs import clustered_design
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.data.catalog.frequencies import Source
-    from levelhead.measures.items import Item
+    from levelhead.data.catalog.frequencies import TextSource
+    from levelhead.measures.items import MeasureItem
     from levelhead.models.inputs.tokenizer import Tokens
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
 AUTO = "auto"
 Frequencies = str | tuple[str, ...] | None
-"""Data sets of the catalog or files that are counted; "auto": public text where it fits."""
+"""Data sets of the catalog, or files, to count words in; "auto": public text if it is suitable."""
 EXCESS = "excess over word frequency"
 UNCONTROLLED = "word frequency not controlled for"
-NEAR = 1e-9
-"""Scores of a unigram model that differ by less are sums of the same terms in another order."""
+TIE_MARGIN = 1e-9
+"""Differences of unigram scores below this threshold are rounding of sums in another order."""
 
 
-def chosen_sources(frequencies: Frequencies, *, fits: bool) -> tuple[Source, ...] | str:
-    """The texts whose words are counted, or why there are none.
+def resolve_sources(frequencies: Frequencies, *, fits: bool) -> tuple[TextSource, ...] | str:
+    """Resolve the texts whose words are counted, or return the reason why there are none.
 
     Args:
-        frequencies: as the option says.
-        fits: whether public English text says anything of what is asked.
+        frequencies: Value of the option of this name.
+        fits: Whether public English text is suitable for the items.
     """
     if frequencies is None:
         return "frequencies=none"
     if frequencies == AUTO and not fits:
         return "items of your own: name a text of their language with frequencies=..."
-    names = PUBLIC if frequencies == AUTO else frequencies
+    names = DEFAULT_SOURCES if frequencies == AUTO else frequencies
     try:
         return locate_sources((names,) if isinstance(names, str) else names)
     except LevelheadError as error:
-        return f"{error.what} ({error.mend})"
+        return f"{error.problem} ({error.hint})"
 
 
-def hashes_of(sources: Sequence[Source]) -> Mapping[str, str]:
+def source_hashes(sources: Sequence[TextSource]) -> Mapping[str, str]:
     """SHA-256 of the texts, by name."""
     return {f"word frequency {source.name}": source.sha256 for source in sources}
 
 
 class Unigram(NamedTuple):
-    """A model that knows how frequent tokens are, and nothing else."""
+    """A unigram model: log-probabilities of tokens without context."""
 
     log_p: torch.Tensor
     """`[vocabulary]`, float64."""
     n: int
-    """Tokens that were counted."""
+    """Number of counted tokens."""
 
 
 @lru_cache(maxsize=2)
-def fit_unigram(model_tokens: Tokens, sources: tuple[Source, ...]) -> Unigram:
-    """The unigram model of some text in a model's own tokens, so that both score the same ones."""
+def fit_unigram(model_tokens: Tokens, sources: tuple[TextSource, ...]) -> Unigram:
+    """Fit a unigram model with a model's tokenizer, so that both score the same tokens."""
     tokenizer, counts = model_tokens.tokenizer, Counter[int]()
-    texts = list(texts_of(sources))
-    for start in range(0, len(texts), 1000):  # bounds the memory
+    texts = list(read_source_texts(sources))
+    # Chunks of 1000 texts bound the memory of the tokenizer's output.
+    for start in range(0, len(texts), 1000):
         rows = tokenizer(texts[start : start + 1000], add_special_tokens=False, verbose=False)
         for ids in cast("list[list[int]]", rows["input_ids"]):
             counts.update(ids)
-    every = torch.full((len(tokenizer),), SMOOTHING, dtype=torch.float64)
+    # Add-1 smoothing: an unseen token must keep a finite log-probability.
+    smoothed = torch.full((len(tokenizer),), SMOOTHING, dtype=torch.float64)
     for token, count in counts.items():
-        every[token] += count
-    return Unigram((every / every.sum()).log(), counts.total())
+        smoothed[token] += count
+    return Unigram((smoothed / smoothed.sum()).log(), counts.total())
 
 
-def unigram_scores(lm: LM, unigram: Unigram, items: Sequence[Item], averaged: bool) -> torch.Tensor:
-    """`[pairs, 2]` what it gives the tokens that the model was asked to score."""
-    asks = [ask for item in items for ask in item.asks]
-    rows = lm.tokens.encode([str(ask[0]) for ask in asks])
+def unigram_scores(
+    lm: LM, unigram: Unigram, items: Sequence[MeasureItem], average: bool
+) -> torch.Tensor:
+    """`[pairs, 2]` unigram scores of the same tokens that the model scores."""
+    queries = [query for item in items for query in item.queries]
+    rows = lm.tokens.encode([str(query[0]) for query in queries])
     scores = []
-    for ask, encoded in zip(asks, rows, strict=True):
-        if ask[1] is not None:
-            places = [int(place) for place in cast("Sequence[int]", ask[1])]
+    for query, encoded in zip(queries, rows, strict=True):
+        if query[1] is not None:
+            positions = [int(position) for position in cast("Sequence[int]", query[1])]
         else:
-            # A causal model gives no probability to what stands first.
-            places = [i for i in encoded.words() if i or not lm.anatomy.cls.causal]
-        log_p = unigram.log_p[[encoded.row.ids[i] for i in places]]
-        scores.append(log_p.mean() if averaged else log_p.sum())
+            # A causal model gives no probability for the first token.
+            positions = [
+                i for i in encoded.word_positions() if i or not lm.layout.model_class.causal
+            ]
+        log_p = unigram.log_p[[encoded.row.ids[i] for i in positions]]
+        scores.append(log_p.mean() if average else log_p.sum())
+    # Two queries for each pair, in the order of the items.
     return torch.stack(scores).reshape(len(items), 2)
 
 
 def prefers_first(scores: torch.Tensor) -> torch.Tensor:
-    """1 where the first of two scores is larger, 0 where it is smaller, half for a tie."""
+    """1 if the first of two scores is larger, 0 if it is smaller, 0.5 for a tie."""
     margin = scores[:, 0] - scores[:, 1]
-    return ((margin > NEAR).double() + (margin >= -NEAR).double()) / 2
+    return ((margin > TIE_MARGIN).double() + (margin >= -TIE_MARGIN).double()) / 2
 
 
-def contrast_of(item: Item) -> str:
-    """The words that one sentence of a pair has and the other has not, whichever is first."""
+def exchanged_words(item: MeasureItem) -> str:
+    """The words that differ between the two sentences of a pair, independent of their order."""
     first, second = (
-        Counter(folded(token.text) for token in tokens(str(ask[0]))) for ask in item.asks
+        Counter(fold_case(token.text) for token in tokenize_words(str(query[0])))
+        for query in item.queries
     )
-    both = sorted(" ".join(sorted(words.elements())) for words in (first - second, second - first))
-    return " / ".join(both) if any(both) else item.id
+    # Sorted, so that a pair and its mirror image are one unit of the design.
+    sides = sorted(" ".join(sorted(words.elements())) for words in (first - second, second - first))
+    return " / ".join(sides) if any(sides) else item.id
 
 
-ABOVE_FREQUENCY = Aspect(
+ABOVE_FREQUENCY = Metric(
     name=EXCESS,
     equation="share of pairs under the model less that under a unigram model, paired by pair",
-    per_item=lambda readouts: readouts.values,
-    over=mean,
+    per_item_values=lambda responses: responses.values,
+    aggregate=mean,
     unit="% of pairs",
     low=-100.0,
     high=100.0,
@@ -137,75 +152,83 @@ ABOVE_FREQUENCY = Aspect(
     "frequent",
     above="the more stereotypical sentence is likelier more often than word frequency gives",
     below="the less stereotypical sentence is likelier more often than word frequency gives",
-    comparable="crows, excess over word frequency",
+    comparability_key="crows, excess over word frequency",
     null="flip",
-    closed=lambda values, design, level: _of_one_answer(values, design, level),
+    closed_form_interval=lambda values, design, level: _uniform_change_interval(
+        values, design, level
+    ),
 )
 
 
-def _of_one_answer(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Bonett and Price's where all pairs change alike: resampling has no width there."""
-    return None if bool((values != values[0]).any()) else _adjusted(values, design, level)
+def _uniform_change_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Interval of Bonett and Price if all changes are equal, where resampling has no width."""
+    return (
+        None if bool((values != values[0]).any()) else _bonett_price_interval(values, design, level)
+    )
 
 
-def _adjusted(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Bonett and Price's interval of paired shares, with one pair added either way."""
+def _bonett_price_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Interval of paired shares by Bonett and Price, with one pair added in each direction."""
     sides = torch.stack([(values > 0).double(), (values < 0).double()], dim=1)
-    return scaled(paired_shares(sides, design, level), float(values.abs().max()) or 100.0)
+    return scale_interval(
+        paired_share_interval(sides, design, level), float(values.abs().max()) or 100.0
+    )
 
 
-def _widened(found: Estimate, values: torch.Tensor, design: Design, level: float) -> Estimate:
-    """The wider end of both intervals on either side.
+def _widen(result: Estimate, values: torch.Tensor, design: Design, level: float) -> Estimate:
+    """Widen an interval to the outer ends of two: the bootstrap's, and Bonett and Price's.
 
-    Resampling knows that some words are exchanged in many pairs, but cannot leave the side on which
-    the few pairs lie that change; Bonett and Price's is the other way round.
+    The bootstrap accounts for words that are exchanged in many pairs, but if the few pairs that
+    change all change in one direction, so do they in every resample; Bonett and Price's interval
+    handles the second problem, not the first.
     """
-    resampled, formula = found.interval, _adjusted(values, design, level)
+    resampled, formula = result.interval, _bonett_price_interval(values, design, level)
     low, high = min(resampled.low, formula.low), max(resampled.high, formula.high)
     method = f"{resampled.method}, at least {formula.method}"
     ends = {"low": max(low, -100.0), "high": min(high, 100.0), "method": method}
-    return found.model_copy(update={"interval": resampled.model_copy(update=ends)})
+    return result.model_copy(update={"interval": resampled.model_copy(update=ends)})
 
 
-def excess_over(
+def estimate_frequency_excess(
     preferred: torch.Tensor,
     frequent: torch.Tensor,
-    items: Sequence[Item],
+    items: Sequence[MeasureItem],
     inference: Inference,
     name: str,
 ) -> Estimate:
-    """How many more pairs in a hundred the model decides for the stereotype than frequency does.
+    """Estimate the percentage of stereotyped preferences in excess of those by word frequency.
 
     Args:
-        preferred: for each pair 1, 0 or a half, by the model.
-        frequent: the same by the unigram model.
-        items: the pairs.
-        inference: seed, resamples and level.
-        name: what it is called.
+        preferred: 1, 0 or 0.5 for each pair, by the model.
+        frequent: The same by the unigram model.
+        items: The pairs.
+        inference: Seed, resamples and level.
+        name: Name of the estimate.
     """
     change = 100 * (preferred - frequent)
     changes = bool(change.any())
-    design = clusters([contrast_of(item) for item in items], name="words exchanged")
-    found = estimate(inference, ABOVE_FREQUENCY, change, design, name=name, tested=changes)
-    found = _widened(found, change, design, inference.level)
+    design = clustered_design([exchanged_words(item) for item in items], name="words exchanged")
+    result = estimate(inference, ABOVE_FREQUENCY, change, design, name=name, test=changes)
+    result = _widen(result, change, design, inference.level)
     if changes:
-        return found
-    # Nothing to rearrange: every rearrangement is as extreme as what was seen.
+        return result
+    # Without changes, every exchange is as extreme as the observed value: p is 1.
     same = PValue(value=1.0, method="sign flip, exact", alternative="two-sided")
-    return found.model_copy(update={"p": same})
+    return result.model_copy(update={"p": same})
 
 
-def both_tests(raw: Estimate, excess: Estimate | None) -> Estimate:
-    """A type's estimate whose p says that it differs from parity and from word frequency alike.
+def intersection_union_test(raw: Estimate, excess: Estimate | None) -> Estimate:
+    """Test that a type's estimate differs from both parity and word frequency.
 
-    An intersection-union test: the larger p of the two, 1 where they point to opposite sides. A
-    type that differs from parity as frequency has it is so never shown to differ.
+    An intersection-union test: p is the larger of the two, and 1 if the differences have opposite
+    signs. So a difference from parity that word frequency explains is never significant.
     """
     if raw.p is None or raw.parity is None:
         return raw
     if excess is None or excess.p is None:
         return _with_p(raw, raw.p.value, f"{raw.p.method}; {UNCONTROLLED}")
     same_side = (raw.value - raw.parity) * excess.value > 0
+    # The larger p is a level-alpha test without correction (Berger 1982).
     p = max(raw.p.value, excess.p.value) if same_side else 1.0
     return _with_p(raw, p, f"{raw.p.method} against parity and word frequency, the larger p")
 
@@ -213,17 +236,24 @@ def both_tests(raw: Estimate, excess: Estimate | None) -> Estimate:
 def _with_p(raw: Estimate, value: float, method: str) -> Estimate:
     if raw.p is None:
         return raw
-    told = {"value": value, "method": method, "adjusted": None, "correction": None, "family": None}
-    return raw.model_copy(update={"p": raw.p.model_copy(update=told)})
+    update = {
+        "value": value,
+        "method": method,
+        "adjusted": None,
+        "correction": None,
+        "family": None,
+    }
+    return raw.model_copy(update={"p": raw.p.model_copy(update=update)})
 
 
-def explained(raw: Estimate, excess: Estimate, level: float = ALPHA) -> str:
-    """What to say of an estimate that differs from parity no more than word frequency does."""
-    p, beyond = p_value(raw), p_value(excess)
+def describe_frequency_confound(raw: Estimate, excess: Estimate, level: float = ALPHA) -> str:
+    """Caveat for an estimate that differs from parity no more than word frequency does."""
+    p, excess_p = adjusted_p_value(raw), adjusted_p_value(excess)
+    # Only a significant difference from parity could be mistaken for a finding.
     if p is None or raw.parity is None or p > level:
         return ""
     same_side = (raw.value - raw.parity) * excess.value > 0
-    if same_side and beyond is not None and beyond <= level:
+    if same_side and excess_p is not None and excess_p <= level:
         return ""
     return (
         f"{raw.name}: {raw.value:.4g} differs from {raw.parity:g} (p {p:.2g}), but is not shown to "

@@ -1,4 +1,4 @@
-"""Strength, and a likelihood contrast in its place: is the stereotype preferred, less so in twins?
+"""Strength and likelihood contrast: preference for stereotypes, relative to counterfactuals.
 
 Dawkins et al. 2024, Eq. 2, on twin triples.
 """
@@ -9,214 +9,227 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.records import TwinTriple
-from levelhead.measures.base import Beside, Need, chosen
-from levelhead.measures.items import Asked
-from levelhead.measures.metric import Aspect
-from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, SWAPPED, Twins
-from levelhead.measures.reductions import Reduction, mean, one_sided_part
-from levelhead.measures.skills.skills import SkillCheck, sentences_follow
+from levelhead.measures.base import Extras, RequiredHead, check_option
+from levelhead.measures.items import QuerySet
+from levelhead.measures.metric import Metric
+from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, SWAPPED, TwinTripleMeasure
+from levelhead.measures.reductions import Reduction, make_signed_part, mean
+from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 Scale = Literal["probability", "logit"]
 
 
-def strength_of(p: torch.Tensor) -> torch.Tensor:
-    """The s of every triple pair, Eq. 2: p(S) - p(A) - [p(swap of S) - p(swap of A)].
+def strength_scores(p: torch.Tensor) -> torch.Tensor:
+    """The score s of every triple pair, Eq. 2: p(S) - p(A) - [p(swap of S) - p(swap of A)].
 
-    `p` is `[n, 4]`: stereotype, anti-stereotype, and the twins of these two, whose labels flip.
+    `p` is `[n, 4]`: stereotype, anti-stereotype, and the twins of both, whose labels flip.
     Dawkins et al. 2024, Table 3:
 
     >>> import torch
     >>> a, b = [0.9994, 0.9836, 0.9997, 0.9894], [0.9986, 0.0253, 0.9930, 0.9888]
-    >>> [round(float(s), 4) for s in strength_of(torch.tensor([a, b], dtype=torch.float64))]
+    >>> [round(float(s), 4) for s in strength_scores(torch.tensor([a, b], dtype=torch.float64))]
     [0.0055, 0.9691]
     """
     return p[:, 0] - p[:, 1] - p[:, 2] + p[:, 3]
 
 
 @dataclass(frozen=True)
-class Preference(Twins):
-    """Strength and what plays its part without a next-sentence head. Abstract."""
+class PreferenceMeasure(TwinTripleMeasure):
+    """Abstract base class of Strength and of its substitute without a next-sentence head."""
 
-    tests_unflagged: ClassVar[bool] = True
-    called: ClassVar[str]
+    # A flagged twin is no exact exchange of genders, so its sign is not exchangeable.
+    test_on_unflagged_only: ClassVar[bool] = True
+    metric_name: ClassVar[str]
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """Of s."""
+        """Unit of s."""
 
     @property
     @abstractmethod
-    def reach(self) -> float:
-        """The largest |s|."""
+    def max_abs_value(self) -> float:
+        """Largest possible |s|."""
 
     @property
     @abstractmethod
-    def alike(self) -> str:
-        """What values of it may be compared with."""
+    def comparability_key(self) -> str:
+        """Part of the comparability key that identifies s."""
 
     @abstractmethod
-    def bias_of(self, readouts: Readouts) -> torch.Tensor:
-        """The s of every item."""
+    def per_item_strength(self, responses: Responses) -> torch.Tensor:
+        """Compute s for every item."""
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The mean of the top share, how far it leans, and the mean of all."""
-        top = Aspect(
-            name=self.called,
-            equation=f"{PAPER}, Eq. 2" + ("" if self.called == "strength" else ", after it"),
-            per_item=self.bias_of,
-            over=self.top_mean,
+    def formulas(self) -> tuple[Metric, ...]:
+        """The mean of the top share, its signed part, and the signed mean of all items."""
+        top = Metric(
+            name=self.metric_name,
+            equation=f"{PAPER}, Eq. 2" + ("" if self.metric_name == "strength" else ", after it"),
+            per_item_values=self.per_item_strength,
+            aggregate=self.top_mean,
             unit=self.unit,
-            low=-self.reach,
-            high=self.reach,
+            low=-self.max_abs_value,
+            high=self.max_abs_value,
             direction="larger: the stereotype is preferred more, on the most biased items",
             above="the stereotype is preferred to the anti-stereotype",
             below="the anti-stereotype is preferred to the stereotype",
-            comparable=f"{self.alike}, top {self.top:g}",
+            comparability_key=f"{self.comparability_key}, top {self.top:g}",
+            # A mean of the largest values is positive under equal treatment, too: parity is
+            # estimated.
             parity=None,
             null="flip",
-            lean=self.lean,
+            signed_part=self.signed_part,
             method="expanded",
         )
         signed = replace(
             top,
             name="signed mean",
-            over=mean,
-            lean=None,
+            aggregate=mean,
+            signed_part=None,
             direction="above 0: the stereotype is preferred; below 0: the anti-stereotype",
-            comparable=f"{self.alike}, signed mean",
+            comparability_key=f"{self.comparability_key}, signed mean",
             parity=0.0,
             method=None,
         )
-        lean = replace(
+        signed_part = replace(
             top,
             name="lean",
-            over=self.lean,
-            lean=None,
+            # Reported on its own, because this part is tested, not the mean of the top share.
+            aggregate=self.signed_part,
+            signed_part=None,
             direction="above 0: more of the top share prefers the stereotype than its twin does",
-            comparable=f"{self.alike}, lean of the top {self.top:g}",
+            comparability_key=f"{self.comparability_key}, lean of the top {self.top:g}",
             parity=0.0,
         )
-        return top, lean, signed
+        return top, signed_part, signed
 
     @property
-    def lean(self) -> Reduction:
-        """Half of what the top share is above the top share with all twins exchanged."""
-        return one_sided_part(self.top_mean)
+    def signed_part(self) -> Reduction:
+        """Half the difference between the top mean and the top mean with all twins exchanged."""
+        return make_signed_part(self.top_mean)
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The two origins apart."""
-        origins, said = self.origins(found[0], self.aspect("signed mean"), inference)
-        return Beside(origins, (said,))
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """Estimates by origin: the gender of the original text."""
+        origins, conclusion = self.estimate_by_origin(
+            response_sets[0], self.get_metric("signed mean"), inference
+        )
+        return Extras(origins, (conclusion,))
 
 
 @final
 @dataclass(frozen=True)
-class Strength(Preference):
+class Strength(PreferenceMeasure):
     """Strength S of a model with a next-sentence head (Dawkins et al. 2024, Eq. 2).
 
-    The mean of s over the top tenth of triple pairs. Positive under no bias: its parity is the mean
-    of this and of what it is with all twins exchanged, and its test that of their difference.
+    The mean of s over the top tenth of triple pairs. It is positive even without bias: its parity
+    is the mean of its values before and after an exchange of all twins, and the test is of their
+    difference.
     """
 
     scale: Scale = "probability"
-    """"logit": of log-odds, which do not saturate; not comparable with probabilities."""
+    """Scale of s. "logit": log-odds, which do not saturate; not comparable with probabilities."""
 
     metrics: ClassVar[dict[str, str]] = {
         "strength": "stereotypes in next-sentence judgements, top tenth",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("next_sentence",)
-    called: ClassVar[str] = "strength"
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("next_sentence",)
+    metric_name: ClassVar[str] = "strength"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        chosen(self.scale, get_args(Scale), "scale")
+        check_option(self.scale, get_args(Scale), "scale")
 
     @property
     def unit(self) -> str:
-        """Of s."""
+        """Unit of s."""
         return "difference of probabilities" if self.scale == "probability" else "log-odds"
 
     @property
-    def reach(self) -> float:
-        """The largest |s|."""
+    def max_abs_value(self) -> float:
+        """Largest possible |s|."""
         return 2.0 if self.scale == "probability" else float("inf")
 
     @property
-    def alike(self) -> str:
-        """With Strength on the same scale."""
+    def comparability_key(self) -> str:
+        """Part of the comparability key that identifies s: scale and data."""
         return f"strength, {self.scale}, {SWAPPED if self.triples is None else 'own triples'}"
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """Whether each of four sentences follows."""
-        items = tuple(self.item(one, *_four(one)) for one in self.items)
-        return (Asked("follows", Frozen({}), FACTORS, items),)
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """Queries whether each of four sentences follows its context."""
+        items = tuple(self.build_item(triple, *_four_texts(triple)) for triple in self.items)
+        return (QuerySet("follows", FrozenDict({}), FACTORS, items),)
 
-    def skill_check(self, lm: LM, readouts: Readouts) -> SkillCheck:
-        """That related sentences are judged to follow rather than unrelated ones."""
-        return sentences_follow(self.items, readouts)
+    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck:
+        """Check that the model prefers related to unrelated sentences."""
+        return make_next_sentence_check(self.items, responses)
 
-    def bias_of(self, readouts: Readouts) -> torch.Tensor:
-        """s, of probabilities or of log-odds."""
-        yes, no = readouts.values[..., 0], readouts.values[..., 1]
-        return strength_of(yes.exp() if self.scale == "probability" else yes - no)
+    def per_item_strength(self, responses: Responses) -> torch.Tensor:
+        """Compute s from probabilities or from log-odds."""
+        next_log_prob, not_next_log_prob = responses.values[..., 0], responses.values[..., 1]
+        # Column 0 is log p(next), column 1 is log p(not next): their difference is the logit.
+        return strength_scores(
+            next_log_prob.exp()
+            if self.scale == "probability"
+            else next_log_prob - not_next_log_prob
+        )
 
 
 @final
 @dataclass(frozen=True)
-class Contrast(Preference):
-    """What Strength asks, asked of likelihoods: for models without a next-sentence head.
+class Contrast(PreferenceMeasure):
+    """Strength computed from likelihoods, for models without a next-sentence head.
 
     s = log p(S|c) - log p(A|c) - [log p(swap of S|twin) - log p(swap of A|twin)], in nats: of the
     second sentence's tokens given the first (causal models), or its pseudo log-likelihood (masked
-    models). It plays the same part as Strength (Dawkins et al. 2024, Eq. 2) and is another measure:
-    a likelihood is not a judgement that a sentence follows.
+    models). It replaces Strength (Dawkins et al. 2024, Eq. 2), but it is another measure: a
+    likelihood is not a prediction that a sentence follows.
     """
 
     metrics: ClassVar[dict[str, str]] = {
-        "contrast": "Strength's question asked of likelihoods; not comparable with it",
+        "contrast": "Strength computed from likelihoods; not comparable with it",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("causal", "masked")
-    called: ClassVar[str] = "contrast"
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("causal", "masked")
+    metric_name: ClassVar[str] = "contrast"
     unit = "nats"
-    reach = float("inf")
-    alike = "contrast, one vocabulary"
+    max_abs_value = float("inf")
+    comparability_key = "contrast, one vocabulary"
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """The likelihood of each of four sentences after its context."""
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """Queries of the likelihood of each of four sentences after its context."""
         items = tuple(
-            self.item(one)._replace(
-                asks=tuple(
+            self.build_item(triple)._replace(
+                queries=tuple(
+                    # Only the second sentence is scored: the context differs between twins.
                     (f"{first} {second}", ((len(first) + 1, len(first) + 1 + len(second)),))
-                    for first, second in _four(one)
+                    for first, second in _four_texts(triple)
                 )
             )
-            for one in self.items
+            for triple in self.items
         )
-        return (Asked("score", Frozen({}), FACTORS, items),)
+        return (QuerySet("score", FrozenDict({}), FACTORS, items),)
 
-    def bias_of(self, readouts: Readouts) -> torch.Tensor:
-        """s, of log-likelihoods."""
-        return strength_of(readouts.values[..., 0])
+    def per_item_strength(self, responses: Responses) -> torch.Tensor:
+        """Compute s from log-likelihoods."""
+        return strength_scores(responses.values[..., 0])
 
 
-def _four(one: TwinTriple) -> tuple[tuple[str, str], ...]:
-    """Contexts with a stereotype, an anti-stereotype, and the twins of these."""
+def _four_texts(triple: TwinTriple) -> tuple[tuple[str, str], ...]:
+    """Contexts with stereotype and anti-stereotype, and the twins of both."""
     return (
-        (one.context, one.stereotype),
-        (one.context, one.anti_stereotype),
-        (one.twin_context, one.twin_stereotype),
-        (one.twin_context, one.twin_anti_stereotype),
+        (triple.context, triple.stereotype),
+        (triple.context, triple.anti_stereotype),
+        (triple.twin_context, triple.twin_stereotype),
+        (triple.twin_context, triple.twin_anti_stereotype),
     )

@@ -1,7 +1,7 @@
-"""Twin triples: a context, what may follow it, and the same with the genders exchanged.
+"""Twin triples: a context, its possible next sentences, and their gender-swapped counterfactuals.
 
-Dawkins et al. 2024, section 2, on the enhanced StereoSet. A twin exchanges the genders,
-so the label flips with it: the twin of a stereotype is an anti-stereotype.
+Dawkins et al. 2024, section 2, on the enhanced StereoSet. A twin exchanges the genders, so its
+label flips: the twin of a stereotype is an anti-stereotype.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.lint import lint
 from levelhead.data.records import TwinTriple
-from levelhead.data.tokenize import folded, tokens
-from levelhead.measures.base import Measure, chosen, items_hash
-from levelhead.measures.items import Item
-from levelhead.measures.metric import Aspect
-from levelhead.measures.reductions import Reduction, Rounding, tail_size, top_mean_of
+from levelhead.data.tokenize import fold_case, tokenize_words
+from levelhead.measures.base import Measure, check_option, hash_items
+from levelhead.measures.items import MeasureItem
+from levelhead.measures.metric import Metric
+from levelhead.measures.reductions import Reduction, Rounding, make_top_mean, tail_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.results import Estimate
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
 
 Part = Literal["all", "dev", "test"]
 Units = Literal["auto", "terms", "items"]
@@ -37,31 +37,33 @@ FACTORS = ("units",)
 
 
 @dataclass(frozen=True)
-class Twins(Measure):
-    """What the measures on twin triples share. Abstract."""
+class TwinTripleMeasure(Measure):
+    """Abstract base class of the measures on twin triples."""
 
     triples: tuple[TwinTriple, ...] | None = None
-    """Your own; None: the enhanced StereoSet."""
+    """User's triples; None: the enhanced StereoSet."""
     part: Part = "all"
-    """Of the enhanced StereoSet: dev (234 pairs), test (749) or all."""
+    """Part of the enhanced StereoSet: dev (234 pairs), test (749) or all."""
     top: float = 0.1
-    """The share of items that the headline averages: the largest."""
+    """Share of the largest items that the primary metric averages."""
     rounding: Rounding = "round"
     units: Units = "auto"
-    """What was sampled: "terms" (items on one target term are drawn together) or "items". "auto":
-    terms, where there are at least eight."""
+    """Sampled units: "terms" (items on one target term are resampled together) or "items". "auto":
+    terms, if there are at least eight."""
 
-    linted: ClassVar[bool] = True
+    has_lint_rules: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        chosen(self.part, get_args(Part), "part")
-        chosen(self.rounding, get_args(Rounding), "rounding")
-        chosen(self.units, get_args(Units), "units")
-        tail_size(10**6, self.top, self.rounding)  # refuses a share that is none
+        check_option(self.part, get_args(Part), "part")
+        check_option(self.rounding, get_args(Rounding), "rounding")
+        check_option(self.units, get_args(Units), "units")
+        # Called only for its check of the share and the rounding.
+        tail_size(10**6, self.top, self.rounding)
         if self.triples is not None and self.part != "all":
             raise LevelheadError(
-                f"part {self.part!r} of triples of your own", mend="choose among them before"
+                f"part {self.part!r} does not apply to triples of your own",
+                hint="leave out part, and select the triples beforehand",
             )
 
     @cached_property
@@ -71,14 +73,14 @@ class Twins(Measure):
             return tuple(self.triples)
         row = dataset(SWAPPED)
         parts = row.parts if self.part == "all" else (self.part,)
-        found = chain.from_iterable(map(row.items, parts))
-        return tuple(item for item in found if isinstance(item, TwinTriple))
+        records = chain.from_iterable(map(row.items, parts))
+        return tuple(item for item in records if isinstance(item, TwinTriple))
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The data set's files, or the triples themselves."""
+        """Hashes of the data set's files, or of the user's triples."""
         if self.triples is not None:
-            return {"triples": items_hash(self.triples)}
+            return {"triples": hash_items(self.triples)}
         files = dataset(SWAPPED).files
         return {
             f"{SWAPPED}/{file.path}": file.sha256
@@ -92,82 +94,92 @@ class Twins(Measure):
         return frozenset(flag.item for flag in lint(self.items))
 
     @cached_property
-    def compared(self) -> tuple[str, str]:
-        """The groups of originals, as the data name them."""
-        names = sorted({one.group for one in self.items})
+    def compared_groups(self) -> tuple[str, str]:
+        """The two groups of the original texts, as named in the data."""
+        names = sorted({triple.group for triple in self.items})
         if len(names) != 2:
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"originals of {len(names)} groups ({', '.join(names) or 'none'})",
-                mend="twins compare two groups: name the one of every original, two in all",
+                hint="twins compare two groups: name the one of every original, two in all",
             )
         return names[0], names[1]
 
-    def item(self, one: TwinTriple, *asks: tuple[str, str]) -> Item:
-        """A triple and some pairs of texts that are asked of it."""
-        unit = _term(one) if self.by_term else one.id
-        return Item(one.id, asks, (unit,), one.group, flagged=one.id in self.flags)
+    def build_item(self, triple: TwinTriple, *queries: tuple[str, str]) -> MeasureItem:
+        """Build the item of a triple from pairs of texts."""
+        unit = _target_term(triple) if self.uses_terms else triple.id
+        return MeasureItem(
+            triple.id, queries, (unit,), triple.group, is_flagged=triple.id in self.flags
+        )
 
     @cached_property
-    def by_term(self) -> bool:
-        """Whether items on one target term are drawn together."""
+    def uses_terms(self) -> bool:
+        """Whether items on one target term are resampled together."""
         if self.units != "auto":
             return self.units == "terms"
-        return len({_term(one) for one in self.items}) >= 8
+        # Fewer than eight clusters give too few distinct resamples for an interval.
+        return len({_target_term(triple) for triple in self.items}) >= 8
 
     @property
     def top_mean(self) -> Reduction:
-        """The mean over the top share of the items drawn, chosen anew for every draw."""
-        return top_mean_of(self.top, self.rounding)
+        """The mean over the top share of the resampled items, selected anew in every resample."""
+        return make_top_mean(self.top, self.rounding)
 
-    def origins(
-        self, readouts: Readouts, aspect: Aspect, inference: Inference
+    def estimate_by_origin(
+        self, responses: Responses, metric: Metric, inference: Inference
     ) -> tuple[tuple[Estimate, ...], str]:
-        """The signed mean by the gender of the original, on unflagged items; and what it says.
+        """Estimate the signed mean by the gender of the original, on unflagged items.
 
-        Swaps are one-sided: all originals were written by people and all twins by a program. If
-        that moved s, it would move it one way for originals of one gender and the other way for
-        those of the other, and only one of them would look like a stereotype.
+        Also returns the conclusion as text. Swaps are one-sided: people wrote all originals and a
+        program all twins. If that changed s, it would change s in opposite directions for
+        originals of the two genders, and only one of them would look like a stereotype.
         """
-        found: list[Estimate] = []
+        estimates: list[Estimate] = []
         try:
-            clean = readouts.some(lambda item: not item.flagged)
-        except NotMeasurable:
+            unflagged = responses.select(lambda item: not item.is_flagged)
+        except NotMeasurableError:
             return (), "swap artefact not excluded: every item is flagged"
-        names = tuple(clean.groups)
+        names = tuple(unflagged.groups)
         for group in names:
             try:
-                part = clean.some(lambda item, group=group: item.group == group)  # type: ignore[misc]
-                found.append(
-                    self.estimated(part, aspect, inference, f"{aspect.name}, {group} originals")
+                part = unflagged.select(lambda item, group=group: item.group == group)  # type: ignore[misc]
+                estimates.append(
+                    self.estimate_metric(
+                        part, metric, inference, f"{metric.name}, {group} originals"
+                    )
                 )
-            except NotMeasurable as error:
-                return tuple(found), f"swap artefact not excluded: {group} originals: {error.what}"
-        if len(found) < 2:
-            return tuple(found), "swap artefact not excluded: originals of one group only"
-        if len({estimate.value > 0 for estimate in found}) > 1:
-            return tuple(found), "swap artefact not excluded: the two origins differ in sign"
-        if found[0].value <= 0:
-            return tuple(found), "both origins lean against the stereotype"
-        shown = all(one.p is not None and one.p.value <= 0.05 for one in found)
-        return tuple(found), (
+            except NotMeasurableError as error:
+                return tuple(
+                    estimates
+                ), f"swap artefact not excluded: {group} originals: {error.problem}"
+        if len(estimates) < 2:
+            return tuple(estimates), "swap artefact not excluded: originals of one group only"
+        if len({estimate.value > 0 for estimate in estimates}) > 1:
+            return tuple(estimates), "swap artefact not excluded: the two origins differ in sign"
+        if estimates[0].value <= 0:
+            return tuple(estimates), "both origins lean against the stereotype"
+        # Both tests must reject at .05, so the joint test needs no correction (intersection-union).
+        is_significant = all(
+            estimate.p is not None and estimate.p.value <= 0.05 for estimate in estimates
+        )
+        return tuple(estimates), (
             "stereotype: both origins lean to it, each with p <= .05"
-            if shown
+            if is_significant
             else "both origins lean to the stereotype, not both with p <= .05"
         )
 
 
 @cache
-def _terms() -> frozenset[str]:
-    """The words that mark a gender."""
+def _gendered_words() -> frozenset[str]:
+    """The gendered words of the lexicon."""
     words = lexicon("gender-en")
-    return frozenset(folded(word) for group in words.groups for word in words.words(group))
+    return frozenset(fold_case(word) for group in words.groups for word in words.words(group))
 
 
-def _term(one: TwinTriple) -> str:
-    """The target term of a triple: the first word of its context that marks a gender.
+def _target_term(triple: TwinTriple) -> str:
+    """The target term of a triple: the first gendered word of its context.
 
-    StereoSet asked for many contexts on each of a few dozen terms; items on one term are not
+    StereoSet has many contexts on each of a few dozen terms; items on one term are not
     independent. The enhanced data do not name the term.
     """
-    words = (folded(token.text) for token in tokens(one.context))
-    return next((word for word in words if word in _terms()), one.id)
+    words = (fold_case(token.text) for token in tokenize_words(triple.context))
+    return next((word for word in words if word in _gendered_words()), triple.id)

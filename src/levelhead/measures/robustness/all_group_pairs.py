@@ -1,4 +1,4 @@
-"""More than two groups: a measure compares two, so every pair of them is measured."""
+"""Measures of all pairs of groups, for lexicons with more than two groups."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
 
 
-def every_pair(measure: Measure, groups: Sequence[str] | None = None) -> tuple[Measure, ...]:
-    """The same measure for every pair of groups; `run` corrects their p-values together (Holm).
+def all_group_pairs(measure: Measure, groups: Sequence[str] | None = None) -> tuple[Measure, ...]:
+    """Make one measure for every pair of groups; `run_measures` corrects their p-values (Holm).
 
     Args:
-        measure: one that lets its groups be chosen.
-        groups: which; by default all of its lexicon.
+        measure: A measure with the option `groups`.
+        groups: Names of the groups; by default all of the measure's lexicon.
 
     >>> from levelhead.measures.embedding.seat import Seat
-    >>> len(every_pair(Seat(lexicon="race-en")))
+    >>> len(all_group_pairs(Seat(lexicon="race-en")))
     6
     """
-    lexicon = getattr(measure, "own_lexicon", None)
+    # Measures on published pairs have groups that the data fix.
+    lexicon = getattr(measure, "resolved_lexicon", None)
     if lexicon is None or "groups" not in {field.name for field in fields(measure)}:
         raise LevelheadError(
             f"the groups of {measure.name} are those of its data",
-            mend="choose the data instead; seat, nli_gap, counterfactual and the like take groups",
+            hint="choose the data instead; seat, nli_gap, counterfactual and the like take groups",
         )
-    chosen = lexicon.groups if groups is None else groups
-    if len(chosen) < 2:
-        raise LevelheadError("there are no two groups", mend="name at least two")
-    return tuple(replace(measure, groups=pair) for pair in combinations(chosen, 2))  # type: ignore[call-arg]
+    selected = lexicon.groups if groups is None else groups
+    if len(selected) < 2:
+        raise LevelheadError("there are no two groups", hint="name at least two")
+    return tuple(replace(measure, groups=pair) for pair in combinations(selected, 2))  # type: ignore[call-arg]

@@ -1,7 +1,7 @@
-"""Do rulers agree? Rank correlations between measures, over models or over edits of one.
+"""Rank correlations between measures, over models or over edits of one model.
 
-Values are ranked as they are: where a larger value of one ruler and a smaller of another mean more
-bias, agreement is negative. Directions are printed beside.
+Values are ranked without a change of sign: if a larger value of one measure and a smaller value of
+another mean more bias, their correlation is negative. Reports print the directions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from levelhead.core.calibration import MISSED, MISSES, mark_of
+from levelhead.core.calibration import DAGGER, DAGGER_NOTE, failed_calibration_mark
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval, Measurement, PValue, Record
 from levelhead.stats.degenerate import is_constant
@@ -30,132 +30,149 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Key = tuple[str, tuple[str, ...], str]
-"""A measure as far as its values are comparable."""
-FEWEST = 5
-"""Models of which fewer say nothing about agreement."""
+"""Measure, groups and comparability key: values with the same key are comparable."""
+# With 4 models, a two-sided permutation test cannot reach .05: 2 of 24 orders are extreme.
+MIN_MODELS = 5
+"""Minimum number of models for a correlation."""
 
 
-class Cell(Record):
-    """How far two rulers rank alike."""
+class AgreementCell(Record):
+    """Rank correlation of two measures."""
 
     first: str
     second: str
-    n: Annotated[int, Field(ge=FEWEST)]
+    n: Annotated[int, Field(ge=MIN_MODELS)]
     spearman: float
     interval: Interval
     p: PValue
 
 
-class Agreement(Record):
-    """All pairs of rulers that can be compared, and why others cannot."""
+class MeasureAgreement(Record):
+    """Correlations of all comparable pairs of measures, with notes on the others."""
 
-    rulers: tuple[str, ...]
-    rows: int
-    cells: tuple[Cell, ...]
+    measures: tuple[str, ...]
+    n_rows: int
+    cells: tuple[AgreementCell, ...]
     directions: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
-    def cell(self, first: str, second: str) -> Cell:
-        """One pair, in whichever order."""
+    def cell(self, first: str, second: str) -> AgreementCell:
+        """Return the correlation of two measures, in any order."""
         for cell in self.cells:
             if {cell.first, cell.second} == {first, second}:
                 return cell
         raise LevelheadError(
-            f"{first} and {second} are not compared", mend="look at the notes: they say why"
+            f"{first} and {second} are not compared", hint="look at the notes: they say why"
         )
 
 
 def spearman_interval(rho: float, n: int, *, level: float = 0.95) -> Interval:
     """Bonett and Wright 2000: Fisher's z with variance (1 + rho^2 / 2) / (n - 3).
 
-    Of a perfect order the interval is that of half an exchange of neighbours.
+    A perfect correlation is replaced by that of half an exchange of neighbours, because Fisher's z
+    is infinite at 1.
 
     >>> print(spearman_interval(-0.0405, 76))
     [-0.2636, 0.1868]
     """
-    most = 1 - 6 / (n * (n * n - 1))
-    z = math.atanh(max(-most, min(most, rho)))
-    reach = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    low, high = math.tanh(z - reach), math.tanh(z + reach)
+    # An exchange of two neighbours lowers Spearman's rho by 12 / (n (n^2 - 1)): half of it.
+    limit = 1 - 6 / (n * (n * n - 1))
+    z = math.atanh(max(-limit, min(limit, rho)))
+    half_width = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    low, high = math.tanh(z - half_width), math.tanh(z + half_width)
     return Interval(low=min(low, rho), high=max(high, rho), level=level, method="bonett-wright")
 
 
-def agreement(
+def measure_agreement(
     table: Mapping[str, Mapping[str, float]],
     *,
     level: float = 0.95,
     seed: int = 0,
     permutations: int = 9999,
-) -> Agreement:
-    """Spearman's correlation of every two columns, over the rows that have both.
+) -> MeasureAgreement:
+    """Compute Spearman's correlation of every pair of columns, over the rows that have both.
 
     Args:
-        table: row (a model, or an edit of one) -> ruler -> value.
-        level: of the intervals.
-        seed: of the permutations that give p.
-        permutations: how many; p-values are corrected by Holm.
+        table: Row (a model, or an edit of one) -> measure -> value.
+        level: Level of the intervals.
+        seed: Seed of the permutations for p-values.
+        permutations: Number of permutations; p-values are corrected by Holm.
     """
     if not 0 < level < 1:
-        raise LevelheadError(f"a level of {level}", mend="give one such as 0.95")
-    rulers = tuple(dict.fromkeys(name for row in table.values() for name in row))
-    if len(rulers) < 2:
+        raise LevelheadError(f"a level of {level}", hint="give one such as 0.95")
+    measures = tuple(dict.fromkeys(name for row in table.values() for name in row))
+    if len(measures) < 2:
         raise LevelheadError(
-            f"{len(rulers)} rulers where two are set against each other",
-            mend="measure the models by at least two measures",
+            f"{len(measures)} measures where at least two are compared",
+            hint="measure the models by at least two measures",
         )
     cells, notes = [], []
-    for first, second in combinations(rulers, 2):
+    for first, second in combinations(measures, 2):
         both = [(row[first], row[second]) for row in table.values() if {first, second} <= set(row)]
-        found = np.array(both, dtype=np.float64).reshape(-1, 2)
-        why = _why_not(found)
-        if why:
-            notes.append(f"{first} and {second}: {why}")
+        values = np.array(both, dtype=np.float64).reshape(-1, 2)
+        reason = _skip_reason(values)
+        if reason:
+            notes.append(f"{first} and {second}: {reason}")
             continue
+        # The names are part of the seed: further columns do not change the p-value of a pair.
         rng = np.random.default_rng([seed, *map(ord, first), 0, *map(ord, second)])
-        cells.append(_cell(first, second, found, level, rng, permutations))
+        cells.append(_make_cell(first, second, values, level, rng, permutations))
     if not cells:
         raise LevelheadError(
-            f"no two rulers can be compared: {notes[0]}",
-            mend=f"measure at least {FEWEST} models, or edits, by both",
+            f"no two measures can be compared: {notes[0]}",
+            hint=f"measure at least {MIN_MODELS} models, or edits, by both",
         )
     adjusted = holm([cell.p.value for cell in cells]).tolist()
-    told = [{"adjusted": own, "correction": "holm", "family": len(cells)} for own in adjusted]
+    adjustments = [
+        {"adjusted": p_value, "correction": "holm", "family": len(cells)} for p_value in adjusted
+    ]
     corrected = tuple(
-        cell.model_copy(update={"p": cell.p.model_copy(update=more)}) if len(cells) > 1 else cell
-        for cell, more in zip(cells, told, strict=True)
+        cell.model_copy(update={"p": cell.p.model_copy(update=adjustment)})
+        if len(cells) > 1
+        else cell
+        for cell, adjustment in zip(cells, adjustments, strict=True)
     )
-    return Agreement(rulers=rulers, rows=len(table), cells=corrected, notes=tuple(notes))
+    return MeasureAgreement(
+        measures=measures, n_rows=len(table), cells=corrected, notes=tuple(notes)
+    )
 
 
-def measured(paths: Sequence[str], *, level: float = 0.95, seed: int = 0) -> Agreement:
-    """Agreement over what `levelhead measure -o` wrote, in files or in folders of them.
+def agreement_from_results(
+    paths: Sequence[str], *, level: float = 0.95, seed: int = 0
+) -> MeasureAgreement:
+    """Compute agreement from files that `levelhead measure -o` wrote, or from folders of them.
 
-    A row is a model with its edits; a column is a measure as far as its values are comparable.
+    A row is a model with its edits; a column is a measure with comparable values.
     """
     table: dict[str, dict[str, float]] = defaultdict(dict)
     checkpoints: dict[str, str] = {}
     directions: dict[str, str] = {}
-    found = list(_measurements(paths))
-    failed = {_key(one) for one in found if mark_of(one)}
-    names = {
-        key: f"{name} {MISSES}" if key in failed else name for key, name in _columns(found).items()
+    measurements = list(_read_measurements(paths))
+    failed = {
+        _key(measurement) for measurement in measurements if failed_calibration_mark(measurement)
     }
-    for one in found:
-        told = one.provenance
-        row = told.model_hash
-        column = names[_key(one)]
-        if table[row].setdefault(column, one.value) != one.value:
+    names = {
+        key: f"{name} {DAGGER}" if key in failed else name
+        for key, name in _name_columns(measurements).items()
+    }
+    for measurement in measurements:
+        provenance = measurement.provenance
+        # By hash, not by name: two checkpoints in folders of one name are two models.
+        row = provenance.model_hash
+        column = names[_key(measurement)]
+        # Two values of one cell mean that results of different data or seeds are mixed.
+        if table[row].setdefault(column, measurement.value) != measurement.value:
             raise LevelheadError(
-                f"{column} of {told.model} stands twice, with different values",
-                mend="give each model's results once",
+                f"{column} of {provenance.model} occurs twice, with different values",
+                hint="give each model's results once",
             )
-        checkpoints[row] = told.model
-        directions[column] = one.direction
-    result = agreement(table, level=level, seed=seed)
+        checkpoints[row] = provenance.model
+        directions[column] = measurement.direction
+    result = measure_agreement(table, level=level, seed=seed)
     models = len(set(checkpoints.values()))
     notes = [*result.notes]
     if failed:
-        notes.append(MISSED)
+        notes.append(DAGGER_NOTE)
     if models < len(table):
         notes.insert(
             0,
@@ -167,64 +184,70 @@ def measured(paths: Sequence[str], *, level: float = 0.95, seed: int = 0) -> Agr
     )
 
 
-def columns_of(path: str, wanted: Sequence[str] = (), *, level: float = 0.95) -> Agreement:
-    """Agreement between the columns of numbers in a CSV file.
+def agreement_from_csv(
+    path: str, columns: Sequence[str] = (), *, level: float = 0.95
+) -> MeasureAgreement:
+    """Compute agreement between the numeric columns of a CSV file.
 
     Args:
-        path: the file.
-        wanted: which columns; by default all that hold numbers only.
-        level: of the intervals.
+        path: Path of the file.
+        columns: Names of columns; by default all that contain numbers only.
+        level: Level of the intervals.
     """
     try:
+        # Spreadsheets write a byte order mark, which would become part of the first column's name.
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise LevelheadError(f"cannot read {path}: {error}", mend="give a CSV file") from None
+        raise LevelheadError(f"cannot read {path}: {error}", hint="give a CSV file") from None
     names = list(rows[0]) if rows else []
-    for name in wanted:
+    for name in columns:
         if name not in names:
             raise LevelheadError(
-                f"{path} has no column {name!r}", mend=f"its columns: {', '.join(names)}"
+                f"{path} has no column {name!r}", hint=f"its columns: {', '.join(names)}"
             )
-    chosen = wanted or [name for name in names if all(_is_number(row[name]) for row in rows)]
+    selected = columns or [name for name in names if all(_is_number(row[name]) for row in rows)]
     table = {
-        str(i): {name: float(row[name]) for name in chosen if _is_number(row[name])}
+        str(i): {name: float(row[name]) for name in selected if _is_number(row[name])}
         for i, row in enumerate(rows)
     }
-    return agreement(table, level=level)
+    return measure_agreement(table, level=level)
 
 
-def _cell(
+def _make_cell(
     first: str,
     second: str,
     values: NDArray[np.float64],
     level: float,
     rng: np.random.Generator,
     permutations: int,
-) -> Cell:
+) -> AgreementCell:
     x, y = (stats.rankdata(column) for column in values.T)
     method = stats.PermutationMethod(n_resamples=permutations, rng=rng)
-    found = stats.pearsonr(x, y, method=method)
-    rho, n = float(found.statistic), len(values)
+    # Pearson of ranks is Spearman, ties included; scipy's spearmanr has no permutation method.
+    result = stats.pearsonr(x, y, method=method)
+    rho, n = float(result.statistic), len(values)
+    # scipy enumerates all permutations if there are no more than requested; capped at 20! because
+    # no budget reaches it.
     exact = math.factorial(min(n, 20)) <= permutations
-    return Cell(
+    return AgreementCell(
         first=first,
         second=second,
         n=n,
         spearman=rho,
         interval=spearman_interval(rho, n, level=level),
         p=PValue(
-            value=float(found.pvalue),
+            value=float(result.pvalue),
             method="permutation",
             alternative="two-sided",
-            draws=None if exact else permutations,
+            n_resamples=None if exact else permutations,
         ),
     )
 
 
-def _why_not(values: NDArray[np.float64]) -> str:
-    if len(values) < FEWEST:
-        return f"{len(values)} rows have both, {FEWEST} are needed"
+def _skip_reason(values: NDArray[np.float64]) -> str:
+    if len(values) < MIN_MODELS:
+        return f"{len(values)} rows have both, {MIN_MODELS} are needed"
     if not np.isfinite(values).all():
         return "a value is no finite number"
     if any(is_constant(column) for column in values.T):
@@ -232,36 +255,36 @@ def _why_not(values: NDArray[np.float64]) -> str:
     return ""
 
 
-def _measurements(paths: Sequence[str]) -> Iterable[Measurement]:
+def _read_measurements(paths: Sequence[str]) -> Iterable[Measurement]:
     files = [
         file
         for path in paths
         for file in (sorted(Path(path).glob("*.json")) if Path(path).is_dir() else [Path(path)])
     ]
     if not files:
-        raise LevelheadError("there is no result to read", mend="give files of measure -o")
+        raise LevelheadError("there is no result to read", hint="give files of measure -o")
     for file in files:
         try:
             rows = json.loads(file.read_bytes())["measurements"]
-            found = [Measurement.from_json(json.dumps(row)) for row in rows]
+            measurements = [Measurement.from_json(json.dumps(row)) for row in rows]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LevelheadError(
                 f"{file} was not written by levelhead measure: {str(error)[:80]}",
-                mend="give files of levelhead measure -o",
+                hint="give files of levelhead measure -o",
             ) from None
-        yield from found
+        yield from measurements
 
 
-def _key(one: Measurement) -> _Key:
-    return one.measure, one.groups, one.comparable
+def _key(measurement: Measurement) -> _Key:
+    return measurement.measure, measurement.groups, measurement.comparability_key
 
 
-def _columns(found: Sequence[Measurement]) -> dict[_Key, str]:
-    """A name for every kind of comparable values: the measure's, numbered if it has several."""
+def _name_columns(measurements: Sequence[Measurement]) -> dict[_Key, str]:
+    """Name the columns after their measures, with a number if a measure has several."""
     kinds: dict[str, list[_Key]] = defaultdict(list)
-    for one in found:
-        if _key(one) not in kinds[one.measure]:
-            kinds[one.measure].append(_key(one))
+    for measurement in measurements:
+        if _key(measurement) not in kinds[measurement.measure]:
+            kinds[measurement.measure].append(_key(measurement))
     return {
         key: name if len(keys) == 1 else f"{name} {'-'.join(key[1])} #{i}".replace("  ", " ")
         for name, keys in kinds.items()

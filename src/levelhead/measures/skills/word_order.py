@@ -1,8 +1,8 @@
-"""Does a model prefer a text to its words in another order? The skill behind every likelihood.
+"""Word order: the skill that every likelihood measure needs, a preference for the original order.
 
-A model that knows only how often words occur finds both equally likely, an untrained one nearly so.
-The order of words is asked, and not grammar or knowledge, because any text can be put in another
-order: of any data, any language, and of languages made up for calibration.
+For a unigram model a text and its shuffled words are equally likely, for an untrained model nearly
+so. The check uses word order, not grammar or knowledge, because every text can be shuffled: of any
+data, any language, and of languages generated for calibration.
 """
 
 from __future__ import annotations
@@ -12,120 +12,127 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from levelhead.core.frozen import Frozen
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.skills.skills import SkillCheck, digest_of, ties_counted_half
-from levelhead.models.inputs.tokenizer import MASK, NotReadable
-from levelhead.models.loading.http_model import Remote
+from levelhead.core.frozen import FrozenDict
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.skills.skills import SkillCheck, score_margins, text_digest
+from levelhead.models.inputs.tokenizer import MASK, UnreadableTextError
+from levelhead.models.loading.http_model import HttpModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 ORDER = "prefers texts to their words in another order"
-ORDERED = 75.0
-"""For word order more is asked, because templated items are not independent of each other: an
-untrained model may by accident like a whole template. Real models reach 98 to 100, untrained 50."""
+ORDER_THRESHOLD = 75.0
+"""Word order has a higher threshold, because templated items are not independent: an untrained
+model may prefer a complete template at random. Real models reach 98 to 100, untrained ones 50."""
 MARGIN = 0.5
-"""Nats a moved word below which two orders are a tie. Real models: 4.3 to 6.1 in the median;
-untrained ones: none above 0.3."""
+"""Nats for each moved word; orders that differ by less are a tie. Real models have medians of 4.3
+to 6.1; no untrained model exceeds 0.3."""
 SAMPLED, SAMPLED_REMOTE = 48, 12
-"""Texts that are asked, by hash, so that they are the same ones every time: with 48, guessing
-reaches 75% once in three thousand times. A server is asked for every token apart."""
-TRIES = 20
-MOVED = 2
-"""The least number of words that change places."""
+"""Number of texts, selected by hash and so reproducible: with 48, guessing reaches 75% once in
+three thousand times. Fewer for a server, which gets a separate request for every token."""
+# The best of several tries: the most moved words among shuffles that keep the tokens.
+N_SHUFFLES = 20
+MIN_MOVED = 2
+"""Minimum number of words that change places."""
 
 
-def word_order(
-    lm: LM | Remote, items: Iterable[Item], words: Sequence[str] = ()
+def make_word_order_check(
+    lm: LM | HttpModel, items: Iterable[MeasureItem], words: Sequence[str] = ()
 ) -> SkillCheck | None:
-    """Texts of a measure's own items against their words in another order.
+    """Check that texts of a measure's items are preferred to their words in shuffled order.
 
-    The first word and closing punctuation stay, and both texts have the same tokens: to a model
-    that knows only how often words occur they are equally likely.
+    The first word and the closing punctuation stay in place, and both texts have the same tokens,
+    so that they are equally likely for a unigram model.
 
     Args:
-        lm: the model.
-        items: the measure's items.
-        words: of the groups, to put into blanks.
+        lm: The model.
+        items: Items of the measure.
+        words: Group words that fill the blanks.
     """
     texts: dict[str, int] = {}
     for item in items:
-        for turn, text in enumerate(_filled(item, words)):
+        for turn, text in enumerate(_fill_blanks(item, words)):
             texts[text] = min(turn, texts.get(text, turn))
-    most = SAMPLED_REMOTE if isinstance(lm, Remote) else SAMPLED
-    pairs: list[Item] = []
-    # A text of every item before a second of any: those of one item are much alike.
-    for text in sorted(texts, key=lambda text: (texts[text], digest_of(text))):
-        if len(pairs) == most:
+    limit = SAMPLED_REMOTE if isinstance(lm, HttpModel) else SAMPLED
+    pairs: list[MeasureItem] = []
+    # One text of every item before a second text of any, because texts of one item are similar.
+    for text in sorted(texts, key=lambda text: (texts[text], text_digest(text))):
+        if len(pairs) == limit:
             break
-        both = _reordered(lm, text)
-        if both is not None:
-            asks = tuple((one, None) for one in both)
-            pairs.append(Item(f"order {digest_of(text)[:16]}", asks, (text,)))
+        pair = _reorder(lm, text)
+        if pair is not None:
+            queries = tuple((version, None) for version in pair)
+            pairs.append(MeasureItem(f"order {text_digest(text)[:16]}", queries, (text,)))
     if not pairs:
         return None
-    asked = Asked("score", Frozen({}), ("texts",), tuple(pairs), optional=True)
-    return SkillCheck(ORDER, _in_order, asked, threshold=ORDERED)
+    query_set = QuerySet("score", FrozenDict({}), ("texts",), tuple(pairs), may_be_empty=True)
+    return SkillCheck(ORDER, _score_order, query_set, threshold=ORDER_THRESHOLD)
 
 
-def _filled(item: Item, words: Sequence[str]) -> list[str]:
-    """An item's texts, a group's word in their blanks; which, and in which order, by hash."""
-    found = []
-    for text in sorted({str(ask[0]) for ask in item.asks}, key=digest_of):
-        word = words[int(digest_of(text)[:8], 16) % len(words)] if words else MASK
-        found.append(text.replace(MASK, word))
-    return found
+def _fill_blanks(item: MeasureItem, words: Sequence[str]) -> list[str]:
+    """Fill the blanks of an item's texts with group words; a hash selects words and order."""
+    texts = []
+    for text in sorted({str(query[0]) for query in item.queries}, key=text_digest):
+        word = words[int(text_digest(text)[:8], 16) % len(words)] if words else MASK
+        texts.append(text.replace(MASK, word))
+    return texts
 
 
-def _reordered(lm: LM | Remote, text: str) -> tuple[str, str] | None:
-    """A text and the same with words moved; None where too few can be.
+def _reorder(lm: LM | HttpModel, text: str) -> tuple[str, str] | None:
+    """Return a text and its shuffled version; None if too few words can be moved.
 
-    Where words are not written apart, characters are moved.
+    Characters are moved if the script does not separate words.
     """
     body = text.rstrip("".join(char for char in text if not char.isalnum()))
     tail = text[len(body) :]
     glue, parts = " ", body.split()
-    if len(parts) <= MOVED:
+    if len(parts) <= MIN_MOVED:
         glue, parts = "", list(body)
+    # Seeded by the text: the same text is always shuffled in the same way. The first word stays,
+    # because capitalisation would give the order away.
     middle, chance = parts[1:], random.Random(text)  # noqa: S311  # no secret
-    if len(middle) < MOVED:
+    if len(middle) < MIN_MOVED:
         return None
-    whole = glue.join(parts) + tail
-    found: tuple[int, str] | None = None
-    for _ in range(TRIES):
-        turned = chance.sample(middle, len(middle))
-        moved = sum(a != b for a, b in zip(turned, middle, strict=True))
-        other = glue.join([parts[0], *turned]) + tail
-        if moved > (found[0] if found else MOVED - 1) and _same_tokens(lm, whole, other):
-            found = moved, other
-    return None if found is None else (whole, found[1])
+    original = glue.join(parts) + tail
+    best: tuple[int, str] | None = None
+    for _ in range(N_SHUFFLES):
+        shuffled = chance.sample(middle, len(middle))
+        moved = sum(a != b for a, b in zip(shuffled, middle, strict=True))
+        candidate = glue.join([parts[0], *shuffled]) + tail
+        # Different tokens would let a unigram model prefer one of the texts.
+        if moved > (best[0] if best else MIN_MOVED - 1) and _have_same_tokens(
+            lm, original, candidate
+        ):
+            best = moved, candidate
+    return None if best is None else (original, best[1])
 
 
-def _same_tokens(lm: LM | Remote, first: str, second: str) -> bool:
-    if isinstance(lm, Remote):  # words that stand apart keep their tokens
+def _have_same_tokens(lm: LM | HttpModel, first: str, second: str) -> bool:
+    # A server's tokenizer is unknown; words separated by spaces keep their tokens.
+    if isinstance(lm, HttpModel):
         return True
     try:
-        one, other = lm.tokens.encode([first, second])
-    except NotReadable:
+        first_encoding, second_encoding = lm.tokens.encode([first, second])
+    except UnreadableTextError:
         return False
-    return sorted(one.row.ids) == sorted(other.row.ids)
+    return sorted(first_encoding.row.ids) == sorted(second_encoding.row.ids)
 
 
-def _in_order(readouts: Readouts) -> torch.Tensor:
-    if not len(readouts):
+def _score_order(responses: Responses) -> torch.Tensor:
+    if not len(responses):
         return torch.zeros(0)
-    scores = readouts.values[..., 0]
-    moved = torch.tensor([_moved(*item.asks) for item in readouts.items])
-    return ties_counted_half((scores[:, 0] - scores[:, 1]) / moved, MARGIN)
+    scores = responses.values[..., 0]
+    moved = torch.tensor([_count_moved(*item.queries) for item in responses.items])
+    return score_margins((scores[:, 0] - scores[:, 1]) / moved, MARGIN)
 
 
-def _moved(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many words (or characters, where words are not written apart) changed places."""
+def _count_moved(first: Sequence[object], second: Sequence[object]) -> int:
+    """Number of words (or characters, if words are not separated) that changed places."""
     before, after = str(first[0]), str(second[0])
-    apart = len(before.split()) > MOVED
-    both = (before.split(), after.split()) if apart else (list(before), list(after))
-    return max(1, sum(a != b for a, b in zip(*both, strict=False)))
+    is_spaced = len(before.split()) > MIN_MOVED
+    pair = (before.split(), after.split()) if is_spaced else (list(before), list(after))
+    return max(1, sum(a != b for a, b in zip(*pair, strict=False)))

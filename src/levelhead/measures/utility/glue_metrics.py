@@ -1,7 +1,7 @@
-"""GLUE's metrics, times 100, of the texts drawn; and their intervals where resampling has none.
+"""GLUE's metrics, times 100, of resampled texts, with intervals where resampling has no width.
 
-Wang et al. 2018. F1 and Matthews are of two classes, F1 of the second one. Where a formula is 0 / 0
-it is 0, as scikit-learn has it, by which GLUE is scored. Ties of Spearman share their mean rank.
+Wang et al. 2018. F1 and Matthews are defined for two classes, F1 for the second one. A ratio 0 / 0
+is 0, as in scikit-learn, which scores GLUE. Ties in Spearman's correlation have their mean rank.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import torch
 from scipy import stats
 
 from levelhead.core.results import Interval
-from levelhead.measures.reductions import drawn
+from levelhead.measures.reductions import take_resample
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from levelhead.data.tasks import Metric
-    from levelhead.measures.metric import Over
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.data.tasks import TaskMetric
+    from levelhead.measures.metric import Aggregate
+    from levelhead.stats.designs import Design, Resample
 
 
-class Formula(NamedTuple):
-    """A metric of what each text contributes: (right, said, true) or (score foretold, true)."""
+class MetricFormula(NamedTuple):
+    """A metric of per-item values: (right, predicted, true) or (predicted score, true score)."""
 
-    over: Over
+    aggregate: Aggregate
     unit: str
     low: float
-    closed: Callable[[torch.Tensor, Design, float], Interval | None] | None = None
+    closed_form_interval: Callable[[torch.Tensor, Design, float], Interval | None] | None = None
 
 
 def f1(cells: torch.Tensor) -> torch.Tensor:
@@ -52,81 +52,94 @@ def matthews(cells: torch.Tensor) -> torch.Tensor:
     return _ratio(tp * tn - fp * fn, ((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)).sqrt())
 
 
-def pearson(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
-    """The correlation of two lists; 0 where one of them does not vary."""
-    x, y = said - said.mean(), true - true.mean()
+def pearson_correlation(predicted: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """Pearson's correlation of two lists; 0 if one of them is constant."""
+    x, y = predicted - predicted.mean(), true - true.mean()
     return _ratio((x * y).sum(), (x @ x).sqrt() * (y @ y).sqrt())
 
 
-def spearman(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
-    """The correlation of their ranks."""
-    ranks = [torch.from_numpy(stats.rankdata(one.detach().numpy())) for one in (said, true)]
-    return pearson(ranks[0], ranks[1])
+def spearman_correlation(predicted: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """Spearman's correlation: Pearson's correlation of the ranks."""
+    # Ranks are a step function, so the gradient stops here.
+    ranks = [
+        torch.from_numpy(stats.rankdata(scores.detach().numpy())) for scores in (predicted, true)
+    ]
+    return pearson_correlation(ranks[0], ranks[1])
 
 
-def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
-    return above / below if float(below.detach()) else torch.zeros_like(above)
+def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
+    # A tensor zero, not a float: the result must have a dtype and a graph like any other value.
+    return numerator / denominator if float(denominator.detach()) else torch.zeros_like(numerator)
 
 
 def _cells(values: torch.Tensor) -> torch.Tensor:
-    """Shares of (tp, fp, fn, tn) of answers (right, said, true)."""
-    said, true = values[:, 1], values[:, 2]
-    both = (said * true, said * (1 - true), (1 - said) * true, (1 - said) * (1 - true))
-    return torch.stack([one.mean() for one in both])
+    """Shares of (tp, fp, fn, tn), from values (right, predicted, true)."""
+    predicted, true = values[:, 1], values[:, 2]
+    products = (
+        predicted * true,
+        predicted * (1 - true),
+        (1 - predicted) * true,
+        (1 - predicted) * (1 - true),
+    )
+    return torch.stack([product.mean() for product in products])
 
 
-def _of_cells(metric: Callable[[torch.Tensor], torch.Tensor]) -> Over:
-    def over(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        return 100 * metric(_cells(drawn(values, draw)))
+def _cell_aggregate(metric: Callable[[torch.Tensor], torch.Tensor]) -> Aggregate:
+    def aggregate(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+        return 100 * metric(_cells(take_resample(values, resample)))
 
-    return over
-
-
-def _share(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return 100 * drawn(values, draw)[:, 0].mean()
+    return aggregate
 
 
-def _of_scores(metric: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Over:
-    def over(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        own = drawn(values, draw)
-        return 100 * metric(own[:, 0], own[:, 1])
-
-    return over
+def _accuracy(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    return 100 * take_resample(values, resample)[:, 0].mean()
 
 
-def _all_alike(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Wilson's interval where all are right, or none."""
-    right = values[:, 0]
-    if float(right.min()) != float(right.max()):
+def _score_aggregate(metric: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Aggregate:
+    def aggregate(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+        resampled = take_resample(values, resample)
+        return 100 * metric(resampled[:, 0], resampled[:, 1])
+
+    return aggregate
+
+
+def _all_or_none_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval if all or none are right."""
+    correct = values[:, 0]
+    if float(correct.min()) != float(correct.max()):
         return None
-    units = design.scarcest.units
-    found = proportion_interval(units if float(right[0]) else 0, units, level=level)
-    return found.model_copy(update={"low": 100 * found.low, "high": 100 * found.high})
+    units = design.limiting_factor.n_units
+    interval = proportion_interval(units if float(correct[0]) else 0, units, level=level)
+    return interval.model_copy(update={"low": 100 * interval.low, "high": 100 * interval.high})
 
 
-def _nearly_constant(
+def _near_constant_interval(
     metric: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor, Design, float], Interval | None]:
-    """An interval where every resample gives one value: one class is said of all, or all is right.
+    """Interval if all resamples have one value: one class is predicted for all, or all are right.
 
-    What was never seen has a share of at most Wilson's upper end, by the units sampled; the metric
-    is taken with so many answers of each kind turned round.
+    An outcome that was never observed has a share of at most Wilson's upper end, by the sampled
+    units; the interval spans the metric with this share of each kind of answer changed.
     """
 
     def closed(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-        right, said = values[:, 0], values[:, 1]
-        all_right = float(right.min()) == 1
-        never = float(said.max()) == 0 or (metric is matthews and float(said.min()) == 1)
-        if not (all_right or never):
+        correct, predicted = values[:, 0], values[:, 1]
+        is_all_correct = float(correct.min()) == 1
+        # Matthews is 0 for either constant class, F1 only if the second class is never predicted.
+        is_never_predicted = float(predicted.max()) == 0 or (
+            metric is matthews and float(predicted.min()) == 1
+        )
+        if not (is_all_correct or is_never_predicted):
             return None
-        unseen = proportion_interval(0, design.scarcest.units, level=level).high
+        unseen = proportion_interval(0, design.limiting_factor.n_units, level=level).high
         cells = _cells(values)
         ends = [float(metric(cells))]
-        for cell, turned in ((0, 2), (1, 3), (2, 0), (3, 1)):
-            other, moved = cells.clone(), min(unseen, float(cells[cell]))
-            other[cell] -= moved
-            other[turned] += moved
-            ends.append(float(metric(other)))
+        # Cells are (tp, fp, fn, tn): each pair changes the prediction and keeps the true class.
+        for cell, target in ((0, 2), (1, 3), (2, 0), (3, 1)):
+            altered, moved = cells.clone(), min(unseen, float(cells[cell]))
+            altered[cell] -= moved
+            altered[target] += moved
+            ends.append(float(metric(altered)))
         return Interval(
             low=100 * min(ends),
             high=100 * max(ends),
@@ -137,10 +150,12 @@ def _nearly_constant(
     return closed
 
 
-METRICS: dict[Metric, Formula] = {
-    "accuracy": Formula(_share, "% of texts", 0.0, _all_alike),
-    "F1": Formula(_of_cells(f1), "100 x F1", 0.0, _nearly_constant(f1)),
-    "Matthews": Formula(_of_cells(matthews), "100 x phi", -100.0, _nearly_constant(matthews)),
-    "Pearson": Formula(_of_scores(pearson), "100 x r", -100.0),
-    "Spearman": Formula(_of_scores(spearman), "100 x rho", -100.0),
+METRICS: dict[TaskMetric, MetricFormula] = {
+    "accuracy": MetricFormula(_accuracy, "% of texts", 0.0, _all_or_none_interval),
+    "F1": MetricFormula(_cell_aggregate(f1), "100 x F1", 0.0, _near_constant_interval(f1)),
+    "Matthews": MetricFormula(
+        _cell_aggregate(matthews), "100 x phi", -100.0, _near_constant_interval(matthews)
+    ),
+    "Pearson": MetricFormula(_score_aggregate(pearson_correlation), "100 x r", -100.0),
+    "Spearman": MetricFormula(_score_aggregate(spearman_correlation), "100 x rho", -100.0),
 }

@@ -1,7 +1,7 @@
-"""How well a fine-tuned model does its task, by GLUE's own metric: what an edit costs.
+"""Performance of a fine-tuned model on its task, by GLUE's metric: the utility cost of an edit.
 
 Wang et al. 2018; Yang et al. 2025, Table 2. Texts that share their first part are not independent:
-first texts are what is sampled. All numbers are times 100, as GLUE prints them.
+first texts are sampled. All values are times 100, as in GLUE.
 """
 
 from __future__ import annotations
@@ -14,270 +14,290 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.data import tasks
-from levelhead.data.records import Labelled, TextPair
-from levelhead.data.tasks import Metric, Part, text_of
-from levelhead.data.tokenize import folded
-from levelhead.measures.base import Beside, Measure, Need, items_hash, refuse_idle
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect
-from levelhead.measures.reductions import mean, refuse_undecided
+from levelhead.data.records import LabelledExample, TextPair
+from levelhead.data.tasks import TaskMetric, TaskSplit, example_text
+from levelhead.data.tokenize import fold_case
+from levelhead.measures.base import Extras, Measure, RequiredHead, forbid_unused_options, hash_items
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric
+from levelhead.measures.reductions import mean, require_decisions
 from levelhead.measures.utility.glue_metrics import METRICS
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.checkpoints import MissingHeadError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.core.run_context import Inference
-    from levelhead.data.tasks import Example, Task
-    from levelhead.measures.responses import Readouts
+    from levelhead.data.tasks import Example, TaskSpec
+    from levelhead.measures.responses import Responses
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import Tuning
+    from levelhead.models.training.finetune import FinetuneConfig
     from levelhead.stats.designs import Design
 
 
 @final
 @dataclass(frozen=True)
-class Tasked(Measure):
-    """A task's metric on one of its parts. A price, not a bias: no parity."""
+class GlueTask(Measure):
+    """A task's metric on one of its splits. A utility, not a bias: it has no parity."""
 
     task: str = "nli"
-    """A row of TASKS."""
-    part: Part = "dev"
+    """Name of a task, a row of TASKS."""
+    part: TaskSplit = "dev"
     file: str | None = None
-    """Your own texts instead (.csv, .tsv, .jsonl), with the task's columns."""
-    texts: tuple[TextPair, ...] | tuple[Labelled, ...] | None = None
-    """Or the texts themselves, labels by name."""
+    """Path of a file with the user's texts (.csv, .tsv, .jsonl), with the task's columns."""
+    texts: tuple[TextPair, ...] | tuple[LabelledExample, ...] | None = None
+    """User's texts, with labels by name."""
     labels: tuple[str, ...] | None = None
-    """The classes in the order of the model's columns, where its config does not name them."""
+    """Classes in the order of the model's columns, if its config does not name them."""
 
     metrics: ClassVar[dict[str, str]] = {
         "task": "a fine-tuned model's task, by GLUE's own metric",
         "task_likelihood": "log-probability of its labels",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
-    of_the_model: ClassVar[tuple[str, ...]] = ("labels",)
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("classifier",)
+    model_options: ClassVar[tuple[str, ...]] = ("labels",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.texts is not None:
-            refuse_idle(self, ("part", "file"), "texts of your own")
+            forbid_unused_options(self, ("part", "file"), "texts of your own")
         if self.file is not None:
-            refuse_idle(self, ("part",), "a file of your own")
-        if tasks.task(self.task).is_score and self.metric == "task_likelihood":
+            forbid_unused_options(self, ("part",), "a file of your own")
+        if tasks.get_task_spec(self.task).is_regression and self.metric == "task_likelihood":
             raise LevelheadError(
-                f"{self.task} foretells a number, which has no likelihood here",
-                mend="measure `task`: its correlation is smooth",
+                f"{self.task} predicts a number, which has no likelihood here",
+                hint="measure `task`: its correlation is smooth",
             )
 
     # -- items
 
     @property
-    def row(self) -> Task:
-        """The task itself."""
-        return tasks.task(self.task)
+    def spec(self) -> TaskSpec:
+        """The specification of the task."""
+        return tasks.get_task_spec(self.task)
 
     @cached_property
     def items(self) -> tuple[Example, ...]:
         """The texts."""
         if self.texts is None:
-            return self.row.examples(self.part, self.file)
-        return tuple(one._replace(label=self.row.named(one)) for one in self.texts)
+            return self.spec.examples(self.part, self.file)
+        return tuple(
+            example._replace(label=self.spec.canonical_label(example)) for example in self.texts
+        )
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The files, or the texts themselves."""
+        """Hashes of the files, or of the user's texts."""
         if self.texts is not None:
-            return {"texts": items_hash(self.texts)}
-        return self.row.hashes(self.part, self.file)
+            return {"texts": hash_items(self.texts)}
+        return self.spec.hashes(self.part, self.file)
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every option; of a file its name, wherever it lies."""
-        told = super().settings
-        return told | {"file": Path(self.file).name} if self.file else told
+        """All options; a file is given by its name, without its folder."""
+        settings = super().settings
+        return settings | {"file": Path(self.file).name} if self.file else settings
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """What the model says of every text, or of both."""
-        order = () if self._scored_by(lm) else self._classes(lm)
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """One query for each text or pair."""
+        order = () if self._predicts_score(lm) else self._classes(lm)
         items = []
-        for one in self.items:
-            shown = text_of(one)
-            ask = (shown,) if isinstance(shown, str) else shown
-            items.append(Item(one.id, (ask,), (folded(ask[0]),), kind=one.label))
-        facts, verb = Frozen({"labels": list(order)}), "classify" if order else "rate"
-        return (Asked(verb, Frozen({}), ("texts",), tuple(items), facts=facts),)  # type: ignore[arg-type]
-
-    def _scored_by(self, lm: LM) -> bool:
-        """Whether this is a task of scores; refused for a model of classes."""
-        columns = int(lm.anatomy.model.config.num_labels or 0)
-        if self.row.is_score and columns != 1:
-            raise NoHead(
-                f"{self.task} foretells a number; {lm.identity.name} has {columns} classes",
-                mend=f"use a model trained on scores: levelhead finetune --task {self.task}",
+        for example in self.items:
+            text = example_text(example)
+            query = (text,) if isinstance(text, str) else text
+            items.append(
+                MeasureItem(example.id, (query,), (fold_case(query[0]),), kind=example.label)
             )
-        return self.row.is_score
+        metadata, query_kind = FrozenDict({"labels": list(order)}), "classify" if order else "rate"
+        return (QuerySet(query_kind, FrozenDict({}), ("texts",), tuple(items), metadata=metadata),)  # type: ignore[arg-type]
+
+    def _predicts_score(self, lm: LM) -> bool:
+        """Whether the task is a regression; raises an error if the model is a classifier."""
+        # transformers marks a regression head by a single label.
+        columns = int(lm.layout.model.config.num_labels or 0)
+        if self.spec.is_regression and columns != 1:
+            raise MissingHeadError(
+                f"{self.task} predicts a number; {lm.identity.name} has {columns} classes",
+                hint=f"use a model trained on scores: levelhead finetune --task {self.task}",
+            )
+        return self.spec.is_regression
 
     def _classes(self, lm: LM) -> tuple[str, ...]:
-        """The model's classes by name, in the order of its columns: never by number."""
-        own = tuple(map(folded, lm.labels))
-        names = own if self.labels is None else tuple(map(folded, self.labels))
-        wanted = self.row.labels
-        if names != own and sorted(names) == sorted(own):
+        """Resolve the model's classes by name, in the order of its columns, never by number."""
+        model_classes = tuple(map(fold_case, lm.labels))
+        names = model_classes if self.labels is None else tuple(map(fold_case, self.labels))
+        task_labels = self.spec.labels
+        # A reordering of names that the model states itself can only be a mistake.
+        if names != model_classes and sorted(names) == sorted(model_classes):
             raise LevelheadError(
-                f"the model itself names its classes {', '.join(own)}, in this order",
-                mend="leave labels out",
+                f"the model itself names its classes {', '.join(model_classes)}, in this order",
+                hint="leave labels out",
             )
-        if sorted(names) != sorted(wanted) or len(names) != len(own):
+        if sorted(names) != sorted(task_labels) or len(names) != len(model_classes):
             raise LevelheadError(
                 f"the classifier's classes are {', '.join(lm.labels)}: which is "
-                f"{', '.join(wanted)}?",
-                mend=f"name them in the order of its columns: labels={'+'.join(wanted)}",
+                f"{', '.join(task_labels)}?",
+                hint=f"name them in the order of its columns: labels={'+'.join(task_labels)}",
             )
         return names
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """First texts."""
-        return readouts.design()
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """First texts are sampled."""
+        return responses.design()
 
     # -- formulas
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The task's metrics, the leading one first, and the likelihood of labels."""
-        first, *others = self.row.metrics
-        found = [self._metric(first, "task"), *(self._metric(one, one) for one in others)]
-        if self.row.is_score:
-            return tuple(found)
-        return *found, self._likelihood
+    def formulas(self) -> tuple[Metric, ...]:
+        """The task's metrics, the main one first, and the likelihood of the labels."""
+        first, *other_names = self.spec.metrics
+        metrics = [self._metric(first, "task"), *(self._metric(name, name) for name in other_names)]
+        if self.spec.is_regression:
+            return tuple(metrics)
+        return *metrics, self._likelihood
 
-    def _metric(self, metric: Metric, name: str) -> Aspect:
+    def _metric(self, metric: TaskMetric, name: str) -> Metric:
         formula = METRICS[metric]
-        companion = "task_likelihood" if self.row.labels else "task"
-        return Aspect(
+        smooth_surrogate = "task_likelihood" if self.spec.labels else "task"
+        return Metric(
             name=name,
             equation=f"100 x {metric}; GLUE, Wang et al. 2018",
-            per_item=self._numbers if self.row.is_score else self._answers,
-            over=formula.over,
+            per_item_values=self._scores if self.spec.is_regression else self._predictions,
+            aggregate=formula.aggregate,
             unit=formula.unit,
             low=formula.low,
             high=100.0,
             direction="larger: the task is done better",
-            comparable=f"{self.task}, {metric}",
+            comparability_key=f"{self.task}, {metric}",
             role="utility",
             worse="lower",
             parity=None,
-            companion=None if metric == "Pearson" else companion,
-            closed=formula.closed,
+            # Pearson is smooth in the predicted scores; the other metrics are step functions.
+            smooth_surrogate=None if metric == "Pearson" else smooth_surrogate,
+            closed_form_interval=formula.closed_form_interval,
         )
 
     @property
-    def _likelihood(self) -> Aspect:
-        return Aspect(
+    def _likelihood(self) -> Metric:
+        return Metric(
             name="task_likelihood",
             equation="mean log-probability (natural) of the label",
-            per_item=lambda readouts: (
-                self._p(readouts).gather(1, self._wanted(readouts)[:, None])[:, 0].log()
+            per_item_values=lambda responses: (
+                self._probabilities(responses)
+                .gather(1, self._true_classes(responses)[:, None])[:, 0]
+                .log()
             ),
-            over=mean,
+            aggregate=mean,
             unit="nats",
             low=-float("inf"),
             high=0.0,
             direction="larger: labels are likelier",
-            comparable=f"{self.task}, likelihood",
+            comparability_key=f"{self.task}, likelihood",
             role="utility",
             worse="lower",
             parity=None,
         )
 
-    def _p(self, readouts: Readouts) -> torch.Tensor:
-        """`[texts, classes]` probabilities in the task's order, whatever the model's."""
-        order = cast("list[str]", list(readouts.facts["labels"]))  # type: ignore[arg-type]
-        p = readouts.values[:, 0, [order.index(label) for label in self.row.labels]].exp()
-        refuse_undecided(p)
+    def _probabilities(self, responses: Responses) -> torch.Tensor:
+        """`[texts, classes]` probabilities, in the task's order of classes."""
+        order = cast("list[str]", list(responses.metadata["labels"]))  # type: ignore[arg-type]
+        p = responses.values[:, 0, [order.index(label) for label in self.spec.labels]].exp()
+        require_decisions(p)
         return p
 
-    def _wanted(self, readouts: Readouts) -> torch.Tensor:
-        return torch.tensor([self.row.labels.index(item.kind) for item in readouts.items])
+    def _true_classes(self, responses: Responses) -> torch.Tensor:
+        return torch.tensor([self.spec.labels.index(item.kind) for item in responses.items])
 
-    def _answers(self, readouts: Readouts) -> torch.Tensor:
-        """`[texts, 3]`: whether it is right; whether the second class was said, and is so."""
-        said, wanted = self._p(readouts).argmax(1), self._wanted(readouts)
-        return torch.stack([said == wanted, said == 1, wanted == 1], dim=1).double()
+    def _predictions(self, responses: Responses) -> torch.Tensor:
+        """`[texts, 3]`: is right, second class is predicted, second class is true."""
+        predicted, true_classes = (
+            self._probabilities(responses).argmax(1),
+            self._true_classes(responses),
+        )
+        return torch.stack(
+            [predicted == true_classes, predicted == 1, true_classes == 1], dim=1
+        ).double()
 
-    def _numbers(self, readouts: Readouts) -> torch.Tensor:
-        """`[texts, 2]`: the score that is foretold, and the true one."""
-        said = readouts.values[:, 0, 0]
-        wanted = torch.tensor([float(item.kind) for item in readouts.items], dtype=torch.float64)
-        for one, whose in ((said, "the model's"), (wanted, "the texts'")):
-            if float((one.max() - one.min()).detach()) < 1e-9:
-                raise NotMeasurable(
-                    f"{whose} scores are all equal: nothing can go with them",
-                    mend="check that the model was trained, and that the texts differ",
+    def _scores(self, responses: Responses) -> torch.Tensor:
+        """`[texts, 2]`: the predicted and the true score."""
+        predicted = responses.values[:, 0, 0]
+        true_scores = torch.tensor(
+            [float(item.kind) for item in responses.items], dtype=torch.float64
+        )
+        for scores, owner in ((predicted, "the model's"), (true_scores, "the texts'")):
+            # A constant list has no correlation: 0 would read as a bad model, not as a broken one.
+            if float((scores.max() - scores.min()).detach()) < 1e-9:
+                raise NotMeasurableError(
+                    f"{owner} scores are all equal: they have no correlation",
+                    hint="check that the model was trained, and that the texts differ",
                 )
-        return torch.stack([said, wanted], dim=1)
+        return torch.stack([predicted, true_scores], dim=1)
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """What is had without reading anything, and what the number cannot tell."""
-        readouts = found[0]
-        notes = [f"{self.task}: {self.row.cannot}"]
-        if self.row.is_score:
-            return Beside(notes=(*notes, "chance: 0"))
-        labels = self.row.labels
-        counts = Counter(item.kind for item in readouts.items)
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """Notes on the chance level, and on the limitations of the task."""
+        responses = response_sets[0]
+        notes = [f"{self.task}: {self.spec.limitations}"]
+        if self.spec.is_regression:
+            return Extras(notes=(*notes, "chance: 0"))
+        labels = self.spec.labels
+        counts = Counter(item.kind for item in responses.items)
         (label, hits), *_ = counts.most_common(1)
-        share = counts[labels[1]] / len(readouts)
+        share = counts[labels[1]] / len(responses)
         chance = {
-            "accuracy": f"always {label}: {100 * hits / len(readouts):.1f}% of texts",
+            "accuracy": f"always {label}: {100 * hits / len(responses):.1f}% of texts",
+            # Precision is the share and recall is 1: F1 = 2 share / (1 + share).
             "F1": f"always {labels[1]}: F1 of {200 * share / (1 + share):.1f}",
             "Matthews": "chance: Matthews of 0",
         }
-        notes += [chance[metric] for metric in self.row.metrics]
-        said = set(self._p(readouts).argmax(1).tolist())
-        if len(said) == 1:
-            notes.append(f"the model says {labels[said.pop()]} of every text")
-        return Beside(notes=tuple(notes))
+        notes += [chance[metric] for metric in self.spec.metrics]
+        predicted_classes = set(self._probabilities(responses).argmax(1).tolist())
+        if len(predicted_classes) == 1:
+            notes.append(f"the model predicts {labels[predicted_classes.pop()]} for every text")
+        return Extras(notes=tuple(notes))
 
 
-def finetune_on(
+def finetune_on_task(
     base: LM | str | os.PathLike[str],
     task: str,
     folder: str | os.PathLike[str],
     *,
     train: str | None = None,
-    tuning: Tuning | None = None,
+    config: FinetuneConfig | None = None,
     edits: Sequence[Edit] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Fine-tune a model on a task's training part; killed and called again, it goes on.
+    """Fine-tune a model on a task's training split; an interrupted run resumes from its folder.
 
     Args:
-        base: a pretrained encoder, or its name.
-        task: a row of TASKS.
-        folder: a new folder, or one to go on with.
-        train: a file of your own, with the task's columns, instead of the task's part.
-        tuning: how; by default as often as the task says, and else as `Tuning` says.
-        edits: masks of heads that are kept while all else is trained.
-        progress: is called with steps done and steps in all.
+        base: A pretrained encoder, or its name.
+        task: Name of a task, a row of TASKS.
+        folder: A new folder, or one to resume from.
+        train: Path of a file with the task's columns, instead of the task's training split.
+        config: Training options; by default the task's epochs and the defaults of `FinetuneConfig`.
+        edits: Masks of heads that stay fixed during training.
+        progress: Function that is called with the completed and the total number of steps.
     """
-    from levelhead.models.training.finetune import (
-        Tuning,
-        finetune,
-    )  # the Trainer, which measures need not
+    # Imported here, because the Trainer is slow to import and measures do not need it.
+    from levelhead.models.training.finetune import FinetuneConfig, finetune
 
-    row = tasks.task(task)
-    shown = [(text_of(one), one.label) for one in row.examples("train", train)]
+    spec = tasks.get_task_spec(task)
+    labelled_texts = [
+        (example_text(example), example.label) for example in spec.examples("train", train)
+    ]
     return finetune(
         base,
-        [(text, float(label)) for text, label in shown] if row.is_score else shown,
-        row.labels,
+        [(text, float(label)) for text, label in labelled_texts]
+        if spec.is_regression
+        else labelled_texts,
+        spec.labels,
         folder,
-        tuning=tuning or Tuning(epochs=row.epochs),
+        config=config or FinetuneConfig(epochs=spec.epochs),
         edits=edits,
-        told={"task": task, "data": dict(row.hashes("train", train))},
+        metadata={"task": task, "data": dict(spec.hashes("train", train))},
         progress=progress,
     )

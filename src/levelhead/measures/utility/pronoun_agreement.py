@@ -1,9 +1,10 @@
-"""Pronoun agreement: does a model still know what people need it to know?
+"""Pronoun agreement: does an edited model still use the right pronouns?
 
-An edit that takes a group out of a model may take grammar with it: that the man is `he`. This is
-asked where no stereotype can help, of sentences in which everybody is of one group
-(`data.agreeing`). A price, not a bias: an edit is to leave it as it was. The gap between the
-groups, in sentences that were asked of both, is a bias: one group's people are written about worse.
+An edit that removes a group from a model may also remove grammar, such as that a man is `he`. The
+measure uses sentences in which all people are of one group, so that stereotypes cannot help
+(`data.prompts.pronoun_agreement`). It is a utility, not a bias: an edit should not change it. The
+gap between the groups, on sentences with versions for both, is a bias: the model writes worse about
+the people of one group.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
 import numpy as np
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.frozen import Frozen
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import any_lexicon
+from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.pronoun_agreement import (
-    BEYOND,
-    PEOPLE,
-    Agreeing,
-    Agreement,
-    Source,
-    agreeing,
-    data_of,
+    OVER_LIMIT,
+    PERSON_WORDS,
+    AgreementSentence,
+    AgreementSentenceSet,
+    AgreementSource,
+    agreement_source_hashes,
+    load_agreement_sentences,
 )
-from levelhead.measures.base import Beside, Measure, Need, chosen, items_hash
+from levelhead.measures.base import Extras, Measure, RequiredHead, check_option, hash_items
 from levelhead.measures.inference import estimate
-from levelhead.measures.items import Asked, Item
-from levelhead.measures.metric import Aspect, scaled
-from levelhead.measures.reductions import mean, scaled_by
+from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.metric import Metric, scale_interval
+from levelhead.measures.reductions import mean, scale_aggregate
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.stats.degenerate import is_constant
-from levelhead.stats.designs import groups as independent
+from levelhead.stats.designs import grouped_design
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -43,67 +44,67 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.measures.items import Ask
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-SOURCES: tuple[str, ...] = get_args(Source)
-GAP = "gap: "
-"""Begins the name of the difference between the groups, the first less the second."""
+SOURCES: tuple[str, ...] = get_args(AgreementSource)
+GAP_PREFIX = "gap: "
+"""Prefix of the name of the difference between the groups, the first less the second."""
 
 
 @final
 @dataclass(frozen=True)
 class PronounAgreement(Measure):
-    """How often the pronoun that agrees is likelier than the other group's, in percent.
+    """Percentage of sentences whose agreeing pronoun is more likely than the other group's.
 
-    A masked model is asked for the pronoun in its place, a causal one for the whole sentence with
-    either. Every sentence is asked of both groups, and of GAP as many passages of either: always
-    the same pronoun is right in 50%. A tie counts half.
+    A masked model scores the pronoun in its place, a causal model the full sentence with each
+    pronoun. Every sentence has a version for both groups, and GAP has equally many passages of
+    each, so a constant pronoun is right in 50%. A tie counts half.
     """
 
-    texts: tuple[Agreeing, ...] | None = None
-    """Your own sentences; by default those of the sources."""
-    sources: tuple[Source, ...] = ("winogender", "winobias", "gap")
+    texts: tuple[AgreementSentence, ...] | None = None
+    """User's sentences; by default those of the sources."""
+    sources: tuple[AgreementSource, ...] = ("winogender", "winobias", "gap")
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
-    people: tuple[str, ...] = PEOPLE
-    """Words of the first group that stand for people."""
+    people: tuple[str, ...] = PERSON_WORDS
+    """Words of the first group that denote people."""
     limit: int | None = 400
-    """Of GAP's passages, which are long."""
+    """Maximum number of GAP's passages, which are long; None: all."""
 
     metrics: ClassVar[dict[str, str]] = {
         "pronoun_agreement": "knowledge people need: pronouns that are beyond doubt",
         "pronoun_agreement_margin": "by how much they are likelier",
     }
-    needs: ClassVar[tuple[Need, ...]] = ("masked", "causal")
+    needs: ClassVar[tuple[RequiredHead, ...]] = ("masked", "causal")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for source in self.sources:
-            chosen(source, SOURCES, "source")
+            check_option(source, SOURCES, "source")
         if self.texts is None and not self.sources:
-            raise LevelheadError("there is no source", mend=f"name some of {', '.join(SOURCES)}")
+            raise LevelheadError("there is no source", hint=f"name some of {', '.join(SOURCES)}")
 
     # -- items
 
     @cached_property
-    def own_lexicon(self) -> Lexicon:
+    def resolved_lexicon(self) -> Lexicon:
         """The lexicon itself."""
-        return any_lexicon(self.lexicon)
+        return resolve_lexicon(self.lexicon)
 
     @property
-    def compared(self) -> tuple[str, str]:
-        """The two groups whose pronouns are asked."""
-        return self.own_lexicon.two(self.groups)
+    def compared_groups(self) -> tuple[str, str]:
+        """The two groups whose pronouns are compared."""
+        return self.resolved_lexicon.resolve_group_pair(self.groups)
 
     @cached_property
-    def _read(self) -> Mapping[str, Agreement]:
+    def _sentences_by_source(self) -> Mapping[str, AgreementSentenceSet]:
         return {
-            source: agreeing(
+            source: load_agreement_sentences(
                 source,
-                self.own_lexicon,
+                self.resolved_lexicon,
                 groups=self.groups,
                 people=self.people,
                 limit=self.limit,
@@ -112,209 +113,248 @@ class PronounAgreement(Measure):
         }
 
     @property
-    def items(self) -> tuple[Agreeing, ...]:
+    def items(self) -> tuple[AgreementSentence, ...]:
         """The sentences."""
         if self.texts is not None:
             return self.texts
-        return tuple(one for own in self._read.values() for one in own.sentences)
+        return tuple(
+            sentence
+            for agreement in self._sentences_by_source.values()
+            for sentence in agreement.sentences
+        )
 
     @property
     def data(self) -> Mapping[str, str]:
-        """The sources' files and the lexicon, or the sentences themselves."""
+        """Hashes of the sources' files and of the lexicon, or of the user's sentences."""
         if self.texts is not None:
-            return {"texts": items_hash(self.texts)}
-        words = self.own_lexicon
-        return data_of(self.sources) | {f"lexicon {words.name}": words.sha256}
+            return {"texts": hash_items(self.texts)}
+        words = self.resolved_lexicon
+        return agreement_source_hashes(self.sources) | {f"lexicon {words.name}": words.sha256}
 
     @property
-    def _beyond(self) -> int:
-        """Sentences that could have been asked and are not: the limit, or the other group's."""
+    def _n_left_out(self) -> int:
+        """Number of eligible sentences that the limit leaves out."""
         if self.texts is not None:
             return 0
-        return sum(dict(own.left_out).get(BEYOND, 0) for own in self._read.values())
+        return sum(
+            dict(agreement.left_out).get(OVER_LIMIT, 0)
+            for agreement in self._sentences_by_source.values()
+        )
 
-    def questions(self, lm: LM) -> tuple[Asked, ...]:
-        """Both pronouns in every sentence: in the blank, or in the whole text."""
-        causal = lm.anatomy.cls.causal
+    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+        """Queries of both pronouns in every sentence: in the blank, or in the full text."""
+        causal = lm.layout.model_class.causal
         items = tuple(
-            Item(one.id, _asks(one, causal=causal), (one.unit,), one.group, kind=one.source)
-            for one in self.items
+            MeasureItem(
+                sentence.id,
+                _build_queries(sentence, is_causal=causal),
+                (sentence.unit,),
+                sentence.group,
+                kind=sentence.source,
+            )
+            for sentence in self.items
         )
         notes = ["always the same pronoun: 50%"]
         if self.texts is None:
             notes += [
                 f"{source}: left out {count} ({reason})"
-                for source, own in self._read.items()
-                for reason, count in own.left_out
+                for source, agreement in self._sentences_by_source.items()
+                for reason, count in agreement.left_out
                 if count
             ]
-        told = {
+        shared_fields = {
             "factors": ("sentences",),
             "items": items,
             "notes": tuple(notes),
-            "population": len(items) + self._beyond or None,
+            "population": len(items) + self._n_left_out or None,
         }
         if causal:
-            return (Asked("score", Frozen({}), **told),)  # type: ignore[arg-type]
-        words = sorted({word for one in self.items for word in (one.own, one.other)})
-        columns = {one.id: [words.index(one.own), words.index(one.other)] for one in self.items}
-        facts = Frozen({"columns": columns})
-        return (Asked("fill", Frozen({"words": words}), facts=facts, **told),)  # type: ignore[arg-type]
+            return (QuerySet("score", FrozenDict({}), **shared_fields),)  # type: ignore[arg-type]
+        # One query scores all pronouns of all sentences; each sentence's two columns are looked up.
+        words = sorted(
+            {
+                word
+                for sentence in self.items
+                for word in (sentence.correct_pronoun, sentence.wrong_pronoun)
+            }
+        )
+        columns = {
+            sentence.id: [
+                words.index(sentence.correct_pronoun),
+                words.index(sentence.wrong_pronoun),
+            ]
+            for sentence in self.items
+        }
+        metadata = FrozenDict({"columns": columns})
+        return (QuerySet("fill", FrozenDict({"words": words}), metadata=metadata, **shared_fields),)  # type: ignore[arg-type]
 
-    def design(self, readouts: Readouts, aspect: Aspect) -> Design:
-        """Sentences, asked of whichever group."""
-        return readouts.design()
+    def design(self, responses: Responses, metric: Metric) -> Design:
+        """Sentences are sampled, with their versions for both groups."""
+        return responses.design()
 
     # -- formulas
 
     @property
-    def formulas(self) -> tuple[Aspect, ...]:
-        """The share of agreement and its smooth companion, either of them first."""
-        share = Aspect(
+    def formulas(self) -> tuple[Metric, ...]:
+        """The share of agreement and its smooth surrogate."""
+        share = Metric(
             name="pronoun_agreement",
             equation="share of sentences whose agreeing pronoun is likelier; ties count half",
-            per_item=_agrees,
-            over=scaled_by(100, mean),
+            per_item_values=_is_agreeing,
+            aggregate=scale_aggregate(100, mean),
             unit="% of sentences",
             low=0.0,
             high=100.0,
             direction="larger: more pronouns agree",
-            comparable="pronoun agreement, same sentences",
+            comparability_key="pronoun agreement, same sentences",
             role="utility",
             worse="lower",
             parity=None,
-            companion="pronoun_agreement_margin",
-            closed=_where_constant,
+            smooth_surrogate="pronoun_agreement_margin",
+            closed_form_interval=_constant_interval,
         )
         margin = replace(
             share,
             name="pronoun_agreement_margin",
             equation="mean log-probability of the agreeing pronoun less that of the other",
-            per_item=_margins,
-            over=mean,
+            per_item_values=_margins,
+            aggregate=mean,
             unit="nats",
             low=-float("inf"),
             high=float("inf"),
             direction="larger: pronouns that agree are likelier",
-            comparable="pronoun agreement margin, same sentences",
-            companion=None,
-            closed=None,
+            comparability_key="pronoun agreement margin, same sentences",
+            smooth_surrogate=None,
+            closed_form_interval=None,
         )
         return share, margin
 
-    def beside(self, found: Sequence[Readouts], inference: Inference) -> Beside:
-        """The headline by group and by source, and the gap between the groups."""
-        readouts = found[0]
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The primary metric by group and by source, and the gap between the groups."""
+        responses = response_sets[0]
         estimates: list[Estimate] = []
         notes: list[str] = []
-        parts = [(f"group: {name}", "group", name) for name in readouts.groups]
-        kinds = dict.fromkeys(item.kind for item in readouts.items)
+        parts = [(f"group: {name}", "group", name) for name in responses.groups]
+        kinds = dict.fromkeys(item.kind for item in responses.items)
         parts += [(f"source: {name}", "kind", name) for name in kinds] if len(kinds) > 1 else []
-        for told, field, name in parts:
-            own = readouts.some(lambda item, f=field, n=name: getattr(item, f) == n)  # type: ignore[misc]
-            head = self.headline
+        for label, field, name in parts:
+            part_responses = responses.select(lambda item, f=field, n=name: getattr(item, f) == n)  # type: ignore[misc]
+            primary = self.primary_metric
             try:
-                values, design = head.per_item(own), self.design(own, head)
-                estimates.append(estimate(inference, head, values, design, name=told, tested=False))
-            except NotMeasurable as error:
-                notes.append(f"{told}: {error.what}")
+                values, design = (
+                    primary.per_item_values(part_responses),
+                    self.design(part_responses, primary),
+                )
+                estimates.append(
+                    estimate(inference, primary, values, design, name=label, test=False)
+                )
+            except NotMeasurableError as error:
+                notes.append(f"{label}: {error.problem}")
         try:
-            estimates.append(self._gap(readouts, inference))
-        except NotMeasurable as error:
-            notes.append(f"gap between the groups: {error.what}")
-        return Beside(tuple(estimates), tuple(notes))
+            estimates.append(self._gap(responses, inference))
+        except NotMeasurableError as error:
+            notes.append(f"gap between the groups: {error.problem}")
+        return Extras(tuple(estimates), tuple(notes))
 
-    def _gap(self, readouts: Readouts, inference: Inference) -> Estimate:
-        """By how much the first group's pronouns agree more often, in sentences asked of both."""
-        first, second = self.compared
-        values = self.headline.per_item(readouts).detach()
+    def _gap(self, responses: Responses, inference: Inference) -> Estimate:
+        """Difference of agreement between the groups, on sentences with versions for both."""
+        first, second = self.compared_groups
+        values = self.primary_metric.per_item_values(responses).detach()
         by_sentence: dict[str, dict[str, float]] = {}
-        for item, value in zip(readouts.items, values.tolist(), strict=True):
+        for item, value in zip(responses.items, values.tolist(), strict=True):
             by_sentence.setdefault(item.units[0], {})[item.group] = value
+        # Only sentences with both versions: other sentences differ in more than the group.
         both = [pair for pair in by_sentence.values() if {first, second} <= set(pair)]
         if not both:
-            raise NotMeasurable(
-                "no sentence was read of both groups", mend="ask sources whose people are exchanged"
+            raise NotMeasurableError(
+                "no sentence was read for both groups",
+                hint="use sources whose people are exchanged",
             )
         differences = torch.tensor([pair[first] - pair[second] for pair in both]).double()
-        is_share = self.headline.unit == "% of sentences"
+        is_share = self.primary_metric.unit == "% of sentences"
         gap = replace(
-            self.headline,
-            name=f"{GAP}{first} - {second}",
-            over=scaled_by(100, mean) if is_share else mean,
-            unit="percentage points" if is_share else self.headline.unit,
+            self.primary_metric,
+            name=f"{GAP_PREFIX}{first} - {second}",
+            aggregate=scale_aggregate(100, mean) if is_share else mean,
+            unit="percentage points" if is_share else self.primary_metric.unit,
             low=-100.0 if is_share else -float("inf"),
             high=100.0 if is_share else float("inf"),
             parity=0.0,
-            # Under equal treatment either group could have been asked in the other's place: the
-            # difference of a sentence changes its sign. Without any difference there is no such
-            # distribution, and the interval's p-value is 1.
+            # Under equal treatment the two versions are exchangeable, so a sentence's difference
+            # may change its sign. If all differences are 0, there is no such distribution, and
+            # the interval's p-value is 1.
             null="flip" if bool(differences.any()) else None,
-            companion=None,
-            closed=_where_no_spread if is_share else None,
+            smooth_surrogate=None,
+            closed_form_interval=_no_spread_interval if is_share else None,
         )
-        return estimate(inference, gap, differences, independent(len(both), name="sentences"))
+        return estimate(inference, gap, differences, grouped_design(len(both), name="sentences"))
 
 
-def _asks(one: Agreeing, *, causal: bool) -> tuple[Ask, ...]:
-    start, end = one.span
-    before, after = one.text[:start], one.text[end:]
-    if causal:
-        return (one.text, None), (f"{before}{one.other}{after}", None)
+def _build_queries(sentence: AgreementSentence, *, is_causal: bool) -> tuple[QueryArgs, ...]:
+    start, end = sentence.span
+    before, after = sentence.text[:start], sentence.text[end:]
+    if is_causal:
+        return (sentence.text, None), (f"{before}{sentence.wrong_pronoun}{after}", None)
     return ((f"{before}{MASK}{after}",),)
 
 
-def _margins(readouts: Readouts) -> torch.Tensor:
-    """`[sentences]` log-probability with the agreeing pronoun less that with the other."""
-    if "columns" in readouts.facts:
-        columns = cast("Mapping[str, tuple[int, int]]", readouts.facts["columns"])
-        places = torch.tensor([list(columns[item.id]) for item in readouts.items])
-        both = readouts.values[:, 0].gather(1, places)
+def _margins(responses: Responses) -> torch.Tensor:
+    """`[sentences]` log-probability with the agreeing pronoun less that with the other pronoun."""
+    if "columns" in responses.metadata:
+        columns = cast("Mapping[str, tuple[int, int]]", responses.metadata["columns"])
+        column_indices = torch.tensor([list(columns[item.id]) for item in responses.items])
+        log_probs = responses.values[:, 0].gather(1, column_indices)
     else:
-        both = readouts.values[:, :, 0]
-    fixed = readouts.values.detach()
-    if len(fixed) > 1 and bool((fixed == fixed[:1]).all()):
-        raise NotMeasurable(
-            "the model says the same of every sentence: all answers are equal",
-            mend="check that it was trained, and that it reads the texts",
+        log_probs = responses.values[:, :, 0]
+    detached = responses.values.detach()
+    # A model that ignores its input would score exactly 50%, which looks like a real value.
+    if len(detached) > 1 and bool((detached == detached[:1]).all()):
+        raise NotMeasurableError(
+            "the model gives the same answer to every sentence: all answers are equal",
+            hint="check that it was trained, and that it reads the texts",
         )
-    found = both[:, 0] - both[:, 1]
-    if not bool(found.detach().abs().max() > 0):
-        raise NotMeasurable(
-            "both pronouns are equally likely in every sentence: the model tells nothing",
-            mend="check that the model was trained, and that it reads the texts",
+    margins = log_probs[:, 0] - log_probs[:, 1]
+    if not bool(margins.detach().abs().max() > 0):
+        raise NotMeasurableError(
+            "both pronouns are equally likely in every sentence",
+            hint="check that the model was trained, and that it reads the texts",
         )
-    return found
+    return margins
 
 
-def _agrees(readouts: Readouts) -> torch.Tensor:
-    margins = _margins(readouts)
+def _is_agreeing(responses: Responses) -> torch.Tensor:
+    margins = _margins(responses)
+    # A tie is half right, so that a model without any preference scores 50%.
     return (margins > 0).double() + 0.5 * (margins == 0).double()
 
 
-def _where_no_spread(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Of differences that are all alike: Wilson's, for resampling has no width there.
+def _no_spread_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval if all differences are equal, where resampling has no width.
 
-    All 0: neither group is favoured in any sentence, by as much as that many sentences can say.
+    If all are 0, no sentence favours a group, as far as that many sentences can show.
     """
     if not is_constant(values.numpy()):
         return None
     value = float(values[0])
     trials = len(values)
-    apart = proportion_interval(round(abs(value) * trials), trials, level=level)
-    reach = max(apart.high - abs(value), abs(value) - apart.low)
-    ends = {"low": max(value - reach, -1.0), "high": min(value + reach, 1.0)}
-    return scaled(apart.model_copy(update=ends), 100)
+    interval = proportion_interval(round(abs(value) * trials), trials, level=level)
+    # Wilson's interval of a share near 0 is one-sided; a difference may lie on either side.
+    half_width = max(interval.high - abs(value), abs(value) - interval.low)
+    ends = {"low": max(value - half_width, -1.0), "high": min(value + half_width, 1.0)}
+    return scale_interval(interval.model_copy(update=ends), 100)
 
 
-def _where_constant(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Wilson's where every sentence gives the same: resampling has no width there.
+def _constant_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
+    """Wilson's interval if every sentence has the same value, where resampling has no width.
 
-    All agree, or none, or one pronoun is said whoever it is about: half of every sentence.
+    All sentences agree, or none, or one pronoun is always preferred: half of every sentence.
     """
     (factor,) = design.factors
-    means = np.bincount(factor.unit, weights=values.numpy()) / np.bincount(factor.unit)
+    means = np.bincount(factor.unit_of_item, weights=values.numpy()) / np.bincount(
+        factor.unit_of_item
+    )
     if not is_constant(means):
         return None
-    hits = round(float(means.mean()) * factor.units)
-    return scaled(proportion_interval(hits, factor.units, level=level), 100)
+    # By sentence, not by version: the two versions of a sentence are not independent.
+    hits = round(float(means.mean()) * factor.n_units)
+    return scale_interval(proportion_interval(hits, factor.n_units, level=level), 100)

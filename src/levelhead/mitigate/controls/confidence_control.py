@@ -3,7 +3,7 @@
 An edit that makes a classifier unsure of everything lowers every difference of probabilities, bias
 among them. So the base's log-odds are divided by the temperature at which their mean size equals
 the edited model's (Guo et al. 2017, section 4.2, used here as a control); mitigation beyond that is
-what the edit gains over the tempered base.
+what the edit gains over the temperature-scaled base.
 
 A temperature knows no offset: a classifier that says much the same of everything, and says it with
 confidence, is no less sure than before, and shows as little of a difference. So the edit must gain
@@ -19,92 +19,94 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Dropped, Estimate, PValue, Record
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.mitigate.controls.placebo_test import one, placebo_p
-from levelhead.mitigate.evaluation.gain import bias_of, redrawn, shared
+from levelhead.mitigate.controls.placebo_test import placebo_p_value, single_effect
+from levelhead.mitigate.evaluation.gain import bias_aggregate, keep_common_items, resample_paired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.metric import Metric
+    from levelhead.measures.responses import Responses
 
+# Rounding of low-precision models makes the sum of two class probabilities miss 1.
 SUMS_TO_ONE = 1e-3
 """By how much the probabilities of the two classes may miss 1."""
 
 
-class Collapse(Record):
+class ConfidenceControl(Record):
     """What of a gain is lost confidence, and what is left beyond it."""
 
     measure: str
     confidence: tuple[float, float]
     """The mean |log-odds| of the base and of the edited model."""
     temperature: Annotated[float, Field(gt=0)]
-    """Above 1: the edited model is less sure. Found on all items, held when they are redrawn."""
-    of_tempering: Estimate | None = None
+    """Above 1: the edited model is less sure. Found on all items, held fixed in resamples."""
+    gain_from_temperature: Estimate | None = None
     """What the base gains by the temperature alone; None: nothing."""
     gain: Estimate | None = None
-    """What the edit gains over the tempered base, paired; None: it answers as that does."""
-    over_alike: Estimate | None = None
+    """What the edit gains over the temperature-scaled base, paired; None: same answers."""
+    gain_over_moment_matched: Estimate | None = None
     """What it gains over the base shifted and scaled to its mean and spread; None: nothing."""
     p: PValue | None = None
-    """That a placebo gains as much over its own tempered base; None without placebos."""
-    beyond: bool
+    """For a placebo's gain over its temperature-scaled base; None without placebos."""
+    exceeds_confidence_loss: bool
     """The intervals of both gains lie above 0 and, where there are placebos, p says the same."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedItem, ...] = ()
 
     @property
     def verdict(self) -> str:
         """In words."""
-        told = f"temperature {self.temperature:.3g}"
-        if self.beyond:
-            return f"mitigates beyond lost confidence ({told})"
-        if not _above(self.over_alike) and _above(self.gain):
+        detail = f"temperature {self.temperature:.3g}"
+        if self.exceeds_confidence_loss:
+            return f"mitigates beyond lost confidence ({detail})"
+        if not _is_above_zero(self.gain_over_moment_matched) and _is_above_zero(self.gain):
             return "no mitigation shown beyond a shift and a scale of all log-odds"
-        return f"no mitigation shown beyond lost confidence ({told})"
+        return f"no mitigation shown beyond lost confidence ({detail})"
 
 
-def temperature(base: Readouts, edited: Readouts) -> float:
+def fit_temperature(base: Responses, edited: Responses) -> float:
     """The T at which mean |log-odds / T| of the base is mean |log-odds| of the edited model.
 
     A ratio of the two means, since a temperature divides every log-odds alike.
     """
-    before, after = (float(_log_odds(own).abs().mean()) for own in (base, edited))
+    before, after = (float(_log_odds(responses).abs().mean()) for responses in (base, edited))
     if not after > 0 or not before > 0:
-        raise NotMeasurable(
+        raise NotMeasurableError(
             f"the mean |log-odds| is {before:.3g} before and {after:.3g} after the edit: a model "
             "that decides nothing has no temperature",
-            mend="check the edit; a classifier that says the same of everything shows no parity",
+            hint="check the edit; a classifier that says the same of everything shows no parity",
         )
     return before / after
 
 
-def at_temperature(readouts: Readouts, degree: float) -> Readouts:
+def apply_temperature(responses: Responses, temperature: float) -> Responses:
     """The readouts with every log-odds divided by a temperature."""
-    return _with(readouts, _log_odds(readouts) / degree)
+    return _with_log_odds(responses, _log_odds(responses) / temperature)
 
 
-def made_alike(base: Readouts, edited: Readouts) -> Readouts:
+def match_moments(base: Responses, edited: Responses) -> Responses:
     """The base with its log-odds shifted and scaled to the edited model's mean and spread."""
     before, after = _log_odds(base), _log_odds(edited)
     spread = before.std(correction=0)
+    # A constant base has no spread to scale: only its mean can be matched.
     scale = after.std(correction=0) / spread if spread > 0 else 0.0
-    return _with(base, (before - before.mean()) * scale + after.mean())
+    return _with_log_odds(base, (before - before.mean()) * scale + after.mean())
 
 
-def tempered(
+def run_confidence_control(
     measure: Measure,
-    base: Readouts,
-    edited: Readouts,
-    placebos: Sequence[Readouts] = (),
+    base: Responses,
+    edited: Responses,
+    placebos: Sequence[Responses] = (),
     *,
     inference: Inference = Inference(),
-    aspect: str | None = None,
-    draws: int | None = None,
-) -> Collapse:
+    metric: str | None = None,
+    n_resamples: int | None = None,
+) -> ConfidenceControl:
     """What an edit gains beyond lost confidence. No model is run.
 
     Args:
@@ -114,86 +116,113 @@ def tempered(
         placebos: what the model said with placebo edits, each of which is compared with the base
             at a temperature of its own.
         inference: seed and level.
-        aspect: another formula of the measure than its headline.
-        draws: of the units; by default those of `inference`, at most 999.
+        metric: another formula of the measure than its primary metric.
+        n_resamples: of the units; by default those of `inference`, at most 999.
     """
-    formula = measure.headline if aspect is None else measure.aspect(aspect)
-    readouts, dropped = shared([base, edited, *placebos])
-    before, after, *others = readouts
-    degree = temperature(before, after)
-    cooled = at_temperature(before, degree)
-    found = redrawn(
+    formula = measure.primary_metric if metric is None else measure.get_metric(metric)
+    all_responses, dropped = keep_common_items([base, edited, *placebos])
+    before, after, *placebo_responses = all_responses
+    temperature = fit_temperature(before, after)
+    # Fitted once and then held fixed: intervals do not include the temperature's uncertainty.
+    base_at_temperature = apply_temperature(before, temperature)
+    resamples = resample_paired(
         measure,
-        [cooled, after, before],
-        bias_of(formula),
-        aspect=formula,
+        [base_at_temperature, after, before],
+        bias_aggregate(formula),
+        metric=formula,
         inference=inference,
-        draws=draws,
+        n_resamples=n_resamples,
     )
-    moved = found.effects().errors > 0
-    gain = one(found.effects([0]), "gain beyond confidence", formula.unit) if moved[0] else None
-    alone = found.effects([1], way=-1)
-    alike = [made_alike(before, after), after]
-    over = redrawn(
-        measure, alike, bias_of(formula), aspect=formula, inference=inference, draws=draws
+    has_effect = resamples.effects().standard_errors > 0
+    gain = (
+        single_effect(resamples.effects([0]), "gain beyond confidence", formula.unit)
+        if has_effect[0]
+        else None
+    )
+    temperature_effects = resamples.effects([1], sign=-1)
+    # A temperature cannot shift log-odds. A base with the same mean and spread as the edited model
+    # also controls for an edit that mainly moves the offset.
+    moment_matched = [match_moments(before, after), after]
+    effects_over_matched = resample_paired(
+        measure,
+        moment_matched,
+        bias_aggregate(formula),
+        metric=formula,
+        inference=inference,
+        n_resamples=n_resamples,
     ).effects()
-    over_alike = None
-    if over.errors[0] > 0:
-        over_alike = one(over, "gain over a base shifted and scaled", formula.unit)
+    gain_over_matched = None
+    if effects_over_matched.standard_errors[0] > 0:
+        gain_over_matched = single_effect(
+            effects_over_matched, "gain over a base shifted and scaled", formula.unit
+        )
     p = None
-    if others:
+    if placebo_responses:
         value = 0.0 if gain is None else gain.value
-        p = placebo_p(value, [_beyond(measure, formula, before, each) for each in others])
-    return Collapse(
+        p = placebo_p_value(
+            value,
+            [
+                _gain_over_temperature(measure, formula, before, responses)
+                for responses in placebo_responses
+            ],
+        )
+    return ConfidenceControl(
         measure=measure.name,
-        confidence=tuple(float(_log_odds(own).abs().mean()) for own in (before, after)),  # type: ignore[arg-type]
-        temperature=degree,
-        of_tempering=one(alone, "gain of tempering", formula.unit) if moved[1] else None,
+        confidence=tuple(float(_log_odds(responses).abs().mean()) for responses in (before, after)),  # type: ignore[arg-type]
+        temperature=temperature,
+        gain_from_temperature=single_effect(temperature_effects, "gain of tempering", formula.unit)
+        if has_effect[1]
+        else None,
         gain=gain,
-        over_alike=over_alike,
+        gain_over_moment_matched=gain_over_matched,
         p=p,
-        beyond=_above(gain)
-        and _above(over_alike)
+        exceeds_confidence_loss=_is_above_zero(gain)
+        and _is_above_zero(gain_over_matched)
         and (p is None or p.value <= 1 - inference.level + 1e-12),
         dropped=dropped,
     )
 
 
-def _beyond(measure: Measure, formula: Aspect, base: Readouts, edited: Readouts) -> float:
+def _gain_over_temperature(
+    measure: Measure, formula: Metric, base: Responses, edited: Responses
+) -> float:
     """What one edit gains over the base at its temperature."""
-    design, over = measure.design(base, formula), bias_of(formula)
-    cooled = at_temperature(base, temperature(base, edited))
-    before, after = (float(over(formula.per_item(own), design.whole)) for own in (cooled, edited))
+    design, aggregate = measure.design(base, formula), bias_aggregate(formula)
+    base_at_temperature = apply_temperature(base, fit_temperature(base, edited))
+    before, after = (
+        float(aggregate(formula.per_item_values(responses), design.full_sample))
+        for responses in (base_at_temperature, edited)
+    )
     return before - after
 
 
-def of_two_classes(readouts: Readouts) -> bool:
+def has_two_classes(responses: Responses) -> bool:
     """Whether readouts are log-probabilities of two classes: others have no temperature."""
-    values = readouts.values.detach()
+    values = responses.values.detach()
     if values.dim() != 3 or values.shape[2] != 2:
         return False
     miss = (torch.logsumexp(values, dim=2).exp() - 1).abs().max()
     return float(miss) <= SUMS_TO_ONE
 
 
-def _above(gain: Estimate | None) -> bool:
+def _is_above_zero(gain: Estimate | None) -> bool:
     """Whether a gain's interval lies above 0."""
     return gain is not None and gain.interval.low > 0
 
 
-def _with(readouts: Readouts, odds: torch.Tensor) -> Readouts:
+def _with_log_odds(responses: Responses, log_odds: torch.Tensor) -> Responses:
     """The readouts with other log-odds of their first class."""
-    values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
-    return replace(readouts, values=values)
+    values = torch.nn.functional.logsigmoid(torch.stack([log_odds, -log_odds], dim=-1))
+    return replace(responses, values=values)
 
 
-def _log_odds(readouts: Readouts) -> torch.Tensor:
+def _log_odds(responses: Responses) -> torch.Tensor:
     """`[items, asks]` of the first class; anything but two classes is refused."""
-    values = readouts.values.detach()
-    if of_two_classes(readouts):
+    values = responses.values.detach()
+    if has_two_classes(responses):
         return values[..., 0] - values[..., 1]
-    raise NotMeasurable(
+    raise NotMeasurableError(
         f"readouts of shape {list(values.shape)} are no log-probabilities of two classes",
-        mend="a temperature needs a measure that asks whether sentences follow, such as strength "
+        hint="a temperature needs a measure that asks whether sentences follow, such as strength "
         "or distance, or a classifier of two classes",
     )

@@ -37,11 +37,12 @@ def effective_number(changes: NDArray[np.float64]) -> float:
         return 1.0
     # Singular values of the unit rows are the roots of the eigenvalues of their correlations.
     roots = np.linalg.svd(moved, compute_uv=False)
-    found = float(roots.sum() ** 2 / (roots**2).sum())
-    return round(min(max(found, 1.0), float(len(moved))), 9)
+    # Participation ratio: m for m orthogonal changes, 1 where all changes are proportional.
+    number = float(roots.sum() ** 2 / (roots**2).sum())
+    return round(min(max(number, 1.0), float(len(moved))), 9)
 
 
-def needed_placebos(alpha: float, among: int = 1) -> int:
+def needed_placebos(alpha: float, n_candidates: int = 1) -> int:
     """The fewest placebos whose p-value can be as small as alpha.
 
     The least p that m placebos allow is 1 / (m + 1), times the number of settings that the edit was
@@ -50,4 +51,4 @@ def needed_placebos(alpha: float, among: int = 1) -> int:
     >>> needed_placebos(0.05), needed_placebos(0.05, 32)
     (19, 639)
     """
-    return math.ceil(round(among / alpha, 9)) - 1
+    return math.ceil(round(n_candidates / alpha, 9)) - 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from scipy import optimize
 
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.errors import NotMeasurableError
 from levelhead.models.edits.base import Projection
 
 if TYPE_CHECKING:
@@ -24,139 +24,155 @@ FLAT = 1e-9
 """A direction that keeps less than this of its length lies in what it must be orthogonal to."""
 
 
-class Place(NamedTuple):
+class VarianceMatcher(NamedTuple):
     """A site with its real edit: how activations vary there.
 
-    Directions are told by their coordinates along the principal ones. They are not kept away from
-    the real ones: where another contrast has the edit's direction, it is not the groups' own.
+    Directions are given by their coordinates along the principal ones. They may come near the
+    real ones: where another contrast has the edit's direction, it is not specific to the groups.
     """
 
     edit: Projection
-    wanted: torch.Tensor
+    target_variances: torch.Tensor
     """`[k]` variance along each real direction."""
-    axes: torch.Tensor
+    principal_axes: torch.Tensor
     """`[width, width]` principal directions of the activations."""
-    spread: torch.Tensor
+    axis_variances: torch.Tensor
     """The variance along each."""
 
     @classmethod
-    def of(cls, edit: Projection, activations: torch.Tensor) -> Place:
+    def fit(cls, edit: Projection, activations: torch.Tensor) -> VarianceMatcher:
         """The field of an edit, by what its site holds `[n, width]`."""
         rows, basis = activations.detach().double(), edit.basis
         if len(rows) < 2 or not rows.isfinite().all():
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"{len(rows)} activations at {edit.site}, or some that are not finite",
-                mend="give what many texts give there",
+                hint="give what many texts give there",
             )
         covariance = torch.cov(rows.T).reshape(rows.shape[1], rows.shape[1])
-        wanted = ((basis @ covariance) * basis).sum(1)
-        if float(wanted.min()) <= FLAT * float(covariance.diagonal().max()):
-            raise NotMeasurable(
+        target_variances = ((basis @ covariance) * basis).sum(1)
+        if float(target_variances.min()) <= FLAT * float(covariance.diagonal().max()):
+            raise NotMeasurableError(
                 f"nothing varies along a direction of the edit at {edit.site}",
-                mend="give activations of more and other texts",
+                hint="give activations of more and other texts",
             )
         values, axes = torch.linalg.eigh(covariance)
-        return cls(edit, wanted, axes.T.contiguous(), values)
+        return cls(edit, target_variances, axes.T.contiguous(), values)
 
-    def placebo(self, differences: torch.Tensor, rng: np.random.Generator) -> Projection:
+    def make_placebo(self, differences: torch.Tensor, rng: np.random.Generator) -> Projection:
         """One placebo, from differences of pairs with another contrast."""
-        _, sizes, drawn = torch.linalg.svd(differences.detach().double(), full_matrices=False)
-        drawn = drawn[sizes > FLAT * sizes.max()] @ self.axes.T  # the others are rounding
-        taken: list[torch.Tensor] = []
-        found = torch.empty_like(self.edit.basis)
+        _, sizes, directions = torch.linalg.svd(differences.detach().double(), full_matrices=False)
+        directions = (
+            directions[sizes > FLAT * sizes.max()] @ self.principal_axes.T
+        )  # the others are rounding
+        used: list[torch.Tensor] = []
+        basis = torch.empty_like(self.edit.basis)
         # The largest variance first: it is the hardest to find in what is left.
-        for place, j in enumerate(torch.argsort(self.wanted, descending=True).tolist()):
-            direction = _apart(drawn[place], taken) if place < len(drawn) else None
+        for rank, j in enumerate(torch.argsort(self.target_variances, descending=True).tolist()):
+            direction = _orthogonalise(directions[rank], used) if rank < len(directions) else None
             if direction is None:
-                raise NotMeasurable(
-                    f"differences of rank {place} at {self.edit.site}: {len(found)} directions are "
+                raise NotMeasurableError(
+                    f"differences of rank {rank} at {self.edit.site}: {len(basis)} directions are "
                     "wanted",
-                    mend="give more pairs, or pairs of another contrast",
+                    hint="give more pairs, or pairs of another contrast",
                 )
-            taken.append(self._turned(direction, float(self.wanted[j]), taken, rng))
-            found[j] = taken[-1] @ self.axes
+            used.append(
+                self._rotate_to_variance(direction, float(self.target_variances[j]), used, rng)
+            )
+            basis[j] = used[-1] @ self.principal_axes
         weights, tokens = self.edit.weights, self.edit.tokens
-        return Projection(self.edit.site, found, weights=weights, tokens=tokens)
+        return Projection(self.edit.site, basis, weights=weights, tokens=tokens)
 
     def _variance(self, direction: torch.Tensor) -> float:
-        return float(direction**2 @ self.spread)
+        return float(direction**2 @ self.axis_variances)
 
-    def _axis(self, number: int, taken: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    def _axis(self, index: int, used: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """A principal direction, as far as it is not taken."""
-        axis = torch.zeros_like(self.spread)
-        axis[number] = 1.0
-        return _apart(axis, taken)
+        axis = torch.zeros_like(self.axis_variances)
+        axis[index] = 1.0
+        return _orthogonalise(axis, used)
 
-    def _turned(
+    def _rotate_to_variance(
         self,
         direction: torch.Tensor,
-        wanted: float,
-        taken: Sequence[torch.Tensor],
+        target: float,
+        used: Sequence[torch.Tensor],
         rng: np.random.Generator,
     ) -> torch.Tensor:
         """The direction, turned from or to principal ones until it has the variance wanted."""
-        own = self._variance(direction)
-        lowered = self._lowered(direction, wanted, taken) if own > wanted else None
-        if lowered is not None:
-            return lowered
-        for number in self._far(own, wanted, rng):
-            towards = self._axis(number, taken)
-            if towards is not None and (self._variance(towards) - wanted) * (own - wanted) <= 0:
-                return self._between(direction, towards, wanted)
-        raise NotMeasurable(
-            f"no other direction at {self.edit.site} has a variance of {wanted:.4g} "
-            f"(principal ones: {float(self.spread.min()):.4g} to {float(self.spread.max()):.4g})",
-            mend="give activations of texts of all kinds, not of the pairs the edit was fitted on",
+        variance = self._variance(direction)
+        reduced = self._reduce_variance(direction, target, used) if variance > target else None
+        if reduced is not None:
+            return reduced
+        for number in self._axes_in_random_order(variance, target, rng):
+            towards = self._axis(number, used)
+            if (
+                towards is not None
+                and (self._variance(towards) - target) * (variance - target) <= 0
+            ):
+                return self._interpolate(direction, towards, target)
+        raise NotMeasurableError(
+            f"no other direction at {self.edit.site} has a variance of {target:.4g} "
+            f"(principal ones: {float(self.axis_variances.min()):.4g} to "
+            f"{float(self.axis_variances.max()):.4g})",
+            hint="give activations of texts of all kinds, not of the pairs the edit was fitted on",
         )
 
-    def _lowered(
-        self, direction: torch.Tensor, wanted: float, taken: Sequence[torch.Tensor]
+    def _reduce_variance(
+        self, direction: torch.Tensor, target: float, used: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
         """Turned away from the principal directions that give it most of its variance.
 
         That keeps more of the contrast than a turn towards a direction of low variance; None if
         nothing of it is left so.
         """
-        for number in torch.argsort(direction**2 * self.spread, descending=True).tolist():
-            away = self._axis(number, taken) if self.spread[number] > wanted else None
-            lower = None if away is None else _apart(direction, [away])
+        for number in torch.argsort(direction**2 * self.axis_variances, descending=True).tolist():
+            away = self._axis(number, used) if self.axis_variances[number] > target else None
+            lower = None if away is None else _orthogonalise(direction, [away])
             if lower is None:
                 continue
-            if self._variance(lower) <= wanted:
-                return self._between(direction, lower, wanted)
+            if self._variance(lower) <= target:
+                return self._interpolate(direction, lower, target)
             direction = lower
         return None
 
-    def _far(self, own: float, wanted: float, rng: np.random.Generator) -> list[int]:
+    def _axes_in_random_order(
+        self, variance: float, target: float, rng: np.random.Generator
+    ) -> list[int]:
         """Principal directions to turn to, in random order: another one for every placebo.
 
         First those that leave at least half of the direction, then the others.
         """
-        beyond = (self.spread - wanted) * (1 if own < wanted else -1)
-        half = beyond >= abs(wanted - own)
-        order = rng.permutation(len(self.spread)).tolist()
-        return sorted((i for i in order if beyond[i] >= 0), key=lambda i: not half[i])
+        excess = (self.axis_variances - target) * (1 if variance < target else -1)
+        leaves_half = excess >= abs(target - variance)
+        order = rng.permutation(len(self.axis_variances)).tolist()
+        return sorted((i for i in order if excess[i] >= 0), key=lambda i: not leaves_half[i])
 
-    def _between(self, start: torch.Tensor, end: torch.Tensor, wanted: float) -> torch.Tensor:
+    def _interpolate(self, start: torch.Tensor, end: torch.Tensor, target: float) -> torch.Tensor:
         """Of the plane of two directions, the one between them that has the variance wanted."""
-        beside = _apart(end, [start])
-        if beside is None:
+        orthogonal = _orthogonalise(end, [start])
+        if orthogonal is None:
             return start
 
-        def at(angle: float) -> torch.Tensor:
-            return start * math.cos(angle) + beside * math.sin(angle)
+        def rotate(angle: float) -> torch.Tensor:
+            return start * math.cos(angle) + orthogonal * math.sin(angle)
 
-        last = math.atan2(float(end @ beside), float(end @ start))
-        return at(optimize.brentq(lambda angle: self._variance(at(angle)) - wanted, 0, last))
+        max_angle = math.atan2(float(end @ orthogonal), float(end @ start))
+        # The variance changes continuously along the arc and crosses the target between its ends,
+        # so a bracketing root finder always converges.
+        return rotate(
+            optimize.brentq(lambda angle: self._variance(rotate(angle)) - target, 0, max_angle)
+        )
 
 
-def _apart(direction: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def _orthogonalise(
+    direction: torch.Tensor, directions: Sequence[torch.Tensor]
+) -> torch.Tensor | None:
     """The part of a direction orthogonal to others, of length 1; None if nothing is left."""
-    found = direction
+    remainder = direction
     for _ in range(2):  # once more for the rounding of the first time
-        for other in others:
-            found = found - (found @ other) * other
-        if float(found.norm()) < FLAT:
+        for used in directions:
+            remainder = remainder - (remainder @ used) * used
+        if float(remainder.norm()) < FLAT:
             return None
-        found = torch.nn.functional.normalize(found, dim=0, eps=0.0)
-    return found
+        remainder = torch.nn.functional.normalize(remainder, dim=0, eps=0.0)
+    return remainder

@@ -8,8 +8,8 @@ have another contrast (tense, number, two names of one group) and of texts paire
 however few the contrasts. They are turned, within the plane of the direction and a principal
 direction of the site's activations, until the variances agree: away from those of high variance, or
 towards one. Nothing keeps them away from the real directions: where other differences share these,
-an edit is not of the groups alone, which is what a placebo is to show. An edit is judged by what
-many placebos gain (mitigate/controls/placebo_test.py).
+an edit is not of the groups alone, which is what a placebo must show. An edit is tested against the
+gains of many placebos (mitigate/controls/placebo_test.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Record
-from levelhead.mitigate.controls.match_variance import Place
+from levelhead.mitigate.controls.match_variance import VarianceMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,21 +31,23 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-class Matched(Record):
+class VarianceMatch(Record):
     """How well placebos match the edit they stand for, and how many they are."""
 
-    placebos: Annotated[int, Field(ge=1)]
-    variance: float
+    n_placebos: Annotated[int, Field(ge=1)]
+    variance_error: float
     """The largest relative difference of variance along a direction."""
-    real: Annotated[float, Field(ge=0)]
+    max_cosine: Annotated[float, Field(ge=0)]
     """The largest |cosine| of a placebo's direction with one of the real edit."""
-    effective: Annotated[float, Field(ge=1)]
+    effective_placebos: Annotated[float, Field(ge=1)]
     """How many placebos at right angles would be as various, at the site where they are least so:
     m^2 / the sum of the squared cosines of all pairs of first directions. Near 1, nothing else at
     this site varies as much as the edit's direction, and its placebos are all the same."""
 
 
-def shuffled(first: torch.Tensor, second: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
+def within_side_differences(
+    first: torch.Tensor, second: torch.Tensor, *, seed: int = 0
+) -> torch.Tensor:
     """Differences `[2n, width]` of texts paired within their side, never with themselves.
 
     What the sides differ in cancels in every single difference. Pairing the texts of one side with
@@ -59,26 +61,26 @@ def shuffled(first: torch.Tensor, second: torch.Tensor, *, seed: int = 0) -> tor
         seed: another seed, other pairs.
     """
     rng = np.random.default_rng(seed)
-    found = []
+    differences = []
     for side in (first, second):
         if len(side) < 2:
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"{len(side)} texts of a side cannot be paired with one another",
-                mend="give at least two a side",
+                hint="give at least two a side",
             )
         order = rng.permutation(len(side))
         partner = np.empty_like(order)
         partner[order] = np.roll(order, 1)  # one ring: no text meets itself
-        found.append(side - side[torch.from_numpy(partner)])
-    return torch.cat(found).double()
+        differences.append(side - side[torch.from_numpy(partner)])
+    return torch.cat(differences).double()
 
 
-def placebos(
+def make_placebos(
     edits: Sequence[Projection],
     pools: Mapping[Site, Sequence[torch.Tensor]],
     activations: Mapping[Site, torch.Tensor],
     *,
-    n: int = 200,
+    n_placebos: int = 200,
     seed: int = 0,
 ) -> tuple[tuple[Projection, ...], ...]:
     """Placebos of a set of edits, one set of edits each; the same weights of pairs at every site.
@@ -90,54 +92,71 @@ def placebos(
         activations: for every site what it holds `[n, width]`, of the tokens that are edited, on
             texts of all kinds: pairs that differ in the groups' words alone vary along the real
             direction, which nothing else can match.
-        n: how many.
+        n_placebos: how many.
         seed: another seed, other placebos.
     """
-    if not edits or n < 1:
+    if not edits or n_placebos < 1:
         raise LevelheadError(
-            f"{n} placebos of {len(edits)} edits", mend="give an edit, and at least one placebo"
+            f"{n_placebos} placebos of {len(edits)} edits",
+            hint="give an edit, and at least one placebo",
         )
     _check(edits, pools, activations)
-    places = [Place.of(edit, activations[edit.site]) for edit in edits]
-    every = {edit.site: _alike(pools[edit.site]) for edit in edits}
-    dims = max(len(edit.weights) for edit in edits)
-    found = []
-    for number in range(n):
+    matchers = [VarianceMatcher.fit(edit, activations[edit.site]) for edit in edits]
+    # Without equal sizes one contrast with large differences would dominate all placebos.
+    scaled_pools = {edit.site: _equalise_contrasts(pools[edit.site]) for edit in edits}
+    n_directions = max(len(edit.weights) for edit in edits)
+    placebo_sets = []
+    for number in range(n_placebos):
+        # One stream per placebo: the first ones stay the same when more are wanted.
         rng = np.random.default_rng([seed, number])
-        weights = torch.from_numpy(rng.normal(size=(dims, len(every[edits[0].site]))))
-        found.append(
-            tuple(place.placebo(weights @ every[place.edit.site], rng) for place in places)
+        weights = torch.from_numpy(
+            rng.normal(size=(n_directions, len(scaled_pools[edits[0].site])))
         )
-    return tuple(found)
+        placebo_sets.append(
+            tuple(
+                matcher.make_placebo(weights @ scaled_pools[matcher.edit.site], rng)
+                for matcher in matchers
+            )
+        )
+    return tuple(placebo_sets)
 
 
-def _alike(pools: Sequence[torch.Tensor]) -> torch.Tensor:
+def _equalise_contrasts(pools: Sequence[torch.Tensor]) -> torch.Tensor:
     """All differences of a site, every contrast with as large a sum of squares."""
     sizes = [pool.double().norm() for pool in pools]
     if not all(float(size) > 0 for size in sizes):
-        raise NotMeasurable(
-            "the pairs of a contrast do not differ at all", mend="give pairs that the model reads"
+        raise NotMeasurableError(
+            "the pairs of a contrast do not differ at all", hint="give pairs that the model reads"
         )
     return torch.cat([pool.double() / size for pool, size in zip(pools, sizes, strict=True)])
 
 
-def matched(
+def measure_variance_match(
     edits: Sequence[Projection],
-    others: Sequence[Sequence[Projection]],
+    placebo_sets: Sequence[Sequence[Projection]],
     activations: Mapping[Site, torch.Tensor],
-) -> Matched:
-    """How well placebos match: to be told beside what is judged by them."""
-    variance, real, effective = 0.0, 0.0, float(len(others))
-    for place, edit in enumerate(edits):
+) -> VarianceMatch:
+    """Compute how well placebos match; reported with the test that uses them."""
+    variance_error, max_cosine, effective_placebos = 0.0, 0.0, float(len(placebo_sets))
+    for index, edit in enumerate(edits):
         rows = activations[edit.site].detach().double()
-        bases = torch.stack([own[place].basis for own in others])  # [m, k, width]
-        wanted, found = ((rows @ own.mT).var(dim=-2) for own in (edit.basis, bases))
-        variance = max(variance, float((found / wanted - 1).abs().max()))
-        real = max(real, float((bases @ edit.basis.T).abs().max()))
+        bases = torch.stack(
+            [placebo_set[index].basis for placebo_set in placebo_sets]
+        )  # [m, k, width]
+        target, variances = (
+            (rows @ directions.mT).var(dim=-2) for directions in (edit.basis, bases)
+        )
+        variance_error = max(variance_error, float((variances / target - 1).abs().max()))
+        max_cosine = max(max_cosine, float((bases @ edit.basis.T).abs().max()))
         first = bases[:, 0]
-        effective = min(effective, len(others) ** 2 / float(((first @ first.T) ** 2).sum()))
-    return Matched(
-        placebos=len(others), variance=variance, real=real, effective=max(effective, 1.0)
+        effective_placebos = min(
+            effective_placebos, len(placebo_sets) ** 2 / float(((first @ first.T) ** 2).sum())
+        )
+    return VarianceMatch(
+        n_placebos=len(placebo_sets),
+        variance_error=variance_error,
+        max_cosine=max_cosine,
+        effective_placebos=max(effective_placebos, 1.0),
     )
 
 
@@ -147,27 +166,27 @@ def _check(
     activations: Mapping[Site, torch.Tensor],
 ) -> None:
     sites = [edit.site for edit in edits]
-    for what, held in (("differences", pools), ("activations", activations)):
-        lacking = [str(site) for site in sites if site not in held]
+    for kind, by_site in (("differences", pools), ("activations", activations)):
+        lacking = [str(site) for site in sites if site not in by_site]
         if lacking:
             raise LevelheadError(
-                f"no {what} at {', '.join(lacking)}", mend="read every site of the edit"
+                f"no {kind} at {', '.join(lacking)}", hint="read every site of the edit"
             )
     shapes = {tuple(len(pool) for pool in pools[site]) for site in sites}
     if len(shapes) > 1 or not all(shapes) or not all(map(min, shapes)):
         raise LevelheadError(
             "the sites do not hold the same contrasts and pairs",
-            mend="give every site the differences of the same pairs, in the same order",
+            hint="give every site the differences of the same pairs, in the same order",
         )
     for edit in edits:
         width = edit.width(edit.site)
         if not all(pool.isfinite().all() for pool in pools[edit.site]):
-            raise NotMeasurable(
+            raise NotMeasurableError(
                 f"some differences at {edit.site} are not finite",
-                mend="load the model with dtype='float32'",
+                hint="load the model with dtype='float32'",
             )
-        if any(own.shape[1] != width for own in (*pools[edit.site], activations[edit.site])):
+        if any(rows.shape[1] != width for rows in (*pools[edit.site], activations[edit.site])):
             raise LevelheadError(
                 f"the edit at {edit.site} is {width} wide, and not all that was read there is",
-                mend="read the site of the edit itself",
+                hint="read the site of the edit itself",
             )

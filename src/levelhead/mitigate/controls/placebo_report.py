@@ -1,4 +1,4 @@
-"""An edit judged by placebo edits of the same model: made, read and compared in one go."""
+"""Make, run and compare placebo edits of one model, as a test of an edit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,36 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import LevelheadError, NotMeasurable
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Provenance, Record
 from levelhead.core.run_context import RunContext
 from levelhead.data.counterfactuals.contrast_pairs import placebo_pairs
-from levelhead.mitigate.controls.confidence_control import Collapse, of_two_classes, tempered
-from levelhead.mitigate.controls.placebo_edits import Matched, matched, placebos, shuffled
-from levelhead.mitigate.controls.placebo_test import LEAST, Judged, Outcome, judged, refuse_few
-from levelhead.mitigate.evaluation.sweep import said
-from levelhead.mitigate.projection.subspace import activations, at_by_default, both_sides, readable
+from levelhead.mitigate.controls.confidence_control import (
+    ConfidenceControl,
+    has_two_classes,
+    run_confidence_control,
+)
+from levelhead.mitigate.controls.placebo_edits import (
+    VarianceMatch,
+    make_placebos,
+    measure_variance_match,
+    within_side_differences,
+)
+from levelhead.mitigate.controls.placebo_test import (
+    MIN_PLACEBOS,
+    Outcome,
+    PlaceboTest,
+    require_placebos,
+    run_placebo_test,
+)
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
+from levelhead.mitigate.projection.subspace import (
+    default_pooling,
+    drop_unreadable_pairs,
+    paired_activations,
+    read_activations,
+)
 from levelhead.models.edits.base import Projection
 from levelhead.models.inputs.tokenizer import MASK
 
@@ -26,35 +46,35 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.run_context import Inference
-    from levelhead.data.counterfactuals.contrast_pairs import Placebo, TextPair
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair, Placebo
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Asked
-    from levelhead.mitigate.evaluation.gain import By
+    from levelhead.measures.items import QuerySet
+    from levelhead.mitigate.evaluation.gain import Objective
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
-CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
-OF_PAIRS = ("follows", "classify", "rate")
+PLACEBO_CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
+TEXT_PAIR_QUERIES = ("follows", "classify", "rate")
 """Verbs whose question is a text or a pair; that of others begins with its text."""
-TEXTS = 400
+MAX_TEXTS = 400
 """Texts whose activations say how much a direction takes away, at most."""
 
 
-class Placeboed(Record):
+class PlaceboReport(Record):
     """Whether a setting mitigates, beside placebos that take as much away."""
 
-    setting: str
-    judged: Judged
-    by_value: Judged | None = None
+    variant: str
+    placebo_test: PlaceboTest
+    placebo_test_by_value: PlaceboTest | None = None
     """The same where a smaller value counts as a gain; None of measures with one parity for all."""
-    collapse: Collapse | None = None
+    confidence_control: ConfidenceControl | None = None
     """What is left beyond lost confidence; None of measures that are not of two classes."""
-    matched: Matched
+    variance_match: VarianceMatch
     """On texts that the placebos were not matched on."""
-    among: Annotated[int, Field(ge=1)] = 1
+    n_candidates: Annotated[int, Field(ge=1)] = 1
     """Of how many settings this is the best, by other items. Its placebos had no such choice: p is
     corrected for it."""
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
     provenance: Provenance | None = None
     """Its edits' hash is of the setting and all placebos."""
@@ -63,141 +83,158 @@ class Placeboed(Record):
     def verdict(self) -> str:
         """In words: what a gain is, if it is one."""
         if (
-            self.judged.outcome == "mitigates"
-            and self.collapse is not None
-            and not self.collapse.beyond
+            self.placebo_test.outcome == "mitigates"
+            and self.confidence_control is not None
+            and not self.confidence_control.exceeds_confidence_loss
         ):
-            return f"the gain is not more than lost confidence; {self.collapse.verdict}"
-        return self.judged.verdict
+            return f"the gain is not more than lost confidence; {self.confidence_control.verdict}"
+        return self.placebo_test.verdict
 
     @property
     def outcome(self) -> Outcome:
         """What the comparison shows, or why it can show nothing."""
-        if self.judged.outcome == "mitigates" and not self.mitigates:
+        if self.placebo_test.outcome == "mitigates" and not self.mitigates:
             return "not shown to mitigate"
-        return self.judged.outcome
+        return self.placebo_test.outcome
 
     @property
     def mitigates(self) -> bool:
-        """Beyond placebos and, where it can be told apart, beyond lost confidence."""
-        return self.judged.mitigates and (self.collapse is None or self.collapse.beyond)
+        """Whether it gains beyond placebos and, where this is measured, beyond lost confidence."""
+        return self.placebo_test.mitigates and (
+            self.confidence_control is None or self.confidence_control.exceeds_confidence_loss
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What its verdict leaves open."""
-        told = list(self.judged.notes)
-        if self.collapse is None:
-            told.append("lost confidence is not told apart: the measure is not of two classes")
-        if self.among > 1:
-            told.append(
-                f"the setting is the best of {self.among} on other items, and placebos stand at it "
-                f"alone: p is multiplied by {self.among}, an upper bound on what it would be if "
-                "each had chosen its own"
+        notes = list(self.placebo_test.notes)
+        if self.confidence_control is None:
+            notes.append("lost confidence is not controlled for: the measure is not of two classes")
+        if self.n_candidates > 1:
+            notes.append(
+                f"the setting is the best of {self.n_candidates} on other items, and placebos "
+                f"stand at it alone: p is multiplied by {self.n_candidates}, an upper bound on "
+                "what it would be if each had chosen its own"
             )
-        return tuple(told)
+        return tuple(notes)
 
 
-def placeboed(
+def evaluate_with_placebos(
     lm: LM,
     measure: Measure,
     edits: tuple[Projection, ...],
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     *,
-    setting: str,
-    others: Sequence[Sequence[TextPair]] | None = None,
-    among: int = 1,
-    n: int = LEAST,
-    least: int = LEAST,
+    variant: str,
+    other_contrasts: Sequence[Sequence[ContrastPair]] | None = None,
+    n_candidates: int = 1,
+    n_placebos: int = MIN_PLACEBOS,
+    min_placebos: int = MIN_PLACEBOS,
     inference: Inference,
     context: RunContext = RunContext(),
-) -> Placeboed:
+) -> PlaceboReport:
     """Make placebos of some edits, ask the model with each, and judge.
 
     Args:
-        lm: the model as it is.
+        lm: the unedited model.
         measure: of bias, on items that the edits were not chosen on.
         edits: a setting's.
-        pairs: that they were fitted on; their texts are paired anew within each side.
-        setting: its name.
-        others: pairs with other contrasts, for the placebos; by default tense, number and two words
-            of one group, in English.
-        among: of how many settings it was chosen as the best; p is corrected for it.
-        n: placebos.
-        least: placebos below which nothing is judged.
+        pairs: that they were fitted on; their texts are paired again within each side.
+        variant: its name.
+        other_contrasts: pairs with other contrasts, for the placebos; by default tense, number and
+            two words of one group, in English.
+        n_candidates: of how many settings it was chosen as the best; p is corrected for it.
+        n_placebos: placebos.
+        min_placebos: smallest number of placebos for a test.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    refuse_few(n, least)
+    require_placebos(n_placebos, min_placebos)
     for edit in edits:
         if not isinstance(edit, Projection):
             raise LevelheadError(
                 f"placebos are projections along other directions, not a {type(edit).__name__}",
-                mend="judge heads by `control`, beside random ones; erasures have no placebos",
+                hint="judge heads by `compare_with_random_heads`, beside random ones; erasures "
+                "have no placebos",
             )
     sites = [edit.site for edit in edits]
-    held = activations_of(lm, measure, sites, inference.seed)
-    matching, kept = ({site: rows[half::2] for site, rows in held.items()} for half in (0, 1))
-    pools = contrasts(lm, pairs, sites, others=others, seed=inference.seed)
-    made = placebos(edits, pools, matching, n=n, seed=inference.seed)
-    sets = {setting: edits} | {f"placebo {i}": own for i, own in enumerate(made)}
-    found = said(lm, measure, sets, context=context)
-    if found.behind:
-        raise NotMeasurable(
-            f"{setting} acts behind all that {measure.name} reads",
-            mend="judge it by a measure that it can change",
+    site_activations = read_measure_activations(lm, measure, sites, inference.seed)
+    matching_activations, held_out_activations = (
+        {site: rows[half::2] for site, rows in site_activations.items()} for half in (0, 1)
+    )
+    pools = contrast_differences(
+        lm, pairs, sites, other_contrasts=other_contrasts, seed=inference.seed
+    )
+    placebo_sets = make_placebos(
+        edits, pools, matching_activations, n_placebos=n_placebos, seed=inference.seed
+    )
+    sets = {variant: edits} | {
+        f"placebo {i}": placebo_set for i, placebo_set in enumerate(placebo_sets)
+    }
+    responses = read_variant_responses(lm, measure, sets, context=context)
+    if responses.unaffected_variants:
+        raise NotMeasurableError(
+            f"{variant} acts behind all that {measure.name} reads",
+            hint="judge it by a measure that it can change",
         )
-    edited, *rest = found.settings.values()
-    collapse = None
-    if of_two_classes(found.base):
-        collapse = tempered(measure, found.base, edited, rest, inference=inference)
+    edited, *placebo_responses = responses.variants.values()
+    confidence_control = None
+    if has_two_classes(responses.base):
+        confidence_control = run_confidence_control(
+            measure, responses.base, edited, placebo_responses, inference=inference
+        )
 
-    def judge_by(by: By) -> Judged:
-        return judged(
+    def run_test(objective: Objective) -> PlaceboTest:
+        return run_placebo_test(
             measure,
-            found.base,
+            responses.base,
             edited,
-            rest,
-            by=by,
+            placebo_responses,
+            objective=objective,
             inference=inference,
-            least=least,
-            among=among,
+            min_placebos=min_placebos,
+            n_candidates=n_candidates,
         )
 
-    by_value = None
-    if measure.headline.lean is not None:
-        by_value = judge_by("value")
-    return Placeboed(
-        setting=setting,
-        judged=judge_by("parity"),
-        by_value=by_value,
-        collapse=collapse,
-        matched=matched(edits, made, kept),
-        among=among,
-        measured_by=found.measured_by,
-        provenance=found.judged_by(inference),
+    test_by_value = None
+    if measure.primary_metric.signed_part is not None:
+        test_by_value = run_test("value")
+    return PlaceboReport(
+        variant=variant,
+        placebo_test=run_test("parity"),
+        placebo_test_by_value=test_by_value,
+        confidence_control=confidence_control,
+        variance_match=measure_variance_match(edits, placebo_sets, held_out_activations),
+        n_candidates=n_candidates,
+        measured_by=responses.measured_by,
+        provenance=responses.provenance_with(inference),
     )
 
 
-def contrasts(
+def contrast_differences(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     sites: Sequence[Site],
     *,
-    others: Sequence[Sequence[TextPair]] | None = None,
+    other_contrasts: Sequence[Sequence[ContrastPair]] | None = None,
     seed: int = 0,
 ) -> dict[Site, tuple[torch.Tensor, ...]]:
     """For every site the differences of other contrasts, and of texts of the same side."""
-    found: dict[Site, list[torch.Tensor]] = {site: [] for site in sites}
-    for each in [placebo_pairs(one) for one in CONTRASTS] if others is None else others:
-        own, _ = readable(lm, each)
-        for site, (first, second) in both_sides(lm, own, sites).items():
-            found[site].append(first - second)
-    for site, sides in both_sides(lm, readable(lm, pairs)[0], sites).items():
-        found[site].append(shuffled(*sides, seed=seed))
-    return {site: tuple(pools) for site, pools in found.items()}
+    differences: dict[Site, list[torch.Tensor]] = {site: [] for site in sites}
+    for contrast in (
+        [placebo_pairs(kind) for kind in PLACEBO_CONTRASTS]
+        if other_contrasts is None
+        else other_contrasts
+    ):
+        readable_pairs, _ = drop_unreadable_pairs(lm, contrast)
+        for site, (first, second) in paired_activations(lm, readable_pairs, sites).items():
+            differences[site].append(first - second)
+    for site, sides in paired_activations(lm, drop_unreadable_pairs(lm, pairs)[0], sites).items():
+        differences[site].append(within_side_differences(*sides, seed=seed))
+    return {site: tuple(pools) for site, pools in differences.items()}
 
 
-def activations_of(
+def read_measure_activations(
     lm: LM, measure: Measure, sites: Sequence[Site], seed: int
 ) -> dict[Site, torch.Tensor]:
     """What sites hold of the measure's own texts, at the tokens that are edited.
@@ -207,57 +244,65 @@ def activations_of(
     their means do.
     """
     rng = np.random.default_rng(seed)
-    asked = running(measure.asked(lm)[0], rng)
-    if len(asked) < 2:
-        raise NotMeasurable(
-            f"{measure.name} asks {len(asked)} running texts, by which placebos could be matched",
-            mend="judge the edit by a measure that asks whole texts, or words in their blanks",
+    running_texts = collect_running_texts(measure.queries(lm)[0], rng)
+    if len(running_texts) < 2:
+        raise NotMeasurableError(
+            f"{measure.name} asks {len(running_texts)} running texts, by which placebos could be "
+            "matched",
+            hint="test the edit with a measure that asks complete texts, or words in their blanks",
         )
-    by_word = [site for site in sites if at_by_default(lm, site) == "mean"]
+    # Placebos must match the variance of the tokens that the edit changes, and a mean over tokens
+    # has less variance than single tokens.
+    by_word = [site for site in sites if default_pooling(lm, site) == "mean"]
     first = [site for site in sites if site not in by_word]
-    found: dict[Site, torch.Tensor] = {}
+    by_site: dict[Site, torch.Tensor] = {}
     if first:
-        some = [asked[i] for i in sorted(rng.permutation(len(asked))[:TEXTS])]
-        texts = [own[0] if len(own) == 1 else own for own in some]
-        found |= lm.read(texts, first, pooling="first")
+        sample = [running_texts[i] for i in sorted(rng.permutation(len(running_texts))[:MAX_TEXTS])]
+        texts = [
+            texts_of_query[0] if len(texts_of_query) == 1 else texts_of_query
+            for texts_of_query in sample
+        ]
+        by_site |= lm.read(texts, first, pooling="first")
     if by_word:
-        chosen, spans = _words(lm, sorted({text for own in asked for text in own}), rng)
-        found |= activations(lm, chosen, spans, by_word, at="word")
-    return {site: found[site].double() for site in sites}
+        chosen_texts, spans = _pick_words(
+            lm, sorted({text for texts_of_query in running_texts for text in texts_of_query}), rng
+        )
+        by_site |= read_activations(lm, chosen_texts, spans, by_word, pooling="word")
+    return {site: by_site[site].double() for site in sites}
 
 
-def running(asked: Asked, rng: np.random.Generator) -> list[tuple[str, ...]]:
+def collect_running_texts(queries: QuerySet, rng: np.random.Generator) -> list[tuple[str, ...]]:
     """The texts of a question, or the pairs of them, with a word that is asked for in each blank.
 
     Where none is asked for, a text with a blank is left out.
     """
-    found = set()
-    for ask in (ask for item in asked.items for ask in item.asks):
-        if asked.verb in OF_PAIRS:
-            found.add(tuple(map(str, ask)))
+    texts = set()
+    for args in (args for item in queries.items for args in item.queries):
+        if queries.query_kind in TEXT_PAIR_QUERIES:
+            texts.add(tuple(map(str, args)))
             continue
-        text = str(ask[0])
-        words = ask[1:2] if asked.verb == "put" else asked.settings.get("words", ())
+        text = str(args[0])
+        words = args[1:2] if queries.query_kind == "put" else queries.settings.get("words", ())
         if MASK in text and isinstance(words, tuple) and words:
             text = text.replace(MASK, str(words[rng.integers(len(words))]))
         if MASK not in text:
-            found.add((text,))
-    return sorted(found)
+            texts.add((text,))
+    return sorted(texts)
 
 
-def _words(
+def _pick_words(
     lm: LM, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[str], list[tuple[int, int]]]:
     """Some texts and a word of each, of those that the model can read."""
-    chosen, spans = [], []
+    chosen_texts, spans = [], []
     for i in rng.permutation(len(texts)):
         try:
-            (one,) = lm.tokens.encode([texts[i]])
+            (encoded,) = lm.tokens.encode([texts[i]])
         except LevelheadError:
             continue
-        words = one.words()
-        chosen.append(texts[i])
-        spans.append(one.offsets[words[rng.integers(len(words))]])
-        if len(chosen) == TEXTS:
+        words = encoded.word_positions()
+        chosen_texts.append(texts[i])
+        spans.append(encoded.offsets[words[rng.integers(len(words))]])
+        if len(chosen_texts) == MAX_TEXTS:
             break
-    return chosen, spans
+    return chosen_texts, spans

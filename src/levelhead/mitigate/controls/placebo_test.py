@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Dropped, Estimate, PValue, Record
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.locate.effects import Effects
+from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.effective_placebos import effective_number, needed_placebos
-from levelhead.mitigate.evaluation.gain import bias_of, redrawn, shared, sided_of
+from levelhead.mitigate.evaluation.gain import (
+    bias_aggregate,
+    keep_common_items,
+    resample_paired,
+    signed_bias_aggregate,
+)
 from levelhead.stats.degenerate import ROUNDING
 from levelhead.stats.intervals import proportion_interval
 
@@ -31,18 +36,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect
-    from levelhead.measures.responses import Readouts
-    from levelhead.mitigate.evaluation.gain import By, Redrawn
+    from levelhead.measures.metric import Metric
+    from levelhead.measures.responses import Responses
+    from levelhead.mitigate.evaluation.gain import Objective, PairedResamples
 
-LEAST = 200
+# With 200 placebos the least p is 1/201, so that a correction over about ten settings can
+# still reach 0.05 (`needed_placebos`).
+MIN_PLACEBOS = 200
 """Placebos, unless fewer are asked for."""
-SAME = 0.95
+SAME_EFFECT_CORRELATION = 0.95
 """A correlation, item by item, from which placebos do what the edit does."""
 NO_EFFECT: Final = "untestable: base shows no effect"
 DEPENDENT: Final = "untestable: placebos not independent"
 TOO_FEW: Final = "untestable: too few placebos"
-TURNED = "the bias is turned to the other side, at least as far: no reduction"
+BIAS_REVERSED = "the bias is turned to the other side, at least as far: no reduction"
 Outcome = Literal[
     "mitigates",
     "not shown to mitigate",
@@ -52,7 +59,7 @@ Outcome = Literal[
 ]
 
 
-class Judged(Record):
+class PlaceboTest(Record):
     """What an edit gains by one measure, and whether placebo edits gain as much."""
 
     measure: str
@@ -60,7 +67,7 @@ class Judged(Record):
     """By how much the measure comes nearer to its parity (mitigate/evaluation/gain.py), paired."""
     change: Estimate | None = None
     """Edited less base of the value itself; None if it does not change."""
-    placebos: Annotated[tuple[float, ...], Field(min_length=1)]
+    placebo_gains: Annotated[tuple[float, ...], Field(min_length=1)]
     """The gain of every placebo."""
     quantile: float
     """The least gain of a placebo that 95% of them (the level of the inference) do not exceed."""
@@ -70,22 +77,22 @@ class Judged(Record):
     base: Estimate | None = None
     """The signed distance of the model itself from parity, tested two-sided; None of measures
     without another side, and of results of earlier versions."""
-    effective: Annotated[float, Field(ge=1)] | None = None
+    effective_placebos: Annotated[float, Field(ge=1)] | None = None
     """How many independent placebos they amount to (effective_placebos.py); None of results of
     earlier versions."""
-    turned: bool = False
+    is_bias_reversed: bool = False
     """The edited model lies on the other side of parity, at least as far: no reduction."""
-    beyond_placebos: bool
-    alike: float
+    exceeds_placebos: bool
+    item_correlation: float
     """The median correlation, item by item, of what a placebo changes with what the edit does."""
     mitigates: bool
     """Testable, beyond the placebos, which do not do the same; the interval of the gain lies above
     0, and the bias is not turned to the other side."""
-    significant: Estimate
+    significant_share: Estimate
     """The share of placebos that an ordinary paired test calls an effect, either way."""
-    significant_gains: Estimate
+    significant_gain_share: Estimate
     """The share that it calls a gain."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedItem, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -94,9 +101,9 @@ class Judged(Record):
         alpha = 1 - self.gain.interval.level
         if self.base is not None and not _is_shown(self.base):
             return NO_EFFECT
-        if len(self.placebos) < needed_placebos(alpha, self.p.family or 1):
+        if len(self.placebo_gains) < needed_placebos(alpha, self.p.family or 1):
             return TOO_FEW
-        if self.effective is not None and self.effective < needed_placebos(alpha):
+        if self.effective_placebos is not None and self.effective_placebos < needed_placebos(alpha):
             return DEPENDENT
         return "mitigates" if self.mitigates else "not shown to mitigate"
 
@@ -108,58 +115,61 @@ class Judged(Record):
     @property
     def verdict(self) -> str:
         """In words."""
-        count, alpha = len(self.placebos), 1 - self.gain.interval.level
+        count, alpha = len(self.placebo_gains), 1 - self.gain.interval.level
         amount = (
             ""
-            if self.effective is None
-            else f" that amount to {self.effective:.3g} independent ones"
+            if self.effective_placebos is None
+            else f" that amount to {self.effective_placebos:.3g} independent ones"
         )
-        told = f"{count} placebos{amount}, {_p_told(self.p)}"
+        summary = f"{count} placebos{amount}, {_describe_p(self.p)}"
         if self.outcome == NO_EFFECT:
             return f"{NO_EFFECT} ({self.base}); mitigation cannot be tested on this model"
         if self.outcome == TOO_FEW:
             needed = needed_placebos(alpha, self.p.family or 1)
-            of = f" of the best of {self.p.family} settings" if self.p.family else ""
-            return f"{TOO_FEW} ({count}; a p of {alpha:.2g}{of} needs {needed})"
+            selection_note = f" of the best of {self.p.family} settings" if self.p.family else ""
+            return f"{TOO_FEW} ({count}; a p of {alpha:.2g}{selection_note} needs {needed})"
         if self.outcome == DEPENDENT:
             return (
-                f"{DEPENDENT} ({count} amount to {self.effective:.3g} over {self.gain.n} items, "
-                f"{needed_placebos(alpha)} are needed); mitigation cannot be tested on this model"
+                f"{DEPENDENT} ({count} amount to {self.effective_placebos:.3g} over {self.gain.n} "
+                f"items, {needed_placebos(alpha)} are needed); mitigation cannot be tested on this "
+                "model"
             )
-        if self.turned:
-            return f"not shown to mitigate: {TURNED} ({told})"
+        if self.is_bias_reversed:
+            return f"not shown to mitigate: {BIAS_REVERSED} ({summary})"
         if self.mitigates:
-            return f"mitigates: gains more than placebos do ({told})"
-        if self.beyond_placebos and self.alike >= SAME:
-            same = f"correlation {self.alike:.2f}, item by item"
-            return f"not shown to mitigate: placebos do what the edit does ({same}; {told})"
-        if self.beyond_placebos:
-            return f"gains more than placebos do ({told}), and not shown for other items than these"
-        return f"not shown to mitigate: placebos gain as much ({told})"
+            return f"mitigates: gains more than placebos do ({summary})"
+        if self.exceeds_placebos and self.item_correlation >= SAME_EFFECT_CORRELATION:
+            same = f"correlation {self.item_correlation:.2f}, item by item"
+            return f"not shown to mitigate: placebos do what the edit does ({same}; {summary})"
+        if self.exceeds_placebos:
+            return (
+                f"gains more than placebos do ({summary}), and not shown for other items than these"
+            )
+        return f"not shown to mitigate: placebos gain as much ({summary})"
 
 
-def refuse_few(placebos: int, least: int) -> None:
+def require_placebos(n_placebos: int, min_placebos: int) -> None:
     """Refuse to judge by fewer placebos than were wanted."""
-    if placebos < max(least, 1):
+    if n_placebos < max(min_placebos, 1):
         raise LevelheadError(
-            f"{placebos} placebos say little: chance is judged by them",
-            mend=f"give at least {max(least, 1)}, or fewer by least=",
+            f"{n_placebos} placebos are too few to estimate what happens at random",
+            hint=f"give at least {max(min_placebos, 1)}, or fewer by min_placebos=",
         )
 
 
-def judged(
+def run_placebo_test(
     measure: Measure,
-    base: Readouts,
-    edited: Readouts,
-    placebos: Sequence[Readouts],
+    base: Responses,
+    edited: Responses,
+    placebos: Sequence[Responses],
     *,
     inference: Inference = Inference(),
-    aspect: str | None = None,
-    by: By = "parity",
-    least: int = LEAST,
-    among: int = 1,
-    draws: int | None = None,
-) -> Judged:
+    metric: str | None = None,
+    objective: Objective = "parity",
+    min_placebos: int = MIN_PLACEBOS,
+    n_candidates: int = 1,
+    n_resamples: int | None = None,
+) -> PlaceboTest:
     """Judge an edit by its placebos. No model is run.
 
     Args:
@@ -168,99 +178,123 @@ def judged(
         edited: what the edited model said.
         placebos: what the model said with each placebo edit.
         inference: seed and level.
-        aspect: another formula of the measure than its headline, such as SEAT's "difference of
+        metric: another formula of the measure than its headline, such as SEAT's "difference of
             means", which has a scale.
-        by: what a gain is: nearer to parity, or a smaller value (mitigate/evaluation/gain.py).
-        least: placebos below which nothing is judged.
-        among: of how many settings the edit was chosen as the best, on other items. Its placebos
-            had no such choice, so p is corrected.
-        draws: of the units; by default those of `inference`, at most 999.
+        objective: what a gain is: nearer to parity, or a smaller value
+            (mitigate/evaluation/gain.py).
+        min_placebos: smallest number of placebos for a test.
+        n_candidates: of how many settings the edit was chosen as the best, on other items. Its
+            placebos had no such choice, so p is corrected.
+        n_resamples: of the units; by default those of `inference`, at most 999.
     """
-    refuse_few(len(placebos), least)
-    formula = measure.headline if aspect is None else measure.aspect(aspect)
-    readouts, dropped = shared([base, edited, *placebos])
-    found = redrawn(
-        measure, readouts, bias_of(formula, by), aspect=formula, inference=inference, draws=draws
+    require_placebos(len(placebos), min_placebos)
+    formula = measure.primary_metric if metric is None else measure.get_metric(metric)
+    all_responses, dropped = keep_common_items([base, edited, *placebos])
+    resamples = resample_paired(
+        measure,
+        all_responses,
+        bias_aggregate(formula, objective),
+        metric=formula,
+        inference=inference,
+        n_resamples=n_resamples,
     )
-    plain = redrawn(
-        measure, readouts[:2], formula.over, aspect=formula, inference=inference, draws=draws
+    value_resamples = resample_paired(
+        measure,
+        all_responses[:2],
+        formula.aggregate,
+        metric=formula,
+        inference=inference,
+        n_resamples=n_resamples,
     )
-    gain = one(found.effects([0]), f"gain of {formula.name}", formula.unit)
-    gains = found.effects(range(1, len(placebos) + 1))
-    p = placebo_p(gain.value, gains.values, among=among)
+    gain = single_effect(resamples.effects([0]), f"gain of {formula.name}", formula.unit)
+    gains = resamples.effects(range(1, len(placebos) + 1))
+    p = placebo_p_value(gain.value, gains.values, n_candidates=n_candidates)
+    # `higher` takes a gain that a placebo has: interpolation would lower the bar.
     quantile = float(np.quantile(gains.values, inference.level, method="higher"))
-    tested = p.value if p.adjusted is None else p.adjusted
-    beyond = gain.value > max(quantile, 0.0) and tested <= 1 - inference.level + 1e-12
-    shares, notes = _called(gains, inference.level)
-    changes = _changes([formula.per_item(each).detach().numpy() for each in readouts])
-    alike = _alike(changes)
-    base_bias, turned = _sides(measure, readouts[:2], formula, inference, draws)
-    drafted = Judged(
+    adjusted_p = p.value if p.adjusted is None else p.adjusted
+    # Where all placebos do harm, an edit must still gain something. 1e-12 absorbs the rounding of
+    # 1 - level, so that p = 0.05 counts at level 0.95.
+    exceeds_placebos = gain.value > max(quantile, 0.0) and adjusted_p <= 1 - inference.level + 1e-12
+    shares, notes = _significant_shares(gains, inference.level)
+    changes = _changes(
+        [formula.per_item_values(responses).detach().numpy() for responses in all_responses]
+    )
+    item_correlation = _item_correlation(changes)
+    base_bias, is_reversed = _base_and_reversal(
+        measure, all_responses[:2], formula, inference, n_resamples
+    )
+    draft = PlaceboTest(
         measure=measure.name,
         gain=gain,
-        change=_change(plain.effects([0], way=-1), formula.name, formula.unit),
-        placebos=tuple(gains.values.tolist()),
+        change=_value_change(value_resamples.effects([0], sign=-1), formula.name, formula.unit),
+        placebo_gains=tuple(gains.values.tolist()),
         quantile=quantile,
         p=p,
         base=base_bias,
-        effective=effective_number(changes[1:]),
-        turned=turned,
-        beyond_placebos=beyond,
-        alike=alike,
-        mitigates=beyond and alike < SAME and gain.interval.low > 0 and not turned,
-        significant=shares[0],
-        significant_gains=shares[1],
+        effective_placebos=effective_number(changes[1:]),
+        is_bias_reversed=is_reversed,
+        exceeds_placebos=exceeds_placebos,
+        item_correlation=item_correlation,
+        # Placebos that change the same items alike are no contrast: they would show nothing.
+        mitigates=exceeds_placebos
+        and item_correlation < SAME_EFFECT_CORRELATION
+        and gain.interval.low > 0
+        and not is_reversed,
+        significant_share=shares[0],
+        significant_gain_share=shares[1],
         dropped=dropped,
         notes=notes,
     )
     # What cannot be tested mitigates nothing, whatever the numbers are.
-    return drafted if drafted.is_testable else drafted.model_copy(update={"mitigates": False})
+    return draft if draft.is_testable else draft.model_copy(update={"mitigates": False})
 
 
-def _base_effect(found: Redrawn, name: str, unit: str) -> Estimate:
-    """The signed distance of a model from parity, redrawn, with its two-sided test.
+def _base_effect(resamples: PairedResamples, name: str, unit: str) -> Estimate:
+    """The signed distance of a model from parity, resampled, with its two-sided test.
 
     Args:
-        found: the signed formula of the model (first), of units redrawn.
+        resamples: the signed formula of the model (first), of resampled units.
         name: of the measure.
         unit: of the value.
     """
-    alone = Effects(
-        values=found.whole[:1],
-        draws=found.draws[:, :1],
-        base=found.draws[:, 0],
-        design=found.design,
-        level=found.level,
-        items=found.items,
+    effects = AblationEffects(
+        values=resamples.full[:1],
+        resamples=resamples.resamples[:, :1],
+        base=resamples.resamples[:, 0],
+        design=resamples.design,
+        level=resamples.level,
+        items=resamples.items,
     )
-    if not alone.errors[0] > 0:
-        raise NotMeasurable(
+    if not effects.standard_errors[0] > 0:
+        raise NotMeasurableError(
             f"{name} of the model has no spread: whether it is biased cannot be tested",
-            mend="give items that differ",
+            hint="give items that differ",
         )
-    (estimate,) = alone.estimates([f"{name} of the base, from parity"], unit=unit)
+    (estimate,) = effects.to_estimates([f"{name} of the base, from parity"], unit=unit)
     assert estimate is not None  # noqa: S101  # its error is above 0
     return estimate
 
 
 def estimate_base_effect(
-    measure: Measure, base: Readouts, *, inference: Inference
+    measure: Measure, base: Responses, *, inference: Inference
 ) -> Estimate | None:
     """The signed distance of a model from parity, tested two-sided.
 
-    None of a measure without another side: prices, and values that cannot be below their parity.
+    None of a measure without another side: utility, and values that cannot be below their parity.
 
     Args:
         measure: of bias.
         base: what the model said.
         inference: seed and level.
     """
-    head = measure.headline
-    sided = sided_of(head)
-    if sided is None:
+    metric = measure.primary_metric
+    signed_aggregate = signed_bias_aggregate(metric)
+    if signed_aggregate is None:
         return None
-    found = redrawn(measure, [base], sided, aspect=head, inference=inference)
-    return _base_effect(found, head.name, head.unit)
+    resamples = resample_paired(
+        measure, [base], signed_aggregate, metric=metric, inference=inference
+    )
+    return _base_effect(resamples, metric.name, metric.unit)
 
 
 def has_no_effect(base: Estimate | None) -> bool:
@@ -273,62 +307,75 @@ def _is_shown(base: Estimate) -> bool:
     return base.p is not None and base.p.value <= 1 - base.interval.level + 1e-12
 
 
-def _sides(
+def _base_and_reversal(
     measure: Measure,
-    readouts: Sequence[Readouts],
-    formula: Aspect,
+    all_responses: Sequence[Responses],
+    formula: Metric,
     inference: Inference,
-    draws: int | None,
+    n_resamples: int | None,
 ) -> tuple[Estimate | None, bool]:
     """The base's signed distance from parity, and whether the edit turns it to the other side.
 
     By the sign even where a gain is a smaller value: a smaller Strength of a model that leans the
     other way as far is no reduction.
     """
-    sided = sided_of(formula)
-    if sided is None:
+    signed_aggregate = signed_bias_aggregate(formula)
+    if signed_aggregate is None:
         return None, False
-    found = redrawn(measure, readouts, sided, aspect=formula, inference=inference, draws=draws)
-    return _base_effect(found, formula.name, formula.unit), is_turned(measure, readouts, formula)
+    resamples = resample_paired(
+        measure,
+        all_responses,
+        signed_aggregate,
+        metric=formula,
+        inference=inference,
+        n_resamples=n_resamples,
+    )
+    return _base_effect(resamples, formula.name, formula.unit), is_bias_reversed(
+        measure, all_responses, formula
+    )
 
 
-def is_turned(measure: Measure, readouts: Sequence[Readouts], formula: Aspect) -> bool:
+def is_bias_reversed(measure: Measure, all_responses: Sequence[Responses], formula: Metric) -> bool:
     """Whether an edited model lies on the other side of parity, at least as far as its base.
 
     Args:
         measure: of bias.
-        readouts: what the model and the edited model said to the same items.
+        all_responses: what the model and the edited model said to the same items.
         formula: of the measure.
     """
-    sided = sided_of(formula)
-    if sided is None:
+    signed_aggregate = signed_bias_aggregate(formula)
+    if signed_aggregate is None:
         return False
-    design = measure.design(readouts[0], formula)
-    before, after = (float(sided(formula.per_item(own).detach(), design.whole)) for own in readouts)
+    design = measure.design(all_responses[0], formula)
+    before, after = (
+        float(signed_aggregate(formula.per_item_values(responses).detach(), design.full_sample))
+        for responses in all_responses
+    )
+    # A change of sign alone is no reversal: an edit may overshoot parity and still gain.
     return before * after < 0 and abs(after) >= abs(before)
 
 
-def _p_told(p: PValue) -> str:
+def _describe_p(p: PValue) -> str:
     if p.adjusted is None:
         return f"p {p.value:.3g}"
     return f"p at most {p.adjusted:.3g} for the best of {p.family} settings ({p.value:.3g} for one)"
 
 
-def one(found: Effects, name: str, unit: str) -> Estimate:
+def single_effect(effects: AblationEffects, name: str, unit: str) -> Estimate:
     """The estimate of a single effect; refused where an edit changes nothing."""
-    if not found.errors[0] > 0:
-        raise NotMeasurable(
+    if not effects.standard_errors[0] > 0:
+        raise NotMeasurableError(
             f"{name}: the edit changes nothing, or all items alike",
-            mend="check the edit: one without effect is no edit",
+            hint="check the edit: one without effect is no edit",
         )
-    (estimate,) = found.estimates([name], unit=unit)
+    (estimate,) = effects.to_estimates([name], unit=unit)
     if estimate is None:
-        raise NotMeasurable(f"{name}: no spread", mend="give more items")
+        raise NotMeasurableError(f"{name}: no spread", hint="give more items")
     return estimate
 
 
-def placebo_p(
-    value: float, placebos: Sequence[float] | NDArray[np.float64], *, among: int = 1
+def placebo_p_value(
+    value: float, placebos: Sequence[float] | NDArray[np.float64], *, n_candidates: int = 1
 ) -> PValue:
     """The one-sided p-value of a gain among those of placebos; one that gains as much counts.
 
@@ -338,68 +385,86 @@ def placebo_p(
     Args:
         value: what the edit gains.
         placebos: what each of them gains.
-        among: of how many settings the edit was chosen as the best on other items. If no setting
-            does more than a placebo, the p of each is uniform, and that of the chosen one is at
-            least the smallest of them: times their number it is an upper bound.
+        n_candidates: of how many settings the edit was chosen as the best on other items. If no
+            setting does more than a placebo, the p of each is uniform, and that of the chosen one
+            is at least the smallest of them: times their number it is an upper bound.
 
-    >>> placebo_p(3.0, [1.0, 3.0, 4.0]).value
+    >>> placebo_p_value(3.0, [1.0, 3.0, 4.0]).value
     0.75
-    >>> placebo_p(3.0, [1.0] * 199, among=4).adjusted
+    >>> placebo_p_value(3.0, [1.0] * 199, n_candidates=4).adjusted
     0.02
     """
+    # Equal gains count for the placebo: rounding must not turn a tie into a win of the edit.
     reached = int((np.asarray(placebos) >= value - ROUNDING * abs(value)).sum())
+    # The edit counts as one of the exchangeable edits: p is never 0 (Phipson and Smyth 2010).
     p = (reached + 1) / (len(placebos) + 1)
-    told = {
-        "adjusted": min(1.0, among * p),
+    # The edit was the best of its settings and placebos had no such choice: Bonferroni corrects
+    # for this.
+    correction = {
+        "adjusted": min(1.0, n_candidates * p),
         "correction": "bonferroni over the settings chosen among",
-        "family": among,
+        "family": n_candidates,
     }
     return PValue(
         value=p,
         method="placebo edits, one-sided for a gain",
         alternative="greater",
-        draws=len(placebos),
-        **(told if among > 1 else {}),  # type: ignore[arg-type]
+        n_resamples=len(placebos),
+        **(correction if n_candidates > 1 else {}),  # type: ignore[arg-type]
     )
 
 
 def _changes(items: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """`[1 + placebos, items]`: what the edit, first, and each placebo change of every item."""
-    base, *edited = (own.reshape(len(own), -1).mean(axis=1) for own in items)
-    return np.stack([own - base for own in edited])
+    base, *edited = (values.reshape(len(values), -1).mean(axis=1) for values in items)
+    return np.stack([values - base for values in edited])
 
 
-def _alike(changes: NDArray[np.float64]) -> float:
+def _item_correlation(changes: NDArray[np.float64]) -> float:
     """How far placebos change the same items in the same way as the edit."""
+    # A correlation is undefined for a placebo that changes all items alike.
     moved = changes[1:][changes[1:].std(axis=1) > 0]
     if not len(moved) or not changes[0].std() > 0:
         return 0.0
-    return float(np.median([np.corrcoef(changes[0], own)[0, 1] for own in moved]))
+    return float(np.median([np.corrcoef(changes[0], change)[0, 1] for change in moved]))
 
 
-def _change(found: Effects, name: str, unit: str) -> Estimate | None:
-    return one(found, f"change of {name}", unit) if found.errors[0] > 0 else None
+def _value_change(effects: AblationEffects, name: str, unit: str) -> Estimate | None:
+    return (
+        single_effect(effects, f"change of {name}", unit)
+        if effects.standard_errors[0] > 0
+        else None
+    )
 
 
-def _called(gains: Effects, level: float) -> tuple[tuple[Estimate, Estimate], tuple[str, ...]]:
+def _significant_shares(
+    gains: AblationEffects, level: float
+) -> tuple[tuple[Estimate, Estimate], tuple[str, ...]]:
     """The shares of placebos that a paired test calls an effect, and a gain."""
     count = len(gains.values)
-    idle = int((gains.errors == 0).sum())
+    idle = int((gains.standard_errors == 0).sum())
     if idle == count:
-        raise NotMeasurable(
+        raise NotMeasurableError(
             "no placebo changes the measure: they are no control",
-            mend="check the placebo edits, and that they act on the sites of the edit",
+            hint="check the placebo edits, and that they act on the sites of the edit",
         )
-    tests = [each for each in gains.estimates([""] * count) if each is not None and each.p]
+    tests = [
+        estimate
+        for estimate in gains.to_estimates([""] * count)
+        if estimate is not None and estimate.p
+    ]
+    # 1e-12 absorbs the rounding of 1 - level.
     alpha = 1 - level + 1e-12
-    hits = [each for each in tests if each.p is not None and each.p.value <= alpha]
+    hits = [estimate for estimate in tests if estimate.p is not None and estimate.p.value <= alpha]
 
     def share(name: str, number: int) -> Estimate:
         interval = proportion_interval(number, count, level=level)
         return Estimate(name=name, value=number / count, interval=interval, n=count)
 
-    told = (f"{idle} of {count} placebos change nothing; they count as not significant",)
+    idle_note = (f"{idle} of {count} placebos change nothing; they count as not significant",)
     return (
         share("placebos that a paired test calls an effect", len(hits)),
-        share("placebos that a paired test calls a gain", sum(each.value > 0 for each in hits)),
-    ), (told if idle else ())
+        share(
+            "placebos that a paired test calls a gain", sum(estimate.value > 0 for estimate in hits)
+        ),
+    ), (idle_note if idle else ())

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
-from levelhead.locate.effects import effects
+from levelhead.locate.effects import estimate_effects
 from levelhead.measures.inference import estimate
 
 if TYPE_CHECKING:
     from levelhead.core.run_context import Inference
-    from levelhead.locate.validation.split import Half
+    from levelhead.locate.validation.split import SplitHalf
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.metric import Metric
+    from levelhead.measures.responses import Responses
 
 
-class Change(Record):
+class MeasureChange(Record):
     """One measure of an edited model beside the base."""
 
     measure: str
@@ -26,24 +26,24 @@ class Change(Record):
     """Of the edited model, on all items."""
     change: Estimate | None = None
     """Edited less base, item by item; None of the base itself."""
-    confirmed: Estimate | None = None
+    confirmed_change: Estimate | None = None
     """The same on the half on which the edit was not chosen."""
-    beside: tuple[Estimate, ...] = ()
-    """The change of other aspects: SEAT's difference of means, its effect size having no scale."""
-    measured_by: Ruler | None = None
+    extra_changes: tuple[Estimate, ...] = ()
+    """Changes of other metrics: SEAT's difference of means, as its effect size has no scale."""
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
 
-def changed(
+def measure_change(
     measure: Measure,
-    base: Readouts,
-    edited: Readouts | None,
+    base: Responses,
+    edited: Responses | None,
     *,
     inference: Inference,
-    confirm: Half | None = None,
-    beside: tuple[str, ...] = (),
-    measured_by: Ruler | None = None,
-) -> Change:
+    confirmation_half: SplitHalf | None = None,
+    extras: tuple[str, ...] = (),
+    measured_by: MeasureKey | None = None,
+) -> MeasureChange:
     """The change of one measure.
 
     Args:
@@ -51,33 +51,42 @@ def changed(
         base: what the model said.
         edited: what the edited model said; None: the base's own value is wanted.
         inference: seed, resamples and level.
-        confirm: the half on which the edit was not chosen, if it was chosen by this measure.
-        beside: other aspects whose change is wanted.
-        measured_by: the measure, asked of such a model.
+        confirmation_half: the half on which the edit was not chosen, if it was chosen by this
+            measure.
+        extras: other metrics whose change is wanted.
+        measured_by: key of the measure, for such a model.
     """
-    head = measure.headline
+    metric = measure.primary_metric
     value = estimate(
         inference,
-        head,
-        head.per_item(edited or base),
-        measure.design(edited or base, head),
-        tested=False,
+        metric,
+        metric.per_item_values(edited or base),
+        measure.design(edited or base, metric),
+        test=False,
     )
     if edited is None:
-        return Change(measure=measure.name, value=value, measured_by=measured_by)
-    shared = {item.id for item in base.items} & {item.id for item in edited.items}
-    first, second = (own.some(lambda item: item.id in shared) for own in (base, edited))
-    return Change(
+        return MeasureChange(measure=measure.name, value=value, measured_by=measured_by)
+    common_ids = {item.id for item in base.items} & {item.id for item in edited.items}
+    first, second = (
+        responses.select(lambda item: item.id in common_ids) for responses in (base, edited)
+    )
+    return MeasureChange(
         measure=measure.name,
         value=value,
-        change=_difference(measure, first, second, inference, head),
-        confirmed=None
-        if confirm is None
+        change=_difference(measure, first, second, inference, metric),
+        confirmed_change=None
+        if confirmation_half is None
         else _difference(
-            measure, confirm.of(first), confirm.of(second), inference, head, "confirmed"
+            measure,
+            confirmation_half.select(first),
+            confirmation_half.select(second),
+            inference,
+            metric,
+            "confirmed",
         ),
-        beside=tuple(
-            _difference(measure, first, second, inference, measure.aspect(name)) for name in beside
+        extra_changes=tuple(
+            _difference(measure, first, second, inference, measure.get_metric(name))
+            for name in extras
         ),
         measured_by=measured_by,
     )
@@ -85,24 +94,24 @@ def changed(
 
 def _difference(
     measure: Measure,
-    base: Readouts,
-    edited: Readouts,
+    base: Responses,
+    edited: Responses,
     inference: Inference,
-    aspect: Aspect,
+    metric: Metric,
     name: str = "change",
 ) -> Estimate:
-    found = effects(
+    paired_effects = estimate_effects(
         measure,
         base,
         [edited],
         sign=-1,
         inference=inference,
-        name=f"{name} {aspect.name}",
-        aspect=aspect,
+        name=f"{name} {metric.name}",
+        metric=metric,
     )
-    (estimate,) = found.estimates([f"{name} of {aspect.name}"], unit=aspect.unit)
+    (estimate,) = paired_effects.to_estimates([f"{name} of {metric.name}"], unit=metric.unit)
     if estimate is None:
-        raise NotMeasurable(
-            "the edit changes no answer", mend="check the edit: one without effect is no edit"
+        raise NotMeasurableError(
+            "the edit changes no answer", hint="check the edit: one without effect is no edit"
         )
     return estimate

@@ -1,19 +1,19 @@
-"""Gain: by how much a measure comes nearer to its parity, redrawn for all settings at once.
+"""Gain: by how much a measure comes nearer to its parity, resampled for all settings at once.
 
 Gain = bias(model) - bias(edited model), where bias is the distance of a measure from its parity:
 
 - a parity that is a number: |value - parity|; beyond parity it is bias again;
-- a parity that each model has of its own (Strength: the mean of the value and of what it is with
-  all twins exchanged): |lean|, which is the value less that parity. A tail that shrinks on both
-  sides alike is no gain by this; the raw change of the value stands beside it;
+- a parity that depends on the model (Strength: the mean of the value and of the value with all
+  counterfactuals exchanged): |signed part|, where the signed part is the value less that parity. A
+  tail that shrinks on both sides alike is no gain by this; the raw change is reported with it;
 - no parity, and more of the value is more bias (Distance): the value; or more of it is more parity
   (a share of neutral answers): less the value.
 
-`by="value"` takes the value itself wherever it has a parity of each model's own, as Dawkins et al.
-2024 do: a smaller Strength is then a gain even if the model never leaned.
+`objective="value"` takes the value itself wherever the parity depends on the model, as Dawkins
+et al. 2024 do: a smaller Strength is then a gain even if the signed part was 0.
 
-Units are redrawn as the measure's design says, the same ones for the model and all its settings,
-and the formula is computed anew from stored readouts. No model is run.
+Units are resampled as the measure's design says, the same ones for the model and all its
+settings, and the formula is computed again from stored readouts. No model is run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 import numpy as np
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.results import Dropped
-from levelhead.locate.effects import DRAWS, Effects
-from levelhead.measures.metric import refuse_nothing
-from levelhead.measures.reductions import absolute, less, scaled_by
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.results import DroppedItem
+from levelhead.locate.effects import DEFAULT_RESAMPLES, AblationEffects
+from levelhead.measures.metric import require_values
+from levelhead.measures.reductions import absolute_value, scale_aggregate, subtract_constant
 from levelhead.stats.degenerate import ROUNDING
-from levelhead.stats.designs import one_factor
-from levelhead.stats.paired import resampled
+from levelhead.stats.designs import single_factor_design
+from levelhead.stats.paired import resample_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,177 +40,195 @@ if TYPE_CHECKING:
 
     from levelhead.core.run_context import Inference
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect, Over, Worse
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.metric import Aggregate, Metric, Worse
+    from levelhead.measures.responses import Responses
     from levelhead.stats.designs import Design
 
-By = Literal["parity", "value"]
+Objective = Literal["parity", "value"]
 """What comes down: the distance from parity, or the value."""
 
 
-def bias_of(aspect: Aspect, by: By = "parity") -> Over:
-    """The distance of an aspect from its parity, of the items drawn.
+def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate:
+    """The distance of a metric from its parity, of the resampled items.
 
     Args:
-        aspect: the formula.
-        by: "value": where the parity is each model's own, the value itself.
+        metric: the formula.
+        objective: "value": where the parity depends on the model, the value itself.
     """
-    if by not in get_args(By):
-        raise UnknownName("way of gaining", str(by), get_args(By))
-    over, sided = aspect.over, sided_of(aspect, by)
-    if aspect.lean is not None and by == "value":
-        return over
-    if sided is not None:
-        return absolute(sided)
-    if aspect.role == "utility":
+    if objective not in get_args(Objective):
+        raise UnknownNameError("way of gaining", str(objective), get_args(Objective))
+    aggregate, signed_aggregate = metric.aggregate, signed_bias_aggregate(metric, objective)
+    if metric.signed_part is not None and objective == "value":
+        return aggregate
+    if signed_aggregate is not None:
+        return absolute_value(signed_aggregate)
+    if metric.role == "utility":
         raise LevelheadError(
-            f"{aspect.name} is a price: it has no parity that an edit could come nearer to",
-            mend="give a measure of bias, and this one as the price",
+            f"{metric.name} is a price: it has no parity that an edit could come nearer to",
+            hint="give a measure of bias, and this one as the price",
         )
-    if aspect.null is not None:
+    if metric.null is not None:
         raise LevelheadError(
-            f"the parity of {aspect.name} is the mean of a null, and not a formula of the items",
-            mend="give an aspect with a parity, or with a lean",
+            f"the parity of {metric.name} is the mean of a null, and not a formula of the items",
+            hint="give a metric with a parity, or with a signed part",
         )
-    if aspect.role == "parity":
-        return scaled_by(-1, over)
-    return over
+    if metric.role == "parity":
+        return scale_aggregate(-1, aggregate)
+    return aggregate
 
 
-def sided_of(aspect: Aspect, by: By = "parity") -> Over | None:
+def signed_bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate | None:
     """The distance from parity with its sign; None where the bias has no other side."""
-    over, lean, parity = aspect.over, aspect.lean, aspect.parity
-    if lean is not None:
-        return lean if by == "parity" else None
+    aggregate, signed_part, parity = metric.aggregate, metric.signed_part, metric.parity
+    if signed_part is not None:
+        return signed_part if objective == "parity" else None
     if parity is not None:
-        return less(over, parity)
+        return subtract_constant(aggregate, parity)
     return None
 
 
-def paid_by(aspect: Aspect, worse: Worse | None = None) -> Over:
-    """A price, larger being worse.
+def cost_aggregate(metric: Metric, worse: Worse | None = None) -> Aggregate:
+    """A utility cost, where larger is worse.
 
     Args:
-        aspect: such as perplexity, or accuracy.
-        worse: which way is worse; by default as the aspect says, if it is a utility.
+        metric: such as perplexity, or accuracy.
+        worse: which way is worse; by default as the metric says, if it is a utility.
     """
-    # Bias and parity have a worse way too, but nobody pays with them unless he says so.
-    over, way = aspect.over, worse or (aspect.worse if aspect.role == "utility" else None)
+    # Bias and parity have a worse way too, but they are a cost only where the caller asks for it.
+    aggregate, way = metric.aggregate, worse or (metric.worse if metric.role == "utility" else None)
     if way is None:
         raise LevelheadError(
-            f"{aspect.name} does not say whether higher or lower is worse",
-            mend="give worse='higher' or worse='lower'",
+            f"{metric.name} does not say whether higher or lower is worse",
+            hint="give worse='higher' or worse='lower'",
         )
     if way not in ("higher", "lower"):
-        raise UnknownName("way of being worse", str(way), ("higher", "lower"))
-    return over if way == "higher" else scaled_by(-1, over)
+        raise UnknownNameError("way of being worse", str(way), ("higher", "lower"))
+    return aggregate if way == "higher" else scale_aggregate(-1, aggregate)
 
 
-def shared(readouts: Sequence[Readouts]) -> tuple[list[Readouts], tuple[Dropped, ...]]:
+def keep_common_items(
+    all_responses: Sequence[Responses],
+) -> tuple[list[Responses], tuple[DroppedItem, ...]]:
     """The items that all could read, in the order of the first; and the others, with reasons."""
-    first, *others = readouts
-    kept = set.intersection(*({item.id for item in one.items} for one in readouts))
-    if not kept:
-        raise NotMeasurable(
-            "no item could be read by every model", mend="look at what each dropped, and why"
+    first, *rest = all_responses
+    common_ids = set.intersection(
+        *({item.id for item in responses.items} for responses in all_responses)
+    )
+    if not common_ids:
+        raise NotMeasurableError(
+            "no item could be read by every model", hint="look at what each dropped, and why"
         )
-    found = [one.some(lambda item: item.id in kept) for one in readouts]
-    order = [item.id for item in found[0].items]
-    if any([item.id for item in one.items] != order for one in found[1:]):
+    restricted = [
+        responses.select(lambda item: item.id in common_ids) for responses in all_responses
+    ]
+    order = [item.id for item in restricted[0].items]
+    if any([item.id for item in responses.items] != order for responses in restricted[1:]):
         raise LevelheadError(
             "the models were asked the same items in different orders",
-            mend="read all of them with one measure",
+            hint="read all of them with one measure",
         )
-    why = {item.id: reason for one in others for item, reason in one.dropped}
-    own = [Dropped(item.id, reason) for item, reason in first.dropped]
-    alone = [
-        Dropped(item.id, f"not read by every edited model: {why.get(item.id, 'not asked')}")
+    reasons = {item.id: reason for responses in rest for item, reason in responses.dropped}
+    dropped_by_first = [DroppedItem(item.id, reason) for item, reason in first.dropped]
+    missing_elsewhere = [
+        DroppedItem(item.id, f"not read by every edited model: {reasons.get(item.id, 'not asked')}")
         for item in first.items
-        if item.id not in kept
+        if item.id not in common_ids
     ]
-    return found, (*own, *alone)
+    return restricted, (*dropped_by_first, *missing_elsewhere)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Redrawn:
-    """A formula of a model (first) and its settings, of all items and of units redrawn."""
+class PairedResamples:
+    """A formula of a model (first) and its settings, of all items and of resampled units."""
 
-    whole: NDArray[np.float64]
+    full: NDArray[np.float64]
     """`[1 + k]`."""
-    draws: NDArray[np.float64]
+    resamples: NDArray[np.float64]
     """`[m, 1 + k]`."""
-    left: NDArray[np.float64]
-    """`[m, 1 + k]`: of the units that the same draw left out; `[0, 1 + k]` if not wanted.
+    out_of_bag: NDArray[np.float64]
+    """`[m, 1 + k]`: of the units that the same resample left out; `[0, 1 + k]` if not wanted.
 
-    A distance from parity is measured to the side on which the units drawn lie, and may be below 0:
+    A distance from parity is measured to the sampled units' side, and may be below 0:
     without its sign it would grow with the noise of the few that are left out.
     """
     design: Design
     level: float
     items: tuple[str, ...]
 
-    def effects(self, some: Sequence[int] | None = None, *, way: int = 1) -> Effects:
+    def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> AblationEffects:
         """The model less each of some settings (from 0), or the reverse if way is -1."""
-        kept = np.arange(1, len(self.whole)) if some is None else np.array(some) + 1
-        return Effects(
-            values=way * _less(self.whole[:1], self.whole[kept]),
-            draws=way * _less(self.draws[:, :1], self.draws[:, kept]),
-            base=way * self.draws[:, 0],
+        columns = np.arange(1, len(self.full)) if indices is None else np.array(indices) + 1
+        return AblationEffects(
+            values=sign * _subtract(self.full[:1], self.full[columns]),
+            resamples=sign * _subtract(self.resamples[:, :1], self.resamples[:, columns]),
+            base=sign * self.resamples[:, 0],
             design=self.design,
             level=self.level,
             items=self.items,
         )
 
 
-def redrawn(
+def resample_paired(
     measure: Measure,
-    readouts: Sequence[Readouts],
-    over: Over,
+    all_responses: Sequence[Responses],
+    aggregate: Aggregate,
     *,
-    aspect: Aspect,
+    metric: Metric,
     inference: Inference,
-    draws: int | None = None,
-    left: bool = False,
-    sided: Over | None = None,
-) -> Redrawn:
-    """A formula of several models' readouts, of the same units redrawn.
+    n_resamples: int | None = None,
+    out_of_bag: bool = False,
+    signed_aggregate: Aggregate | None = None,
+) -> PairedResamples:
+    """Compute a formula of several models' readouts, on the same resampled units.
 
-    Measures of the same items are redrawn alike, so that gain and price of one draw belong
-    together.
+    Measures of the same items are resampled alike, so that gain and utility cost of one
+    resample belong together.
 
     Args:
         measure: whose design says what was sampled.
-        readouts: of the model, then of its settings, item by item the same.
-        over: the formula.
-        aspect: whose numbers of single items it takes.
+        all_responses: of the model, then of its settings, item by item the same.
+        aggregate: the formula.
+        metric: whose numbers of single items it takes.
         inference: seed and level.
-        draws: of the units; by default those of `inference`, at most 999.
-        left: whether the formula is wanted of the units left out, too.
-        sided: the formula with a sign, if it is the absolute value of one.
+        n_resamples: of the units; by default those of `inference`, at most 999.
+        out_of_bag: whether the formula is wanted of the units left out, too.
+        signed_aggregate: the formula with a sign, if it is the absolute value of one.
     """
-    design = one_factor(measure.design(readouts[0], aspect))
-    values = [aspect.per_item(one).detach() for one in readouts]
-    for one in values:
-        refuse_nothing(one)
-    items = tuple(item.id for item in measure.sampled(readouts[0]).items)
-    wanted = min(inference.resamples, DRAWS) if draws is None else draws
+    design = single_factor_design(measure.design(all_responses[0], metric))
+    values = [metric.per_item_values(responses).detach() for responses in all_responses]
+    for model_values in values:
+        require_values(model_values)
+    items = tuple(item.id for item in measure.select_sampled(all_responses[0]).items)
+    # At most 999 by default: the time grows with the number of settings times resamples.
+    count = min(inference.resamples, DEFAULT_RESAMPLES) if n_resamples is None else n_resamples
+    # The stream depends on items and design only, so that measures of the same items share their
+    # resamples. The stream's name stays as it was: another name would change stored results.
     rng = inference.rng("units redrawn", content_hash([*items, str(design)]))
-    overs = (over, *((sided,) if left and sided is not None else ()))
-    rest = ((sided or over),) if left else ()
-    found = resampled(design, values, overs, rng, wanted, left_out=rest)
-    sides = np.sign(found[1]) if left and sided is not None else 1.0
-    return Redrawn(
-        whole=np.array([float(over(one, design.whole)) for one in values]),
-        draws=found[0],
-        left=sides * found[-1] if left else np.empty((0, len(values))),
+    aggregates = (
+        aggregate,
+        *((signed_aggregate,) if out_of_bag and signed_aggregate is not None else ()),
+    )
+    out_of_bag_aggregates = ((signed_aggregate or aggregate),) if out_of_bag else ()
+    resampled_values = resample_statistics(
+        design, values, aggregates, rng, count, left_out_statistics=out_of_bag_aggregates
+    )
+    signs = np.sign(resampled_values[1]) if out_of_bag and signed_aggregate is not None else 1.0
+    return PairedResamples(
+        full=np.array(
+            [float(aggregate(model_values, design.full_sample)) for model_values in values]
+        ),
+        resamples=resampled_values[0],
+        out_of_bag=signs * resampled_values[-1] if out_of_bag else np.empty((0, len(values))),
         design=design,
         level=inference.level,
         items=items,
     )
 
 
-def _less(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+def _subtract(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """The difference; 0 where it is left over from float arithmetic."""
-    found = first - second
-    return np.where(np.abs(found) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, found)
+    difference = first - second
+    return np.where(
+        np.abs(difference) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, difference
+    )

@@ -1,4 +1,4 @@
-"""Gain against price: which settings nothing else beats in both, and how sure that is."""
+"""Gain against utility cost: which settings nothing else beats in both, and how sure that is."""
 
 from __future__ import annotations
 
@@ -14,85 +14,91 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from levelhead.locate.effects import Effects
+    from levelhead.locate.effects import AblationEffects
 
 BASE = "base"
 
 
-class Point(Record):
-    """A setting on the plane of gain and price."""
+class ParetoPoint(Record):
+    """A setting on the plane of gain and utility cost."""
 
     name: str
     gain: Estimate | None = None
     """None: of the base, or of a setting that changes nothing."""
-    price: Estimate | None = None
-    on_front: bool
+    cost: Estimate | None = None
+    is_on_front: bool
     """Nothing gains as much for less, or more for as little, on all items."""
     share: Probability
     """Of resamples in which it is on the front."""
 
 
-class Front(Record):
+class ParetoFront(Record):
     """The settings and the base, which gains nothing for nothing."""
 
-    points: tuple[Point, ...]
-    draws: Annotated[int, Field(ge=1)]
-    """Resamples, of the items of the gain and of the price."""
+    points: tuple[ParetoPoint, ...]
+    n_resamples: Annotated[int, Field(ge=1)]
+    """Resamples, of the items of the gain and of the utility cost."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of those on the front, cheapest first."""
-        own = [point for point in self.points if point.on_front]
-        own.sort(key=lambda point: 0.0 if point.price is None else point.price.value)
-        return tuple(point.name for point in own)
+        on_front = [point for point in self.points if point.is_on_front]
+        on_front.sort(key=lambda point: 0.0 if point.cost is None else point.cost.value)
+        return tuple(point.name for point in on_front)
 
 
-def undominated(gain: ArrayLike, price: ArrayLike) -> NDArray[np.bool_]:
+def is_non_dominated(gain: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
     """Which points no other point beats: gains no less for no more, one of them strictly.
 
     Equal points do not beat each other.
 
-    >>> undominated([0, 1, 2, 2], [0, 1, 1, 3]).tolist()
+    >>> is_non_dominated([0, 1, 2, 2], [0, 1, 1, 3]).tolist()
     [True, False, True, False]
     """
-    gains, prices = np.asarray(gain, dtype=np.float64), np.asarray(price, dtype=np.float64)
-    no_less = (gains[:, None] >= gains) & (prices[:, None] <= prices)  # [other, own]
-    better = (gains[:, None] > gains) | (prices[:, None] < prices)
+    gains, costs = np.asarray(gain, dtype=np.float64), np.asarray(cost, dtype=np.float64)
+    no_less = (gains[:, None] >= gains) & (costs[:, None] <= costs)  # [other, own]
+    better = (gains[:, None] > gains) | (costs[:, None] < costs)
     return np.asarray(~(no_less & better).any(axis=0))
 
 
-def front(
-    names: Sequence[str], gains: Effects, prices: Effects, *, units: tuple[str, str]
-) -> Front:
+def compute_pareto_front(
+    names: Sequence[str], gains: AblationEffects, costs: AblationEffects, *, units: tuple[str, str]
+) -> ParetoFront:
     """The front of settings and base.
 
     Args:
         names: of the settings.
-        gains: of every setting, redrawn together.
-        prices: what every setting costs more than the base, redrawn together.
-        units: of gain and price.
+        gains: of every setting, resampled together.
+        costs: utility cost of every setting beyond the base, resampled together.
+        units: of gain and utility cost.
     """
-    draws = min(len(gains.draws), len(prices.draws))
+    n_resamples = min(len(gains.resamples), len(costs.resamples))
 
     def with_base(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate([[0.0], values])
 
-    on = undominated(with_base(gains.values), with_base(prices.values))
-    times = np.zeros(len(names) + 1)
-    for gain, price in zip(gains.draws[:draws], prices.draws[:draws], strict=True):
-        times += undominated(with_base(gain), with_base(price))
-    told = [
-        own.estimates([f"{what} of {name}" for name in names], unit=unit)
-        if own.errors.any()
+    is_optimal = is_non_dominated(with_base(gains.values), with_base(costs.values))
+    counts = np.zeros(len(names) + 1)
+    for gain, cost in zip(
+        gains.resamples[:n_resamples], costs.resamples[:n_resamples], strict=True
+    ):
+        counts += is_non_dominated(with_base(gain), with_base(cost))
+    estimates = [
+        effects.to_estimates([f"{kind} of {name}" for name in names], unit=unit)
+        if effects.standard_errors.any()
         else (None,) * len(names)  # a price that no setting changes
-        for own, what, unit in zip((gains, prices), ("gain", "price"), units, strict=True)
+        for effects, kind, unit in zip((gains, costs), ("gain", "price"), units, strict=True)
     ]
     points = [
-        Point(
-            name=name, gain=gain, price=price, on_front=bool(on[i]), share=float(times[i] / draws)
+        ParetoPoint(
+            name=name,
+            gain=gain,
+            cost=cost,
+            is_on_front=bool(is_optimal[i]),
+            share=float(counts[i] / n_resamples),
         )
-        for i, (name, gain, price) in enumerate(
-            zip((BASE, *names), (None, *told[0]), (None, *told[1]), strict=True)
+        for i, (name, gain, cost) in enumerate(
+            zip((BASE, *names), (None, *estimates[0]), (None, *estimates[1]), strict=True)
         )
     ]
-    return Front(points=tuple(points), draws=draws)
+    return ParetoFront(points=tuple(points), n_resamples=n_resamples)

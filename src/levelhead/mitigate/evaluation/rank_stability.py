@@ -1,8 +1,8 @@
 """Do settings rank alike on other items? Agreement of dev and test, over all and over the best.
 
-Intervals are over items, dev's and test's redrawn apart; the settings are all there are. They are
-of the correlation of ranks as measured: chance in the items makes measured gains agree less than
-the gains themselves do, the more so the less settings differ.
+Intervals are over items, with dev and test resampled separately; the settings are fixed. They are
+for the correlation of ranks as measured: randomness in the items makes measured gains agree less
+than the true gains do, the more so the less settings differ.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from scipy import stats
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Probability, Record
 from levelhead.stats.degenerate import is_constant
-from levelhead.stats.rank_correlation import kendall, spearman
+from levelhead.stats.rank_correlation import rowwise_kendall, rowwise_spearman
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import Effects
+    from levelhead.locate.effects import AblationEffects
 
-SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
-FEWEST = 3
+TOP_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
+MIN_VARIANTS = 3
 """Settings below which ranks are not correlated."""
-FEW = 8
+MIN_FOR_FISHER_Z = 8
 """Settings below which a correlation has no Fisher scale: few orders are possible at all."""
-EDGE = 0.9999
+MAX_CORRELATION = 0.9999
 """Fisher's z has no value at 1."""
 
 
-class Agreement(Record):
+class RankAgreement(Record):
     """How far dev and test agree on the best settings."""
 
     share: Probability
     """Of the settings: the best by dev."""
-    settings: Annotated[int, Field(ge=1)]
+    n_variants: Annotated[int, Field(ge=1)]
     """How many that is."""
     overlap: Estimate | None = None
     """The share of them that are as high on test; None for all settings. Its parity is chance."""
@@ -49,7 +49,7 @@ class Agreement(Record):
     kendall: Estimate | None = None
 
 
-class _Found(NamedTuple):
+class _RankStatistics(NamedTuple):
     """`[rows]` each; of the correlations, of those rows that have them."""
 
     overlap: NDArray[np.float64]
@@ -57,12 +57,12 @@ class _Found(NamedTuple):
     kendall: NDArray[np.float64]
 
 
-def agreement(
-    dev: Effects, test: Effects, *, shares: Sequence[float] = SHARES
-) -> tuple[Agreement, ...]:
+def compute_rank_agreement(
+    dev: AblationEffects, test: AblationEffects, *, shares: Sequence[float] = TOP_SHARES
+) -> tuple[RankAgreement, ...]:
     """How far the gains of the same settings agree on dev and test.
 
-    Which settings are the best by dev is found anew in every resample.
+    Which settings are the best by dev is found again in every resample.
 
     Args:
         dev: gains of all settings.
@@ -72,25 +72,28 @@ def agreement(
     if len(dev.values) != len(test.values):
         raise LevelheadError(
             f"{len(dev.values)} settings on dev and {len(test.values)} on test",
-            mend="give the same settings for both",
+            hint="give the same settings for both",
         )
     if not all(0 < share <= 1 for share in shares):
-        raise LevelheadError("a share of the settings lies in (0, 1]", mend="such as 0.1")
-    draws = min(len(dev.draws), len(test.draws))
-    found = []
+        raise LevelheadError("a share of the settings lies in (0, 1]", hint="such as 0.1")
+    n_resamples = min(len(dev.resamples), len(test.resamples))
+    agreements = []
     for share in shares:
+        # 1e-9 absorbs rounding: 0.07 * 100 is 7.000000000000001, which would become 8.
         count = math.ceil(share * len(dev.values) - 1e-9)
-        whole = _found(dev.values[None], test.values[None], count)
-        redrawn = _found(dev.draws[:draws], test.draws[:draws], count)
-        told = {
-            kind: _estimate(kind, whole, redrawn, dev, test, count)
+        full = _rank_statistics(dev.values[None], test.values[None], count)
+        resampled = _rank_statistics(
+            dev.resamples[:n_resamples], test.resamples[:n_resamples], count
+        )
+        estimates = {
+            kind: _estimate(kind, full, resampled, dev, test, count)
             for kind in ("overlap", "spearman", "kendall")
         }
-        found.append(Agreement(share=share, settings=count, **told))
-    return tuple(found)
+        agreements.append(RankAgreement(share=share, n_variants=count, **estimates))
+    return tuple(agreements)
 
 
-def correlated(first: Effects, second: Effects, name: str) -> Estimate | None:
+def correlate_ranks(first: AblationEffects, second: AblationEffects, name: str) -> Estimate | None:
     """Spearman's correlation of two effects over all settings; None without spread.
 
     Args:
@@ -100,69 +103,80 @@ def correlated(first: Effects, second: Effects, name: str) -> Estimate | None:
     """
     if len(first.values) != len(second.values):
         raise LevelheadError(
-            f"{len(first.values)} and {len(second.values)} settings", mend="give the same ones"
+            f"{len(first.values)} and {len(second.values)} settings", hint="give the same ones"
         )
     count = len(first.values)
-    draws = min(len(first.draws), len(second.draws))
-    redrawn = _found(first.draws[:draws], second.draws[:draws], count)
-    whole = _found(first.values[None], second.values[None], count)
-    found = _estimate("spearman", whole, redrawn, first, second, count)
-    return None if found is None else found.model_copy(update={"name": name})
+    n_resamples = min(len(first.resamples), len(second.resamples))
+    resampled = _rank_statistics(
+        first.resamples[:n_resamples], second.resamples[:n_resamples], count
+    )
+    full = _rank_statistics(first.values[None], second.values[None], count)
+    correlation = _estimate("spearman", full, resampled, first, second, count)
+    return None if correlation is None else correlation.model_copy(update={"name": name})
 
 
-def _found(dev: NDArray[np.float64], test: NDArray[np.float64], count: int) -> _Found:
-    best, other = (np.argsort(-own, axis=1, kind="stable")[:, :count] for own in (dev, test))
-    is_best, is_other = np.zeros((2, *dev.shape), dtype=bool)
+def _rank_statistics(
+    dev: NDArray[np.float64], test: NDArray[np.float64], count: int
+) -> _RankStatistics:
+    best, best_on_test = (
+        np.argsort(-gains, axis=1, kind="stable")[:, :count] for gains in (dev, test)
+    )
+    is_best, is_best_on_test = np.zeros((2, *dev.shape), dtype=bool)
     np.put_along_axis(is_best, best, True, axis=1)
-    np.put_along_axis(is_other, other, True, axis=1)
-    overlap = (is_best & is_other).sum(1) / count
+    np.put_along_axis(is_best_on_test, best_on_test, True, axis=1)
+    overlap = (is_best & is_best_on_test).sum(1) / count
     none = np.empty(0)
-    if count < FEWEST:
-        return _Found(overlap, none, none)
-    first, second = (np.take_along_axis(own, best, axis=1) for own in (dev, test))
+    if count < MIN_VARIANTS:
+        return _RankStatistics(overlap, none, none)
+    first, second = (np.take_along_axis(gains, best, axis=1) for gains in (dev, test))
     differ = [
-        not (is_constant(one) or is_constant(two)) for one, two in zip(first, second, strict=True)
+        not (is_constant(dev_row) or is_constant(test_row))
+        for dev_row, test_row in zip(first, second, strict=True)
     ]
     if not any(differ):
-        return _Found(overlap, none, none)
+        return _RankStatistics(overlap, none, none)
     rows = first[differ], second[differ]
-    return _Found(overlap, spearman(*rows), kendall(*rows))
+    return _RankStatistics(overlap, rowwise_spearman(*rows), rowwise_kendall(*rows))
 
 
 def _estimate(
     kind: Literal["overlap", "spearman", "kendall"],
-    whole: _Found,
-    redrawn: _Found,
-    dev: Effects,
-    test: Effects,
+    full: _RankStatistics,
+    resampled: _RankStatistics,
+    dev: AblationEffects,
+    test: AblationEffects,
     count: int,
 ) -> Estimate | None:
-    """A number of `_Found` with its interval.
+    """A number of `_RankStatistics` with its interval.
 
     Resampled ranks are noisier than the ranks themselves, so their quantiles lie too low, and only
     their spread is used: of correlations on Fisher's scale. Of a few settings the quantiles are
     taken, wide as they are: a correlation of 1 has no spread to speak of.
     """
-    values, draws = getattr(whole, kind), getattr(redrawn, kind)
-    every = count == len(dev.values)
-    if not len(values) or len(draws) < 2 or (kind == "overlap" and every):
+    values, resampled_values = getattr(full, kind), getattr(resampled, kind)
+    is_complete = count == len(dev.values)
+    if not len(values) or len(resampled_values) < 2 or (kind == "overlap" and is_complete):
         return None
     value = float(values[0])
-    narrow = max(_narrow(dev), _narrow(test))
-    df = min(own.design.scarcest.df for own in (dev, test))
-    reach = float(stats.t.ppf((1 + dev.level) / 2, df)) * narrow
+    narrowing = max(_narrowing_factor(dev), _narrowing_factor(test))
+    # The smaller sample limits what is known of the agreement, so its degrees of freedom count.
+    df = min(effects.design.limiting_factor.df for effects in (dev, test))
+    half_width_per_error = float(stats.t.ppf((1 + dev.level) / 2, df)) * narrowing
     if kind == "overlap":
-        distance = reach * float(draws.std(ddof=1))
+        distance = half_width_per_error * float(resampled_values.std(ddof=1))
+        # An overlap is a share, and it has no Fisher scale.
         low, high = max(value - distance, 0.0), min(value + distance, 1.0)
-    elif count < FEW:
+    elif count < MIN_FOR_FISHER_Z:
         tails = (1 - dev.level) / 2
-        low, high = np.quantile([value, *draws], [tails, 1 - tails], method="linear").tolist()
+        low, high = np.quantile(
+            [value, *resampled_values], [tails, 1 - tails], method="linear"
+        ).tolist()
         low, high = min(low, value), max(high, value)
     else:
-        z = np.arctanh(np.clip([value, *draws], -EDGE, EDGE))
-        distance = reach * float(z[1:].std(ddof=1))
-        low, high = (float(np.tanh(z[0] + way * distance)) for way in (-1, 1))
-    scale = "" if kind == "overlap" else ", quantiles" if count < FEW else ", fisher z"
+        z = np.arctanh(np.clip([value, *resampled_values], -MAX_CORRELATION, MAX_CORRELATION))
+        distance = half_width_per_error * float(z[1:].std(ddof=1))
+        low, high = (float(np.tanh(z[0] + sign * distance)) for sign in (-1, 1))
+    scale = "" if kind == "overlap" else ", quantiles" if count < MIN_FOR_FISHER_Z else ", fisher z"
     return Estimate(
         name=f"{kind} of dev and test, best {count}",
         value=value,
@@ -170,14 +184,15 @@ def _estimate(
             low=low,
             high=high,
             level=dev.level,
-            method=f"{kind}{scale}, redrawn: {dev.design} and {test.design}",
+            method=f"{kind}{scale}, resampled: {dev.design} and {test.design}",
         ),
         parity=count / len(dev.values) if kind == "overlap" else 0.0,
         n=count,
     )
 
 
-def _narrow(found: Effects) -> float:
+def _narrowing_factor(effects: AblationEffects) -> float:
     """By how much resampling understates the spread."""
-    (factor,) = found.design.factors
-    return float(np.sqrt(factor.units / factor.df))
+    (factor,) = effects.design.factors
+    # The bootstrap variance has divisor n where the sample variance has n - 1 (df).
+    return float(np.sqrt(factor.n_units / factor.df))

@@ -1,4 +1,4 @@
-"""Did the ruler fall? One edit's gain by one measure of bias, item by item."""
+"""Whether a measure fell: one edit's gain by one measure of bias, item by item."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.mitigate.evaluation.sweep import said
-from levelhead.mitigate.evaluation.variant_responses import biases
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
+from levelhead.mitigate.evaluation.variant_responses import resample_bias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EDIT = "edit"
 
 
-def gain_by(
+def bias_reduction(
     measure: Measure,
     lm: LM,
     edits: Sequence[Edit],
@@ -32,19 +32,21 @@ def gain_by(
 
     Args:
         measure: of bias.
-        lm: the model as it is.
-        edits: judged together.
+        lm: the unedited model.
+        edits: tested together.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
     measure.check(lm)
-    found = said(lm, measure, {EDIT: tuple(edits)}, context=context)
-    if found.behind:
+    responses = read_variant_responses(lm, measure, {EDIT: tuple(edits)}, context=context)
+    if responses.unaffected_variants:
         raise LevelheadError(
             f"the edit acts behind all that {measure.name} reads: it cannot change it",
-            mend="give a measure that reads what the edit changes",
+            hint="give a measure that reads what the edit changes",
         )
-    redrawn, _ = biases(found, (EDIT,), inference, None)
-    (gain,) = redrawn.effects().estimates([f"gain of {measure.name}"], unit=measure.headline.unit)
+    resamples, _ = resample_bias(responses, (EDIT,), inference, None)
+    (gain,) = resamples.effects().to_estimates(
+        [f"gain of {measure.name}"], unit=measure.primary_metric.unit
+    )
     assert gain is not None  # noqa: S101  # without any change `estimates` has raised
     return gain

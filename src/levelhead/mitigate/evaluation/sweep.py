@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import RunContext
-from levelhead.measures.edit_sweep import read_each
+from levelhead.measures.edit_sweep import read_all_variants
 from levelhead.measures.inference import estimate
-from levelhead.mitigate.evaluation.gain import redrawn, shared
-from levelhead.mitigate.evaluation.variant_responses import Said
+from levelhead.mitigate.evaluation.gain import keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.variant_responses import VariantResponses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.run_context import Inference
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.forward.edit_sweep import Edits
+    from levelhead.measures.responses import Responses
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
 
-class SweptSetting(Record):
+class VariantRow(Record):
     """What one setting changes."""
 
     name: str
@@ -36,100 +36,115 @@ class SweptSetting(Record):
     """Edited less base, item by item; None: not one answer changes."""
 
 
-class Swept(Record):
+class SweepReport(Record):
     """One measure of the model and of every setting."""
 
     measure: str
     unit: str = ""
     base: Estimate
-    """Of the model as it is."""
-    settings: Annotated[tuple[SweptSetting, ...], Field(min_length=1)]
-    behind: tuple[str, ...] = ()
+    """Of the unedited model."""
+    variants: Annotated[tuple[VariantRow, ...], Field(min_length=1)]
+    unaffected_variants: tuple[str, ...] = ()
     """Settings that act behind all that the measure reads: they cannot change it."""
-    dropped: tuple[Dropped, ...] = ()
-    measured_by: Ruler | None = None
+    dropped: tuple[DroppedItem, ...] = ()
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
     provenance: Provenance | None = None
 
-    def of(self, name: str) -> SweptSetting | None:
+    def variant(self, name: str) -> VariantRow | None:
         """A setting by its name; None if it cannot change the measure."""
-        return next((one for one in self.settings if one.name == name), None)
+        return next((row for row in self.variants if row.name == name), None)
 
 
-def said(
-    lm: LM, measure: Measure, settings: Mapping[str, Edits], *, context: RunContext = RunContext()
-) -> Said:
+def read_variant_responses(
+    lm: LM, measure: Measure, variants: Mapping[str, EditSet], *, context: RunContext = RunContext()
+) -> VariantResponses:
     """What a model and its settings say to a measure, and which of them cannot change it.
 
     Args:
-        lm: the model as it is.
+        lm: the unedited model.
         measure: what asks.
-        settings: the edits of each, by name.
+        variants: the edits of each, by name.
         context: store, threads, progress and cancellation.
     """
-    asked = measure.asked(lm)[0]
-    base, *found = read_each(lm, asked, [(), *settings.values()], context=context)
+    queries = measure.queries(lm)[0]
+    base, *edited_responses = read_all_variants(
+        lm, queries, [(), *variants.values()], context=context
+    )
     assert base is not None  # noqa: S101  # the model as it is always answers
-    acting: dict[str, Readouts] = {
-        name: own for name, own in zip(settings, found, strict=True) if own is not None
+    affected: dict[str, Responses] = {
+        name: responses
+        for name, responses in zip(variants, edited_responses, strict=True)
+        if responses is not None
     }
-    return Said(
+    return VariantResponses(
         measure,
         base,
-        acting,
-        measured_by=measure.ruler(lm),
-        behind=tuple(name for name in settings if name not in acting),
-        asked_of=_asked_of(lm, measure, settings, base),
+        affected,
+        measured_by=measure.measure_key(lm),
+        unaffected_variants=tuple(name for name in variants if name not in affected),
+        provenance=_provenance(lm, measure, variants, base),
     )
 
 
-def _asked_of(
-    lm: LM, measure: Measure, settings: Mapping[str, Edits], base: Readouts
+def _provenance(
+    lm: LM, measure: Measure, variants: Mapping[str, EditSet], base: Responses
 ) -> Provenance:
     """The model as it is; the edits of all settings have one hash together."""
-    edits = {name: [edit.content_hash for edit in own] for name, own in settings.items()}
+    edits = {
+        name: [edit.content_hash for edit in variant_edits]
+        for name, variant_edits in variants.items()
+    }
     return Provenance.of(
         lm.identity.name,
         lm.content_hash,
         revision=lm.identity.revision,
         edits=tuple(edit.content_hash for edit in lm.edits),
         data={**measure.data, "edits of the settings": content_hash(edits)},
-        equation=measure.headline.equation,
-        settings={"measure": measure.settings, "asked": base.facts},
+        equation=measure.primary_metric.equation,
+        settings={"measure": measure.settings, "asked": base.metadata},
     )
 
 
-def swept(of: Said, *, inference: Inference) -> Swept:
+def compute_sweep_report(responses: VariantResponses, *, inference: Inference) -> SweepReport:
     """The values of all settings, and their paired changes with intervals.
 
     Args:
-        of: what the model and its settings said.
+        responses: what the model and its settings said.
         inference: seed, resamples and level.
     """
-    if not of.settings:
-        raise NotMeasurable(
-            f"no setting acts before what {of.measure.name} reads",
-            mend="choose a deeper level, or a measure that reads what these edit",
+    if not responses.variants:
+        raise NotMeasurableError(
+            f"no setting acts before what {responses.measure.name} reads",
+            hint="choose a deeper level, or a measure that reads what these edit",
         )
-    head = of.measure.headline
-    readouts, dropped = shared([of.base, *of.settings.values()])
-    found = redrawn(of.measure, readouts, head.over, aspect=head, inference=inference)
-    changes = found.effects(way=-1).estimates(
-        [f"change of {head.name}"] * len(of.settings), unit=head.unit
+    metric = responses.measure.primary_metric
+    all_responses, dropped = keep_common_items([responses.base, *responses.variants.values()])
+    resamples = resample_paired(
+        responses.measure, all_responses, metric.aggregate, metric=metric, inference=inference
+    )
+    changes = resamples.effects(sign=-1).to_estimates(
+        [f"change of {metric.name}"] * len(responses.variants), unit=metric.unit
     )
     base = estimate(
-        inference, head, head.per_item(of.base), of.measure.design(of.base, head), tested=False
+        inference,
+        metric,
+        metric.per_item_values(responses.base),
+        responses.measure.design(responses.base, metric),
+        test=False,
     )
-    return Swept(
-        measure=of.measure.name,
-        unit=head.unit,
+    return SweepReport(
+        measure=responses.measure.name,
+        unit=metric.unit,
         base=base,
-        settings=tuple(
-            SweptSetting(name=name, value=float(value), change=change)
-            for name, value, change in zip(of.settings, found.whole[1:], changes, strict=True)
+        variants=tuple(
+            VariantRow(name=name, value=float(value), change=change)
+            for name, value, change in zip(
+                responses.variants, resamples.full[1:], changes, strict=True
+            )
         ),
-        behind=of.behind,
+        unaffected_variants=responses.unaffected_variants,
         dropped=dropped,
-        measured_by=of.measured_by,
-        provenance=of.judged_by(inference),
+        measured_by=responses.measured_by,
+        provenance=responses.provenance_with(inference),
     )

@@ -7,139 +7,185 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.frozen import Frozen
-from levelhead.mitigate.evaluation.gain import bias_of, paid_by, redrawn, shared, sided_of
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.frozen import FrozenDict
+from levelhead.mitigate.evaluation.gain import (
+    bias_aggregate,
+    cost_aggregate,
+    keep_common_items,
+    resample_paired,
+    signed_bias_aggregate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.calibration import Ruler
-    from levelhead.core.results import Dropped, Provenance
+    from levelhead.core.calibration import MeasureKey
+    from levelhead.core.results import DroppedItem, Provenance
     from levelhead.core.run_context import Inference
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Over, Worse
-    from levelhead.measures.responses import Readouts
-    from levelhead.mitigate.evaluation.gain import By, Redrawn
+    from levelhead.measures.metric import Aggregate, Worse
+    from levelhead.measures.responses import Responses
+    from levelhead.mitigate.evaluation.gain import Objective, PairedResamples
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Said:
+class VariantResponses:
     """What a model and its settings said to the items of one measure."""
 
     measure: Measure
-    base: Readouts
-    settings: Mapping[str, Readouts]
+    base: Responses
+    variants: Mapping[str, Responses]
     """By name, in an order that breaks ties."""
-    by: By = "parity"
+    objective: Objective = "parity"
     """What a gain is (mitigate/evaluation/gain.py)."""
-    measured_by: Ruler | None = None
-    """The measure, asked of such a model."""
-    behind: tuple[str, ...] = ()
-    """Settings that act behind all that it reads: it says nothing of them."""
-    asked_of: Provenance | None = None
+    measured_by: MeasureKey | None = None
+    """Key of the measure, for such a model."""
+    unaffected_variants: tuple[str, ...] = ()
+    """Settings that act after everything the measure reads, so it cannot evaluate them."""
+    provenance: Provenance | None = None
     """The model, the measure and its items, and the edits of the settings."""
 
-    def judged_by(self, inference: Inference) -> Provenance | None:
+    def provenance_with(self, inference: Inference) -> Provenance | None:
         """What a number that is inferred from it depends on."""
-        if self.asked_of is None:
+        if self.provenance is None:
             return None
-        own = {"by": self.by, "resamples": inference.resamples, "level": inference.level}
-        settings = Frozen({**self.asked_of.settings, **own})
-        return self.asked_of.model_copy(update={"seed": inference.seed, "settings": settings})
+        inference_settings = {
+            "objective": self.objective,
+            "resamples": inference.resamples,
+            "level": inference.level,
+        }
+        settings = FrozenDict({**self.provenance.settings, **inference_settings})
+        return self.provenance.model_copy(update={"seed": inference.seed, "settings": settings})
 
 
-def best(
-    dev: Said, *, price: Said | None = None, most: float | None = None, worse: Worse | None = None
+def best_variant(
+    dev: VariantResponses,
+    *,
+    utility: VariantResponses | None = None,
+    max_utility_loss: float | None = None,
+    worse: Worse | None = None,
 ) -> str | None:
-    """The setting that `choose` chooses, before anything is asked on test.
+    """The setting that `select_on_dev` chooses, before anything is asked on test.
 
     Args:
         dev: of the measure of bias.
-        price: what settings cost, on any items.
-        most: by how much the price may rise.
-        worse: which way the price is worse, where its name does not tell.
+        utility: what settings cost, on any items.
+        max_utility_loss: by how much the utility cost may rise.
+        worse: which way the utility cost is worse, where its name does not say.
     """
-    names = names_of(dev)
-    cheap = within(names, price, most, worse)
-    over = bias_of(dev.measure.headline, dev.by)
-    readouts, _ = shared([dev.base, *dev.settings.values()])
-    before, *after = _wholes(dev, readouts, over)
-    gains = np.array([before - own for own in after])
-    return first_best(names, gains, cheap)
+    names = variant_names(dev)
+    is_affordable = within_cost_limit(names, utility, max_utility_loss, worse)
+    aggregate = bias_aggregate(dev.measure.primary_metric, dev.objective)
+    all_responses, _ = keep_common_items([dev.base, *dev.variants.values()])
+    before, *after = _full_values(dev, all_responses, aggregate)
+    gains = np.array([before - value for value in after])
+    return best_within_limit(names, gains, is_affordable)
 
 
-def biases(
-    said: Said, names: Sequence[str], inference: Inference, draws: int | None, *, left: bool = False
-) -> tuple[Redrawn, tuple[Dropped, ...]]:
-    """The bias of the base and some settings, of units redrawn."""
-    head = said.measure.headline
-    readouts, dropped = shared([said.base, *(said.settings[name] for name in names)])
-    found = redrawn(
-        said.measure,
-        readouts,
-        bias_of(head, said.by),
-        aspect=head,
-        inference=inference,
-        draws=draws,
-        left=left,
-        sided=sided_of(head, said.by),
+def resample_bias(
+    responses: VariantResponses,
+    names: Sequence[str],
+    inference: Inference,
+    n_resamples: int | None,
+    *,
+    out_of_bag: bool = False,
+) -> tuple[PairedResamples, tuple[DroppedItem, ...]]:
+    """Compute the bias of the base and some settings, on resampled units."""
+    metric = responses.measure.primary_metric
+    all_responses, dropped = keep_common_items(
+        [responses.base, *(responses.variants[name] for name in names)]
     )
-    return found, dropped
+    resamples = resample_paired(
+        responses.measure,
+        all_responses,
+        bias_aggregate(metric, responses.objective),
+        metric=metric,
+        inference=inference,
+        n_resamples=n_resamples,
+        out_of_bag=out_of_bag,
+        signed_aggregate=signed_bias_aggregate(metric, responses.objective),
+    )
+    return resamples, dropped
 
 
-def prices(
-    price: Said, names: Sequence[str], worse: Worse | None, inference: Inference, draws: int | None
-) -> Redrawn:
-    """The price of the base and some settings, larger being worse, of units redrawn."""
-    head = price.measure.headline
-    readouts, _ = shared([price.base, *(price.settings[name] for name in names)])
-    over = paid_by(head, worse)
-    return redrawn(price.measure, readouts, over, aspect=head, inference=inference, draws=draws)
+def resample_cost(
+    utility: VariantResponses,
+    names: Sequence[str],
+    worse: Worse | None,
+    inference: Inference,
+    n_resamples: int | None,
+) -> PairedResamples:
+    """Compute the utility cost (larger is worse) of base and settings, on resampled units."""
+    metric = utility.measure.primary_metric
+    all_responses, _ = keep_common_items(
+        [utility.base, *(utility.variants[name] for name in names)]
+    )
+    aggregate = cost_aggregate(metric, worse)
+    return resample_paired(
+        utility.measure,
+        all_responses,
+        aggregate,
+        metric=metric,
+        inference=inference,
+        n_resamples=n_resamples,
+    )
 
 
-def _wholes(said: Said, readouts: Sequence[Readouts], over: Over) -> list[float]:
+def _full_values(
+    responses: VariantResponses, all_responses: Sequence[Responses], aggregate: Aggregate
+) -> list[float]:
     """A formula of several models' readouts, item by item the same: so is their design."""
-    head = said.measure.headline
-    whole = said.measure.design(readouts[0], head).whole
-    return [float(over(head.per_item(one).detach(), whole)) for one in readouts]
+    metric = responses.measure.primary_metric
+    full_sample = responses.measure.design(all_responses[0], metric).full_sample
+    return [
+        float(aggregate(metric.per_item_values(model_responses).detach(), full_sample))
+        for model_responses in all_responses
+    ]
 
 
-def first_best(
-    names: Sequence[str], gains: NDArray[np.float64], cheap: NDArray[np.bool_]
+def best_within_limit(
+    names: Sequence[str], gains: NDArray[np.float64], is_affordable: NDArray[np.bool_]
 ) -> str | None:
     """The first of the largest gains among the cheap ones, if it is one."""
-    among = np.where(cheap, gains, -np.inf)
-    place = int(among.argmax())
-    return names[place] if among[place] > 0 else None
+    affordable_gains = np.where(is_affordable, gains, -np.inf)
+    index = int(affordable_gains.argmax())
+    return names[index] if affordable_gains[index] > 0 else None
 
 
-def within(
-    names: Sequence[str], price: Said | None, most: float | None, worse: Worse | None
+def within_cost_limit(
+    names: Sequence[str],
+    utility: VariantResponses | None,
+    max_utility_loss: float | None,
+    worse: Worse | None,
 ) -> NDArray[np.bool_]:
     """Which settings are within the price; with a limit, none that the price cannot see."""
-    if price is None:
-        if most is not None:
-            raise LevelheadError("a limit without a price", mend="give price, or leave out most")
+    if utility is None:
+        if max_utility_loss is not None:
+            raise LevelheadError(
+                "a limit without a price", hint="give utility, or leave out max_utility_loss"
+            )
         return np.ones(len(names), dtype=np.bool_)
     for name in names:
-        if name not in price.settings and name not in price.behind:
-            raise UnknownName("setting with a price", name, price.settings)
-    if most is None:
+        if name not in utility.variants and name not in utility.unaffected_variants:
+            raise UnknownNameError("setting with a price", name, utility.variants)
+    if max_utility_loss is None:
         return np.ones(len(names), dtype=np.bool_)
-    over = paid_by(price.measure.headline, worse)
-    seen = [name for name in names if name in price.settings]
-    readouts, _ = shared([price.base, *(price.settings[name] for name in seen)])
-    before, *after = _wholes(price, readouts, over)
-    paid = {name: own - before for name, own in zip(seen, after, strict=True)}
-    return np.array([name in paid and paid[name] <= most for name in names])
+    aggregate = cost_aggregate(utility.measure.primary_metric, worse)
+    measured_names = [name for name in names if name in utility.variants]
+    all_responses, _ = keep_common_items(
+        [utility.base, *(utility.variants[name] for name in measured_names)]
+    )
+    before, *after = _full_values(utility, all_responses, aggregate)
+    costs = {name: value - before for name, value in zip(measured_names, after, strict=True)}
+    return np.array([name in costs and costs[name] <= max_utility_loss for name in names])
 
 
-def names_of(dev: Said) -> tuple[str, ...]:
+def variant_names(dev: VariantResponses) -> tuple[str, ...]:
     """The settings, in their order."""
-    if not dev.settings:
-        raise NotMeasurable("there is no setting to choose from", mend="give at least one")
-    return tuple(dev.settings)
+    if not dev.variants:
+        raise NotMeasurableError("there is no setting to choose from", hint="give at least one")
+    return tuple(dev.variants)

@@ -1,8 +1,8 @@
 """Amplify the heads that take from the bias, instead of masking those that add to it.
 
 What Yang et al. 2025 leave open: their anti-bias heads. Which heads and by how much is chosen on
-the find half, among settings that cost no more than masking does there; what it does is judged on
-the confirm half, beside masking.
+the find half, among settings that cost no more than masking does there; its effect is tested on
+the confirm half, next to masking.
 """
 
 from __future__ import annotations
@@ -11,174 +11,195 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.attribution.ablation import Variant
-from levelhead.locate.attribution.variants import vary
-from levelhead.locate.effects import effects
-from levelhead.locate.head_map import label
-from levelhead.locate.validation.split import halves
-from levelhead.mitigate.evaluation.gain import bias_of, paid_by
+from levelhead.locate.attribution.ablation import AblationVariant
+from levelhead.locate.attribution.variants import read_variants
+from levelhead.locate.effects import estimate_effects
+from levelhead.locate.head_map import head_label
+from levelhead.locate.validation.split import split_items
+from levelhead.mitigate.evaluation.gain import bias_aggregate, cost_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.locate.attribution.variants import Variants
+    from levelhead.locate.attribution.variants import AblationResponses
     from levelhead.locate.head_map import HeadMap
-    from levelhead.locate.validation.split import Split
+    from levelhead.locate.validation.split import ItemSplit
     from levelhead.measures.base import Measure
-    from levelhead.measures.metric import Aspect, Over
+    from levelhead.measures.metric import Aggregate, Metric
     from levelhead.models.lm import LM
 
 
-class Setting(Record):
+class HeadScaling(Record):
     """Some heads scaled, and what it did on the find half."""
 
     heads: tuple[str, ...]
     factor: float
     gain: float
     """By how much the measure came nearer to parity, or fell if it has none."""
-    price: float
-    """By how much the price rose."""
+    cost: float
+    """By how much the utility cost rose."""
 
 
-class Amplified(Record):
+class AmplifyReport(Record):
     """Amplifying beside masking."""
 
-    masking: Setting
-    tried: tuple[Setting, ...]
-    chosen: Setting | None
+    masking: HeadScaling
+    candidates: tuple[HeadScaling, ...]
+    chosen: HeadScaling | None
     """The largest gain among those that cost no more than masking, on the find half."""
     gain: Estimate | None = None
     """Of the chosen setting, on the confirm half."""
     masking_gain: Estimate
-    price: Estimate | None = None
-    masking_price: Estimate
+    cost: Estimate | None = None
+    masking_cost: Estimate
     difference: Estimate | None = None
     """Gain of amplifying less gain of masking, on the confirm half."""
     notes: tuple[str, ...] = ()
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
 
-class _Halves(NamedTuple):
+class _SplitMeasure(NamedTuple):
     measure: Measure
-    formula: Aspect
+    formula: Metric
     """What is to fall."""
-    varied: Variants
-    cut: Split
+    variants: AblationResponses
+    split: ItemSplit
 
-    def fall(self, number: int) -> float:
+    def reduction_on_discovery(self, variant: int) -> float:
         """By how much it falls on the find half."""
-        several = (self.cut.find.varied(self.varied, one) for one in (None, number))
+        both = (
+            self.split.discovery.select_variant(self.variants, index) for index in (None, variant)
+        )
         before, after = (
-            float(self.formula.value(own, self.measure.design(own, self.formula)))
-            for own in several
+            float(self.formula.value(responses, self.measure.design(responses, self.formula)))
+            for responses in both
         )
         return before - after
 
-    def judged(self, numbers: Sequence[int | None], inference: Inference, name: str) -> Estimate:
+    def estimate_reduction(
+        self, variants: Sequence[int | None], inference: Inference, name: str
+    ) -> Estimate:
         """What the measure loses from the first to the second, on the confirm half."""
-        first, second = (self.cut.confirm.varied(self.varied, number) for number in numbers)
-        found = effects(
+        first, second = (
+            self.split.confirmation.select_variant(self.variants, variant) for variant in variants
+        )
+        paired_effects = estimate_effects(
             self.measure,
             first,
             [second],
             sign=1,
             inference=inference,
             name=name,
-            aspect=self.formula,
+            metric=self.formula,
         )
-        (estimate,) = found.estimates([name], unit=self.measure.headline.unit)
+        (estimate,) = paired_effects.to_estimates([name], unit=self.measure.primary_metric.unit)
         if estimate is None:
-            raise NotMeasurable(f"{name}: nothing changes", mend="check the heads")
+            raise NotMeasurableError(f"{name}: nothing changes", hint="check the heads")
         return estimate
 
 
 def amplify(
     lm: LM,
-    heads: HeadMap,
+    head_map: HeadMap,
     measure: Measure,
-    price: Measure,
+    utility_measure: Measure,
     *,
     k: int = 3,
-    ks: Sequence[int] = (1, 3, 5),
+    head_counts: Sequence[int] = (1, 3, 5),
     factors: Sequence[float] = (1.5, 2.0, 3.0),
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Amplified:
+) -> AmplifyReport:
     """Choose heads and a factor, and compare with masking the top k.
 
     Args:
         lm: the model that was located.
-        heads: its map.
+        head_map: its map.
         measure: the measure of the map.
-        price: what an edit costs, such as pppl; its headline says which way is worse.
+        utility_measure: what an edit costs, such as pppl; its primary metric says which way is
+            worse.
         k: heads that masking masks.
-        ks: how many of the most negative heads are amplified.
+        head_counts: how many of the most negative heads are amplified.
         factors: by how much.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    heads.refuse_other(lm)
-    negative = heads.negative()
-    grid = [(own, factor) for own, factor in product(ks, factors) if own <= len(negative)]
-    variants = [Variant(heads.top(k))]
-    variants += [Variant(negative[:own], factor) for own, factor in grid]
+    head_map.require_same_model(lm)
+    negative = head_map.negative_heads()
+    grid = [
+        (count, factor) for count, factor in product(head_counts, factors) if count <= len(negative)
+    ]
+    variants = [AblationVariant(head_map.top(k))]
+    variants += [AblationVariant(negative[:count], factor) for count, factor in grid]
 
-    def asked(one: Measure, over: Over, by: str) -> _Halves:
-        readouts = one.read(lm, context=context)[0]
-        cut = halves(one, readouts, by=by, seed=heads.halves.seed)  # type: ignore[arg-type]
-        if one is measure:
-            cut.refuse_one()
-        varied = vary(
+    def split_measure(target: Measure, aggregate: Aggregate, split_by: str) -> _SplitMeasure:
+        responses = target.read(lm, context=context)[0]
+        split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)  # type: ignore[arg-type]
+        if target is measure:
+            split.require_two_halves()
+        variant_responses = read_variants(
             lm,
-            one,
-            readouts,
+            target,
+            responses,
             variants,
-            blocks=cut.block,
+            block_of=split.block_of,
             context=context,
         )
-        return _Halves(one, replace(one.headline, over=over), varied, cut)
+        return _SplitMeasure(
+            target, replace(target.primary_metric, aggregate=aggregate), variant_responses, split
+        )
 
-    paid = paid_by(price.headline)  # refuses what is no price before anything is asked
-    gains = asked(measure, _bias(measure.headline, heads.direction.sign or 1), heads.halves.by)
-    prices = asked(price, paid, "auto")
-    settings = [
-        Setting(
-            heads=tuple(map(label, variant.sites)),
+    utility_cost = cost_aggregate(
+        utility_measure.primary_metric
+    )  # refuses what is no price before anything is asked
+    gains = split_measure(
+        measure,
+        _bias_aggregate(measure.primary_metric, head_map.bias_sign.sign or 1),
+        head_map.split.split_by,
+    )
+    costs = split_measure(utility_measure, utility_cost, "auto")
+    scalings = [
+        HeadScaling(
+            heads=tuple(map(head_label, variant.sites)),
             factor=float(variant.factor or 0.0),
-            gain=gains.fall(i),
-            price=-prices.fall(i),
+            gain=gains.reduction_on_discovery(i),
+            cost=-costs.reduction_on_discovery(i),
         )
         for i, variant in enumerate(variants)
     ]
-    masking, tried = settings[0], settings[1:]
-    cheap = [i for i, one in enumerate(tried, 1) if one.price <= max(masking.price, 0.0)]
-    told = {
+    masking, candidates = scalings[0], scalings[1:]
+    affordable = [
+        i for i, scaling in enumerate(candidates, 1) if scaling.cost <= max(masking.cost, 0.0)
+    ]
+    common_fields = {
         "masking": masking,
-        "tried": tuple(tried),
-        "masking_gain": gains.judged((None, 0), inference, "gain of masking"),
-        "masking_price": prices.judged((0, None), inference, "price of masking"),
-        "measured_by": measure.ruler(lm),
+        "candidates": tuple(candidates),
+        "masking_gain": gains.estimate_reduction((None, 0), inference, "gain of masking"),
+        "masking_cost": costs.estimate_reduction((0, None), inference, "price of masking"),
+        "measured_by": measure.measure_key(lm),
     }
-    if not cheap:
-        why = "no amplification costs as little as masking on the find half"
-        return Amplified(chosen=None, notes=(why,), **told)  # type: ignore[arg-type]
-    best = max(cheap, key=lambda i: settings[i].gain)
-    return Amplified(
-        chosen=settings[best],
-        gain=gains.judged((None, best), inference, "gain of amplifying"),
-        price=prices.judged((best, None), inference, "price of amplifying"),
-        difference=gains.judged((0, best), inference, "gain of amplifying less that of masking"),
-        **told,  # type: ignore[arg-type]
+    if not affordable:
+        reason = "no amplification costs as little as masking on the find half"
+        return AmplifyReport(chosen=None, notes=(reason,), **common_fields)  # type: ignore[arg-type]
+    best = max(affordable, key=lambda i: scalings[i].gain)
+    return AmplifyReport(
+        chosen=scalings[best],
+        gain=gains.estimate_reduction((None, best), inference, "gain of amplifying"),
+        cost=costs.estimate_reduction((best, None), inference, "price of amplifying"),
+        difference=gains.estimate_reduction(
+            (0, best), inference, "gain of amplifying less that of masking"
+        ),
+        **common_fields,  # type: ignore[arg-type]
     )
 
 
-def _bias(head: Aspect, way: int) -> Over:
+def _bias_aggregate(metric: Metric, sign: int) -> Aggregate:
     """The distance from parity, beyond which it is bias again; without one, the map's way."""
-    if head.parity is not None or head.lean is not None:
-        return bias_of(head)
-    return lambda values, draw: way * head.over(values, draw)
+    if metric.parity is not None or metric.signed_part is not None:
+        return bias_aggregate(metric)
+    return lambda values, resample: sign * metric.aggregate(values, resample)

@@ -1,11 +1,11 @@
-"""Masking and scaling heads: the simplest edits, and exactly bakeable."""
+"""Masking and scaling heads: the simplest edits, which merge exactly into the weights."""
 
 from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.locate.head_map import label
+from levelhead.locate.head_map import head_label
 from levelhead.models.edits.base import HeadScale
 
 if TYPE_CHECKING:
@@ -15,91 +15,93 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-class UnconfirmedHeads(UserWarning):
+class UnconfirmedHeadsWarning(UserWarning):
     """Heads of a map are edited that ablation on held-out items has not confirmed."""
 
 
-class Confirmation(NamedTuple):
+class HeadConfirmation(NamedTuple):
     """How many chosen heads of a map are confirmed."""
 
     confirmed: tuple[str, ...]
     """<layer>-<head>, counted from 1."""
-    chosen: int
-    untested: int
+    n_chosen: int
+    n_untested: int
     """Chosen heads that were not ablated at all."""
     has_held_out: bool
-    """Whether heads were judged on other items than they were found on."""
+    """Whether heads were tested on other items than those that found them."""
 
     @property
     def is_complete(self) -> bool:
         """Whether every chosen head is confirmed."""
-        return len(self.confirmed) == self.chosen
+        return len(self.confirmed) == self.n_chosen
 
     def __str__(self) -> str:
-        count = f"{len(self.confirmed)} of {self.chosen} chosen heads"
-        told = f"{count} are confirmed by ablation on held-out items"
+        count = f"{len(self.confirmed)} of {self.n_chosen} chosen heads"
+        text = f"{count} are confirmed by ablation on held-out items"
         if self.confirmed and not self.is_complete:
-            told += f" ({', '.join(self.confirmed)})"
+            text += f" ({', '.join(self.confirmed)})"
         if not self.has_held_out:
-            return f"{told}: they were found and judged on the same items"
-        return f"{told}; {self.untested} were not ablated" if self.untested else told
+            return f"{text}: they were found and tested on the same items"
+        return f"{text}; {self.n_untested} were not ablated" if self.n_untested else text
 
 
-def confirm_heads(heads: HeadMap, sites: Iterable[Site]) -> Confirmation:
+def confirm_heads(head_map: HeadMap, sites: Iterable[Site]) -> HeadConfirmation:
     """Which heads of a choice ablation on held-out items confirms.
 
     A head is confirmed if its effect there differs from 0 after correction for all heads, to the
     side that its score says: one that adds to the bias, or one that takes from it.
 
     Args:
-        heads: the map.
+        head_map: the map.
         sites: the heads that were chosen.
     """
-    wanted = set(sites)
-    chosen = [one for one in heads.heads if one.site in wanted]
-    held_out = heads.halves.by != "none"
-    return Confirmation(
+    chosen_sites = set(sites)
+    heads = [head for head in head_map.heads if head.site in chosen_sites]
+    held_out = head_map.split.split_by != "none"
+    return HeadConfirmation(
         confirmed=tuple(
-            label(one.site)
-            for one in chosen
-            if held_out and one.is_significant and (one.effect or 0.0) * one.score > 0
+            head_label(head.site)
+            for head in heads
+            if held_out and head.is_significant and (head.effect or 0.0) * head.score > 0
         ),
-        chosen=len(wanted),
-        untested=sum(one.effect is None for one in chosen),
+        n_chosen=len(chosen_sites),
+        n_untested=sum(head.effect is None for head in heads),
         has_held_out=held_out,
     )
 
 
-def mask(sites: Iterable[Site], *, of: HeadMap | None = None) -> HeadScale:
+def mask_heads(sites: Iterable[Site], *, head_map: HeadMap | None = None) -> HeadScale:
     """Heads that hand nothing on (Yang et al. 2025, Eq. 2 with m = 0; Targeted-Debias).
 
     Args:
         sites: the heads.
-        of: the map that they were chosen from: warns (`UnconfirmedHeads`) unless ablation on
-            held-out items confirms all of them.
+        head_map: the map that they were chosen from: warns (`UnconfirmedHeadsWarning`) unless
+            ablation on held-out items confirms all of them.
 
     >>> from levelhead.models.sites import Site
-    >>> mask([Site.paper("9-12")]).factor
+    >>> mask_heads([Site.from_paper_label("9-12")]).factor
     0.0
     """
-    return scale(sites, 0.0, of=of)
+    return scale_heads(sites, 0.0, head_map=head_map)
 
 
-def scale(sites: Iterable[Site], factor: float, *, of: HeadMap | None = None) -> HeadScale:
+def scale_heads(
+    sites: Iterable[Site], factor: float, *, head_map: HeadMap | None = None
+) -> HeadScale:
     """Heads that hand on more or less: above 1 amplifies, which the paper leaves open.
 
     Args:
         sites: the heads.
         factor: 0 masks, 1 changes nothing.
-        of: the map that they were chosen from, as in `mask`.
+        head_map: the map that they were chosen from, as in `mask_heads`.
 
     >>> from levelhead.models.sites import Site
-    >>> scale([Site.paper("9-12")], 2).factor
+    >>> scale_heads([Site.from_paper_label("9-12")], 2).factor
     2.0
     """
-    chosen = tuple(sites)
-    if of is not None:
-        confirmation = confirm_heads(of, chosen)
+    heads = tuple(sites)
+    if head_map is not None:
+        confirmation = confirm_heads(head_map, heads)
         if not confirmation.is_complete:
-            warnings.warn(str(confirmation), UnconfirmedHeads, stacklevel=2)
-    return HeadScale(chosen, factor)
+            warnings.warn(str(confirmation), UnconfirmedHeadsWarning, stacklevel=2)
+    return HeadScale(heads, factor)

@@ -12,14 +12,14 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.locate.head_map import label
-from levelhead.locate.validation.split import halves
-from levelhead.mitigate.evaluation.change import Change, changed
-from levelhead.mitigate.heads.mask import mask
+from levelhead.locate.head_map import head_label
+from levelhead.locate.validation.split import split_items
+from levelhead.mitigate.evaluation.change import MeasureChange, measure_change
+from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
@@ -30,36 +30,36 @@ if TYPE_CHECKING:
     from levelhead.models.edits.base import HeadScale
     from levelhead.models.lm import LM
 
-Which = Literal["top", "bottom", "positive", "random"]
-RANDOM = 5
+HeadSelection = Literal["top", "bottom", "positive", "random"]
+RANDOM_SETS = 5
 """Random sets of each size; the paper has one."""
-SETS = "random head sets"
+RANDOM_HEAD_SETS = "random head sets"
 """What intervals of random heads are over, with their number: the items are the same in all."""
 
 
-class Masked(Record):
+class MaskedHeads(Record):
     """One way of masking."""
 
     name: str
     heads: tuple[str, ...]
     """<layer>-<head>, counted from 1."""
-    over: str = ""
+    interval_over: str = ""
     """What all its intervals are over, if not over the items of each measure."""
-    changes: tuple[Change, ...]
+    changes: tuple[MeasureChange, ...]
     """By measure, in the order they were given in."""
 
 
-class Targeted(Record):
+class MaskingReport(Record):
     """Table 1: what each way of masking does to the bias and to the language model."""
 
     map: str
     """Hash of the head map."""
-    base: tuple[Change, ...]
-    rows: tuple[Masked, ...]
+    base: tuple[MeasureChange, ...]
+    rows: tuple[MaskedHeads, ...]
     notes: tuple[str, ...] = ()
 
 
-class Point(Record):
+class MaskingPoint(Record):
     """A measure with the first k heads masked."""
 
     k: Annotated[int, Field(ge=0)]
@@ -70,125 +70,139 @@ class Point(Record):
     """From no head masked."""
 
 
-class Curve(Record):
+class MaskingCurve(Record):
     """A measure against the number of masked heads."""
 
     name: str
-    points: tuple[Point, ...]
-    measured_by: Ruler | None = None
+    points: tuple[MaskingPoint, ...]
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
 
 
-class Lines(Record):
+class MaskingCurves(Record):
     """Table 3: other measures as more and more heads are masked."""
 
     map: str
     measure: str = "value"
     """What all curves are of, if it is one measure."""
-    curves: tuple[Curve, ...]
+    curves: tuple[MaskingCurve, ...]
     notes: tuple[str, ...] = ()
 
 
-def chosen(
-    heads: HeadMap, which: Which, k: int | Literal["all"], *, rng: np.random.Generator | None = None
+def select_heads(
+    head_map: HeadMap,
+    which: HeadSelection,
+    k: int | Literal["all"],
+    *,
+    rng: np.random.Generator | None = None,
 ) -> tuple[Site, ...]:
     """The heads that a name means: top 3, bottom 3, all positive, random.
 
     A random set has as many heads as the positive ones where k is "all"; any layer, as the paper's.
     """
-    positive = heads.positive()
+    positive = head_map.positive_heads()
     if which == "positive" or (which == "top" and k == "all"):
         return positive
     if which == "bottom":
-        return heads.negative() if k == "all" else heads.bottom(k)
+        return head_map.negative_heads() if k == "all" else head_map.bottom(k)
     if which == "top":
-        return heads.top(k if isinstance(k, int) else len(positive))
+        return head_map.top(k if isinstance(k, int) else len(positive))
     if rng is None:
-        raise LevelheadError("random heads need chance", mend="give rng")
+        raise LevelheadError("random heads need chance", hint="give rng")
     count = len(positive) if k == "all" else k
-    drawn = rng.choice(heads.layers * heads.heads_a_layer, count, replace=False)
+    indices = rng.choice(head_map.layers * head_map.heads_per_layer, count, replace=False)
     return tuple(
-        Site("head_out", int(i) // heads.heads_a_layer, int(i) % heads.heads_a_layer)
-        for i in sorted(drawn)
+        Site("head_out", int(i) // head_map.heads_per_layer, int(i) % head_map.heads_per_layer)
+        for i in sorted(indices)
     )
 
 
-def targeted(
+def compare_masked_heads(
     lm: LM,
-    heads: HeadMap,
+    head_map: HeadMap,
     measures: Sequence[Measure],
     *,
     k: int = 3,
-    random: int = RANDOM,
+    n_random_sets: int = RANDOM_SETS,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Targeted:
+) -> MaskingReport:
     """Mask top k, bottom k, all positive heads, and random ones of both sizes.
 
     Args:
         lm: the model that was located.
-        heads: its map.
-        measures: the measure of the map first, then prices.
+        head_map: its map.
+        measures: the measure of the map first, then utility costs.
         k: how many heads; the paper has 3.
-        random: sets of random heads of each size, at least 2; their mean is reported, with an
-            interval over the sets.
+        n_random_sets: sets of random heads of each size, at least 2; their mean is reported, with
+            an interval over the sets.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    heads.refuse_other(lm)
-    if random < 2:
+    head_map.require_same_model(lm)
+    if n_random_sets < 2:
         # One set has no spread: its interval over items would stand among those over sets.
         raise LevelheadError(
-            f"{random} random sets have no spread", mend="give at least 2 sets of random heads"
+            f"{n_random_sets} random sets have no spread",
+            hint="give at least 2 sets of random heads",
         )
-    work = _Reader(lm, measures, inference, context, heads)
-    rng = inference.rng("random heads", heads.content_hash)
-    ways: list[tuple[str, Sequence[Site]]] = [
-        (f"top {k}", chosen(heads, "top", k)),
-        (f"bottom {k}", chosen(heads, "bottom", k)),
-        (f"all positive ({len(heads.positive())})", chosen(heads, "positive", "all")),
+    reader = _Reader(lm, measures, inference, context, head_map)
+    rng = inference.rng("random heads", head_map.content_hash)
+    selections: list[tuple[str, Sequence[Site]]] = [
+        (f"top {k}", select_heads(head_map, "top", k)),
+        (f"bottom {k}", select_heads(head_map, "bottom", k)),
+        (
+            f"all positive ({len(head_map.positive_heads())})",
+            select_heads(head_map, "positive", "all"),
+        ),
     ]
-    rows = [work.masked(name, mask(sites)) for name, sites in ways]
+    rows = [reader.mask(name, mask_heads(sites)) for name, sites in selections]
     for size in (k, "all"):
-        sets = [chosen(heads, "random", size, rng=rng) for _ in range(random)]
-        several = [work.masked(f"random {len(own)}", mask(own)) for own in sets]
-        rows.append(_mean(several))
-    return Targeted(
-        map=heads.content_hash,
-        base=work.base,
+        sets = [select_heads(head_map, "random", size, rng=rng) for _ in range(n_random_sets)]
+        masked_sets = [
+            reader.mask(f"random {len(random_sites)}", mask_heads(random_sites))
+            for random_sites in sets
+        ]
+        rows.append(_mean_over_sets(masked_sets))
+    return MaskingReport(
+        map=head_map.content_hash,
+        base=reader.base,
         rows=tuple(rows),
         notes=(
-            f"random: mean of {random} sets, interval over {random} {SETS} with the items held "
-            "fixed; all other intervals are over items: the two kinds are not comparable",
+            f"random: mean of {n_random_sets} sets, interval over {n_random_sets} "
+            f"{RANDOM_HEAD_SETS} with the items held fixed; all other intervals are over items: "
+            "the two kinds are not comparable",
         ),
     )
 
 
-def lines(
+def measure_masking_curves(
     lm: LM,
-    heads: HeadMap,
+    head_map: HeadMap,
     measures: Sequence[tuple[str, Measure]],
     *,
-    every: int = 5,
+    step: int = 5,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> Lines:
+) -> MaskingCurves:
     """Other measures with the first 0, 5, 10 ... heads of a map masked, up to all positive ones."""
-    heads.refuse_other(lm)
-    positive = heads.positive()
-    counts = [*range(every, len(positive), every), len(positive)]
+    head_map.require_same_model(lm)
+    positive = head_map.positive_heads()
+    counts = [*range(step, len(positive), step), len(positive)]
     curves = []
     for name, measure in measures:
-        work = _Reader(lm, [measure], inference, context)
-        (base,) = work.base
+        reader = _Reader(lm, [measure], inference, context)
+        (base,) = reader.base
         points = [_point(0, base)]
         for k in counts:
-            (change,) = work.masked(f"top {k}", mask(positive[:k])).changes
+            (change,) = reader.mask(f"top {k}", mask_heads(positive[:k])).changes
             points.append(_point(k, change))
-        curves.append(Curve(name=name, points=tuple(points), measured_by=measure.ruler(lm)))
+        curves.append(
+            MaskingCurve(name=name, points=tuple(points), measured_by=measure.measure_key(lm))
+        )
     kinds = {measure.name for _, measure in measures}
-    told = kinds.pop() if len(kinds) == 1 else "value"
-    return Lines(map=heads.content_hash, measure=told, curves=tuple(curves))
+    measure_name = kinds.pop() if len(kinds) == 1 else "value"
+    return MaskingCurves(map=head_map.content_hash, measure=measure_name, curves=tuple(curves))
 
 
 class _Reader:
@@ -200,51 +214,65 @@ class _Reader:
         measures: Sequence[Measure],
         inference: Inference,
         context: RunContext,
-        heads: HeadMap | None = None,
+        head_map: HeadMap | None = None,
     ) -> None:
         self.lm, self.measures, self.inference, self.context = lm, measures, inference, context
-        self.read = [measure.read(lm, context=context)[0] for measure in measures]
+        self.responses = [measure.read(lm, context=context)[0] for measure in measures]
         self.half = None
-        if heads is not None and heads.halves.by != "none":
-            split = heads.halves
-            if measures[0].name == heads.measure:
-                cut = halves(measures[0], self.read[0], by=split.by, seed=split.seed)
-                self.half = cut.confirm
+        if head_map is not None and head_map.split.split_by != "none":
+            map_split = head_map.split
+            if measures[0].name == head_map.measure:
+                measure_split = split_items(
+                    measures[0], self.responses[0], split_by=map_split.split_by, seed=map_split.seed
+                )
+                self.half = measure_split.confirmation
 
     @property
-    def base(self) -> tuple[Change, ...]:
+    def base(self) -> tuple[MeasureChange, ...]:
         """The measures of the base."""
         return tuple(
-            changed(
-                measure, own, None, inference=self.inference, measured_by=measure.ruler(self.lm)
+            measure_change(
+                measure,
+                responses,
+                None,
+                inference=self.inference,
+                measured_by=measure.measure_key(self.lm),
             )
-            for measure, own in zip(self.measures, self.read, strict=True)
+            for measure, responses in zip(self.measures, self.responses, strict=True)
         )
 
-    def masked(self, name: str, edit: HeadScale) -> Masked:
+    def mask(self, name: str, edit: HeadScale) -> MaskedHeads:
         """The measures of an edit."""
         edited = self.lm.edited(edit)
-        found = []
-        for number, (measure, own) in enumerate(zip(self.measures, self.read, strict=True)):
-            other = measure.read(edited, context=self.context)[0]
-            plain = [one.name for one in measure.aspects if one.name == "difference of means"]
-            found.append(
-                changed(
+        changes = []
+        for number, (measure, base_responses) in enumerate(
+            zip(self.measures, self.responses, strict=True)
+        ):
+            edited_responses = measure.read(edited, context=self.context)[0]
+            extras = [
+                metric.name
+                for metric in measure.ordered_metrics
+                if metric.name == "difference of means"
+            ]
+            changes.append(
+                measure_change(
                     measure,
-                    own,
-                    other,
+                    base_responses,
+                    edited_responses,
                     inference=self.inference,
-                    confirm=self.half if number == 0 else None,
-                    beside=tuple(plain),
-                    measured_by=measure.ruler(self.lm),
+                    confirmation_half=self.half if number == 0 else None,
+                    extras=tuple(extras),
+                    measured_by=measure.measure_key(self.lm),
                 )
             )
-        return Masked(name=name, heads=tuple(map(label, edit.at)), changes=tuple(found))
+        return MaskedHeads(
+            name=name, heads=tuple(map(head_label, edit.sites)), changes=tuple(changes)
+        )
 
 
-def _point(k: int, change: Change) -> Point:
+def _point(k: int, change: MeasureChange) -> MaskingPoint:
     value = change.value
-    return Point(
+    return MaskingPoint(
         k=k,
         value=value.value,
         low=value.interval.low,
@@ -253,44 +281,55 @@ def _point(k: int, change: Change) -> Point:
     )
 
 
-def _mean(several: Sequence[Masked]) -> Masked:
+def _mean_over_sets(masked_sets: Sequence[MaskedHeads]) -> MaskedHeads:
     """The mean over random sets, with Student's interval over the sets."""
     changes = []
-    for own in zip(*(one.changes for one in several), strict=True):
-        first: Change = own[0]
+    for set_changes in zip(*(masked_set.changes for masked_set in masked_sets), strict=True):
+        first: MeasureChange = set_changes[0]
         changes.append(
-            Change(
+            MeasureChange(
                 measure=first.measure,
-                value=_over_sets(first.value, [one.value for one in own]) or first.value,
-                change=_over_sets(first.change, [one.change for one in own]),
-                confirmed=_over_sets(first.confirmed, [one.confirmed for one in own]),
-                beside=tuple(
-                    told
-                    for number, one in enumerate(first.beside)
-                    if (told := _over_sets(one, [each.beside[number] for each in own]))
+                value=_estimate_over_sets(first.value, [change.value for change in set_changes])
+                or first.value,
+                change=_estimate_over_sets(first.change, [change.change for change in set_changes]),
+                confirmed_change=_estimate_over_sets(
+                    first.confirmed_change, [change.confirmed_change for change in set_changes]
+                ),
+                extra_changes=tuple(
+                    mean_change
+                    for number, extra in enumerate(first.extra_changes)
+                    if (
+                        mean_change := _estimate_over_sets(
+                            extra, [change.extra_changes[number] for change in set_changes]
+                        )
+                    )
                 ),
                 measured_by=first.measured_by,
             )
         )
-    over = f"{len(several)} {SETS}"
-    return several[0].model_copy(update={"changes": tuple(changes), "heads": (), "over": over})
+    interval_over = f"{len(masked_sets)} {RANDOM_HEAD_SETS}"
+    return masked_sets[0].model_copy(
+        update={"changes": tuple(changes), "heads": (), "interval_over": interval_over}
+    )
 
 
-def _over_sets(first: Estimate | None, own: Sequence[Estimate | None]) -> Estimate | None:
-    values = np.array([one.value for one in own if one is not None])
+def _estimate_over_sets(
+    first: Estimate | None, estimates: Sequence[Estimate | None]
+) -> Estimate | None:
+    values = np.array([estimate.value for estimate in estimates if estimate is not None])
     if first is None or len(values) < 2:
         return first
-    reach = float(stats.t.ppf((1 + first.interval.level) / 2, len(values) - 1))
+    half_width_per_error = float(stats.t.ppf((1 + first.interval.level) / 2, len(values) - 1))
     error = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
     mean = float(values.mean())
     return first.model_copy(
         update={
             "value": mean,
             "interval": Interval(
-                low=mean - reach * error,
-                high=mean + reach * error,
+                low=mean - half_width_per_error * error,
+                high=mean + half_width_per_error * error,
                 level=first.interval.level,
-                method=f"student, {len(values)} {SETS}",
+                method=f"student, {len(values)} {RANDOM_HEAD_SETS}",
             ),
             # The number of sets, not of items: with it the interval becomes narrower.
             "n": len(values),

@@ -1,11 +1,11 @@
 """Removed or hidden: can the group still be read from a model's vectors after an edit?
 
-A ruler that falls does not say that what it measured is gone: "lipstick on a pig" (Gonen and
-Goldberg 2019) is what stays in places the ruler does not look at. Probes that were fixed in advance
-look at words and texts that the edit never met, at a site that later parts of the model read:
+A measure that falls does not show that the bias is gone: "lipstick on a pig" (Gonen and Goldberg
+2019) names what stays where the measure does not look. Probes that were fixed in advance look at
+words and texts that were not used to fit the edit, at a site that later parts of the model read:
 
 - removed: the upper bound of the AUC of both probes is at most 0.55;
-- hidden: a lower bound is at least 0.60, and a ruler is shown to have fallen;
+- hidden: a lower bound is at least 0.60, and a measure is shown to have fallen;
 - unclear: all else, and whenever the data could not have shown it.
 
 Both bounds are ends of one interval of level 0.9: one-sided bounds of 0.95, as in tests of
@@ -19,191 +19,227 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import Inference
-from levelhead.data.counterfactuals.contrast_pairs import pairs_hash
-from levelhead.data.counterfactuals.held_out import seen_words, word_units
-from levelhead.mitigate.probing.probe_report import CHANCE, DEALS, Found, found_in
-from levelhead.mitigate.probing.probes import COMPONENTS, FOLDS, INNER, REPEATS, STRENGTHS, labelled
-from levelhead.mitigate.projection.edit_points import has_sent
-from levelhead.mitigate.projection.subspace import at_by_default, both_sides, readable
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs_digest
+from levelhead.data.counterfactuals.held_out import assign_word_units, fitted_words
+from levelhead.mitigate.probing.probe_report import (
+    CHANCE,
+    LABEL_PERMUTATIONS,
+    ProbeReport,
+    probe_vectors,
+)
+from levelhead.mitigate.probing.probes import (
+    C_VALUES,
+    FOLDS,
+    INNER_FOLDS,
+    PCA_COMPONENTS,
+    REPEATS,
+    label_vectors,
+)
+from levelhead.mitigate.projection.edit_points import has_pooled
+from levelhead.mitigate.projection.subspace import (
+    default_pooling,
+    drop_unreadable_pairs,
+    paired_activations,
+)
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
-    from levelhead.mitigate.probing.probes import Labelled
-    from levelhead.mitigate.projection.subspace import At
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.mitigate.probing.probes import LabelledVectors
+    from levelhead.mitigate.projection.subspace import ActivationPooling
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
 
-Verdict = Literal["removed", "hidden", "unclear"]
-GONE, THERE = 0.55, 0.60
+RemovalVerdict = Literal["removed", "hidden", "unclear"]
+# Two bounds with a gap between them: an AUC in the gap is "unclear", not one of two verdicts.
+REMOVED_BELOW, PRESENT_ABOVE = 0.55, 0.60
 """The bounds of the AUC; set before any case was tried."""
+# The ends of a two-sided 90% interval are one-sided 95% bounds, which verdicts use.
 LEVEL = 0.9
 EQUATION = "AUC of probes on held-out words; after Gonen and Goldberg 2019, Hewitt and Liang 2019"
 
 
-class Reasoned(NamedTuple):
+class ExplainedVerdict(NamedTuple):
     """A verdict and its reason."""
 
-    verdict: Verdict
-    why: str
+    verdict: RemovalVerdict
+    reason: str
 
 
-class Place(Record):
+class SiteRemoval(Record):
     """One site, before and after the edit."""
 
     site: tuple[str, int, int | None]
-    at: str
-    verdict: Verdict
-    why: str
-    before: Found
-    after: Found
+    pooling: str
+    verdict: RemovalVerdict
+    reason: str
+    before: ProbeReport
+    after: ProbeReport
 
 
-class Removed(Record):
-    """Whether the groups can still be told apart, at every site that was asked."""
+class RemovalReport(Record):
+    """Whether the groups are still separable, at every site that was probed."""
 
-    verdict: Verdict
+    verdict: RemovalVerdict
     """Hidden if it is so at any site, removed if at all of them."""
-    why: str
-    places: Annotated[tuple[Place, ...], Field(min_length=1)]
-    ruler: Estimate | bool | None
+    reason: str
+    sites: Annotated[tuple[SiteRemoval, ...], Field(min_length=1)]
+    bias_reduction: Estimate | bool | None
     """The gain of the measure that the edit is to mitigate, or whether it fell."""
-    gain_by: Ruler | None = None
+    bias_measure: MeasureKey | None = None
     """What that is measured by."""
     words: Annotated[int, Field(ge=1)]
-    """Words that no other shares a twin with: what was cut into training and test."""
+    """Words that no other shares a counterfactual with: what was cut into training and test."""
     n: Annotated[int, Field(ge=1)]
     """Pairs of texts."""
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
 
-def verdict(before: Found, after: Found, *, ruler: Estimate | bool | None) -> Reasoned:
+def decide_removal(
+    before: ProbeReport, after: ProbeReport, *, bias_reduction: Estimate | bool | None
+) -> ExplainedVerdict:
     """Removed, hidden or unclear, by what was found before and after an edit.
 
     Args:
-        before: in the vectors of the model as it is.
+        before: in the vectors of the unedited model.
         after: in those of the edited model.
-        ruler: the gain of a measure of bias, or whether it fell; None: nobody measured it.
+        bias_reduction: the gain of a measure of bias, or whether it fell; None: nobody measured it.
     """
-    if not _readable(before):
-        return Reasoned(
-            "unclear", "the groups could not be told apart before the edit: nothing to take out"
+    if not _readable_evidence(before):
+        return ExplainedVerdict(
+            "unclear", "the groups were not separable before the edit: nothing to remove"
         )
-    if told := _readable(after):
-        if down(ruler):
-            return Reasoned("hidden", f"the ruler fell, and {told}")
-        fell = "no ruler was given" if ruler is None else "the ruler is not shown to have fallen"
-        return Reasoned("unclear", f"still readable ({told}); {fell}")
-    for one in after.probes:
-        if why := _not_shown(one.auc):
-            return Reasoned("unclear", why)
-    return Reasoned("removed", f"no probe is above {GONE}: {_told(after)}")
+    if evidence := _readable_evidence(after):
+        if is_bias_reduced(bias_reduction):
+            return ExplainedVerdict("hidden", f"the measure fell, and {evidence}")
+        fell = (
+            "no measure was given"
+            if bias_reduction is None
+            else "the measure is not shown to have fallen"
+        )
+        return ExplainedVerdict("unclear", f"still readable ({evidence}); {fell}")
+    for probe in after.probes:
+        if reason := _why_not_removed(probe.auc):
+            return ExplainedVerdict("unclear", reason)
+    return ExplainedVerdict(
+        "removed", f"no probe is above {REMOVED_BELOW}: {_describe_aucs(after)}"
+    )
 
 
-def down(ruler: Estimate | bool | None) -> bool:
-    """Whether a ruler is shown to have fallen: a gain whose interval lies above 0."""
-    return ruler.interval.low > 0 if isinstance(ruler, Estimate) else bool(ruler)
+def is_bias_reduced(bias_reduction: Estimate | bool | None) -> bool:
+    """Whether a measure is shown to have fallen: a gain whose interval lies above 0."""
+    return (
+        bias_reduction.interval.low > 0
+        if isinstance(bias_reduction, Estimate)
+        else bool(bias_reduction)
+    )
 
 
-def read_by(lm: LM) -> tuple[Site, ...]:
+def output_head_sites(lm: LM) -> tuple[Site, ...]:
     """The sites that a model's heads read: its pooled vector, its last layer, or both."""
-    last = Site("block_out", lm.anatomy.layers - 1)
-    if not has_sent(lm):
+    last = Site("block_out", lm.layout.layers - 1)
+    if not has_pooled(lm):
         return (last,)
     return (Site("pooled"), last) if lm.heads & {"masked", "causal"} else (Site("pooled"),)
 
 
-def removed(
+def concept_removal(
     lm: LM,
     edits: Sequence[Edit],
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     *,
-    seen: Iterable[str | TextPair],
-    ruler: Estimate | bool | None = None,
-    gain_by: Ruler | None = None,
+    fitted_on: Iterable[str | ContrastPair],
+    bias_reduction: Estimate | bool | None = None,
+    bias_measure: MeasureKey | None = None,
     sites: Iterable[Site] | None = None,
-    at: At | None = None,
-    deals: int = DEALS,
+    pooling: ActivationPooling | None = None,
+    label_permutations: int = LABEL_PERMUTATIONS,
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Removed:
+) -> RemovalReport:
     """Judge an edit by probes on words and texts that it never met.
 
     Args:
-        lm: the model as it is.
+        lm: the unedited model.
         edits: of which the question is asked.
-        pairs: of held-out texts, such as `held_out("gender-en", seen=...)`.
-        seen: words, or pairs of texts, that the edits were fitted or chosen on; pairs that hold one
-            of them are refused.
-        ruler: the gain of the measure that the edits are to mitigate, or whether it fell.
-        gain_by: that measure, asked of such a model.
-        sites: where vectors are read; by default where the model's heads read (`read_by`).
-        at: at which tokens; by default those that an edit there acts on.
-        deals: how often labels are dealt anew.
-        inference: seed of folds, deals and resamples; resamples of the words; level of the
+        pairs: of held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
+        fitted_on: words, or pairs of texts, that the edits were fitted or chosen on; pairs that
+            hold one of them are refused.
+        bias_reduction: the gain of the measure that the edits are to mitigate, or whether it fell.
+        bias_measure: key of that measure, for such a model.
+        sites: where vectors are read; by default where the model's heads read
+            (`output_head_sites`).
+        pooling: at which tokens; by default those that an edit there acts on.
+        label_permutations: number of label permutations.
+        inference: seed of folds, permutations and resamples; resamples of the words; level of the
             intervals, whose ends are the bounds.
-        on_step: is told what is done, how much of it, and how much there is.
+        on_step: callback that receives the stage, the steps done and the total.
     """
-    _refuse_seen(pairs, seen)
+    _forbid_fitted_words(pairs, fitted_on)
     if inference.level < LEVEL:
         raise LevelheadError(
-            f"bounds of level {inference.level:g} show little", mend=f"give {LEVEL} or more"
+            f"bounds of level {inference.level:g} show little", hint=f"give {LEVEL} or more"
         )
-    kept, dropped = readable(lm, pairs)
-    if not kept:
-        raise NotMeasurable(
+    readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    if not readable_pairs:
+        raise NotMeasurableError(
             "the model can read no pair" + (f": {dropped[0].reason}" if dropped else ""),
-            mend="give pairs of words that its vocabulary has",
+            hint="give pairs of words that its vocabulary has",
         )
-    asked = read_by(lm) if sites is None else tuple(dict.fromkeys(sites))
+    probed_sites = output_head_sites(lm) if sites is None else tuple(dict.fromkeys(sites))
     edited = lm.edited(*edits)
-    sides = [both_sides(one, kept, asked, at=at) for one in (lm, edited)]
-    untouched = [site for site in asked if _same(sides[0][site], sides[1][site])]
-    if len(untouched) == len(asked):
+    sides = [
+        paired_activations(model, readable_pairs, probed_sites, pooling=pooling)
+        for model in (lm, edited)
+    ]
+    untouched = [site for site in probed_sites if _are_equal(sides[0][site], sides[1][site])]
+    if len(untouched) == len(probed_sites):
         raise LevelheadError(
-            f"the edit changes nothing at {', '.join(map(str, asked))}",
-            mend="read a site at or behind the edit",
+            f"the edit changes nothing at {', '.join(map(str, probed_sites))}",
+            hint="read a site at or behind the edit",
         )
-    units = word_units(kept)
+    units = assign_word_units(readable_pairs)
 
-    def _found(own: tuple[torch.Tensor, torch.Tensor], what: str) -> Found:
-        data = _labelled(own, kept, units)
-        tell = _telling(on_step, what)
-        return found_in(data, inference=inference, deals=deals, on_step=tell)
+    def _probe_site(site_vectors: tuple[torch.Tensor, torch.Tensor], label: str) -> ProbeReport:
+        data = _label_pairs(site_vectors, readable_pairs, units)
+        on_training = _step_reporter(on_step, label)
+        return probe_vectors(
+            data, inference=inference, label_permutations=label_permutations, on_step=on_training
+        )
 
-    places = []
-    for site in asked:
-        before = _found(sides[0][site], f"{site} before")
-        same = site in untouched
-        after = before if same else _found(sides[1][site], f"{site} after")
-        own = verdict(before, after, ruler=ruler)
-        places.append(
-            Place(
+    site_results = []
+    for site in probed_sites:
+        before = _probe_site(sides[0][site], f"{site} before")
+        is_untouched = site in untouched
+        after = before if is_untouched else _probe_site(sides[1][site], f"{site} after")
+        explained = decide_removal(before, after, bias_reduction=bias_reduction)
+        site_results.append(
+            SiteRemoval(
                 site=(site.stream, site.layer, site.head),
-                at=at or at_by_default(lm, site),
-                verdict=own.verdict,
-                why=own.why,
+                pooling=pooling or default_pooling(lm, site),
+                verdict=explained.verdict,
+                reason=explained.reason,
                 before=before,
                 after=after,
             )
         )
-    overall = together(places)
-    return Removed(
+    overall = combine_verdicts(site_results)
+    return RemovalReport(
         verdict=overall.verdict,
-        why=overall.why,
-        places=tuple(places),
-        ruler=ruler,
-        gain_by=gain_by,
+        reason=overall.reason,
+        sites=tuple(site_results),
+        bias_reduction=bias_reduction,
+        bias_measure=bias_measure,
         words=len(set(units)),
-        n=len(kept),
+        n=len(readable_pairs),
         dropped=dropped,
         notes=tuple(f"{site}: the edit changes nothing there" for site in untouched),
         provenance=Provenance.of(
@@ -211,77 +247,91 @@ def removed(
             lm.content_hash,
             revision=lm.identity.revision,
             edits=tuple(edit.content_hash for edit in edited.edits),
-            data={"pairs": pairs_hash(kept)},
+            data={"pairs": contrast_pairs_digest(readable_pairs)},
             equation=EQUATION,
             seed=inference.seed,
             settings=_settings()
-            | {"deals": deals, "draws": inference.resamples, "level": inference.level},
+            | {
+                "label_permutations": label_permutations,
+                "resamples": inference.resamples,
+                "level": inference.level,
+            },
         ),
     )
 
 
-def together(places: Sequence[Place]) -> Reasoned:
+def combine_verdicts(site_results: Sequence[SiteRemoval]) -> ExplainedVerdict:
     """One verdict of several places: hidden anywhere is hidden, removed must be everywhere."""
-    named = [(f"{Site(*place.site)}: {place.why}", place.verdict) for place in places]  # type: ignore[arg-type]
-    for wanted in ("hidden", "unclear"):
-        for why, own in named:
-            if own == wanted:
-                return Reasoned(own, why)
-    return Reasoned("removed", "; ".join(why for why, _ in named))
+    reasons = [
+        (f"{Site(*result.site)}: {result.reason}", result.verdict)  # type: ignore[arg-type]
+        for result in site_results
+    ]
+    for decisive in ("hidden", "unclear"):
+        for reason, site_verdict in reasons:
+            if site_verdict == decisive:
+                return ExplainedVerdict(site_verdict, reason)
+    return ExplainedVerdict("removed", "; ".join(reason for reason, _ in reasons))
 
 
-def _readable(found: Found) -> str:
-    """What can be told apart, in words; empty if it is not shown."""
-    best = max((one.auc for one in found.probes), key=lambda auc: auc.interval.low)
-    return f"{best}" if best.interval.low >= THERE else ""
+def _readable_evidence(report: ProbeReport) -> str:
+    """The evidence that groups are separable, as text; empty if it is not shown."""
+    best = max((probe.auc for probe in report.probes), key=lambda auc: auc.interval.low)
+    return f"{best}" if best.interval.low >= PRESENT_ABOVE else ""
 
 
-def _not_shown(auc: Estimate) -> str:
+def _why_not_removed(auc: Estimate) -> str:
     """Why an AUC does not say that a group is gone; empty if it does."""
-    if auc.interval.high > GONE:
+    if auc.interval.high > REMOVED_BELOW:
         return f"neither gone nor shown to be there: {auc}"
-    if auc.value < 1 - GONE and auc.interval.high < CHANCE:
+    # An AUC below 0.5 shows a rule that holds the wrong way round: the groups are still readable.
+    if auc.value < 1 - REMOVED_BELOW and auc.interval.high < CHANCE:
         return f"below chance, which is readable too: {auc}"
-    if auc.detectable is not None and CHANCE + auc.detectable > THERE:
+    # Absence of evidence is no removal where the sample could not have shown a readable group.
+    if auc.detectable is not None and CHANCE + auc.detectable > PRESENT_ABOVE:
         return f"too few words: the least AUC they could show is {CHANCE + auc.detectable:.2f}"
     return ""
 
 
-def _told(found: Found) -> str:
-    return ", ".join(str(one.auc) for one in found.probes)
+def _describe_aucs(report: ProbeReport) -> str:
+    return ", ".join(str(probe.auc) for probe in report.probes)
 
 
 def _settings() -> dict[str, object]:
     return {
         "folds": FOLDS,
-        "inner folds": INNER,
+        "inner folds": INNER_FOLDS,
         "repeats": REPEATS,
-        "linear": list(STRENGTHS),
-        "nonlinear": list(COMPONENTS),
-        "gone": GONE,
-        "there": THERE,
+        "linear": list(C_VALUES),
+        "nonlinear": list(PCA_COMPONENTS),
+        "gone": REMOVED_BELOW,
+        "there": PRESENT_ABOVE,
     }
 
 
-def _refuse_seen(pairs: Sequence[TextPair], seen: Iterable[str | TextPair]) -> None:
-    used = seen_words(seen)
-    met = sorted(seen_words(pairs) & used)
-    if met:
+def _forbid_fitted_words(
+    pairs: Sequence[ContrastPair], fitted_on: Iterable[str | ContrastPair]
+) -> None:
+    used = fitted_words(fitted_on)
+    overlap = sorted(fitted_words(pairs) & used)
+    if overlap:
         raise LevelheadError(
-            f"{len(met)} words of the pairs were used for the edit: {', '.join(met[:5])}",
-            mend="take held_out(lexicon, seen=...), which leaves them out and counts them",
+            f"{len(overlap)} words of the pairs were used for the edit: {', '.join(overlap[:5])}",
+            hint="take held_out_pairs(lexicon, fitted_on=...), which leaves them out and counts "
+            "them",
         )
 
 
-def _same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
+def _are_equal(first_sides: Sequence[torch.Tensor], second_sides: Sequence[torch.Tensor]) -> bool:
+    return all(
+        torch.equal(first, second) for first, second in zip(first_sides, second_sides, strict=True)
+    )
 
 
-def _labelled(
-    sides: tuple[torch.Tensor, torch.Tensor], pairs: Sequence[TextPair], units: list[int]
-) -> Labelled:
+def _label_pairs(
+    sides: tuple[torch.Tensor, torch.Tensor], pairs: Sequence[ContrastPair], units: list[int]
+) -> LabelledVectors:
     contexts = [pair.id.partition(": ")[2] for pair in pairs]
-    return labelled(
+    return label_vectors(
         torch.cat(sides).numpy(),
         [True] * len(pairs) + [False] * len(pairs),
         units * 2,
@@ -289,5 +339,7 @@ def _labelled(
     )
 
 
-def _telling(on_step: Callable[[str, int, int], None], what: str) -> Callable[[int, int], None]:
-    return lambda done, total: on_step(what, done, total)
+def _step_reporter(
+    on_step: Callable[[str, int, int], None], label: str
+) -> Callable[[int, int], None]:
+    return lambda done, total: on_step(label, done, total)

@@ -1,12 +1,12 @@
 """What probes and clusters find in vectors, each number with its interval and its control.
 
-- Labels dealt anew to the words, which twin is which, say what a probe finds where there is nothing
-  to find: the p-value, and a floor for the standard error. Words redrawn under fixed scores do not
-  show that another training set would have given other scores (Nadeau and Bengio 2003): on
+- Permuted labels (which counterfactual is which, per word) show what a probe finds where there is
+  nothing to find: the p-value, and a floor for the standard error. Words resampled under fixed
+  scores do not show that another training set would give other scores (Nadeau and Bengio 2003): on
   simulated vectors without any group in them their standard error was 0.65 to 1 of the true one.
-- Dealt labels as a control task (Hewitt and Liang 2019): words known, frames unseen. What a probe
-  learns of labels that mean nothing is what it can know by heart; selectivity is the AUC of the
-  true labels less that, asked the same way. Verdicts rest on words unseen, where heart fails.
+- Permuted labels as a control task (Hewitt and Liang 2019): words known, frames unseen. What a
+  probe learns of meaningless labels is what it can memorise; selectivity is the AUC of the true
+  labels less that, computed the same way. Verdicts use unseen words, where memorising fails.
 - Two clusters without any labels (Gonen and Goldberg 2019): how well they fall along the groups.
 """
 
@@ -22,10 +22,10 @@ from sklearn.metrics import v_measure_score  # type: ignore[import-untyped]
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, PValue, Record
-from levelhead.mitigate.probing.probes import PROBES, compared
+from levelhead.mitigate.probing.probes import PROBES, cross_validate_probe
 from levelhead.stats.bootstrap import bootstrap
 from levelhead.stats.degenerate import is_constant
-from levelhead.stats.designs import groups
+from levelhead.stats.designs import grouped_design
 from levelhead.stats.power import minimum_detectable_effect
 
 if TYPE_CHECKING:
@@ -34,140 +34,156 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.core.run_context import Inference
-    from levelhead.mitigate.probing.probes import Compared, Labelled, Probe
+    from levelhead.mitigate.probing.probes import LabelledVectors, PairwiseWins, Probe
 
     Floats = NDArray[np.float64]
 
 CHANCE = 0.5
-DEALS = 19
-"""Labels dealt anew: the fewest with which p can be 0.05."""
-LEAST_DEALS = 9
-CONTROLS = 3
-"""Control tasks, whose mean is told."""
-DEALT_LABELS = 999
-"""For clusters, which are not fitted anew."""
+LABEL_PERMUTATIONS = 19
+"""Number of label permutations: the fewest with which p can be 0.05."""
+MIN_LABEL_PERMUTATIONS = 9
+CONTROL_TASKS = 3
+"""Number of control tasks, whose mean is reported."""
+CLUSTER_PERMUTATIONS = 999
+"""Permutations for clusters, which are not refitted."""
 
 
-class Probed(Record):
+class ProbeResult(Record):
     """What one probe can tell of the group, from vectors of words it never saw."""
 
     probe: str
     auc: Estimate
-    """Parity 0.5; p by labels dealt anew; `detectable` is a distance from 0.5."""
-    dealt: Estimate
-    """The AUC of labels dealt anew, mean of the deals and the range of `level` of them."""
+    """Parity 0.5; p by permuted labels; `detectable` is a distance from 0.5."""
+    permuted_auc: Estimate
+    """AUC of permuted labels: mean of the permutations, and the range of `level` of them."""
     control: Estimate | None
     """The AUC of a control task, words known and frames not; None without two frames."""
     selectivity: Estimate | None
     """The AUC of the true labels less that of the control task, both with words known."""
 
 
-class Clustered(Record):
+class ClusterResult(Record):
     """How far two clusters of words are the two groups."""
 
     accuracy: Estimate
-    """Of the better of the two ways to name the clusters; parity: that of labels dealt anew."""
+    """Of the better of the two ways to name the clusters; parity: that of permuted labels."""
     v_measure: Annotated[float, Field(ge=0, le=1)]
     """Rosenberg and Hirschberg 2007: 0 if the clusters say nothing of the groups, 1 if all."""
 
 
-class Found(Record):
+class ProbeReport(Record):
     """All that was found in one set of vectors."""
 
-    probes: tuple[Probed, ...]
-    clusters: Clustered
+    probes: tuple[ProbeResult, ...]
+    clusters: ClusterResult
 
-    def of(self, probe: Probe) -> Probed:
+    def probe_result(self, probe: Probe) -> ProbeResult:
         """One of the probes."""
-        return next(one for one in self.probes if one.probe == probe)
+        return next(result for result in self.probes if result.probe == probe)
 
 
-def found_in(
-    data: Labelled,
+def probe_vectors(
+    data: LabelledVectors,
     *,
     inference: Inference,
-    deals: int = DEALS,
+    label_permutations: int = LABEL_PERMUTATIONS,
     on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> Found:
+) -> ProbeReport:
     """Try both probes and the clusters on vectors.
 
     Args:
         data: vectors, groups and words.
         inference: seed, resamples and level.
-        deals: how often labels are dealt anew.
-        on_step: is told how many trainings are done, and how many there are.
+        label_permutations: number of label permutations.
+        on_step: callback that receives the trainings done and their total.
     """
-    if deals < LEAST_DEALS:
+    if label_permutations < MIN_LABEL_PERMUTATIONS:
         raise LevelheadError(
-            f"labels dealt {deals} times: too few to know their spread",
-            mend=f"deal them at least {LEAST_DEALS} times",
+            f"labels permuted {label_permutations} times: too few to know their spread",
+            hint=f"permute them at least {MIN_LABEL_PERMUTATIONS} times",
         )
-    each = deals + 1
+    trainings = label_permutations + 1
     probes = []
     for number, probe in enumerate(PROBES):
 
-        def tell(done: int, before: int = number * each) -> None:
-            on_step(before + done, len(PROBES) * each)
+        def report_training(done: int, before: int = number * trainings) -> None:
+            on_step(before + done, len(PROBES) * trainings)
 
-        probes.append(probed(data, probe, inference=inference, deals=deals, on_deal=tell))
-    return Found(probes=tuple(probes), clusters=clustered(data, inference=inference))
+        probes.append(
+            run_probe(
+                data,
+                probe,
+                inference=inference,
+                label_permutations=label_permutations,
+                on_permutation=report_training,
+            )
+        )
+    return ProbeReport(probes=tuple(probes), clusters=cluster_words(data, inference=inference))
 
 
-def probed(
-    data: Labelled,
+def run_probe(
+    data: LabelledVectors,
     probe: Probe,
     *,
     inference: Inference,
-    deals: int = DEALS,
-    on_deal: Callable[[int], None] = lambda done: None,
-) -> Probed:
+    label_permutations: int = LABEL_PERMUTATIONS,
+    on_permutation: Callable[[int], None] = lambda done: None,
+) -> ProbeResult:
     """Try one probe: the AUC on words unseen, and its controls."""
     rng = inference.rng(probe, "folds")
-    true = compared(data, probe, rng=rng)
-    on_deal(1)
+    true = cross_validate_probe(data, probe, rng=rng)
+    on_permutation(1)
     null = []
-    for number in range(deals):
-        dealt = compared(data.dealt(rng), probe, rng=rng, setting=true.setting)
-        null.append(dealt.auc())
-        on_deal(number + 2)
+    for number in range(label_permutations):
+        # The configuration of the true labels is reused: choosing it again under every permutation
+        # would multiply the number of trainings.
+        permuted = cross_validate_probe(
+            data.permute_labels(rng), probe, rng=rng, config=true.config
+        )
+        null.append(permuted.auc())
+        on_permutation(number + 2)
     spread = np.array(null)
     auc = _auc(true, spread, inference, probe)
-    control, selectivity = _controlled(data, probe, inference)
-    return Probed(
+    control, selectivity = _run_control_task(data, probe, inference)
+    return ProbeResult(
         probe=probe,
         auc=auc,
-        dealt=_range("AUC of dealt labels", spread, inference.level, data.words),
+        permuted_auc=_range("AUC of permuted labels", spread, inference.level, data.words),
         control=control,
         selectivity=selectivity,
     )
 
 
-def clustered(data: Labelled, *, inference: Inference) -> Clustered:
+def cluster_words(data: LabelledVectors, *, inference: Inference) -> ClusterResult:
     """Two clusters of words, each the mean of its texts; compared with the groups."""
     keys = 2 * data.units + data.labels
     sums = np.zeros((2 * data.words, data.vectors.shape[1]))
     np.add.at(sums, keys, data.vectors)
     means = sums / np.bincount(keys, minlength=2 * data.words)[:, None]
     rng = inference.rng("clusters")
+    # K-means finds local optima, so the best of ten starts is taken, from a fixed seed.
     cluster = KMeans(2, n_init=10, random_state=int(rng.integers(2**31))).fit_predict(means)
     hits = (cluster == np.arange(2 * data.words) % 2).reshape(data.words, 2)
+    # Clusters have no names: the naming that agrees better with the groups is taken.
     if hits.mean() < CHANCE:
         hits = ~hits
-    # Turning a word and its twin over turns both hits over.
-    turned = rng.random((DEALT_LABELS, data.words)) < CHANCE
-    share = (hits.mean(1)[None] * ~turned + (1 - hits.mean(1)[None]) * turned).mean(1)
+    # Turning a word and its counterfactual over turns both hits over.
+    is_swapped = rng.random((CLUSTER_PERMUTATIONS, data.words)) < CHANCE
+    share = (hits.mean(1)[None] * ~is_swapped + (1 - hits.mean(1)[None]) * is_swapped).mean(1)
+    # The null gets the same free choice of names as the value, or it would lie too low.
     null = np.maximum(share, 1 - share)
+    # 1e-12: equal shares that differ by rounding count as ties, which is conservative.
     value = float(hits.mean())
     at_least = int((null >= value - 1e-12).sum())
-    own = hits.mean(1)
-    spread = 0.0 if is_constant(own) else float(own.std(ddof=1)) / data.words**0.5
+    word_hits = hits.mean(1)
+    spread = 0.0 if is_constant(word_hits) else float(word_hits.std(ddof=1)) / data.words**0.5
     p = PValue(
-        value=(at_least + 1) / (DEALT_LABELS + 1),
-        method="labels dealt anew",
+        value=(at_least + 1) / (CLUSTER_PERMUTATIONS + 1),
+        method="labels permuted",
         alternative="greater",
-        draws=DEALT_LABELS,
+        n_resamples=CLUSTER_PERMUTATIONS,
     )
-    return Clustered(
+    return ClusterResult(
         accuracy=Estimate(
             name="accuracy of two clusters",
             value=value,
@@ -181,10 +197,13 @@ def clustered(data: Labelled, *, inference: Inference) -> Clustered:
     )
 
 
-def _auc(true: Compared, null: Floats, inference: Inference, probe: str) -> Estimate:
-    words, value = len(true.pairs), true.auc()
+def _auc(true: PairwiseWins, null: Floats, inference: Inference, probe: str) -> Estimate:
+    words, value = len(true.n_compared), true.auc()
+    # The larger of the two: the bootstrap keeps the probe fixed and is too small alone (Nadeau and
+    # Bengio 2003), and the spread under permutation includes the training.
     error = max(
-        _error(true, inference, probe), 0.0 if is_constant(null) else float(null.std(ddof=1))
+        _standard_error(true, inference, probe),
+        0.0 if is_constant(null) else float(null.std(ddof=1)),
     )
     at_least = int((null >= value - 1e-12).sum())
     return Estimate(
@@ -194,9 +213,9 @@ def _auc(true: Compared, null: Floats, inference: Inference, probe: str) -> Esti
         parity=CHANCE,
         p=PValue(
             value=(at_least + 1) / (len(null) + 1),
-            method="labels dealt anew",
+            method="labels permuted",
             alternative="greater",
-            draws=len(null),
+            n_resamples=len(null),
         ),
         n=words,
         unit="words and their twins",
@@ -204,17 +223,18 @@ def _auc(true: Compared, null: Floats, inference: Inference, probe: str) -> Esti
     )
 
 
-def _error(of: Compared, inference: Inference, name: str) -> float:
-    """The standard error over words redrawn, their scores being what they are."""
-    if of.constant:
+def _standard_error(wins: PairwiseWins, inference: Inference, name: str) -> float:
+    """The standard error over resampled words, with their scores held fixed."""
+    if wins.has_no_spread:
         return 0.0
-    words = len(of.pairs)
+    words = len(wins.n_compared)
     return bootstrap(
-        lambda draw: of.auc(np.bincount(draw.items, minlength=words)),
-        groups(words, name="words"),
+        lambda resample: wins.auc(np.bincount(resample.items, minlength=words)),
+        grouped_design(words, name="words"),
         rng=inference.rng(name, "interval"),
-        draws=inference.resamples,
+        n_resamples=inference.resamples,
         level=inference.level,
+        # Only the standard error is used, so the cheapest interval method will do.
         method="percentile",
     ).standard_error
 
@@ -225,13 +245,16 @@ def _interval(value: float, error: float, words: int, level: float, how: str) ->
     A share e of all words with P(none of them is among n) = tail is in 2 e of the comparisons.
     """
     if error:
-        reach = float(stats.t.ppf((1 + level) / 2, words - 1)) * error
+        half_width = float(stats.t.ppf((1 + level) / 2, words - 1)) * error
         method = f"t, {how}"
     else:
         unmet = 1 - ((1 - level) / 2) ** (1 / words)
-        reach, method = 2 * unmet * max(value, 1 - value), f"words not met, {how}"
+        half_width, method = 2 * unmet * max(value, 1 - value), f"words not met, {how}"
     return Interval(
-        low=max(0.0, value - reach), high=min(1.0, value + reach), level=level, method=method
+        low=max(0.0, value - half_width),
+        high=min(1.0, value + half_width),
+        level=level,
+        method=method,
     )
 
 
@@ -251,31 +274,40 @@ def _range(name: str, values: Floats, level: float, n: int) -> Estimate:
     )
 
 
-def _controlled(
-    data: Labelled, probe: Probe, inference: Inference
+def _run_control_task(
+    data: LabelledVectors, probe: Probe, inference: Inference
 ) -> tuple[Estimate | None, Estimate | None]:
     """The control task and the selectivity, words known and contexts unseen."""
     if len(np.unique(data.contexts)) < 2:
         return None, None
     rng = inference.rng(probe, "control")
-    true = compared(data, probe, rng=rng, by="contexts", repeats=1)
-    dealt = [
-        compared(data.dealt(rng), probe, rng=rng, by="contexts", setting=true.setting, repeats=1)
-        for _ in range(CONTROLS)
+    true = cross_validate_probe(data, probe, rng=rng, leave_out="contexts", repeats=1)
+    permuted = [
+        cross_validate_probe(
+            data.permute_labels(rng),
+            probe,
+            rng=rng,
+            leave_out="contexts",
+            config=true.config,
+            repeats=1,
+        )
+        for _ in range(CONTROL_TASKS)
     ]
-    scores = np.array([one.auc() for one in dealt])
+    scores = np.array([wins.auc() for wins in permuted])
     control = float(scores.mean())
-    error = float(np.hypot(_error(true, inference, f"{probe} known"), scores.std(ddof=1)))
+    error = float(np.hypot(_standard_error(true, inference, f"{probe} known"), scores.std(ddof=1)))
     value = true.auc() - control
-    reach = float(stats.t.ppf((1 + inference.level) / 2, CONTROLS - 1)) * max(error, 1e-9)
+    # The few control tasks limit the degrees of freedom, more than the words do; 1e-9 keeps an
+    # interval of positive width where nothing varies.
+    half_width = float(stats.t.ppf((1 + inference.level) / 2, CONTROL_TASKS - 1)) * max(error, 1e-9)
     selectivity = Estimate(
         name=f"{probe} selectivity",
         value=value,
         interval=Interval(
-            low=value - reach,
-            high=value + reach,
+            low=value - half_width,
+            high=value + half_width,
             level=inference.level,
-            method=f"t, {data.words} words and {CONTROLS} deals",
+            method=f"t, {data.words} words and {CONTROL_TASKS} deals",
         ),
         parity=0.0,
         n=data.words,

@@ -23,9 +23,9 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 from sklearn.svm import SVC  # type: ignore[import-untyped]
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.stats.degenerate import is_constant
-from levelhead.stats.rng import generator
+from levelhead.stats.rng import check_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -36,156 +36,174 @@ if TYPE_CHECKING:
     Ints = NDArray[np.intp]
 
 Probe = Literal["linear", "nonlinear"]
-By = Literal["words", "contexts"]
+LeaveOut = Literal["words", "contexts"]
 PROBES: tuple[Probe, ...] = get_args(Probe)
-FOLDS, INNER = 5, 3
+FOLDS, INNER_FOLDS = 5, 3
 """Parts of the words: those left out in turn, and those within the training words."""
 REPEATS = 2
 """Cuts into folds, each with its own chance: which words fall together shall not matter."""
-STRENGTHS = (0.001, 0.01, 0.1, 1.0)
+C_VALUES = (0.001, 0.01, 0.1, 1.0)
 """C of the linear probe: the inverse of its regularisation."""
-COMPONENTS = (8, 32, None)
+PCA_COMPONENTS = (8, 32, None)
 """Leading components that the non-linear probe is given; None: all of them."""
-LEAST = 10
+MIN_WORDS = 10
 """Words with fewer than this cannot be cut into training and test twice over."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Labelled:
-    """Vectors, the group of each, and the word it comes from. `labelled` makes and checks one."""
+class LabelledVectors:
+    """Vectors, the group of each, and the word it comes from; `label_vectors` checks them."""
 
     vectors: Floats
     """`[n, width]`."""
     labels: NDArray[np.bool_]
     """`[n]`: whether it is of the first group."""
     units: Ints
-    """`[n]`: the number of its word and the word's twin."""
+    """`[n]`: the number of its word and the word's counterfactual."""
     contexts: Ints
     """`[n]`: the number of the frame or text the word stands in."""
 
     @property
     def words(self) -> int:
-        """How many words there are, a word and its twin counting once."""
+        """How many words there are, a word and its counterfactual counting once."""
         return int(self.units.max()) + 1
 
-    def dealt(self, rng: np.random.Generator) -> Labelled:
-        """Which of a word and its twin is of the first group: dealt at random, all texts alike."""
-        turned = rng.random(self.words) < 0.5
-        return Labelled(self.vectors, self.labels ^ turned[self.units], self.units, self.contexts)
+    def permute_labels(self, rng: np.random.Generator) -> LabelledVectors:
+        """Permute labels within each word and its counterfactual, alike in all texts."""
+        is_swapped = rng.random(self.words) < 0.5
+        return LabelledVectors(
+            self.vectors, self.labels ^ is_swapped[self.units], self.units, self.contexts
+        )
 
 
-class Compared(NamedTuple):
+class PairwiseWins(NamedTuple):
     """How texts of the first group score against those of the second, by their words."""
 
-    above: Floats
+    wins: Floats
     """`[words, words]`: of how many texts of a word (row) and of another's twin (column) in one
     fold the first scores higher; equal scores count half."""
-    pairs: Floats
+    n_compared: Floats
     """`[words, words]`: how many were compared."""
-    setting: int
+    config: int
     """The setting of the probe that was chosen most often, by its number."""
 
-    def auc(self, times: NDArray[Any] | None = None) -> float:
+    def auc(self, word_counts: NDArray[Any] | None = None) -> float:
         """The AUC with every word counted so many times; a word is not compared with itself."""
-        counts = np.ones(len(self.pairs)) if times is None else times
-        many = float(counts @ self.pairs @ counts)
-        if not many:
-            raise NotMeasurable(
-                "no two words of one fold were drawn", mend="give more pairs of words"
+        counts = np.ones(len(self.n_compared)) if word_counts is None else word_counts
+        total = float(counts @ self.n_compared @ counts)
+        if not total:
+            raise NotMeasurableError(
+                "no two words of one fold were drawn", hint="give more pairs of words"
             )
-        return float(counts @ self.above @ counts) / many
+        return float(counts @ self.wins @ counts) / total
 
     @property
-    def constant(self) -> bool:
+    def has_no_spread(self) -> bool:
         """Whether every word gives the same AUC against every other: nothing is left to chance."""
-        some = (self.pairs + self.pairs.T) > 0
-        return is_constant(((self.above + self.above.T)[some]) / (self.pairs + self.pairs.T)[some])
+        is_compared = (self.n_compared + self.n_compared.T) > 0
+        return is_constant(
+            ((self.wins + self.wins.T)[is_compared])
+            / (self.n_compared + self.n_compared.T)[is_compared]
+        )
 
 
-def labelled(
+def label_vectors(
     vectors: ArrayLike,
     labels: Sequence[bool],
     units: Sequence[Hashable],
     *,
     contexts: Sequence[Hashable] | None = None,
-) -> Labelled:
+) -> LabelledVectors:
     """Vectors with their groups and words, checked.
 
     Args:
         vectors: `[n, width]`.
         labels: whether each is of the first group.
-        units: the word of each, a word and its twin in the other group being one.
+        units: the word of each, a word and its counterfactual in the other group being one.
         contexts: the frame that each stands in; by default every text has its own.
     """
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
         raise LevelheadError(
-            f"vectors of shape {rows.shape}, or not finite", mend="give [n, width] finite numbers"
+            f"vectors of shape {rows.shape}, or not finite", hint="give [n, width] finite numbers"
         )
-    places = list(range(len(rows))) if contexts is None else list(contexts)
-    if not len(rows) == len(labels) == len(units) == len(places):
+    context_names = list(range(len(rows))) if contexts is None else list(contexts)
+    if not len(rows) == len(labels) == len(units) == len(context_names):
         raise LevelheadError(
             f"{len(rows)} vectors, {len(labels)} labels, {len(units)} units, "
-            f"{len(places)} contexts",
-            mend="give one of each a text",
+            f"{len(context_names)} contexts",
+            hint="give one of each a text",
         )
-    found = Labelled(rows, np.array(labels, dtype=np.bool_), _numbers(units), _numbers(places))
-    _refuse_few(found)
-    return found
+    data = LabelledVectors(
+        rows, np.array(labels, dtype=np.bool_), _encode_ids(units), _encode_ids(context_names)
+    )
+    _require_words(data)
+    return data
 
 
-def compared(
-    data: Labelled,
+def cross_validate_probe(
+    data: LabelledVectors,
     probe: Probe,
     *,
     rng: np.random.Generator,
-    by: By = "words",
-    setting: int | None = None,
+    leave_out: LeaveOut = "words",
+    config: int | None = None,
     repeats: int = REPEATS,
-) -> Compared:
+) -> PairwiseWins:
     """Train a probe on some words and compare its scores of the others, each word in its turn.
 
     Args:
         data: vectors, groups and words.
         probe: linear or nonlinear.
         rng: of the folds.
-        by: what is left out in turn: words; or contexts, the words being known, for a control.
-        setting: of the probe; by default chosen anew within every training set.
+        leave_out: what is left out in turn: words; or contexts, the words being known, for a
+            control.
+        config: of the probe; by default chosen again within every training set.
         repeats: cuts into folds.
     """
     if probe not in PROBES:
-        raise UnknownName("probe", str(probe), PROBES)
-    chance = generator(rng)
-    of = data.units if by == "words" else data.contexts
-    if len(np.unique(of)) < 2:
-        raise NotMeasurable(
-            "all texts have one context: none can be left out", mend="give texts in several frames"
+        raise UnknownNameError("probe", str(probe), PROBES)
+    chance = check_rng(rng)
+    group_ids = data.units if leave_out == "words" else data.contexts
+    if len(np.unique(group_ids)) < 2:
+        raise NotMeasurableError(
+            "all texts have one context: none can be left out", hint="give texts in several frames"
         )
-    above, pairs = np.zeros((2, data.words, data.words))
-    settings = _settings(probe, *data.vectors.shape)
-    chosen = np.zeros(len(settings))
+    wins, n_compared = np.zeros((2, data.words, data.words))
+    configs = _probe_configs(probe, *data.vectors.shape)
+    config_counts = np.zeros(len(configs))
+    # Which words share a fold is random: several cuts reduce the variance that this adds.
     for _ in range(repeats):
-        for train, test in folds(of, FOLDS, chance):
-            own = _best(settings, data, train, of, chance) if setting is None else setting
-            one, two = _tried(settings[own], data, _Cut(data, train, test))
-            above += one
-            pairs += two
-            chosen[own] += 1
-    return Compared(above, pairs, int(chosen.argmax()))
+        for train, test in split_folds(group_ids, FOLDS, chance):
+            # The configuration is chosen inside the training fold (nested cross-validation), so
+            # that the test words do not influence it.
+            fold_config = (
+                _best_config(configs, data, train, group_ids, chance) if config is None else config
+            )
+            fold_wins, fold_compared = _fit_and_count_wins(
+                configs[fold_config], data, _TrainTestSplit(data, train, test)
+            )
+            wins += fold_wins
+            n_compared += fold_compared
+            config_counts[fold_config] += 1
+    return PairwiseWins(wins, n_compared, int(config_counts.argmax()))
 
 
-def folds(of: Ints, count: int, rng: np.random.Generator) -> Iterator[tuple[Ints, Ints]]:
+def split_folds(
+    group_ids: Ints, count: int, rng: np.random.Generator
+) -> Iterator[tuple[Ints, Ints]]:
     """Items in training and in test, what they belong to being cut into so many parts."""
-    names = np.unique(of)
-    part = np.empty(int(of.max()) + 1, dtype=np.intp)
-    part[names] = rng.permutation(np.arange(len(names)) % min(count, len(names)))
+    names = np.unique(group_ids)
+    fold_of_group = np.empty(int(group_ids.max()) + 1, dtype=np.intp)
+    # Folds are of groups, not of rows: texts of one word in both parts would leak the label.
+    fold_of_group[names] = rng.permutation(np.arange(len(names)) % min(count, len(names)))
     for number in range(min(count, len(names))):
-        own = part[of] == number
-        yield np.flatnonzero(~own), np.flatnonzero(own)
+        is_test = fold_of_group[group_ids] == number
+        yield np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
-class _Setting(NamedTuple):
+class _ProbeConfig(NamedTuple):
     """How a probe may be made."""
 
     components: int | None
@@ -194,21 +212,23 @@ class _Setting(NamedTuple):
     """A classifier of scikit-learn."""
 
 
-def _settings(probe: Probe, rows: int, width: int) -> list[_Setting]:
+def _probe_configs(probe: Probe, rows: int, width: int) -> list[_ProbeConfig]:
     """What a probe may be, the plainest first."""
     if probe == "linear":
-        return [_Setting(None, partial(LogisticRegression, C=c, max_iter=1000)) for c in STRENGTHS]
+        return [
+            _ProbeConfig(None, partial(LogisticRegression, C=c, max_iter=1000)) for c in C_VALUES
+        ]
     # Half of the rows are in a training set, if what is cut is equally large.
-    most = min(width, rows // 2)
-    sizes = [size for size in COMPONENTS if size is None or size < most]
-    return [_Setting(size, partial(SVC, kernel="rbf", C=1.0, gamma="scale")) for size in sizes]
+    max_components = min(width, rows // 2)
+    sizes = [size for size in PCA_COMPONENTS if size is None or size < max_components]
+    return [_ProbeConfig(size, partial(SVC, kernel="rbf", C=1.0, gamma="scale")) for size in sizes]
 
 
 @final
-class _Cut:
+class _TrainTestSplit:
     """Texts to train on and texts to try: what probes are given, computed once for all settings."""
 
-    def __init__(self, data: Labelled, train: Ints, test: Ints) -> None:
+    def __init__(self, data: LabelledVectors, train: Ints, test: Ints) -> None:
         self.data, self.train, self.test = data, train, test
         self._scaled: dict[int | None, tuple[Floats, Floats]] = {}
 
@@ -220,75 +240,88 @@ class _Cut:
                 # Of the vectors as they are: a direction is as large as what it says.
                 leading = PCA(min(components, len(train)), svd_solver="full")
                 train, test = leading.fit_transform(train), leading.transform(test)
+            # Fitted on the training texts alone, so that test texts do not influence their scale.
             scaler = StandardScaler()
             self._scaled[components] = scaler.fit_transform(train), scaler.transform(test)
         return self._scaled[components]
 
 
-def _best(
-    settings: Sequence[_Setting],
-    data: Labelled,
+def _best_config(
+    configs: Sequence[_ProbeConfig],
+    data: LabelledVectors,
     train: Ints,
-    of: Ints,
+    group_ids: Ints,
     rng: np.random.Generator,
 ) -> int:
     """The setting with the best AUC on what is left out of the training set; the first of equals.
 
     Where there is nothing to leave out, or no choice, the one in the middle.
     """
-    if len(settings) == 1 or len(np.unique(of[train])) < 2:
-        return len(settings) // 2
-    cuts = [_Cut(data, train[inner], train[left]) for inner, left in folds(of[train], INNER, rng)]
-    found = []
-    for setting in settings:
-        tried = [_tried(setting, data, cut) for cut in cuts]
-        above, pairs = (sum(float(one[i].sum()) for one in tried) for i in (0, 1))
-        found.append(above / pairs if pairs else 0.0)
-    return int(np.argmax(found))
+    if len(configs) == 1 or len(np.unique(group_ids[train])) < 2:
+        return len(configs) // 2
+    splits = [
+        _TrainTestSplit(data, train[inner], train[validation])
+        for inner, validation in split_folds(group_ids[train], INNER_FOLDS, rng)
+    ]
+    aucs = []
+    for config in configs:
+        results = [_fit_and_count_wins(config, data, split) for split in splits]
+        wins, n_compared = (sum(float(result[i].sum()) for result in results) for i in (0, 1))
+        aucs.append(wins / n_compared if n_compared else 0.0)
+    # Ties go to the first configuration, which is the plainest.
+    return int(np.argmax(aucs))
 
 
-def _tried(setting: _Setting, data: Labelled, cut: _Cut) -> tuple[Floats, Floats]:
+def _fit_and_count_wins(
+    config: _ProbeConfig, data: LabelledVectors, split: _TrainTestSplit
+) -> tuple[Floats, Floats]:
     """A probe trained on some texts: how it ranks others."""
-    # `labelled` checked the vectors: of small training sets, half of the time would go into
+    # `label_vectors` checked the vectors: of small training sets, half of the time would go into
     # checking them again.
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        train, test = cut.scaled(setting.components)
-        fitted = setting.make().fit(train, data.labels[cut.train])
+        train, test = split.scaled(config.components)
+        fitted = config.make().fit(train, data.labels[split.train])
         scores = np.asarray(fitted.decision_function(test), dtype=np.float64)
-    return _between(scores, data.labels[cut.test], data.units[cut.test], data.words)
+    return _count_wins(scores, data.labels[split.test], data.units[split.test], data.words)
 
 
-def _between(
+def _count_wins(
     scores: Floats, labels: NDArray[np.bool_], units: Ints, words: int
 ) -> tuple[Floats, Floats]:
     """`[words, words]` twice: texts of the first group above those of the second, and pairs."""
     first, second = scores[labels], scores[~labels]
+    # Equal scores count half, as in the Mann-Whitney statistic that equals the AUC.
     higher = (first[:, None] > second[None]) + 0.5 * (first[:, None] == second[None])
-    here, place = np.unique(units, return_inverse=True)
-    rows, columns = (np.eye(len(here))[place[own]] for own in (labels, ~labels))
-    above, pairs = np.zeros((2, words, words))
-    own = np.ix_(here, here)
-    above[own], pairs[own] = rows.T @ higher @ columns, np.outer(rows.sum(0), columns.sum(0))
-    np.fill_diagonal(above, 0.0)
-    np.fill_diagonal(pairs, 0.0)
-    return above, pairs
+    word_ids, positions = np.unique(units, return_inverse=True)
+    rows, columns = (
+        np.eye(len(word_ids))[positions[is_in_group]] for is_in_group in (labels, ~labels)
+    )
+    wins, n_compared = np.zeros((2, words, words))
+    block = np.ix_(word_ids, word_ids)
+    wins[block], n_compared[block] = (
+        rows.T @ higher @ columns,
+        np.outer(rows.sum(0), columns.sum(0)),
+    )
+    np.fill_diagonal(wins, 0.0)
+    np.fill_diagonal(n_compared, 0.0)
+    return wins, n_compared
 
 
-def _numbers(names: Sequence[Hashable]) -> Ints:
-    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return np.array([known[name] for name in names], dtype=np.intp)
+def _encode_ids(names: Sequence[Hashable]) -> Ints:
+    ids = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([ids[name] for name in names], dtype=np.intp)
 
 
-def _refuse_few(data: Labelled) -> None:
+def _require_words(data: LabelledVectors) -> None:
     words = data.words if len(data.units) else 0
-    if words < LEAST:
-        raise NotMeasurable(
-            f"{words} pairs of words: a probe needs {LEAST} to be trained on some and tried on "
+    if words < MIN_WORDS:
+        raise NotMeasurableError(
+            f"{words} pairs of words: a probe needs {MIN_WORDS} to be trained on some and tried on "
             "others",
-            mend="give more words that the edit was not fitted on",
+            hint="give more words that the edit was not fitted on",
         )
-    for own in (data.labels, ~data.labels):
-        if len(np.unique(data.units[own])) < words:
+    for is_in_group in (data.labels, ~data.labels):
+        if len(np.unique(data.units[is_in_group])) < words:
             raise LevelheadError(
-                "some word stands in one group only", mend="give every word with its twin"
+                "some word stands in one group only", hint="give every word with its twin"
             )

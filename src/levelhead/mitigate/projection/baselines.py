@@ -14,34 +14,39 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from levelhead.core.errors import MissingExtra, NotMeasurable
-from levelhead.mitigate.projection.subspace import At, at_by_default, directions, readable
+from levelhead.core.errors import MissingExtraError, NotMeasurableError
+from levelhead.mitigate.projection.subspace import (
+    ActivationPooling,
+    default_pooling,
+    drop_unreadable_pairs,
+    principal_directions,
+)
 from levelhead.models.edits.base import Projection
 from levelhead.models.edits.erasure import Erasure
-from levelhead.models.inputs.tokenizer import NotReadable
+from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
-    from levelhead.models.edits.base import Which
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.models.edits.base import TokenSelection
     from levelhead.models.lm import LM
 
 POOLED = Site("pooled")
-CHANCE = 0.05
+PROBE_ALPHA = 0.05
 """A probe reads a label if chance alone would be right as often with less than this probability."""
-LEFT = 1e-6
+MIN_MEAN_DIFFERENCE = 1e-6
 """A difference of means below this share of the activations' size is rounding of float32."""
 
 
 def sentence_debias(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     site: Site = POOLED,
     *,
-    dims: int = 1,
-    at: At | None = None,
+    n_components: int = 1,
+    pooling: ActivationPooling | None = None,
 ) -> tuple[Projection]:
     """SentenceDebias (Liang et al. 2020, section 2): the first directions of pairs, wholly.
 
@@ -52,29 +57,30 @@ def sentence_debias(
 
     Args:
         lm: the model, with its edits.
-        pairs: of texts that it can read (`mitigate.subspace.readable`).
-        site: where. Meade et al. 2022 take the last layer instead, fitted `at="mean"`, all tokens.
-        dims: how many directions.
-        at: at which tokens the texts are read; by default as `at_by_default`.
+        pairs: of texts that it can read (`drop_unreadable_pairs`).
+        site: where. Meade et al. 2022 take the last layer instead, fitted `pooling="mean"`, all
+            tokens.
+        n_components: how many directions.
+        pooling: at which tokens the texts are read; by default as `default_pooling`.
     """
-    rows, _, place = _activations(lm, pairs, site, at)
+    rows, _, resolved_pooling = _activations(lm, pairs, site, pooling)
     lengths = rows.norm(dim=1, keepdim=True)
     if not bool((lengths > 0).all()):
-        raise NotMeasurable(
+        raise NotMeasurableError(
             f"a text has an activation of length 0 at {site}",
-            mend="take another site: what was masked has no direction",
+            hint="take another site: what was masked has no direction",
         )
     unit = rows / lengths
-    basis, _ = directions(unit[0::2] - unit[1::2], dims, where=str(site))
-    return (Projection(site, basis, tokens=_edited(site, place)),)
+    basis, _ = principal_directions(unit[0::2] - unit[1::2], n_components, where=str(site))
+    return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)
 
 
 def leace(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     site: Site = POOLED,
     *,
-    at: At | None = None,
+    pooling: ActivationPooling | None = None,
     shrinkage: bool = True,
 ) -> tuple[Erasure]:
     """LEACE (Belrose et al. 2023): the least change after which no linear probe reads the label.
@@ -84,41 +90,41 @@ def leace(
 
     Args:
         lm: the model, with its edits.
-        pairs: of texts that it can read (`mitigate.subspace.readable`).
+        pairs: of texts that it can read (`drop_unreadable_pairs`).
         site: where.
-        at: at which tokens the texts are read; by default as `at_by_default`.
+        pooling: at which tokens the texts are read; by default as `default_pooling`.
         shrinkage: estimate the covariance of the activations by shrinking, as the package does by
             default; without it, fewer texts than dimensions leave most of it unknown.
     """
-    rows, labels, place = _activations(lm, pairs, site, at)
+    rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
     left, right = leace_factors(rows, labels, where=str(site), shrinkage=shrinkage)
-    tokens = _edited(site, place)
+    tokens = _edited_tokens(site, resolved_pooling)
     return (Erasure(site, left=left, right=right, mean=rows.mean(0), tokens=tokens),)
 
 
 def inlp(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     site: Site = POOLED,
     *,
-    at: At | None = None,
-    most: int = 35,
+    pooling: ActivationPooling | None = None,
+    max_rounds: int = 35,
     seed: int = 0,
 ) -> tuple[Projection]:
     """INLP (Ravfogel et al. 2020): probe after probe, until none reads the label any more.
 
     Args:
         lm: the model, with its edits.
-        pairs: of texts that it can read (`mitigate.subspace.readable`).
+        pairs: of texts that it can read (`drop_unreadable_pairs`).
         site: where.
-        at: at which tokens the texts are read; by default as `at_by_default`.
-        most: rounds, and so directions, at most; more than these are an error.
+        pooling: at which tokens the texts are read; by default as `default_pooling`.
+        max_rounds: rounds, and so directions, at most; more than these are an error.
         seed: which half of the units the probes are tried on.
     """
-    rows, labels, place = _activations(lm, pairs, site, at)
+    rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
     units = [pair.unit for pair in pairs for _ in range(2)]
-    basis = inlp_directions(rows, labels, units, most=most, seed=seed, where=str(site))
-    return (Projection(site, basis, tokens=_edited(site, place)),)
+    basis = inlp_directions(rows, labels, units, max_rounds=max_rounds, seed=seed, where=str(site))
+    return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)
 
 
 def leace_factors(
@@ -135,12 +141,13 @@ def leace_factors(
     try:
         package: Any = import_module("concept_erasure")
     except ImportError:
-        raise MissingExtra("LEACE", "leace") from None
+        raise MissingExtraError("LEACE", "leace") from None
     means = [rows[labels == label].mean(0) for label in (0, 1)]
-    if not (means[1] - means[0]).norm() > LEFT * rows.norm(dim=1).mean():
-        raise NotMeasurable(
+    # LEACE erases the covariance with the label, which is 0 where the means are equal.
+    if not (means[1] - means[0]).norm() > MIN_MEAN_DIFFERENCE * rows.norm(dim=1).mean():
+        raise NotMeasurableError(
             f"the two sides have the same mean at {where}: there is nothing to erase",
-            mend="read the texts where they differ (behind the word, in a causal model)",
+            hint="read the texts where they differ (behind the word, in a causal model)",
         )
     # The package would rather keep a small covariance than erase it (svd_tol), and mixes in another
     # projection where the variance would grow, which it never does for the texts themselves:
@@ -156,7 +163,7 @@ def inlp_directions(
     labels: torch.Tensor,
     units: Sequence[str],
     *,
-    most: int = 35,
+    max_rounds: int = 35,
     seed: int = 0,
     where: str = "the site",
 ) -> torch.Tensor:
@@ -171,7 +178,7 @@ def inlp_directions(
         rows: `[texts, width]` in float64.
         labels: `[texts]`, 0 or 1, each in half of them.
         units: what each text belongs to; a unit is wholly in one half.
-        most: rounds.
+        max_rounds: rounds.
         seed: of the halves.
         where: for the text of an error.
     """
@@ -179,69 +186,78 @@ def inlp_directions(
         LogisticRegression,
     )
 
-    train = _half(units, seed)
+    train = _training_half(units, seed)
     x, y = rows.numpy().copy(), labels.numpy()
+    # Centred and scaled by training texts alone: held-out texts must not influence the probe. One
+    # common scale keeps directions as they are, which scaling of every dimension would not.
     x -= x[train].mean(0)
     x /= np.sqrt((x[train] ** 2).mean()) or 1.0
     basis = np.empty((0, x.shape[1]))
-    for _ in range(most + 1):
-        left = x - (x @ basis.T) @ basis
-        probe = LogisticRegression(max_iter=2000).fit(left[train], y[train])
-        right = int((probe.predict(left[~train]) == y[~train]).sum())
-        if binomtest(right, int((~train).sum()), 0.5, alternative="greater").pvalue >= CHANCE:
+    for _ in range(max_rounds + 1):
+        remaining = x - (x @ basis.T) @ basis
+        probe = LogisticRegression(max_iter=2000).fit(remaining[train], y[train])
+        n_correct = int((probe.predict(remaining[~train]) == y[~train]).sum())
+        if (
+            binomtest(n_correct, int((~train).sum()), 0.5, alternative="greater").pvalue
+            >= PROBE_ALPHA
+        ):
             break
-        (found,) = probe.coef_
-        found = found - (found @ basis.T) @ basis
-        basis = np.vstack([basis, found / np.linalg.norm(found)])
+        (direction,) = probe.coef_
+        # The probe saw activations without the basis, but its solver leaves rounding along it.
+        direction = direction - (direction @ basis.T) @ basis
+        basis = np.vstack([basis, direction / np.linalg.norm(direction)])
     else:
-        raise NotMeasurable(
-            f"after {most} rounds at {where} a probe still reads the label of {right} of "
+        raise NotMeasurableError(
+            f"after {max_rounds} rounds at {where} a probe still reads the label of {n_correct} of "
             f"{int((~train).sum())} held-out texts",
-            mend="allow more rounds (most=...)",
+            hint="allow more rounds (max_rounds=...)",
         )
     if not len(basis):
-        raise NotMeasurable(
-            f"at {where} no probe reads the label: {right} of {int((~train).sum())} held-out texts "
-            "is what chance gives; there is nothing to take out",
-            mend="give more pairs, or another site",
+        raise NotMeasurableError(
+            f"at {where} no probe reads the label: {n_correct} of {int((~train).sum())} held-out "
+            "texts is what chance gives; there is nothing to take out",
+            hint="give more pairs, or another site",
         )
     return torch.from_numpy(basis)
 
 
-def _half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _training_half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which texts the probes are fitted on: those of half of the units."""
     names = sorted(set(units))
     if len(names) < 4:
-        raise NotMeasurable(
+        raise NotMeasurableError(
             f"{len(names)} units cannot be parted into halves to fit probes and to try them",
-            mend="give pairs of at least 4 units (pairs of words)",
+            hint="give pairs of at least 4 units (pairs of words)",
         )
-    drawn = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
-    return np.isin(units, drawn)
+    # Split by units, not by texts: a word in both halves would let the probe memorise it.
+    train_units = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
+    return np.isin(units, train_units)
 
 
 def _activations(
-    lm: LM, pairs: Sequence[TextPair], site: Site, at: At | None
-) -> tuple[torch.Tensor, torch.Tensor, At]:
+    lm: LM, pairs: Sequence[ContrastPair], site: Site, pooling: ActivationPooling | None
+) -> tuple[torch.Tensor, torch.Tensor, ActivationPooling]:
     """`[2 pairs, width]` in float64, first and second in turn; which they are; where they stand."""
     if not pairs:
-        raise NotMeasurable("there is no pair of texts", mend="give pairs, such as paired()")
-    _, dropped = readable(lm, pairs)
-    if dropped:
-        raise NotReadable(
-            f"{len(dropped)} of {len(pairs)} pairs cannot be read: {dropped[0].reason}",
-            mend="take readable(lm, pairs), which counts them",
+        raise NotMeasurableError(
+            "there is no pair of texts", hint="give pairs, such as contrast_pairs()"
         )
-    place = at or at_by_default(lm, lm.anatomy.find(site))
+    _, dropped = drop_unreadable_pairs(lm, pairs)
+    if dropped:
+        raise UnreadableTextError(
+            f"{len(dropped)} of {len(pairs)} pairs cannot be read: {dropped[0].reason}",
+            hint="take drop_unreadable_pairs(lm, pairs), which counts them",
+        )
+    resolved_pooling = pooling or default_pooling(lm, lm.layout.require_site(site))
     texts = [text for pair in pairs for text in (pair.first, pair.second)]
-    if place == "word":
+    if resolved_pooling == "word":
         spans = [span for pair in pairs for span in pair.spans]
-        found = lm.read(texts, [site], spans=spans)
+        by_site = lm.read(texts, [site], spans=spans)
     else:
-        found = lm.read(texts, [site], pooling=place)
-    return found[site].double(), torch.tensor([1, 0]).repeat(len(pairs)), place
+        by_site = lm.read(texts, [site], pooling=resolved_pooling)
+    return by_site[site].double(), torch.tensor([1, 0]).repeat(len(pairs)), resolved_pooling
 
 
-def _edited(site: Site, place: At) -> Which:
+def _edited_tokens(site: Site, pooling: ActivationPooling) -> TokenSelection:
     """The tokens that the edit acts on: the first where that alone was read."""
-    return "first" if place == "first" and site.stream != "pooled" else "all"
+    return "first" if pooling == "first" and site.stream != "pooled" else "all"

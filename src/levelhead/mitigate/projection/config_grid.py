@@ -18,13 +18,13 @@ from typing import Literal, Self, cast, get_args
 
 from pydantic import model_validator
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
 
-Level = Literal["sent", "last", "penultimate", "penultimate+attn"]
-Part = Literal["attn", "penultimate", "last", "sent"]
+EditPoint = Literal["sent", "last", "penultimate", "penultimate+attn"]
+SiteGroup = Literal["attn", "penultimate", "last", "sent"]
 
-LEVELS: dict[Level, tuple[Part, ...]] = {
+EDIT_POINTS: dict[EditPoint, tuple[SiteGroup, ...]] = {
     # What is edited at a level, in the order in which a forward comes to it.
     "sent": ("sent",),
     "last": ("last", "sent"),
@@ -33,67 +33,73 @@ LEVELS: dict[Level, tuple[Part, ...]] = {
 }
 
 
-class Step(Record):
+class ProjectionStep(Record):
     """How one projection is made."""
 
     weighted: bool
     """The paper's n: by the share of variance each direction explains, or hard."""
-    dims: Literal[1, 2]
+    n_components: Literal[1, 2]
     """The paper's c + 1."""
 
 
-STEPS: tuple[Step, ...] = (
+ALL_STEPS: tuple[ProjectionStep, ...] = (
     # In the order of the paper's (n, c): 0,0 0,1 1,0 1,1.
-    Step(weighted=False, dims=1),
-    Step(weighted=False, dims=2),
-    Step(weighted=True, dims=1),
-    Step(weighted=True, dims=2),
+    ProjectionStep(weighted=False, n_components=1),
+    ProjectionStep(weighted=False, n_components=2),
+    ProjectionStep(weighted=True, n_components=1),
+    ProjectionStep(weighted=True, n_components=2),
 )
-SENT_STEPS = (STEPS[0], STEPS[2])
-ATTENTION_STEP = STEPS[0]
+POOLED_STEPS = (ALL_STEPS[0], ALL_STEPS[2])
+ATTENTION_STEP = ALL_STEPS[0]
 
 
-class Setting(Record):
+class ProjectionConfig(Record):
     """A level, and how each of its projections is made.
 
-    >>> Setting.named("penultimate 0,0,1,1,1").last
-    Step(weighted=True, dims=2)
+    >>> ProjectionConfig.from_name("penultimate 0,0,1,1,1").last
+    ProjectionStep(weighted=True, n_components=2)
     """
 
-    level: Level
-    penultimate: Step | None = None
-    last: Step | None = None
-    sent: Step | None = None
+    edit_point: EditPoint
+    penultimate: ProjectionStep | None = None
+    last: ProjectionStep | None = None
+    pooled: ProjectionStep | None = None
     """None for models without a pooled vector, whose levels start at `last`."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
-        parts = LEVELS[self.level]
-        for part in ("penultimate", "last"):
-            if (getattr(self, part) is None) == (part in parts):
-                raise ValueError(f"level {self.level} edits {', '.join(parts)}, and nothing else")
-        if self.sent is None and self.level == "sent":
+    def _check_complete(self) -> Self:
+        groups = EDIT_POINTS[self.edit_point]
+        for group in ("penultimate", "last"):
+            if (getattr(self, group) is None) == (group in groups):
+                raise ValueError(
+                    f"level {self.edit_point} edits {', '.join(groups)}, and nothing else"
+                )
+        if self.pooled is None and self.edit_point == "sent":
             raise ValueError("level sent edits sent")
-        if self.sent is not None and self.sent.dims != 1:
+        if self.pooled is not None and self.pooled.n_components != 1:
             raise ValueError("sent has one dimension")
         return self
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def site_groups(self) -> tuple[SiteGroup, ...]:
         """What is edited, in the order of a forward."""
-        return tuple(one for one in LEVELS[self.level] if one != "sent" or self.sent is not None)
+        return tuple(
+            group
+            for group in EDIT_POINTS[self.edit_point]
+            if group != "sent" or self.pooled is not None
+        )
 
-    def step(self, part: Part) -> Step:
+    def step(self, group: SiteGroup) -> ProjectionStep:
         """How a part is edited."""
         steps = {
             "attn": ATTENTION_STEP,
             "penultimate": self.penultimate,
             "last": self.last,
-            "sent": self.sent,
+            "sent": self.pooled,
         }
-        step = steps[part] if part in self.parts else None
+        step = steps[group] if group in self.site_groups else None
         if step is None:
-            raise UnknownName(f"part of {self}", part, self.parts)
+            raise UnknownNameError(f"part of {self}", group, self.site_groups)
         return step
 
     @property
@@ -106,55 +112,60 @@ class Setting(Record):
             mark
             for step in (self.penultimate, self.last)
             if step is not None
-            for mark in (int(step.weighted), step.dims - 1)
+            for mark in (int(step.weighted), step.n_components - 1)
         ]
-        marks += [] if self.sent is None else [int(self.sent.weighted)]
-        return f"{self.level} {','.join(map(str, marks))}"
+        marks += [] if self.pooled is None else [int(self.pooled.weighted)]
+        return f"{self.edit_point} {','.join(map(str, marks))}"
 
     def __str__(self) -> str:
         return self.name
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def from_name(cls, name: str) -> Self:
         """The setting of a name, such as "last 0,1,1"."""
-        level, _, told = name.partition(" ")
-        if level not in get_args(Level):
-            raise UnknownName("level", level, get_args(Level))
-        marks = re.findall("[01]", told)
-        sizes = {"sent": 0, "last": 2}.get(level, 4)
-        if re.sub(r"[01,\s()]", "", told) or len(marks) not in {sizes or 1, sizes + 1}:
+        edit_point, _, digits = name.partition(" ")
+        if edit_point not in get_args(EditPoint):
+            raise UnknownNameError("level", edit_point, get_args(EditPoint))
+        marks = re.findall("[01]", digits)
+        sizes = {"sent": 0, "last": 2}.get(edit_point, 4)
+        if re.sub(r"[01,\s()]", "", digits) or len(marks) not in {sizes or 1, sizes + 1}:
             raise LevelheadError(
-                f"{told!r} are no {sizes + 1} marks of the level {level}",
-                mend="write n,c of penultimate, n,c of last and n of sent, as far as the level "
+                f"{digits!r} are no {sizes + 1} marks of the level {edit_point}",
+                hint="write n,c of penultimate, n,c of last and n of sent, as far as the level "
                 "goes: 'sent 1', 'last 0,1,1', 'penultimate 0,0,1,1,1'; n: 1 weighted, c: 1 two "
                 "dimensions",
             )
         bits = [int(mark) for mark in marks]
-        steps = [STEPS[2 * n + c] for n, c in zip(bits[:sizes:2], bits[1:sizes:2], strict=True)]
+        steps = [ALL_STEPS[2 * n + c] for n, c in zip(bits[:sizes:2], bits[1:sizes:2], strict=True)]
         return cls(
-            level=cast("Level", level),
+            edit_point=cast("EditPoint", edit_point),
             penultimate=steps[0] if sizes == 4 else None,
             last=steps[-1] if steps else None,
-            sent=SENT_STEPS[bits[-1]] if len(bits) % 2 else None,
+            pooled=POOLED_STEPS[bits[-1]] if len(bits) % 2 else None,
         )
 
 
-def grid(*, sent: bool = True) -> tuple[Setting, ...]:
+def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
     """Every setting: 2 of sent, 8 of last, 32 of penultimate, 32 with the attention; 74.
 
     Args:
-        sent: False for models without a pooled vector: 4 + 16 + 16 settings that start at `last`.
+        pooled: False for models without a pooled vector: 4 + 16 + 16 settings that start at `last`.
 
-    >>> [str(setting) for setting in grid()[:4]], len(grid()), len(grid(sent=False))
-    (['sent 0', 'sent 1', 'last 0,0,0', 'last 0,0,1'], 74, 36)
+    >>> [str(config) for config in projection_grid()[:4]]
+    ['sent 0', 'sent 1', 'last 0,0,0', 'last 0,0,1']
+    >>> len(projection_grid()), len(projection_grid(pooled=False))
+    (74, 36)
     """
-    ends: tuple[Step | None, ...] = SENT_STEPS if sent else (None,)
-    found = [Setting(level="sent", sent=end) for end in ends if end is not None]
-    found += [Setting(level="last", last=last, sent=end) for last, end in product(STEPS, ends)]
-    deep: tuple[Level, ...] = ("penultimate", "penultimate+attn")
-    found += [
-        Setting(level=level, penultimate=inner, last=last, sent=end)
-        for level in deep
-        for inner, last, end in product(STEPS, STEPS, ends)
+    ends: tuple[ProjectionStep | None, ...] = POOLED_STEPS if pooled else (None,)
+    configs = [ProjectionConfig(edit_point="sent", pooled=end) for end in ends if end is not None]
+    configs += [
+        ProjectionConfig(edit_point="last", last=last, pooled=end)
+        for last, end in product(ALL_STEPS, ends)
     ]
-    return tuple(found)
+    deep: tuple[EditPoint, ...] = ("penultimate", "penultimate+attn")
+    configs += [
+        ProjectionConfig(edit_point=edit_point, penultimate=inner, last=last, pooled=end)
+        for edit_point in deep
+        for inner, last, end in product(ALL_STEPS, ALL_STEPS, ends)
+    ]
+    return tuple(configs)

@@ -11,137 +11,155 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.mitigate.projection.config_grid import LEVELS, SENT_STEPS, STEPS, Level, Setting
-from levelhead.mitigate.projection.subspace import Subspace, fit
-from levelhead.models.sites import QKV, Site
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.mitigate.projection.config_grid import (
+    ALL_STEPS,
+    EDIT_POINTS,
+    POOLED_STEPS,
+    EditPoint,
+    ProjectionConfig,
+)
+from levelhead.mitigate.projection.subspace import Subspace, fit_site_subspaces
+from levelhead.models.sites import QKV_STREAMS, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
-    from levelhead.mitigate.projection.config_grid import Part
-    from levelhead.mitigate.projection.subspace import At
-    from levelhead.models.edits.base import Projection, Which
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.mitigate.projection.config_grid import SiteGroup
+    from levelhead.mitigate.projection.subspace import ActivationPooling
+    from levelhead.models.edits.base import Projection, TokenSelection
     from levelhead.models.lm import LM
 
-Fitted = Literal["original", "sequential"]
-DEEPEST: Level = "penultimate+attn"
-MARKED = r"\s*(?P<level>.*?[^\s(])[\s(]+(?P<marks>[01]([\s,]+\d)*)\)?\s*"
-"""A setting by its name: a level, then a mark for every choice; `Setting` says if one is wrong."""
+FitOn = Literal["base", "cumulative"]
+DEEPEST_EDIT_POINT: EditPoint = "penultimate+attn"
+CONFIG_PATTERN = r"\s*(?P<edit_point>.*?[^\s(])[\s(]+(?P<marks>[01]([\s,]+\d)*)\)?\s*"
+"""A setting by its name: a level, then a mark for every choice, which `ProjectionConfig` checks."""
 
 
-def has_sent(lm: LM) -> bool:
+def has_pooled(lm: LM) -> bool:
     """Whether the model has a pooled vector; without one its levels start at `last`."""
     try:
-        lm.anatomy.find(Site("pooled"))
+        lm.layout.require_site(Site("pooled"))
     except LevelheadError:
         return False
     return True
 
 
-def levels_of(lm: LM) -> tuple[Level, ...]:
+def list_edit_points(lm: LM) -> tuple[EditPoint, ...]:
     """The levels that a model has, the deepest last."""
-    outer: tuple[Level, ...] = ("sent", "last") if has_sent(lm) else ("last",)
-    return (*outer, "penultimate", DEEPEST) if lm.anatomy.layers > 1 else outer
+    outer: tuple[EditPoint, ...] = ("sent", "last") if has_pooled(lm) else ("last",)
+    return (*outer, "penultimate", DEEPEST_EDIT_POINT) if lm.layout.layers > 1 else outer
 
 
-def level_of(lm: LM, name: str) -> Level:
+def resolve_edit_point(lm: LM, name: str) -> EditPoint:
     """A level by its name, or by the paper's in a model of its depth.
 
     With 12 layers, layer12 is last, layer11 penultimate and layer11+attn penultimate+attn.
     """
-    depth = lm.anatomy.layers
-    aliases: dict[str, Level] = {f"layer{depth}": "last"}
+    depth = lm.layout.layers
+    aliases: dict[str, EditPoint] = {f"layer{depth}": "last"}
     if depth > 1:
-        aliases |= {f"layer{depth - 1}": "penultimate", f"layer{depth - 1}+attn": DEEPEST}
-    folded = re.sub(r"[\s\[\]]", "", name).lower()
-    level = aliases.get(folded, folded)
-    if level not in LEVELS:
-        if re.fullmatch(r"layer\d+(\+attn)?", folded):
+        aliases |= {
+            f"layer{depth - 1}": "penultimate",
+            f"layer{depth - 1}+attn": DEEPEST_EDIT_POINT,
+        }
+    normalised = re.sub(r"[\s\[\]]", "", name).lower()
+    edit_point = aliases.get(normalised, normalised)
+    if edit_point not in EDIT_POINTS:
+        if re.fullmatch(r"layer\d+(\+attn)?", normalised):
             raise LevelheadError(
                 f"there is no level {name!r}: this model has {depth} layers",
-                mend=f"use {', '.join(aliases)}, or the names {', '.join(LEVELS)}",
+                hint=f"use {', '.join(aliases)}, or the names {', '.join(EDIT_POINTS)}",
             )
-        raise UnknownName("level", name, [*LEVELS, *aliases])
-    if level == "sent" and not has_sent(lm):
+        raise UnknownNameError("level", name, [*EDIT_POINTS, *aliases])
+    if edit_point == "sent" and not has_pooled(lm):
         raise LevelheadError(
-            f"{lm.anatomy.cls.name} has no pooled vector, so its levels start at last",
-            mend="use last, or a checkpoint with a classifier or a next-sentence head",
+            f"{lm.layout.model_class.name} has no pooled vector, so its levels start at last",
+            hint="use last, or a checkpoint with a classifier or a next-sentence head",
         )
-    if level in ("penultimate", DEEPEST) and depth < 2:
-        raise LevelheadError("this model has one layer, and none before it", mend="use last")
-    return level
+    if edit_point in ("penultimate", DEEPEST_EDIT_POINT) and depth < 2:
+        raise LevelheadError("this model has one layer, and none before it", hint="use last")
+    return edit_point
 
 
-def sites_of(lm: LM, level: str | None = None) -> dict[Part, tuple[Site, ...]]:
+def edit_point_sites(lm: LM, edit_point: str | None = None) -> dict[SiteGroup, tuple[Site, ...]]:
     """The sites of a level by part, in the order in which a forward comes to them.
 
     By default of the deepest level that the model has.
     """
-    anatomy = lm.anatomy
-    parts = LEVELS[level_of(lm, level or levels_of(lm)[-1])]
-    last = anatomy.layers - 1
-    sites: dict[Part, tuple[Site, ...]] = {
+    layout = lm.layout
+    groups = EDIT_POINTS[resolve_edit_point(lm, edit_point or list_edit_points(lm)[-1])]
+    last = layout.layers - 1
+    sites: dict[SiteGroup, tuple[Site, ...]] = {
         "attn": tuple(
             Site(stream, last - 1, head)
-            for stream in QKV
-            for head in range(anatomy.heads_of(stream))
+            for stream in QKV_STREAMS
+            for head in range(layout.head_count(stream))
         ),
         "penultimate": (Site("block_out", last - 1),),
         "last": (Site("block_out", last),),
         "sent": (Site("pooled"),),
     }
-    return {part: sites[part] for part in parts if part != "sent" or has_sent(lm)}
+    return {group: sites[group] for group in groups if group != "sent" or has_pooled(lm)}
 
 
-def tokens_of(lm: LM, part: Part) -> Which:
+def select_tokens(lm: LM, group: SiteGroup) -> TokenSelection:
     """Which tokens are edited: the first of the last layer if the head reads no other."""
-    return "first" if part == "last" and lm.anatomy.cls.reads_first else "all"
+    return "first" if group == "last" and lm.layout.model_class.first_position_reader else "all"
 
 
-def setting_of(
-    lm: LM, level: str | Setting, *, weighted: bool | None = None, dims: int | None = None
-) -> Setting:
+def resolve_config(
+    lm: LM,
+    edit_point: str | ProjectionConfig,
+    *,
+    weighted: bool | None = None,
+    n_components: int | None = None,
+) -> ProjectionConfig:
     """A setting: given, by its name ("last 0,1,1"), or one step for all parts of a level.
 
     Args:
         lm: the model.
-        level: or a setting, or its name.
+        edit_point: or a setting, or its name.
         weighted: by default True; a setting says it of every part itself.
-        dims: of last and penultimate, 1 by default; likewise.
+        n_components: of last and penultimate, 1 by default; likewise.
     """
-    if isinstance(level, str) and (named := re.fullmatch(MARKED, level)):
-        level = Setting.named(f"{level_of(lm, named['level'])} {named['marks']}")
-    if isinstance(level, Setting):
-        if weighted is not None or dims is not None:
+    if isinstance(edit_point, str) and (match := re.fullmatch(CONFIG_PATTERN, edit_point)):
+        edit_point = ProjectionConfig.from_name(
+            f"{resolve_edit_point(lm, match['edit_point'])} {match['marks']}"
+        )
+    if isinstance(edit_point, ProjectionConfig):
+        if weighted is not None or n_components is not None:
             raise LevelheadError(
-                f"{level} says itself what is weighted, and in how many dimensions",
-                mend="leave out weighted and dims, or name a level alone",
+                f"{edit_point} says itself what is weighted, and in how many dimensions",
+                hint="leave out weighted and n_components, or name a level alone",
             )
-        return level
-    weighted, dims = weighted is not False, 1 if dims is None else dims
-    if dims not in (1, 2):
-        raise LevelheadError(f"{dims} dimensions", mend="take 1 or 2")
-    chosen, step = level_of(lm, level), STEPS[2 * weighted + dims - 1]
-    if chosen == "sent" and dims > 1:
-        raise LevelheadError("sent has one dimension", mend="leave out dims, or go deeper")
-    parts = LEVELS[chosen]
-    return Setting(
-        level=chosen,
-        penultimate=step if "penultimate" in parts else None,
-        last=step if "last" in parts else None,
-        sent=SENT_STEPS[weighted] if has_sent(lm) else None,
+        return edit_point
+    weighted, n_components = weighted is not False, 1 if n_components is None else n_components
+    if n_components not in (1, 2):
+        raise LevelheadError(f"{n_components} dimensions", hint="take 1 or 2")
+    resolved_point, step = (
+        resolve_edit_point(lm, edit_point),
+        ALL_STEPS[2 * weighted + n_components - 1],
+    )
+    if resolved_point == "sent" and n_components > 1:
+        raise LevelheadError("sent has one dimension", hint="leave out n_components, or go deeper")
+    groups = EDIT_POINTS[resolved_point]
+    return ProjectionConfig(
+        edit_point=resolved_point,
+        penultimate=step if "penultimate" in groups else None,
+        last=step if "last" in groups else None,
+        pooled=POOLED_STEPS[weighted] if has_pooled(lm) else None,
     )
 
 
-def subspaces(
+def fit_subspaces(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     *,
-    level: str | None = None,
-    dims: int = 2,
-    at: At | None = None,
+    edit_point: str | None = None,
+    n_components: int = 2,
+    pooling: ActivationPooling | None = None,
     centered: bool = False,
 ) -> dict[Site, Subspace]:
     """The subspaces of all sites of a level and those after it, in one pass over the pairs.
@@ -149,95 +167,126 @@ def subspaces(
     What every setting of the grid is made of: "fed forward through the model once".
 
     Args:
-        lm: the model as it is.
+        lm: the unedited model.
         pairs: of texts that differ in the contrast.
-        level: the deepest that is wanted; by default the deepest that the model has.
-        dims: the most that is wanted; sent and the attention have one.
-        at: at which tokens the texts are read; by default those that are edited.
-        centered: see `subspace`.
+        edit_point: the deepest that is wanted; by default the deepest that the model has.
+        n_components: the most that is wanted; sent and the attention have one.
+        pooling: at which tokens the texts are read; by default those that are edited.
+        centered: see `fit_subspace`.
     """
-    own = {
-        site: 1 if part in ("sent", "attn") else dims
-        for part, sites in sites_of(lm, level).items()
+    components_by_site = {
+        site: 1 if group in ("sent", "attn") else n_components
+        for group, sites in edit_point_sites(lm, edit_point).items()
         for site in sites
     }
-    return fit(lm, pairs, own, dims=own, at=at, centered=centered)
+    return fit_site_subspaces(
+        lm,
+        pairs,
+        components_by_site,
+        n_components=components_by_site,
+        pooling=pooling,
+        centered=centered,
+    )
 
 
-def edits_of(
-    lm: LM, setting: Setting, subspaces: Mapping[Site, Subspace]
+def build_edits(
+    lm: LM, config: ProjectionConfig, subspaces: Mapping[Site, Subspace]
 ) -> tuple[Projection, ...]:
     """The edits of a setting, from subspaces that were fitted."""
-    sites = sites_of(lm, setting.level)
-    _refuse_other_parts(lm, setting, sites)
-    missing = [site for part in setting.parts for site in sites[part] if site not in subspaces]
+    sites = edit_point_sites(lm, config.edit_point)
+    _require_matching_groups(lm, config, sites)
+    missing = [
+        site for group in config.site_groups for site in sites[group] if site not in subspaces
+    ]
     if missing:
         raise LevelheadError(
             f"no subspace was fitted at {missing[0]}",
-            mend=f"fit them with subspaces(lm, pairs, level={setting.level!r})",
+            hint=f"fit them with fit_subspaces(lm, pairs, edit_point={config.edit_point!r})",
         )
     return tuple(
-        subspaces[site].edit(
-            weighted=setting.step(part).weighted,
-            dims=setting.step(part).dims,
-            tokens=tokens_of(lm, part),
+        subspaces[site].to_projection(
+            weighted=config.step(group).weighted,
+            n_components=config.step(group).n_components,
+            tokens=select_tokens(lm, group),
         )
-        for part in setting.parts
-        for site in sites[part]
+        for group in config.site_groups
+        for site in sites[group]
     )
 
 
 def project(
     lm: LM,
-    level: str | Setting,
-    pairs: Sequence[TextPair],
+    edit_point: str | ProjectionConfig,
+    pairs: Sequence[ContrastPair],
     *,
     weighted: bool | None = None,
-    dims: int | None = None,
-    fitted: Fitted = "original",
-    at: At | None = None,
+    n_components: int | None = None,
+    fit_on: FitOn = "base",
+    pooling: ActivationPooling | None = None,
     centered: bool = False,
 ) -> tuple[Projection, ...]:
     """Projections at a level and at all after it (Dawkins et al. 2024, Eq. 5).
 
     Args:
         lm: the model; `lm.edited(*project(...))` is the edited one.
-        level: sent, last, penultimate, penultimate+attn, the paper's name of it (layer11+attn of
-            12 layers), a setting's name ("last 0,1,1") or a `Setting`, which say their own
-            `weighted` and `dims`.
-        pairs: of texts that differ in the contrast, such as `paired("gender-en")`.
+        edit_point: sent, last, penultimate, penultimate+attn, the paper's name of it (layer11+attn
+            of 12 layers), a setting's name ("last 0,1,1") or a `ProjectionConfig`, which say their
+            own `weighted` and `n_components`.
+        pairs: of texts that differ in the contrast, such as `contrast_pairs("gender-en")`.
         weighted: take each direction out by the share of variance it explains, which is the
             default; False: wholly.
-        dims: 1 (by default) or 2 directions; sent and the attention have one.
-        fitted: on activations of the model as it is, all in one pass (`original`), or each site
-            on those that the edits before it have left (`sequential`).
-        at: at which tokens the texts are read; by default those that are edited.
-        centered: see `subspace`.
+        n_components: 1 (by default) or 2 directions; sent and the attention have one.
+        fit_on: on activations of the unedited model, all in one pass (`base`), or each site
+            on those that the edits before it have left (`cumulative`).
+        pooling: at which tokens the texts are read; by default those that are edited.
+        centered: see `fit_subspace`.
     """
-    if fitted not in get_args(Fitted):
-        raise UnknownName("way of fitting", str(fitted), get_args(Fitted))
-    setting = setting_of(lm, level, weighted=weighted, dims=dims)
-    if fitted == "original":
-        most = max(setting.step(part).dims for part in setting.parts)
-        found = subspaces(lm, pairs, level=setting.level, dims=most, at=at, centered=centered)
-        return edits_of(lm, setting, found)
-    sites = sites_of(lm, setting.level)
-    _refuse_other_parts(lm, setting, sites)
+    if fit_on not in get_args(FitOn):
+        raise UnknownNameError("way of fitting", str(fit_on), get_args(FitOn))
+    config = resolve_config(lm, edit_point, weighted=weighted, n_components=n_components)
+    if fit_on == "base":
+        # Principal directions are nested: one fit with the most directions serves every group.
+        max_components = max(config.step(group).n_components for group in config.site_groups)
+        subspaces = fit_subspaces(
+            lm,
+            pairs,
+            edit_point=config.edit_point,
+            n_components=max_components,
+            pooling=pooling,
+            centered=centered,
+        )
+        return build_edits(lm, config, subspaces)
+    sites = edit_point_sites(lm, config.edit_point)
+    _require_matching_groups(lm, config, sites)
     edits: tuple[Projection, ...] = ()
-    for part in setting.parts:
-        step = setting.step(part)
-        now = fit(lm.edited(*edits), pairs, sites[part], dims=step.dims, at=at, centered=centered)
+    for group in config.site_groups:
+        step = config.step(group)
+        site_subspaces = fit_site_subspaces(
+            # Activations here are those that the edits before this group have already changed.
+            lm.edited(*edits),
+            pairs,
+            sites[group],
+            n_components=step.n_components,
+            pooling=pooling,
+            centered=centered,
+        )
         edits += tuple(
-            one.edit(weighted=step.weighted, dims=step.dims, tokens=tokens_of(lm, part))
-            for one in now.values()
+            subspace.to_projection(
+                weighted=step.weighted,
+                n_components=step.n_components,
+                tokens=select_tokens(lm, group),
+            )
+            for subspace in site_subspaces.values()
         )
     return edits
 
 
-def _refuse_other_parts(lm: LM, setting: Setting, sites: Mapping[Part, object]) -> None:
-    if (setting.sent is None) == ("sent" in sites):
+def _require_matching_groups(
+    lm: LM, config: ProjectionConfig, sites: Mapping[SiteGroup, object]
+) -> None:
+    if (config.pooled is None) == ("sent" in sites):
         has = "has a" if "sent" in sites else "has no"
         raise LevelheadError(
-            f"the setting {setting} does not fit: {lm.anatomy.cls.name} {has} pooled vector",
-            mend=f"take one of grid(sent={'sent' in sites})",
+            f"the setting {config} does not fit: {lm.layout.model_class.name} {has} pooled vector",
+            hint=f"take one of projection_grid(pooled={'sent' in sites})",
         )

@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.core.results import Dropped
-from levelhead.data.counterfactuals.contrast_pairs import pairs_hash
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.results import DroppedItem
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs_digest
 from levelhead.models.edits.base import Projection
-from levelhead.models.inputs.tokenizer import NotReadable
-from levelhead.models.queries import build as asks
-from levelhead.models.queries.query import Reading, Readout
+from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.queries import build
+from levelhead.models.queries.query import Query, Readout
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
-    from levelhead.models.edits.base import Which
-    from levelhead.models.forward.forward_pass import Where
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.models.edits.base import TokenSelection
+    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.lm import LM
-    from levelhead.models.queries.query import Part, Result
+    from levelhead.models.queries.query import ForwardOutput, OutputStage
 
-At = Literal["first", "mean", "word", "last"]
+ActivationPooling = Literal["first", "mean", "word", "last"]
 """The tokens at which a text's activation is read: the first, all that are not special (their
 mean), those of the word that differs (their mean), the last."""
 
-NOTHING = 1e-6
+RANK_TOLERANCE = 1e-6
 """A singular value below this share of the largest is rounding of float32 activations."""
 
 
@@ -50,104 +50,122 @@ class Subspace:
     site: Site
     basis: torch.Tensor = field(repr=False)
     """`[k, width]` in float64, orthonormal; the largest entry of a direction is positive."""
-    shares: torch.Tensor
+    explained_variance_ratio: torch.Tensor
     """`[k]` s_i^2 / sum_j s_j^2 of the singular values: the explained-variance ratio."""
-    pairs: int
+    n_pairs: int
     """How many differences it was fitted on."""
     centered: bool = False
-    at: At | None = None
+    pooling: ActivationPooling | None = None
     """Where the texts were read; None if the differences were given."""
     source: str = ""
     """SHA-256 of the pairs."""
-    dropped: tuple[Dropped, ...] = field(default=(), repr=False)
+    dropped: tuple[DroppedItem, ...] = field(default=(), repr=False)
     """Pairs that this model cannot read."""
 
-    def edit(self, *, weighted: bool, dims: int, tokens: Which = "all") -> Projection:
-        """Take the first `dims` directions out (Dawkins et al. 2024, Eq. 5).
+    def to_projection(
+        self, *, weighted: bool, n_components: int, tokens: TokenSelection = "all"
+    ) -> Projection:
+        """Take the first `n_components` directions out (Dawkins et al. 2024, Eq. 5).
 
         w_i = v_i^n with v_i the share of variance: n = 0 is hard, n = 1 weighted. The equation as
         printed has v_i before the sum; section 4 applies it to each component, and so do we.
         """
-        if not 1 <= dims <= len(self.basis):
+        if not 1 <= n_components <= len(self.basis):
             raise LevelheadError(
-                f"{dims} dimensions of a subspace that was fitted with {len(self.basis)}",
-                mend=f"take 1 to {len(self.basis)}, or fit it with more",
+                f"{n_components} dimensions of a subspace that was fitted with {len(self.basis)}",
+                hint=f"take 1 to {len(self.basis)}, or fit it with more",
             )
-        weights = self.shares[:dims] if weighted else None
-        return Projection(self.site, self.basis[:dims], weights=weights, tokens=tokens)
+        weights = self.explained_variance_ratio[:n_components] if weighted else None
+        return Projection(self.site, self.basis[:n_components], weights=weights, tokens=tokens)
 
 
-def readable(lm: LM, pairs: Sequence[TextPair]) -> tuple[tuple[TextPair, ...], tuple[Dropped, ...]]:
+def drop_unreadable_pairs(
+    lm: LM, pairs: Sequence[ContrastPair]
+) -> tuple[tuple[ContrastPair, ...], tuple[DroppedItem, ...]]:
     """The pairs whose differing words this model's vocabulary has, and the others with reasons.
 
     All unknown words look alike: their differences would be 0, or that of the unknown token.
     """
-    kept, dropped = [], []
+    readable_pairs, dropped = [], []
     for pair in pairs:
         try:
             texts = (pair.first, pair.second)
             for encoded, span, text in zip(lm.tokens.encode(texts), pair.spans, texts, strict=True):
-                lm.tokens.at(encoded, span, text)
-            kept.append(pair)
-        except NotReadable as error:
-            dropped.append(Dropped(pair.id, error.what))
-    return tuple(kept), tuple(dropped)
+                lm.tokens.positions_of_word(encoded, span, text)
+            readable_pairs.append(pair)
+        except UnreadableTextError as error:
+            dropped.append(DroppedItem(pair.id, error.problem))
+    return tuple(readable_pairs), tuple(dropped)
 
 
-def at_by_default(lm: LM, site: Site) -> At:
+def default_pooling(lm: LM, site: Site) -> ActivationPooling:
     """Where a site is read: at the tokens an edit there acts on.
 
     The first token where a head reads that alone, which is the [CLS] of Dawkins et al. 2024 at the
     last layer; elsewhere all tokens are edited, and their mean is read. The paper does not say
     which tokens its inner subspaces were fitted on. (A pooled vector is one a text.)
     """
-    last = site == Site("block_out", lm.anatomy.layers - 1)
-    return "first" if site.stream == "pooled" or (last and lm.anatomy.cls.reads_first) else "mean"
+    last = site == Site("block_out", lm.layout.layers - 1)
+    return (
+        "first"
+        if site.stream == "pooled" or (last and lm.layout.model_class.first_position_reader)
+        else "mean"
+    )
 
 
-def differences(
-    lm: LM, pairs: Sequence[TextPair], sites: Iterable[Site], *, at: At | None = None
+def activation_differences(
+    lm: LM,
+    pairs: Sequence[ContrastPair],
+    sites: Iterable[Site],
+    *,
+    pooling: ActivationPooling | None = None,
 ) -> dict[Site, torch.Tensor]:
     """`[pairs, width]` in float64: the first text's activation less the second's, at every site.
 
     Args:
         lm: the model, with its edits.
-        pairs: that it can read (`readable`).
+        pairs: that it can read (`drop_unreadable_pairs`).
         sites: where.
-        at: at which tokens; by default `at_by_default` of every site.
+        pooling: at which tokens; by default `default_pooling` of every site.
     """
-    found = both_sides(lm, pairs, sites, at=at)
-    return {site: first - second for site, (first, second) in found.items()}
+    sides = paired_activations(lm, pairs, sites, pooling=pooling)
+    return {site: first - second for site, (first, second) in sides.items()}
 
 
-def both_sides(
-    lm: LM, pairs: Sequence[TextPair], sites: Iterable[Site], *, at: At | None = None
+def paired_activations(
+    lm: LM,
+    pairs: Sequence[ContrastPair],
+    sites: Iterable[Site],
+    *,
+    pooling: ActivationPooling | None = None,
 ) -> dict[Site, tuple[torch.Tensor, torch.Tensor]]:
     """`[pairs, width]` in float64, twice: what the first texts give at a site, and the second.
 
     All sites are read in one pass over the texts, whatever tokens each is read at.
     """
     if not pairs:
-        raise NotMeasurable("there is no pair of texts", mend="give pairs, such as paired()")
-    kept, dropped = readable(lm, pairs)
-    if dropped:
-        raise NotReadable(
-            f"{len(dropped)} of {len(pairs)} pairs cannot be read: {dropped[0].reason}",
-            mend="take readable(lm, pairs), which counts them",
+        raise NotMeasurableError(
+            "there is no pair of texts", hint="give pairs, such as contrast_pairs()"
         )
-    texts = [text for pair in kept for text in (pair.first, pair.second)]
-    spans = [span for pair in kept for span in pair.spans]
-    found = activations(lm, texts, spans, sites, at=at)
-    return {site: (values[0::2], values[1::2]) for site, values in found.items()}
+    readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    if dropped:
+        raise UnreadableTextError(
+            f"{len(dropped)} of {len(pairs)} pairs cannot be read: {dropped[0].reason}",
+            hint="take drop_unreadable_pairs(lm, pairs), which counts them",
+        )
+    texts = [text for pair in readable_pairs for text in (pair.first, pair.second)]
+    spans = [span for pair in readable_pairs for span in pair.spans]
+    values_by_site = read_activations(lm, texts, spans, sites, pooling=pooling)
+    return {site: (values[0::2], values[1::2]) for site, values in values_by_site.items()}
 
 
-def activations(
+def read_activations(
     lm: LM,
     texts: Sequence[str],
     spans: Sequence[tuple[int, int]],
     sites: Iterable[Site],
     *,
-    at: At | Mapping[Site, At] | None = None,
+    pooling: ActivationPooling | Mapping[Site, ActivationPooling] | None = None,
 ) -> dict[Site, torch.Tensor]:
     """`[texts, width]` in float64: what texts give at sites, in one pass.
 
@@ -156,31 +174,33 @@ def activations(
         texts: what is read.
         spans: a word of each, where a site is read at a word.
         sites: where.
-        at: at which tokens, at all sites or at each; by default `at_by_default`.
+        pooling: at which tokens, at all sites or at each; by default `default_pooling`.
     """
-    if isinstance(at, str) and at not in get_args(At):
-        raise UnknownName("place to read", str(at), get_args(At))
-    by_place: dict[At, list[Site]] = defaultdict(list)
-    asked = tuple(dict.fromkeys(sites))
-    for site in asked:
-        own = at if isinstance(at, str) or at is None else at[site]
-        by_place[own or at_by_default(lm, lm.anatomy.find(site))].append(site)
-    values = _read(lm, texts, spans, by_place).double()
-    wanted = [site for own in by_place.values() for site in own]
-    split = values.split([lm.anatomy.size(site) for site in wanted], dim=1)
-    found = dict(zip(wanted, split, strict=True))
-    return {site: found[site] for site in asked}
+    if isinstance(pooling, str) and pooling not in get_args(ActivationPooling):
+        raise UnknownNameError("place to read", str(pooling), get_args(ActivationPooling))
+    sites_by_pooling: dict[ActivationPooling, list[Site]] = defaultdict(list)
+    unique_sites = tuple(dict.fromkeys(sites))
+    for site in unique_sites:
+        site_pooling = pooling if isinstance(pooling, str) or pooling is None else pooling[site]
+        sites_by_pooling[site_pooling or default_pooling(lm, lm.layout.require_site(site))].append(
+            site
+        )
+    values = _read_sites(lm, texts, spans, sites_by_pooling).double()
+    ordered_sites = [site for pooling_sites in sites_by_pooling.values() for site in pooling_sites]
+    split = values.split([lm.layout.site_width(site) for site in ordered_sites], dim=1)
+    by_site = dict(zip(ordered_sites, split, strict=True))
+    return {site: by_site[site] for site in unique_sites}
 
 
-def subspace(
-    site: Site, differences: torch.Tensor, *, dims: int = 2, centered: bool = False
+def fit_subspace(
+    site: Site, differences: torch.Tensor, *, n_components: int = 2, centered: bool = False
 ) -> Subspace:
     """The principal directions of differences at a site.
 
     Args:
         site: where they were read.
         differences: `[pairs, width]`.
-        dims: how many directions.
+        n_components: how many directions.
         centered: subtract the mean difference first, as PCA libraries do with what they are given.
             It takes the common direction away; for comparison only.
     """
@@ -188,40 +208,44 @@ def subspace(
     if rows.dim() != 2 or not rows.isfinite().all():
         raise LevelheadError(
             f"differences of shape {tuple(rows.shape)} at {site}, or not finite",
-            mend="give [pairs, width] finite numbers",
+            hint="give [pairs, width] finite numbers",
         )
+    # By default differences are not centred: their mean is the common direction of the contrast,
+    # which the edit must contain.
     if centered:
         rows = rows - rows.mean(0)
-    basis, shares = directions(rows, dims, where=str(site))
-    return Subspace(site, basis, shares, len(rows), centered)
+    basis, ratios = principal_directions(rows, n_components, where=str(site))
+    return Subspace(site, basis, ratios, len(rows), centered)
 
 
-def directions(
-    rows: torch.Tensor, dims: int, *, where: str = "the site"
+def principal_directions(
+    rows: torch.Tensor, n_components: int, *, where: str = "the site"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`[dims, width]` first right singular vectors of rows, and their shares of the squares."""
-    if dims < 1:
-        raise LevelheadError(f"{dims} dimensions", mend="take at least one")
+    """`[n_components, width]` first right singular vectors, and their shares of the squares."""
+    if n_components < 1:
+        raise LevelheadError(f"{n_components} dimensions", hint="take at least one")
     _, values, vectors = torch.linalg.svd(rows, full_matrices=False)
-    held = int((values > NOTHING * values[:1]).sum()) if values.any() else 0
-    if held < dims:
-        raise NotMeasurable(
-            f"{len(rows)} differences at {where} span {held} dimensions, {dims} are wanted",
-            mend="give more pairs, or fewer dimensions; texts that are read where they do not "
+    rank = int((values > RANK_TOLERANCE * values[:1]).sum()) if values.any() else 0
+    if rank < n_components:
+        raise NotMeasurableError(
+            f"{len(rows)} differences at {where} span {rank} dimensions, {n_components} are wanted",
+            hint="give more pairs, or fewer dimensions; texts that are read where they do not "
             "differ (before the word, in a causal model) have no difference",
         )
-    basis = vectors[:dims]
+    basis = vectors[:n_components]
+    # The sign of a singular vector is arbitrary and may differ between LAPACK builds: a fixed sign
+    # makes stored edits reproducible.
     largest = basis.gather(1, basis.abs().argmax(1, keepdim=True))
-    return basis * largest.sign(), (values**2 / (values**2).sum())[:dims]
+    return basis * largest.sign(), (values**2 / (values**2).sum())[:n_components]
 
 
-def fit(
+def fit_site_subspaces(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     sites: Iterable[Site],
     *,
-    dims: int | Mapping[Site, int] = 2,
-    at: At | None = None,
+    n_components: int | Mapping[Site, int] = 2,
+    pooling: ActivationPooling | None = None,
     centered: bool = False,
 ) -> dict[Site, Subspace]:
     """Subspaces at sites, from one pass over the pairs that the model can read.
@@ -230,25 +254,32 @@ def fit(
         lm: the model, with its edits.
         pairs: of texts.
         sites: where.
-        dims: how many directions, of all or of every site.
-        at: at which tokens; by default `at_by_default` of every site.
-        centered: see `subspace`.
+        n_components: how many directions, of all or of every site.
+        pooling: at which tokens; by default `default_pooling` of every site.
+        centered: see `fit_subspace`.
     """
-    kept, dropped = readable(lm, pairs)
-    if not kept:
-        raise NotMeasurable(
+    readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    if not readable_pairs:
+        raise NotMeasurableError(
             "the model can read no pair" + (f": {dropped[0].reason}" if dropped else ""),
-            mend="give pairs of words that its vocabulary has",
+            hint="give pairs of words that its vocabulary has",
         )
-    found = differences(lm, kept, sites, at=at)
-    source = pairs_hash(kept)
+    differences = activation_differences(lm, readable_pairs, sites, pooling=pooling)
+    source = contrast_pairs_digest(readable_pairs)
     fitted = {}
-    for site, rows in found.items():
-        own = dims if isinstance(dims, int) else dims[site]
-        one = subspace(site, rows, dims=own, centered=centered)
-        place = at or at_by_default(lm, site)
+    for site, rows in differences.items():
+        site_components = n_components if isinstance(n_components, int) else n_components[site]
+        subspace = fit_subspace(site, rows, n_components=site_components, centered=centered)
+        site_pooling = pooling or default_pooling(lm, site)
         fitted[site] = Subspace(
-            site, one.basis, one.shares, one.pairs, centered, place, source, dropped
+            site,
+            subspace.basis,
+            subspace.explained_variance_ratio,
+            subspace.n_pairs,
+            centered,
+            site_pooling,
+            source,
+            dropped,
         )
     return fitted
 
@@ -258,36 +289,39 @@ def fit(
 class _SideBySide(Readout):
     """Several readouts of the same forward, their columns side by side."""
 
-    parts: tuple[Readout, ...]
+    readouts: tuple[Readout, ...]
 
     @property
-    def part(self) -> Part:
+    def output_stage(self) -> OutputStage:
         """As far as the one that goes farthest: beside `hidden`, a model has one head."""
-        return next((one.part for one in self.parts if one.part != "hidden"), "hidden")
+        return next(
+            (readout.output_stage for readout in self.readouts if readout.output_stage != "hidden"),
+            "hidden",
+        )
 
     @property
-    def watch(self) -> frozenset[Where]:
+    def capture_sites(self) -> frozenset[StreamLayer]:
         """All that any of them needs."""
-        return frozenset().union(*(one.watch for one in self.parts))
+        return frozenset().union(*(readout.capture_sites for readout in self.readouts))
 
-    def __call__(self, result: Result) -> torch.Tensor:
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
         """Their numbers."""
-        return torch.cat([one(result) for one in self.parts], dim=1)
+        return torch.cat([readout(output) for readout in self.readouts], dim=1)
 
 
-def _read(
+def _read_sites(
     lm: LM,
     texts: Sequence[str],
     spans: Sequence[tuple[int, int]],
-    by_place: Mapping[At, Sequence[Site]],
+    sites_by_pooling: Mapping[ActivationPooling, Sequence[Site]],
 ) -> torch.Tensor:
-    if not by_place:
-        raise LevelheadError("there is no site to read", mend="give at least one Site")
-    readings = [
-        asks.states(lm, texts, sites, spans, None)
-        if at == "word"
-        else asks.states(lm, texts, sites, None, at)
-        for at, sites in by_place.items()
+    if not sites_by_pooling:
+        raise LevelheadError("there is no site to read", hint="give at least one Site")
+    queries = [
+        build.build_lm_hidden_states_query(lm, texts, sites, spans, None)
+        if pooling == "word"
+        else build.build_lm_hidden_states_query(lm, texts, sites, None, pooling)
+        for pooling, sites in sites_by_pooling.items()
     ]
-    parts = tuple(reading.readout for reading in readings)
-    return lm.run(Reading(readings[0].rows, _SideBySide(parts)))
+    readouts = tuple(query.readout for query in queries)
+    return lm.run(Query(queries[0].rows, _SideBySide(readouts)))

@@ -13,37 +13,37 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from levelhead.core.errors import LevelheadError, NotMeasurable
-from levelhead.core.results import Dropped, Estimate, Interval, Provenance, Record
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.results import DroppedItem, Estimate, Interval, Provenance, Record
 from levelhead.core.run_context import Inference
-from levelhead.data.counterfactuals.contrast_pairs import pairs_hash
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs_digest
 from levelhead.mitigate.projection.subspace import (
-    NOTHING,
-    at_by_default,
-    differences,
-    directions,
-    readable,
+    RANK_TOLERANCE,
+    activation_differences,
+    default_pooling,
+    drop_unreadable_pairs,
+    principal_directions,
 )
 from levelhead.stats.bootstrap import bootstrap
-from levelhead.stats.designs import clusters
+from levelhead.stats.designs import clustered_design
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
-    from levelhead.mitigate.projection.subspace import At
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.mitigate.projection.subspace import ActivationPooling
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.stats.designs import Draw
+    from levelhead.stats.designs import Resample
 
     Items = NDArray[np.intp]
 
 SIZES = (5, 10, 20, 50, 100, 200, 500)
 """From the "very small handful" of Dawkins et al. 2024 upwards."""
 
-LEAST_WORDS = 6
+MIN_WORDS = 6
 """Fewer are refused: of five words there are 126 different resamples, and the tails of a 95% range
 are three of them."""
 RIGHT_ANGLE = 90.0
@@ -51,39 +51,39 @@ RIGHT_ANGLE = 90.0
 EQUATION = "Dawkins et al. 2024, section 4"
 
 
-class OfSize(Record):
-    """What so many pairs give, each of a word drawn anew."""
+class StabilityAtSize(Record):
+    """What so many pairs give, each of a word drawn again."""
 
-    pairs: Annotated[int, Field(ge=1)]
+    n_pairs: Annotated[int, Field(ge=1)]
     cosine: Estimate
-    """|cosine| of the first direction with that of all pairs: the median of the draws and the
+    """|cosine| of the first direction with that of all pairs: the median of the resamples and the
     range that `level` of them lie in."""
     share: Estimate
     """Of the first direction, likewise. Few differences are explained more easily."""
 
 
-class Stability(Record):
+class StabilityReport(Record):
     """How far a subspace and its shares move with the pairs they were fitted on."""
 
     site: tuple[str, int, int | None]
-    at: str
-    dims: Annotated[int, Field(ge=1)]
+    pooling: str
+    n_components: Annotated[int, Field(ge=1)]
     share: Estimate
     """The share of variance of the first direction, with its interval over words."""
     cosine: Estimate
     """|cosine| of the first direction with a resample's: median and range."""
     angle: Estimate
     """The largest principal angle between the subspaces in degrees: median and range."""
-    by_size: tuple[OfSize, ...]
+    by_size: tuple[StabilityAtSize, ...]
     n: Annotated[int, Field(ge=1)]
     """Pairs of texts that were used."""
     words: Annotated[int, Field(ge=2)]
     """Units that were resampled."""
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedItem, ...]
     provenance: Provenance
 
 
-class _Fitted(NamedTuple):
+class _SubspaceComparison(NamedTuple):
     """Of one draw."""
 
     share: float
@@ -91,47 +91,47 @@ class _Fitted(NamedTuple):
     angle: float
 
 
-def stability(
+def subspace_stability(
     lm: LM,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[ContrastPair],
     sites: Iterable[Site],
     *,
-    dims: int = 2,
-    at: At | None = None,
+    n_components: int = 2,
+    pooling: ActivationPooling | None = None,
     centered: bool = False,
     sizes: Sequence[int] = SIZES,
     inference: Inference = Inference(resamples=199),
-) -> tuple[Stability, ...]:
+) -> tuple[StabilityReport, ...]:
     """The stability of the subspace at every site, from one pass over the pairs.
 
     Args:
         lm: the model, with its edits.
         pairs: of texts; their units are resampled.
         sites: where.
-        dims: of the subspace.
-        at: at which tokens; by default `at_by_default` of every site.
-        centered: see `subspace`.
-        sizes: numbers of pairs to try as well; each pair of a word drawn anew, so that a size
+        n_components: of the subspace.
+        pooling: at which tokens; by default `default_pooling` of every site.
+        centered: see `fit_subspace`.
+        sizes: numbers of pairs to try as well; each pair of a word sampled again, so that a size
             beyond the number of words says what so many words would give.
-        inference: seed, level and resamples, of the whole and of every size; all sites are judged
+        inference: seed, level and resamples, of all pairs and of every size; all sites are tested
             on the same resamples.
     """
-    kept, dropped = readable(lm, pairs)
-    if any(size < dims + centered for size in sizes):
+    readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    if any(size < n_components + centered for size in sizes):
         raise LevelheadError(
-            f"{min(sizes)} pairs cannot span {dims} dimensions",
-            mend=f"take sizes of at least {dims + centered}",
+            f"{min(sizes)} pairs cannot span {n_components} dimensions",
+            hint=f"take sizes of at least {n_components + centered}",
         )
-    units = [pair.unit for pair in kept]
-    if len(set(units)) < LEAST_WORDS:
-        raise NotMeasurable(
-            f"{len(set(units))} words cannot be resampled: at least {LEAST_WORDS} are needed",
-            mend="give pairs of more words",
+    units = [pair.unit for pair in readable_pairs]
+    if len(set(units)) < MIN_WORDS:
+        raise NotMeasurableError(
+            f"{len(set(units))} words cannot be resampled: at least {MIN_WORDS} are needed",
+            hint="give pairs of more words",
         )
     settings = {
-        "dims": dims,
+        "n_components": n_components,
         "centered": centered,
-        "draws": inference.resamples,
+        "resamples": inference.resamples,
         "level": inference.level,
     }
     provenance = Provenance.of(
@@ -139,93 +139,107 @@ def stability(
         lm.content_hash,
         revision=lm.identity.revision,
         edits=tuple(edit.content_hash for edit in lm.edits),
-        data={"pairs": pairs_hash(kept)},
+        data={"pairs": contrast_pairs_digest(readable_pairs)},
         equation=EQUATION,
         seed=inference.seed,
         settings=settings | {"sizes": tuple(sizes)},
     )
-    found = []
-    for site, rows in differences(lm, kept, sites, at=at).items():
-        one = _Judged(rows, units, dims, centered, inference)
-        one.refuse_degenerate()
-        found.append(
-            Stability(
+    reports = []
+    for site, rows in activation_differences(lm, readable_pairs, sites, pooling=pooling).items():
+        resampler = _SubspaceResampler(rows, units, n_components, centered, inference)
+        resampler.require_full_rank()
+        reports.append(
+            StabilityReport(
                 site=(site.stream, site.layer, site.head),
-                at=at or at_by_default(lm, site),
-                dims=dims,
-                **one.whole(),
-                by_size=tuple(one.of_size(size) for size in sizes),
-                n=len(kept),
+                pooling=pooling or default_pooling(lm, site),
+                n_components=n_components,
+                **resampler.at_full_size(),
+                by_size=tuple(resampler.at_size(size) for size in sizes),
+                n=len(readable_pairs),
                 words=len(set(units)),
                 dropped=dropped,
                 provenance=provenance,
             )
         )
-    return tuple(found)
+    return tuple(reports)
 
 
-class _Judged(NamedTuple):
+class _SubspaceResampler(NamedTuple):
     """Differences at one site, and how they are resampled."""
 
     rows: torch.Tensor
     units: Sequence[str]
-    dims: int
+    n_components: int
     centered: bool
     inference: Inference
 
-    def whole(self) -> dict[str, Estimate]:
+    def at_full_size(self) -> dict[str, Estimate]:
         """As many words as there are, with all their pairs."""
-        design = clusters(self.units, name="words")
+        design = clustered_design(self.units, name="words")
         basis = self._fit(np.arange(len(self.rows)))[0]
-        kept: list[_Fitted] = []
+        comparisons: list[_SubspaceComparison] = []
 
-        def share(draw: Draw) -> float:
+        def share(resample: Resample) -> float:
             # Every resample is decomposed once: its angles are kept beside the share.
-            kept.append(self._compared(draw.items, basis))
-            return kept[-1].share
+            comparisons.append(self._compare(resample.items, basis))
+            return comparisons[-1].share
 
-        found = bootstrap(
+        result = bootstrap(
             share,
             design,
             rng=np.random.default_rng(self.inference.seed),
-            draws=self.inference.resamples,
+            n_resamples=self.inference.resamples,
             level=self.inference.level,
             method="expanded",
         )
-        own = Estimate(name="share", value=found.value, interval=found.interval, n=len(self.rows))
+        share_estimate = Estimate(
+            name="share", value=result.value, interval=result.interval, n=len(self.rows)
+        )
         return {
-            "share": own,
-            "cosine": self._told("cosine", [one.cosine for one in kept[1:]], str(design)),
-            "angle": self._told("angle", [one.angle for one in kept[1:]], str(design), "degrees"),
+            "share": share_estimate,
+            "cosine": self._summarise(
+                "cosine", [comparison.cosine for comparison in comparisons[1:]], str(design)
+            ),
+            "angle": self._summarise(
+                "angle",
+                [comparison.angle for comparison in comparisons[1:]],
+                str(design),
+                "degrees",
+            ),
         }
 
-    def of_size(self, size: int) -> OfSize:
-        """So many words drawn with replacement, one pair of each."""
+    def at_size(self, size: int) -> StabilityAtSize:
+        """So many words sampled with replacement, one pair of each."""
+        # The size is part of the seed, so that a size has the same result whatever others run.
         rng = np.random.default_rng((self.inference.seed, size))
         basis = self._fit(np.arange(len(self.rows)))[0]
         numbers = {unit: i for i, unit in enumerate(dict.fromkeys(self.units))}
         unit = np.array([numbers[name] for name in self.units])
         members = [np.flatnonzero(unit == i) for i in range(len(numbers))]
-        kept: list[_Fitted] = []
-        while len(kept) < self.inference.resamples:
+        comparisons: list[_SubspaceComparison] = []
+        while len(comparisons) < self.inference.resamples:
+            # Words first, then one pair of each: words are the independent units, pairs of a word
+            # are not.
             words = rng.integers(len(members), size=size)
-            chosen = np.array([rng.choice(members[word]) for word in words])
-            if len(set(chosen.tolist())) < self.dims + self.centered:
+            chosen_items = np.array([rng.choice(members[word]) for word in words])
+            if len(set(chosen_items.tolist())) < self.n_components + self.centered:
                 continue  # a handful of one pair again and again is none that anybody would take
-            kept.append(self._compared(chosen, basis))
+            comparisons.append(self._compare(chosen_items, basis))
         how = f"{size} of {len(members)} words"
-        return OfSize(
-            pairs=size,
-            cosine=self._told("cosine", [one.cosine for one in kept], how),
-            share=self._told("share", [one.share for one in kept], how),
+        return StabilityAtSize(
+            n_pairs=size,
+            cosine=self._summarise(
+                "cosine", [comparison.cosine for comparison in comparisons], how
+            ),
+            share=self._summarise("share", [comparison.share for comparison in comparisons], how),
         )
 
-    def refuse_degenerate(self) -> None:
+    def require_full_rank(self) -> None:
         """Refuse rows that span too little as they are, before any resample is drawn."""
         self._fit(np.arange(len(self.rows)))
 
     def _fit(self, items: Items) -> tuple[torch.Tensor, torch.Tensor]:
-        return directions(self._centred(items), self.dims)
+        return principal_directions(self._centred(items), self.n_components)
 
     @property
     def _scale(self) -> float:
@@ -236,7 +250,7 @@ class _Judged(NamedTuple):
         rows = self.rows[torch.from_numpy(items)]
         return rows - rows.mean(0) if self.centered else rows
 
-    def _compared(self, items: Items, with_basis: torch.Tensor) -> _Fitted:
+    def _compare(self, items: Items, full_basis: torch.Tensor) -> _SubspaceComparison:
         """Of a resample; what spans fewer dimensions than are wanted has a value all the same.
 
         A few words drawn again and again may span one dimension, and whether some resample does is
@@ -246,18 +260,23 @@ class _Judged(NamedTuple):
         rows = self._centred(items)
         values = torch.linalg.svdvals(rows)
         # Rounding of what was centred leaves about 1e-16 of the whole, which is no difference.
-        held = int((values > NOTHING * max(float(values[0]), self._scale)).sum())
-        if held == 0:
-            return _Fitted(share=1.0, cosine=0.0, angle=RIGHT_ANGLE)
-        basis, shares = directions(rows, min(held, self.dims))
-        cosines = torch.linalg.svdvals(basis @ with_basis.T).clamp(max=1)
-        return _Fitted(
-            share=float(shares[0]),
-            cosine=min(float((basis[0] @ with_basis[0]).abs()), 1.0),
-            angle=RIGHT_ANGLE if held < self.dims else float(cosines.min().arccos().rad2deg()),
+        rank = int((values > RANK_TOLERANCE * max(float(values[0]), self._scale)).sum())
+        if rank == 0:
+            return _SubspaceComparison(share=1.0, cosine=0.0, angle=RIGHT_ANGLE)
+        basis, ratios = principal_directions(rows, min(rank, self.n_components))
+        # Singular values of the product of two bases are the cosines of the principal angles.
+        # Rounding may push one above 1, where arccos is undefined.
+        cosines = torch.linalg.svdvals(basis @ full_basis.T).clamp(max=1)
+        return _SubspaceComparison(
+            share=float(ratios[0]),
+            # The sign of a singular vector is arbitrary, so only the absolute cosine has meaning.
+            cosine=min(float((basis[0] @ full_basis[0]).abs()), 1.0),
+            angle=RIGHT_ANGLE
+            if rank < self.n_components
+            else float(cosines.min().arccos().rad2deg()),
         )
 
-    def _told(self, name: str, values: Sequence[float], how: str, unit: str = "") -> Estimate:
+    def _summarise(self, name: str, values: Sequence[float], how: str, unit: str = "") -> Estimate:
         tail = (1 - self.inference.level) / 2
         low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail])
         return Estimate(

@@ -14,40 +14,40 @@ import torch
 from pydantic import Field
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import NotMeasurable
-from levelhead.core.frozen import Frozen
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frozen import FrozenDict
+from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.measures.cloze.battery import Answers, Battery
+from levelhead.measures.cloze.battery import Battery, BatteryResponses
 from levelhead.measures.cloze.cloze import Cloze
-from levelhead.measures.cloze.formatting import wording
-from levelhead.measures.cloze.margins import MARGIN, margin_of
+from levelhead.measures.cloze.formatting import choose_prompt_format
+from levelhead.measures.cloze.margins import MARGIN, estimate_margin
 from levelhead.measures.cloze.prompts_base import BASE, PAPER
 from levelhead.measures.generation.continuation import OCCUPATION, Continuation
 from levelhead.measures.inference import estimate
-from levelhead.measures.items import Asked, Item
+from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.reductions import half_difference, mean
-from levelhead.measures.responses import read
+from levelhead.measures.responses import read_responses
 from levelhead.mitigate.prompting.prefixes import (
-    Prefix,
-    after,
-    candidates,
-    halves,
-    otherwise,
-    unrelated,
+    PromptPrefix,
+    make_prefix_candidates,
+    reword_prompts,
+    split_occupations,
+    unrelated_prefix,
+    with_prefix,
 )
-from levelhead.stats.designs import clusters, groups
+from levelhead.stats.designs import clustered_design, grouped_design
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.data.prompts.counteracts import Prompt, Set
-    from levelhead.measures.responses import Readouts
+    from levelhead.data.prompts.counteracts import CounteractsPrompt, OccupationSet
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-    from levelhead.stats.designs import Draw
+    from levelhead.stats.designs import Resample
 
 
-class Candidate(Record):
+class PrefixCandidate(Record):
     """One prefix on the occupations that are chosen by."""
 
     name: str
@@ -55,91 +55,111 @@ class Candidate(Record):
     margin: Estimate
     loss: float
     """What it takes off plain sentences beyond as many unrelated ones; log-probability a token."""
-    viable: bool
+    is_viable: bool
 
 
-class PromptChoice(Record):
+class PrefixSelection(Record):
     """The prefix chosen, what it does on occupations it was not chosen by, and what it costs."""
 
     prefix: str
     name: str
-    recommended: bool
-    why: str
+    is_recommended: bool
+    reason: str
     base: Estimate
     """The margin on held-out occupations without a prefix."""
     margin: Estimate
     """With it."""
     gain: Estimate
     """|base| - |with it|: towards parity."""
-    control: Estimate
+    control_gain: Estimate
     """The gain by as many unrelated sentences."""
-    net: Estimate
+    gain_over_unrelated: Estimate
     """The gain beyond that: what is recommended must be more than any sentences do."""
-    elsewhere: Estimate
+    gain_in_other_wording: Estimate
     """The gain in another sentence."""
-    sampled: Estimate | None = None
+    gain_in_continuations: Estimate | None = None
     """The gain in what a causal model writes about held-out occupations."""
     loss: Estimate
     """Of the log-probability a token of plain sentences."""
-    loss_beyond: Estimate
+    loss_over_unrelated: Estimate
     """The same beyond that by as many unrelated sentences."""
-    candidates: tuple[Candidate, ...]
-    train: Annotated[int, Field(ge=2)]
-    held: Annotated[int, Field(ge=2)]
-    dropped: tuple[Dropped, ...]
+    candidates: tuple[PrefixCandidate, ...]
+    n_train: Annotated[int, Field(ge=2)]
+    n_held_out: Annotated[int, Field(ge=2)]
+    dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
     def __str__(self) -> str:
-        told = "recommended" if self.recommended else "not recommended"
-        return f"{told}: gain {self.gain.value:.3g} {self.gain.interval}, {self.prefix!r}"
+        advice = "recommended" if self.is_recommended else "not recommended"
+        return f"{advice}: gain {self.gain.value:.3g} {self.gain.interval}, {self.prefix!r}"
 
 
-def prompt(
+def select_prompt_prefix(
     lm: LM,
-    prompts: Set = "winobias40",
+    prompts: OccupationSet = "winobias40",
     *,
     cloze: Cloze | None = None,
-    sizes: Sequence[int] = (2, 4),
-    each: int = 3,
-    limit: float = 0.1,
+    prefix_sizes: Sequence[int] = (2, 4),
+    candidates_per_size: int = 3,
+    max_loss: float = 0.1,
     samples: int = 10,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
-) -> PromptChoice:
+) -> PrefixSelection:
     """Choose a prefix of counterexamples, and report once what it does.
 
     Args:
         lm: a masked or causal model, edited or not.
         prompts: whose occupations: winobias40 or table1.
         cloze: verbalizer, form and separator; its prompts are replaced.
-        sizes: sentences in a prefix.
-        each: candidates of each frame and size.
-        limit: the most that a candidate may take off plain sentences beyond as many unrelated
+        prefix_sizes: sentences in a prefix.
+        candidates_per_size: candidates of each frame and size.
+        max_loss: the most that a candidate may take off plain sentences beyond as many unrelated
             ones, in log-probability a token.
         samples: continuations of each held-out occupation; 0: none.
-        inference: seed, resamples and level. The seed also cuts the occupations and draws
+        inference: seed, resamples and level. The seed also cuts the occupations and samples
             candidates.
         context: store, threads, progress and cancellation.
     """
     cloze = cloze or Cloze()
-    how = _How(lm, cloze, inference, context)
-    cut = halves(prompts, seed=inference.seed)
-    named = [one.occupation for one in cut.train]
-    tried = candidates(prompts, named, sizes=sizes, each=each, seed=inference.seed)
-    controls = {size: unrelated(size) for size in sizes}
-    train = how.read([*cut.train, *(p for one in tried for p in after(one, cut.train))])
-    costs = how.costs([*tried, *controls.values()])
-    rows = tuple(
-        _candidate(one, train, costs, controls[one.sentences], limit, inference) for one in tried
+    evaluator = _PrefixEvaluator(lm, cloze, inference, context)
+    split = split_occupations(prompts, seed=inference.seed)
+    train_occupations = [prompt.occupation for prompt in split.train]
+    prefixes = make_prefix_candidates(
+        prompts,
+        train_occupations,
+        prefix_sizes=prefix_sizes,
+        candidates_per_size=candidates_per_size,
+        seed=inference.seed,
     )
-    best = _best(rows)
-    chosen = next(one for one in tried if one.name == best.name)
-    return _reported(how, cut.held, chosen, controls[chosen.sentences], costs, rows, samples,
-                     train=len(cut.train), limit=limit)  # fmt: skip
+    controls = {size: unrelated_prefix(size) for size in prefix_sizes}
+    train_answers = evaluator.read(
+        [*split.train, *(p for prefix in prefixes for p in with_prefix(prefix, split.train))]
+    )
+    costs = evaluator.costs([*prefixes, *controls.values()])
+    candidates = tuple(
+        _evaluate_candidate(
+            prefix, train_answers, costs, controls[prefix.n_sentences], max_loss, inference
+        )
+        for prefix in prefixes
+    )
+    best = _best_candidate(candidates)
+    best_prefix = next(prefix for prefix in prefixes if prefix.name == best.name)
+    return _report_selection(
+        evaluator,
+        split.held_out,
+        best_prefix,
+        controls[best_prefix.n_sentences],
+        costs,
+        candidates,
+        samples,
+        n_train=len(split.train),
+        max_loss=max_loss,
+    )
 
 
-def plain_sentences() -> tuple[str, ...]:
+def neutral_sentences() -> tuple[str, ...]:
     """Sentences about no person, which a prefix should leave alone."""
     text = files("levelhead.data").joinpath("plain_sentences.txt").read_text("utf-8")
     return tuple(text.splitlines())
@@ -147,7 +167,7 @@ def plain_sentences() -> tuple[str, ...]:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _How:
+class _PrefixEvaluator:
     """How everything is asked."""
 
     lm: LM
@@ -155,163 +175,181 @@ class _How:
     inference: Inference
     context: RunContext
 
-    def read(self, prompts: Sequence[Prompt]) -> Answers:
-        own = replace(self.cloze, prompts=tuple(prompts), backgrounds=None)
-        return Battery(own).read(
+    def read(self, prompts: Sequence[CounteractsPrompt]) -> BatteryResponses:
+        cloze = replace(self.cloze, prompts=tuple(prompts), backgrounds=None)
+        return Battery(cloze).read(
             self.lm,
             context=self.context,
         )
 
-    def costs(self, prefixes: Sequence[Prefix]) -> dict[str, torch.Tensor]:
+    def costs(self, prefixes: Sequence[PromptPrefix]) -> dict[str, torch.Tensor]:
         """`[sentences]` log-probability a token of plain sentences behind each prefix, and none.
 
         Without its first word, which some models cannot score where nothing stands before it.
         """
-        sentences = plain_sentences()
-        way = wording(self.lm, self.cloze.form, self.cloze.separator)
+        sentences = neutral_sentences()
+        prompt_format = choose_prompt_format(self.lm, self.cloze.form, self.cloze.separator)
         items = []
-        for name, text in [(BASE, ""), *((one.name, one.text + way.separator) for one in prefixes)]:
+        for name, text in [
+            (BASE, ""),
+            *((prefix.name, prefix.text + prompt_format.separator) for prefix in prefixes),
+        ]:
             for i, sentence in enumerate(sentences):
                 start, end = len(text) + sentence.index(" "), len(text) + len(sentence)
-                ask = (f"{text}{sentence}", ((start, end),))
-                items.append(Item(f"{name}/{i}", (ask,), (str(i),), kind=name))
-        asked = Asked("score", Frozen({}), ("sentences",), tuple(items))
-        (found,) = read(
+                args = (f"{text}{sentence}", ((start, end),))
+                items.append(MeasureItem(f"{name}/{i}", (args,), (str(i),), kind=name))
+        queries = QuerySet("score", FrozenDict({}), ("sentences",), tuple(items))
+        (responses,) = read_responses(
             self.lm,
-            [asked],
+            [queries],
             context=self.context,
         )
-        if found.dropped:
-            raise NotMeasurable(
-                f"a plain sentence cannot be read: {found.dropped[0][1]}",
-                mend="the price is not known without them: use a model whose vocabulary has them",
+        if responses.dropped:
+            raise NotMeasurableError(
+                f"a plain sentence cannot be read: {responses.dropped[0][1]}",
+                hint="the price is not known without them: use a model whose vocabulary has them",
             )
-        each = found.values[:, 0, 0] / found.values[:, 0, 1]
-        kinds = dict.fromkeys(item.kind for item in found.items)
+        per_token = responses.values[:, 0, 0] / responses.values[:, 0, 1]
+        kinds = dict.fromkeys(item.kind for item in responses.items)
         return {
-            kind: each[torch.tensor([item.kind == kind for item in found.items])] for kind in kinds
+            kind: per_token[torch.tensor([item.kind == kind for item in responses.items])]
+            for kind in kinds
         }
 
-    def priced(self, name: str, change: torch.Tensor) -> Estimate:
+    def estimate_loss(self, name: str, change: torch.Tensor) -> Estimate:
         """The mean change over plain sentences."""
-        aspect = replace(MARGIN, name=name, over=mean, unit="log-probability a token")
-        return estimate(self.inference, aspect, change, groups(len(change), name="sentences"))
+        metric = replace(MARGIN, name=name, aggregate=mean, unit="log-probability a token")
+        return estimate(
+            self.inference, metric, change, grouped_design(len(change), name="sentences")
+        )
 
 
-def _candidate(
-    one: Prefix,
-    train: Answers,
+def _evaluate_candidate(
+    prefix: PromptPrefix,
+    train_answers: BatteryResponses,
     costs: dict[str, torch.Tensor],
-    control: Prefix,
-    limit: float,
+    control: PromptPrefix,
+    max_loss: float,
     inference: Inference,
-) -> Candidate:
-    loss = float((costs[control.name] - costs[one.name]).mean())
-    return Candidate(
-        name=one.name,
-        text=one.text,
-        margin=margin_of(train, one.name, inference),
+) -> PrefixCandidate:
+    loss = float((costs[control.name] - costs[prefix.name]).mean())
+    return PrefixCandidate(
+        name=prefix.name,
+        text=prefix.text,
+        margin=estimate_margin(train_answers, prefix.name, inference),
         loss=loss,
-        viable=loss <= limit,
+        is_viable=loss <= max_loss,
     )
 
 
-def _best(rows: Sequence[Candidate]) -> Candidate:
+def _best_candidate(candidates: Sequence[PrefixCandidate]) -> PrefixCandidate:
     """Nearest to parity among those that do not cost too much; the cheapest if all do."""
-    viable = [one for one in rows if one.viable]
+    viable = [candidate for candidate in candidates if candidate.is_viable]
     if not viable:
-        return min(rows, key=lambda one: one.loss)
-    return min(viable, key=lambda one: abs(one.margin.value))
+        return min(candidates, key=lambda candidate: candidate.loss)
+    return min(viable, key=lambda candidate: abs(candidate.margin.value))
 
 
-def _gain(answers: Answers, prefix: Prefix, inference: Inference, name: str) -> Estimate:
-    """|base| - |with it|, both redrawn together."""
-    where = answers.where(prefix.name)
-    aspect = replace(MARGIN, name=name, over=_nearer)
-    both = torch.stack([answers.before[where], answers.margin[where]], dim=1)
-    return estimate(inference, aspect, both, answers.design(prefix.name))
+def _gain(
+    answers: BatteryResponses, prefix: PromptPrefix, inference: Inference, name: str
+) -> Estimate:
+    """|base| - |with it|, both resampled together."""
+    where = answers.rows_of_kind(prefix.name)
+    metric = replace(MARGIN, name=name, aggregate=_parity_gain)
+    both = torch.stack([answers.base_margin[where], answers.margin[where]], dim=1)
+    return estimate(inference, metric, both, answers.design(prefix.name))
 
 
-def _net(answers: Answers, prefix: Prefix, control: Prefix, inference: Inference) -> Estimate:
-    """|margin behind unrelated sentences| - |with it|, both redrawn together."""
-    one, other = (
-        {answers.items[i].units[0]: i for i in answers.where(own.name).tolist()}
-        for own in (control, prefix)
+def _gain_over_unrelated(
+    answers: BatteryResponses, prefix: PromptPrefix, control: PromptPrefix, inference: Inference
+) -> Estimate:
+    """|margin behind unrelated sentences| - |with it|, both resampled together."""
+    control_rows, prefix_rows = (
+        {answers.items[i].units[0]: i for i in answers.rows_of_kind(source.name).tolist()}
+        for source in (control, prefix)
     )
-    names = [name for name in one if name in other]
-    rows = torch.tensor([[one[name], other[name]] for name in names])
-    sides = [answers.items[other[name]].group for name in names]
-    design = clusters(names, name="occupations", within=sides)
-    aspect = replace(MARGIN, name="gain beyond unrelated sentences", over=_nearer)
-    return estimate(inference, aspect, answers.margin[rows], design)
+    names = [name for name in control_rows if name in prefix_rows]
+    rows = torch.tensor([[control_rows[name], prefix_rows[name]] for name in names])
+    sides = [answers.items[prefix_rows[name]].group for name in names]
+    design = clustered_design(names, name="occupations", within=sides)
+    metric = replace(MARGIN, name="gain beyond unrelated sentences", aggregate=_parity_gain)
+    return estimate(inference, metric, answers.margin[rows], design)
 
 
-def _nearer(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-    before, now = (half_difference(values[:, i], draw) for i in (0, 1))
+def _parity_gain(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+    before, now = (half_difference(values[:, i], resample) for i in (0, 1))
     return before.abs() - now.abs()
 
 
-def _reported(
-    how: _How,
-    held: Sequence[Prompt],
-    chosen: Prefix,
-    control: Prefix,
+def _report_selection(
+    evaluator: _PrefixEvaluator,
+    held_out: Sequence[CounteractsPrompt],
+    prefix: PromptPrefix,
+    control: PromptPrefix,
     costs: dict[str, torch.Tensor],
-    rows: tuple[Candidate, ...],
+    candidates: tuple[PrefixCandidate, ...],
     samples: int,
     *,
-    train: int,
-    limit: float,
-) -> PromptChoice:
+    n_train: int,
+    max_loss: float,
+) -> PrefixSelection:
     """Once, on occupations that neither stand in the prefix nor chose it."""
-    lm, inference = how.lm, how.inference
-    answers = how.read([*held, *after(chosen, held), *after(control, held)])
-    other = otherwise(held)
-    elsewhere = how.read([*other, *after(chosen, other)])
-    gain = _gain(answers, chosen, inference, "gain")
-    base = margin_of(answers, BASE, inference)
-    best = next(one for one in rows if one.name == chosen.name)
-    net = _net(answers, chosen, control, inference)
-    why = _why(base, gain, net, best, limit)
-    sampled, notes = _sampled(how, held, chosen, samples)
-    return PromptChoice(
-        prefix=chosen.text,
-        name=chosen.name,
-        recommended=not why,
-        why=why or "the gain on occupations it was not chosen by is told from 0",
+    lm, inference = evaluator.lm, evaluator.inference
+    lexicon = evaluator.cloze.resolved_lexicon
+    answers = evaluator.read(
+        [*held_out, *with_prefix(prefix, held_out), *with_prefix(control, held_out)]
+    )
+    reworded = reword_prompts(held_out)
+    reworded_answers = evaluator.read([*reworded, *with_prefix(prefix, reworded)])
+    gain = _gain(answers, prefix, inference, "gain")
+    base = estimate_margin(answers, BASE, inference)
+    best = next(candidate for candidate in candidates if candidate.name == prefix.name)
+    gain_over_unrelated = _gain_over_unrelated(answers, prefix, control, inference)
+    reason = _reason_against(base, gain, gain_over_unrelated, best, max_loss)
+    gain_in_continuations, notes = _compare_continuations(evaluator, held_out, prefix, samples)
+    return PrefixSelection(
+        prefix=prefix.text,
+        name=prefix.name,
+        is_recommended=not reason,
+        reason=reason or "the gain on occupations that did not choose it is distinct from 0",
         base=base,
-        margin=margin_of(answers, chosen.name, inference),
+        margin=estimate_margin(answers, prefix.name, inference),
         gain=gain,
-        control=_gain(answers, control, inference, "gain by unrelated sentences"),
-        net=net,
-        elsewhere=_gain(elsewhere, chosen, inference, "gain in another sentence"),
-        sampled=sampled,
-        loss=how.priced("loss", costs[BASE] - costs[chosen.name]),
-        loss_beyond=how.priced("loss beyond", costs[control.name] - costs[chosen.name]),
-        candidates=rows,
-        train=train,
-        held=len(held),
+        control_gain=_gain(answers, control, inference, "gain by unrelated sentences"),
+        gain_over_unrelated=gain_over_unrelated,
+        gain_in_other_wording=_gain(
+            reworded_answers, prefix, inference, "gain in another sentence"
+        ),
+        gain_in_continuations=gain_in_continuations,
+        loss=evaluator.estimate_loss("loss", costs[BASE] - costs[prefix.name]),
+        loss_over_unrelated=evaluator.estimate_loss(
+            "loss beyond", costs[control.name] - costs[prefix.name]
+        ),
+        candidates=candidates,
+        n_train=n_train,
+        n_held_out=len(held_out),
         dropped=answers.dropped,
-        notes=(*answers.readouts.notes, *notes),
+        notes=(*answers.responses.notes, *notes),
         provenance=Provenance.of(
             lm.identity.name,
             lm.content_hash,
             revision=lm.identity.revision,
             edits=tuple(edit.content_hash for edit in lm.edits),
             data={
-                "prompts": content_hash([list(one) for one in held]),
-                "plain sentences": content_hash(list(plain_sentences())),
-                f"lexicon {how.cloze.own_lexicon.name}": how.cloze.own_lexicon.sha256,
+                "prompts": content_hash([list(prompt) for prompt in held_out]),
+                "plain sentences": content_hash(list(neutral_sentences())),
+                f"lexicon {lexicon.name}": lexicon.sha256,
             },
             equation=PAPER,
             seed=inference.seed,
             settings={
-                "cloze": replace(how.cloze, prompts="winobias40").settings | {"prompts": "held"},
-                "candidates": [one.name for one in rows],
-                "limit": limit,
+                "cloze": replace(evaluator.cloze, prompts="winobias40").settings
+                | {"prompts": "held out"},
+                "candidates": [candidate.name for candidate in candidates],
+                "max_loss": max_loss,
                 "samples": samples,
                 "model": {k: v for k, v in lm.settings.items() if k != "batch_shrunk_to"},
-                "threads": how.context.threads,
+                "threads": evaluator.context.threads,
                 "resamples": inference.resamples,
                 "level": inference.level,
             },
@@ -319,51 +357,74 @@ def _reported(
     )
 
 
-def _why(base: Estimate, gain: Estimate, net: Estimate, best: Candidate, limit: float) -> str:
+def _reason_against(
+    base: Estimate,
+    gain: Estimate,
+    gain_over_unrelated: Estimate,
+    best: PrefixCandidate,
+    max_loss: float,
+) -> str:
     """Why a prefix is not recommended; empty if it is."""
-    if not best.viable:
-        return f"every candidate takes more than {limit:g} a token off plain sentences"
+    if not best.is_viable:
+        return f"every candidate takes more than {max_loss:g} a token off plain sentences"
     if 0 in base.interval:
-        return "without a prefix the margin is not told from 0: there is nothing to gain"
+        return "without a prefix the margin is not distinct from 0: there is nothing to gain"
     if gain.interval.low <= 0:
         return "the interval of the gain holds no effect"
-    if net.interval.low <= 0:
-        return "the gain is not told from that by as many unrelated sentences"
+    # Any text before the prompt may dampen the margin: a prefix must beat unrelated sentences.
+    if gain_over_unrelated.interval.low <= 0:
+        return "the gain is not distinct from that by as many unrelated sentences"
     return ""
 
 
-def _sampled(
-    how: _How, held: Sequence[Prompt], chosen: Prefix, samples: int
+def _compare_continuations(
+    evaluator: _PrefixEvaluator,
+    held_out: Sequence[CounteractsPrompt],
+    prefix: PromptPrefix,
+    samples: int,
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """What a causal model writes about held-out occupations, with the prefix and without."""
-    if not samples or not how.lm.anatomy.cls.causal:
-        told = "a masked model writes nothing" if samples else "no continuations were wanted"
-        return None, (f"sampled: {told}",)
-    plainly = Continuation(prompts=tuple(held), k=samples, seed=how.inference.seed,
-                           lexicon=how.cloze.lexicon, groups=how.cloze.groups)  # fmt: skip
-    behind = replace(plainly, template=f"{chosen.text} The {OCCUPATION} said that")
-    found = [one.read(how.lm, context=how.context)[0] for one in (plainly, behind)]
+    if not samples or not evaluator.lm.layout.model_class.causal:
+        reason = "a masked model writes nothing" if samples else "no continuations were wanted"
+        return None, (f"sampled: {reason}",)
+    unprefixed = Continuation(
+        prompts=tuple(held_out),
+        k=samples,
+        seed=evaluator.inference.seed,
+        lexicon=evaluator.cloze.lexicon,
+        groups=evaluator.cloze.groups,
+    )
+    prefixed = replace(unprefixed, template=f"{prefix.text} The {OCCUPATION} said that")
+    all_responses = [
+        continuation.read(evaluator.lm, context=evaluator.context)[0]
+        for continuation in (unprefixed, prefixed)
+    ]
     try:
-        return _written(plainly, found, how.inference), ()
-    except NotMeasurable as error:
-        return None, (f"sampled: {error.what}",)
+        return _gain_in_continuations(unprefixed, all_responses, evaluator.inference), ()
+    except NotMeasurableError as error:
+        return None, (f"sampled: {error.problem}",)
 
 
-def _written(ruler: Continuation, found: Sequence[Readouts], inference: Inference) -> Estimate:
-    """The gain in continuations, occupations redrawn together."""
-    head = ruler.headline
-    if len({tuple(item.id for item in one.items) for one in found}) > 1:
-        raise NotMeasurable(
+def _gain_in_continuations(
+    continuation: Continuation, all_responses: Sequence[Responses], inference: Inference
+) -> Estimate:
+    """The gain in continuations, with occupations resampled together."""
+    metric = continuation.primary_metric
+    if len({tuple(item.id for item in responses.items) for responses in all_responses}) > 1:
+        raise NotMeasurableError(
             "some occupations were continued with the prefix only, or without it only",
-            mend="see why they were dropped",
+            hint="see why they were dropped",
         )
-    values = [head.per_item(one) for one in found]
-    design = ruler.design(found[0], head)
+    values = [metric.per_item_values(responses) for responses in all_responses]
+    design = continuation.design(all_responses[0], metric)
     width = values[0].shape[1]
 
-    def nearer(both: torch.Tensor, draw: Draw) -> torch.Tensor:
-        before, now = head.over(both[:, :width], draw), head.over(both[:, width:], draw)
+    def nearer(both: torch.Tensor, resample: Resample) -> torch.Tensor:
+        before, now = (
+            metric.aggregate(both[:, :width], resample),
+            metric.aggregate(both[:, width:], resample),
+        )
         return before.abs() - now.abs()
 
-    aspect = replace(MARGIN, name="gain in continuations", over=nearer, unit=head.unit)
-    return estimate(inference, aspect, torch.cat(values, dim=1), design)
+    gain_metric = replace(MARGIN, name="gain in continuations", aggregate=nearer, unit=metric.unit)
+    return estimate(inference, gain_metric, torch.cat(values, dim=1), design)

@@ -10,12 +10,12 @@ import random
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.prompts.counteracts import Prompt, counteracts
+from levelhead.data.prompts.counteracts import CounteractsPrompt, make_counteracts_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.data.prompts.counteracts import Set
+    from levelhead.data.prompts.counteracts import OccupationSet
 
 Frame = Literal["syntactic", "semantic", "neutral"]
 KINDS: dict[Frame, str] = {
@@ -28,100 +28,116 @@ UNRELATED = ("The dog is in a chair.", "The cup is on a shelf.", "The leaf is un
 """As many sentences about nothing cost something, too: what a prefix is compared with."""
 
 
-class Prefix(NamedTuple):
+class PromptPrefix(NamedTuple):
     """Sentences that are put before a prompt."""
 
     name: str
     text: str
-    sentences: int
+    n_sentences: int
 
 
-class Halves(NamedTuple):
+class OccupationSplit(NamedTuple):
     """Occupations to choose on, and occupations to report on."""
 
-    train: tuple[Prompt, ...]
-    held: tuple[Prompt, ...]
+    train: tuple[CounteractsPrompt, ...]
+    held_out: tuple[CounteractsPrompt, ...]
     """Base prompts; their occupations stand in no prefix."""
 
 
-def halves(which: Set, *, seed: int) -> Halves:
+def split_occupations(prompt_set: OccupationSet, *, seed: int) -> OccupationSplit:
     """The occupations in two, alternately within their side in a random order."""
     rng = random.Random(seed)  # noqa: S311  # no secret
-    found: tuple[list[Prompt], list[Prompt]] = ([], [])
-    bases = [one for one in counteracts(which, backgrounds=1) if one.kind == "base"]
-    for group in dict.fromkeys(one.dominated for one in bases):
-        own = [one for one in bases if one.dominated == group]
-        rng.shuffle(own)
-        for i, one in enumerate(own):
-            found[i % 2].append(one)
-    return Halves(tuple(found[0]), tuple(found[1]))
+    halves: tuple[list[CounteractsPrompt], list[CounteractsPrompt]] = ([], [])
+    bases = [
+        prompt
+        for prompt in make_counteracts_prompts(prompt_set, backgrounds=1)
+        if prompt.kind == "base"
+    ]
+    for group in dict.fromkeys(prompt.majority_group for prompt in bases):
+        group_prompts = [prompt for prompt in bases if prompt.majority_group == group]
+        rng.shuffle(group_prompts)
+        for i, prompt in enumerate(group_prompts):
+            halves[i % 2].append(prompt)
+    return OccupationSplit(tuple(halves[0]), tuple(halves[1]))
 
 
-def candidates(
-    which: Set,
+def make_prefix_candidates(
+    prompt_set: OccupationSet,
     occupations: Sequence[str],
     *,
     frames: Sequence[Frame] = get_args(Frame),
-    sizes: Sequence[int] = (2, 4),
-    each: int = 3,
+    prefix_sizes: Sequence[int] = (2, 4),
+    candidates_per_size: int = 3,
     seed: int,
-) -> tuple[Prefix, ...]:
+) -> tuple[PromptPrefix, ...]:
     """Prefixes of counterexamples, some of each frame and size.
 
     Args:
-        which: the set of prompts that the sentences are of.
+        prompt_set: the set of prompts that the sentences are of.
         occupations: those that may be named.
         frames: kinds of counterexamples.
-        sizes: sentences in a prefix; even numbers, half of them for each side.
-        each: how many are drawn of each frame and size.
-        seed: of the draws.
+        prefix_sizes: sentences in a prefix; even numbers, half of them for each side.
+        candidates_per_size: how many are drawn of each frame and size.
+        seed: of the resamples.
     """
-    if not sizes or any(size < 2 or size % 2 for size in sizes) or each < 1:
+    if (
+        not prefix_sizes
+        or any(size < 2 or size % 2 for size in prefix_sizes)
+        or candidates_per_size < 1
+    ):
         raise LevelheadError(
-            f"prefixes of {list(sizes)} sentences, {each} of each",
-            mend="give even sizes of at least 2, half for each side, and at least one of each",
+            f"prefixes of {list(prefix_sizes)} sentences, {candidates_per_size} of each",
+            hint="give even sizes of at least 2, half for each side, and at least one of each",
         )
     rng = random.Random(seed)  # noqa: S311
-    told = [one for one in counteracts(which, backgrounds=1) if one.occupation in set(occupations)]
-    found = []
+    allowed_prompts = [
+        prompt
+        for prompt in make_counteracts_prompts(prompt_set, backgrounds=1)
+        if prompt.occupation in set(occupations)
+    ]
+    prefixes = []
     for frame in frames:
-        own = [one for one in told if one.kind == KINDS[frame]]
+        frame_prompts = [prompt for prompt in allowed_prompts if prompt.kind == KINDS[frame]]
         sides = [
-            [one for one in own if one.dominated == group]
-            for group in dict.fromkeys(one.dominated for one in own)
+            [prompt for prompt in frame_prompts if prompt.majority_group == group]
+            for group in dict.fromkeys(prompt.majority_group for prompt in frame_prompts)
         ]
-        most = 2 * min(map(len, sides))
-        if max(sizes) > most:
+        max_size = 2 * min(map(len, sides))
+        if max(prefix_sizes) > max_size:
             raise LevelheadError(
-                f"a prefix of {max(sizes)} sentences, and occupations for {most}",
-                mend=f"give sizes of at most {most}",
+                f"a prefix of {max(prefix_sizes)} sentences, and occupations for {max_size}",
+                hint=f"give sizes of at most {max_size}",
             )
-        for size in sizes:
-            for draw in range(each):
+        for size in prefix_sizes:
+            for number in range(candidates_per_size):
                 picked = [rng.sample(side, size // 2) for side in sides]
-                mixed = [one for pair in zip(*picked, strict=True) for one in pair]
-                text = " ".join(one.knowledge for one in mixed)
-                found.append(Prefix(f"{frame} {size}/{draw + 1}", text, size))
-    return tuple(found)
+                mixed = [prompt for pair in zip(*picked, strict=True) for prompt in pair]
+                text = " ".join(prompt.knowledge for prompt in mixed)
+                prefixes.append(PromptPrefix(f"{frame} {size}/{number + 1}", text, size))
+    return tuple(prefixes)
 
 
-def unrelated(sentences: int) -> Prefix:
+def unrelated_prefix(n_sentences: int) -> PromptPrefix:
     """As many sentences about nothing."""
-    text = " ".join(UNRELATED[i % len(UNRELATED)] for i in range(sentences))
-    return Prefix(f"unrelated {sentences}", text, sentences)
+    text = " ".join(UNRELATED[i % len(UNRELATED)] for i in range(n_sentences))
+    return PromptPrefix(f"unrelated {n_sentences}", text, n_sentences)
 
 
-def after(prefix: Prefix, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+def with_prefix(
+    prefix: PromptPrefix, prompts: Sequence[CounteractsPrompt]
+) -> tuple[CounteractsPrompt, ...]:
     """Base prompts behind a prefix."""
     return tuple(
-        one._replace(id=f"{one.occupation}/{prefix.name}", kind=prefix.name, knowledge=prefix.text)
-        for one in prompts
+        prompt._replace(
+            id=f"{prompt.occupation}/{prefix.name}", kind=prefix.name, knowledge=prefix.text
+        )
+        for prompt in prompts
     )
 
 
-def otherwise(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+def reword_prompts(prompts: Sequence[CounteractsPrompt]) -> tuple[CounteractsPrompt, ...]:
     """The same base prompts in other words, which no candidate was chosen by."""
     return tuple(
-        one._replace(base=one.base.replace("works as", "has just found a job as"))
-        for one in prompts
+        prompt._replace(base=prompt.base.replace("works as", "has just found a job as"))
+        for prompt in prompts
     )

@@ -9,7 +9,7 @@ Dawkins et al. 2024, section 5, says which settings of its grid are not worth tr
 - attention helps "except if combined with a multi-dimensional gender subspace without the use of
   information weighting within the same layer".
 
-These are findings on one model, not laws: `trim=False` tries everything.
+These are findings on one model, not laws: `paper_rules=False` tries everything.
 """
 
 from __future__ import annotations
@@ -19,159 +19,181 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.core.run_context import RunContext
-from levelhead.locate.attribution.gradient import gradient
-from levelhead.locate.head_map import label
-from levelhead.measures.classification.controlled_difference import Excess
-from levelhead.mitigate.evaluation.gain import bias_of, shared
-from levelhead.mitigate.evaluation.sweep import said
-from levelhead.mitigate.heads.mask import mask
-from levelhead.mitigate.projection.config_grid import Setting, grid
-from levelhead.mitigate.projection.edit_points import edits_of, has_sent, levels_of, subspaces
-from levelhead.mitigate.projection.subspace import readable
+from levelhead.locate.attribution.gradient import compute_gradient
+from levelhead.locate.head_map import head_label
+from levelhead.measures.classification.controlled_difference import ControlledDifference
+from levelhead.mitigate.evaluation.gain import bias_aggregate, keep_common_items
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
+from levelhead.mitigate.heads.mask import mask_heads
+from levelhead.mitigate.projection.config_grid import ProjectionConfig, projection_grid
+from levelhead.mitigate.projection.edit_points import (
+    build_edits,
+    fit_subspaces,
+    has_pooled,
+    list_edit_points,
+)
+from levelhead.mitigate.projection.subspace import drop_unreadable_pairs
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.results import Dropped
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
+    from levelhead.core.results import DroppedItem
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
-    from levelhead.models.forward.edit_sweep import Edits
+    from levelhead.measures.responses import Responses
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
 Kind = Literal["projection", "mask"]
-By = Literal["gradient", "ablation"]
+HeadRanking = Literal["gradient", "ablation"]
 SIZES = (1, 2, 3, 5, 10, 20, 50)
 """How many of the first heads are masked."""
-SENT_HARD = "hard at sent costs accuracy"
+HARD_POOLED = "hard at sent costs accuracy"
 TWO_HARD = "two dimensions without weighting"
 ATTENTION = "attention beside two dimensions without weighting in its layer"
 
 
-class Candidate(NamedTuple):
+class EditCandidate(NamedTuple):
     """Edits that may be tried together, by name."""
 
     name: str
     kind: Kind
-    about: str
+    description: str
     """What is edited, in words."""
-    edits: Edits
+    edits: EditSet
 
 
-class Candidates(NamedTuple):
+class EditCandidates(NamedTuple):
     """All that is tried, and what is not."""
 
-    some: tuple[Candidate, ...]
-    trimmed: tuple[tuple[str, str], ...] = ()
+    candidates: tuple[EditCandidate, ...]
+    excluded: tuple[tuple[str, str], ...] = ()
     """Settings that the paper's rules leave out, and by which rule."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedItem, ...] = ()
     """Pairs of texts that the model cannot read."""
     notes: tuple[str, ...] = ()
 
     @property
-    def edits(self) -> dict[str, Edits]:
+    def edits(self) -> dict[str, EditSet]:
         """By name, in an order that breaks ties."""
-        return {one.name: one.edits for one in self.some}
+        return {candidate.name: candidate.edits for candidate in self.candidates}
 
-    def beside(self, other: Candidates) -> Candidates:
+    def merge(self, other: EditCandidates) -> EditCandidates:
         """Both together."""
-        return Candidates(
-            self.some + other.some,
-            self.trimmed + other.trimmed,
+        return EditCandidates(
+            self.candidates + other.candidates,
+            self.excluded + other.excluded,
             self.dropped + other.dropped,
             self.notes + other.notes,
         )
 
 
-def rule_against(setting: Setting) -> str:
+def excluded_by_paper_rule(config: ProjectionConfig) -> str:
     """The rule of Dawkins et al. 2024, section 5, that leaves a setting out; empty: none does.
 
-    >>> rule_against(Setting.named("last 0,1,1")), rule_against(Setting.named("last 1,1,1"))
-    ('two dimensions without weighting', '')
+    >>> excluded_by_paper_rule(ProjectionConfig.from_name("last 0,1,1"))
+    'two dimensions without weighting'
+    >>> excluded_by_paper_rule(ProjectionConfig.from_name("last 1,1,1"))
+    ''
     """
-    inner = setting.penultimate
-    if setting.level == "penultimate+attn" and inner and inner.dims == 2 and not inner.weighted:
+    inner = config.penultimate
+    if (
+        config.edit_point == "penultimate+attn"
+        and inner
+        and inner.n_components == 2
+        and not inner.weighted
+    ):
         return ATTENTION
-    steps = [setting.step(part) for part in setting.parts if part != "attn"]
-    if any(step.dims == 2 and not step.weighted for step in steps):
+    steps = [config.step(group) for group in config.site_groups if group != "attn"]
+    if any(step.n_components == 2 and not step.weighted for step in steps):
         return TWO_HARD
-    if setting.sent is not None and not setting.sent.weighted:
-        return SENT_HARD
+    if config.pooled is not None and not config.pooled.weighted:
+        return HARD_POOLED
     return ""
 
 
-def projections(lm: LM, pairs: Sequence[TextPair], *, trim: bool = True) -> Candidates:
+def projection_candidates(
+    lm: LM, pairs: Sequence[ContrastPair], *, paper_rules: bool = True
+) -> EditCandidates:
     """The settings of the grid that fit the model, their subspaces fitted in one pass.
 
     Args:
         lm: the model.
         pairs: of texts that differ in the contrast; those it cannot read are dropped.
-        trim: leave out what the paper's rules leave out.
+        paper_rules: leave out what the paper's rules leave out.
     """
-    kept, dropped = readable(lm, pairs)
-    if not kept:
-        raise NotMeasurable(
+    readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    if not readable_pairs:
+        raise NotMeasurableError(
             f"the model can read none of {len(pairs)} pairs of texts: {dropped[0].reason}"
             if dropped
             else "there is no pair of texts",
-            mend="give a lexicon whose words the model knows",
+            hint="give a lexicon whose words the model knows",
         )
-    settings = [one for one in grid(sent=has_sent(lm)) if one.level in levels_of(lm)]
-    rules = {one: rule_against(one) if trim else "" for one in settings}
-    found = subspaces(lm, kept)
-    return Candidates(
+    configs = [
+        config
+        for config in projection_grid(pooled=has_pooled(lm))
+        if config.edit_point in list_edit_points(lm)
+    ]
+    rules = {config: excluded_by_paper_rule(config) if paper_rules else "" for config in configs}
+    subspaces = fit_subspaces(lm, readable_pairs)
+    return EditCandidates(
         tuple(
-            Candidate(one.name, "projection", f"projections at {', '.join(one.parts)}", edits)
-            for one, rule in rules.items()
+            EditCandidate(
+                config.name, "projection", f"projections at {', '.join(config.site_groups)}", edits
+            )
+            for config, rule in rules.items()
             if not rule
-            for edits in (edits_of(lm, one, found),)
+            for edits in (build_edits(lm, config, subspaces),)
         ),
-        tuple((one.name, rule) for one, rule in rules.items() if rule),
+        tuple((config.name, rule) for config, rule in rules.items() if rule),
         dropped,
     )
 
 
-def masks(
+def mask_candidates(
     lm: LM,
     measure: Measure,
     *,
-    by: By = "gradient",
+    head_ranking: HeadRanking = "gradient",
     sizes: Sequence[int] = SIZES,
     context: RunContext = RunContext(),
-) -> Candidates:
+) -> EditCandidates:
     """The first heads masked, ranked by what they add to the bias on the measure's items.
 
     Args:
         lm: the model.
         measure: of bias.
-        by: the gradient of the bias by every head's mask (of a step function, that of its smooth
-            companion), or exact ablation of one head after another.
+        head_ranking: the gradient of the bias by every head's mask (of a step function, that of its
+            smooth surrogate), or exact ablation of one head after another.
         sizes: how many of the first heads; sizes beyond those that add to the bias are left out.
         context: store, threads, progress and cancellation.
     """
-    if by not in get_args(By):
-        raise UnknownName("way to rank heads", str(by), get_args(By))
+    if head_ranking not in get_args(HeadRanking):
+        raise UnknownNameError("way to rank heads", str(head_ranking), get_args(HeadRanking))
     if not sizes or any(size < 1 for size in sizes):
-        raise LevelheadError(f"masks of {list(sizes)} heads", mend="give numbers such as 1, 3, 5")
-    rank = _by_gradient if by == "gradient" else _by_ablation
+        raise LevelheadError(f"masks of {list(sizes)} heads", hint="give numbers such as 1, 3, 5")
+    rank = _by_gradient if head_ranking == "gradient" else _by_ablation
     try:
         scores, notes = rank(lm, measure, context)
-    except NotMeasurable as error:
-        return Candidates((), notes=(f"no head is ranked: {error.what}",))
+    except NotMeasurableError as error:
+        return EditCandidates((), notes=(f"no head is ranked: {error.problem}",))
     order = sorted(scores, key=lambda site: (-scores[site], site.layer, site.head))
     adding = [site for site in order if scores[site] > 0]
     if not adding:
-        return Candidates((), notes=(*notes, f"no head adds to {measure.name} by {by}"))
-    return Candidates(
+        return EditCandidates(
+            (), notes=(*notes, f"no head adds to {measure.name} by {head_ranking}")
+        )
+    return EditCandidates(
         tuple(
-            Candidate(
+            EditCandidate(
                 f"mask {size}",
                 "mask",
-                f"heads {', '.join(map(label, adding[:size]))} masked",
-                (mask(adding[:size]),),
+                f"heads {', '.join(map(head_label, adding[:size]))} masked",
+                (mask_heads(adding[:size]),),
             )
             for size in sorted(set(sizes))
             if size <= len(adding)
@@ -180,23 +202,23 @@ def masks(
     )
 
 
-def smooth_of(measure: Measure) -> Measure:
-    """The measure itself, or the smooth companion of a step function, on the same items."""
-    companion = measure.headline.companion
-    if companion is None:
+def with_smooth_surrogate(measure: Measure) -> Measure:
+    """The measure itself, or the smooth surrogate of a step function, on the same items."""
+    surrogate = measure.primary_metric.smooth_surrogate
+    if surrogate is None:
         return measure
-    if isinstance(measure, Excess):
+    if isinstance(measure, ControlledDifference):
         return measure.smooth
-    if companion not in measure.metrics:
-        raise NotMeasurable(
-            f"{measure.name} is a step function, and {companion} is another measure",
-            mend="rank heads by ablation",
+    if surrogate not in measure.metrics:
+        raise NotMeasurableError(
+            f"{measure.name} is a step function, and {surrogate} is another measure",
+            hint="rank heads by ablation",
         )
-    return replace(measure, metric=companion)
+    return replace(measure, metric=surrogate)
 
 
 def _heads(lm: LM) -> list[Site]:
-    layers, heads = lm.anatomy.layers, lm.anatomy.heads
+    layers, heads = lm.layout.layers, lm.layout.heads
     return [Site("head_out", layer, head) for layer in range(layers) for head in range(heads)]
 
 
@@ -204,42 +226,49 @@ def _by_gradient(
     lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
     """The derivative of the bias itself by every mask: what masking takes away, to first order."""
-    smooth = smooth_of(measure)
-    readouts = smooth.read(lm, context=context)[0]
-    shares = gradient(
-        lm, smooth, readouts, of_values=_cotangents(smooth, readouts), context=context
+    smooth = with_smooth_surrogate(measure)
+    responses = smooth.read(lm, context=context)[0]
+    shares = compute_gradient(
+        lm, smooth, responses, value_cotangents=_cotangents(smooth, responses), context=context
     )
     grid = shares.total()
     notes = () if smooth is measure else (f"heads are ranked by the gradient of {smooth.name}",)
     return {site: float(grid[site.layer, site.head or 0]) for site in _heads(lm)}, notes
 
 
-def _cotangents(measure: Measure, readouts: Readouts) -> torch.Tensor:
+def _cotangents(measure: Measure, responses: Responses) -> torch.Tensor:
     """Of the distance from parity, which is what an edit is to make smaller."""
-    head = measure.headline
-    values = readouts.values.clone().requires_grad_()
-    own = head.per_item(replace(readouts, values=values))
-    bias = bias_of(head)(own, measure.design(readouts, head).whole)
-    (found,) = torch.autograd.grad(bias, values)
-    return found
+    metric = measure.primary_metric
+    values = responses.values.clone().requires_grad_()
+    item_values = metric.per_item_values(replace(responses, values=values))
+    bias = bias_aggregate(metric)(item_values, measure.design(responses, metric).full_sample)
+    (cotangents,) = torch.autograd.grad(bias, values)
+    return cotangents
 
 
 def _by_ablation(
     lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
     """What the bias loses without a head; heads without which it has no value are not ranked."""
-    head, over = measure.headline, bias_of(measure.headline)
-    alone = {label(site): (mask([site]),) for site in _heads(lm)}
-    found = said(lm, measure, alone, context=context)
+    metric, aggregate = measure.primary_metric, bias_aggregate(measure.primary_metric)
+    single_masks = {head_label(site): (mask_heads([site]),) for site in _heads(lm)}
+    variant_responses = read_variant_responses(lm, measure, single_masks, context=context)
 
-    def bias(readouts: Readouts) -> float:
-        (own,), _ = shared([readouts])
-        return float(over(head.per_item(own).detach(), measure.design(own, head).whole))
+    def bias(responses: Responses) -> float:
+        (common_responses,), _ = keep_common_items([responses])
+        return float(
+            aggregate(
+                metric.per_item_values(common_responses).detach(),
+                measure.design(common_responses, metric).full_sample,
+            )
+        )
 
-    base, scores, notes = bias(found.base), {}, []
+    base, scores, notes = bias(variant_responses.base), {}, []
     for site in _heads(lm):
         try:
-            scores[site] = base - bias(found.settings[label(site)])
-        except (KeyError, NotMeasurable) as error:
-            notes.append(f"head {label(site)} is not ranked: {getattr(error, 'what', 'no effect')}")
+            scores[site] = base - bias(variant_responses.variants[head_label(site)])
+        except (KeyError, NotMeasurableError) as error:
+            notes.append(
+                f"head {head_label(site)} is not ranked: {getattr(error, 'problem', 'no effect')}"
+            )
     return scores, tuple(notes)

@@ -3,7 +3,7 @@
 The best of 74 settings looks good on the items it was chosen on even if none does anything: the
 choice uses the noise. So three numbers stand side by side: the gain on dev as it looks; what the
 best of as many gains on dev items that the choice did not see (in every resample the best by the
-items drawn, judged by those left out; Efron and Tibshirani 1997, "Improvements on
+items sampled, tested on those left out; Efron and Tibshirani 1997, "Improvements on
 cross-validation", leave-one-out bootstrap); and the gain of the one chosen on test.
 """
 
@@ -15,27 +15,27 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import Dropped, Estimate, Interval, Probability, Provenance, Record
+from levelhead.core.results import DroppedItem, Estimate, Interval, Probability, Provenance, Record
 from levelhead.core.run_context import Inference
 from levelhead.mitigate.controls.placebo_test import (
+    BIAS_REVERSED,
     NO_EFFECT,
-    TURNED,
     estimate_base_effect,
     has_no_effect,
-    is_turned,
-    one,
+    is_bias_reversed,
+    single_effect,
 )
-from levelhead.mitigate.evaluation.gain import By, redrawn, shared
-from levelhead.mitigate.evaluation.pareto import Front, front
-from levelhead.mitigate.evaluation.rank_stability import Agreement, agreement
+from levelhead.mitigate.evaluation.gain import Objective, keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.pareto import ParetoFront, compute_pareto_front
+from levelhead.mitigate.evaluation.rank_stability import RankAgreement, compute_rank_agreement
 from levelhead.mitigate.evaluation.variant_responses import (
-    biases,
-    first_best,
-    names_of,
-    prices,
-    within,
+    best_within_limit,
+    resample_bias,
+    resample_cost,
+    variant_names,
+    within_cost_limit,
 )
 from levelhead.stats.power import minimum_detectable_effect
 
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from levelhead.measures.metric import Worse
-    from levelhead.mitigate.evaluation.gain import Redrawn
-    from levelhead.mitigate.evaluation.variant_responses import Said
+    from levelhead.mitigate.evaluation.gain import PairedResamples
+    from levelhead.mitigate.evaluation.variant_responses import VariantResponses
 
 
-class Choice(Record):
+class DevSelection(Record):
     """A setting chosen on dev, and what it does elsewhere."""
 
-    by: By = "parity"
+    objective: Objective = "parity"
     """What a gain is: nearer to parity, or a smaller value."""
     chosen: str | None
-    """The largest gain on dev among those within the price; None: none of them gains."""
-    settings: Annotated[int, Field(ge=1)]
-    considered: Annotated[int, Field(ge=0)]
-    """Within the price."""
-    picked: Probability | None = None
+    """The largest gain on dev among those within the utility cost; None: none of them gains."""
+    n_variants: Annotated[int, Field(ge=1)]
+    n_considered: Annotated[int, Field(ge=0)]
+    """Within the utility cost."""
+    selection_frequency: Probability | None = None
     """The share of resamples of dev in which the same setting is the best."""
     on_dev: Estimate | None = None
     """Its gain on the items it was chosen on: too good."""
-    corrected: Estimate | None = None
+    out_of_bag_gain: Estimate | None = None
     """What the best of as many settings gains on items that it was not chosen on, from dev."""
     optimism: float | None = None
     """By how much the gain on dev is larger than that."""
@@ -72,226 +72,259 @@ class Choice(Record):
     """Its gain on test: the number to report."""
     change: Estimate | None = None
     """Edited less base of the value itself, on test; None if it does not change."""
-    price: Estimate | None = None
-    """By how much the price rises; above 0 is worse."""
-    agreement: tuple[Agreement, ...] = ()
+    cost: Estimate | None = None
+    """By how much the utility cost rises; above 0 is worse."""
+    rank_agreement: tuple[RankAgreement, ...] = ()
     """Of all settings on dev and test, where test holds them all."""
-    front: Front | None = None
-    """Gain on dev against price."""
-    unpriced: tuple[str, ...] = ()
+    pareto_front: ParetoFront | None = None
+    """Gain on dev against utility cost."""
+    variants_without_cost: tuple[str, ...] = ()
     """Settings that act behind all that the price reads: not on the front, nor within a limit."""
-    dropped_dev: tuple[Dropped, ...] = ()
-    dropped_test: tuple[Dropped, ...] = ()
+    dropped_dev: tuple[DroppedItem, ...] = ()
+    dropped_test: tuple[DroppedItem, ...] = ()
     notes: tuple[str, ...] = ()
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """What it is measured by."""
     provenance: tuple[Provenance, ...] = ()
-    """Of what was asked on dev, on test, and of the prices."""
+    """Of what was asked on dev, on test, and of the utility costs."""
 
 
-def choose(
-    dev: Said,
-    test: Said,
+def select_on_dev(
+    dev: VariantResponses,
+    test: VariantResponses,
     *,
-    price: Said | None = None,
-    price_test: Said | None = None,
-    most: float | None = None,
+    utility: VariantResponses | None = None,
+    utility_test: VariantResponses | None = None,
+    max_utility_loss: float | None = None,
     worse: Worse | None = None,
     inference: Inference = Inference(),
-    draws: int | None = None,
-) -> Choice:
+    n_resamples: int | None = None,
+) -> DevSelection:
     """Choose on dev, report on test. No model is run.
 
     Args:
         dev: a measure of bias, of all settings.
-        test: the same measure on other items, of the setting that `best` names or of all.
-        price: what settings cost.
-        price_test: the same on other items; by default it is told of those it was chosen on.
-        most: by how much the price may rise; by default by any amount.
-        worse: which way the price is worse, where its name does not tell.
+        test: the same measure on other items, of the setting that `best_variant` names or of all.
+        utility: what settings cost.
+        utility_test: the same on other items; by default the cost is reported on
+            those it was chosen on.
+        max_utility_loss: largest allowed increase of the utility cost; by default any.
+        worse: which way the utility cost is worse, where its name does not say.
         inference: seed and level.
-        draws: of the units; by default those of `inference`, at most 999.
+        n_resamples: of the units; by default those of `inference`, at most 999.
     """
-    names = names_of(dev)
-    known = _refuse_same(dev, test)
+    names = variant_names(dev)
+    notes = _forbid_dev_test_overlap(dev, test)
     base = estimate_base_effect(test.measure, test.base, inference=inference)
     if has_no_effect(base):
-        known = (*known, f"{NO_EFFECT} on test ({base}): no gain can be shown to be mitigation")
-    cheap = within(names, price, most, worse)
-    found, dropped = biases(dev, names, inference, draws, left=True)
-    gains = found.effects()
-    told: dict[str, object] = {
-        "by": dev.by,
-        "settings": len(names),
-        "considered": int(cheap.sum()),
+        notes = (*notes, f"{NO_EFFECT} on test ({base}): no gain can be shown to be mitigation")
+    is_affordable = within_cost_limit(names, utility, max_utility_loss, worse)
+    resamples, dropped = resample_bias(dev, names, inference, n_resamples, out_of_bag=True)
+    gains = resamples.effects()
+    common_fields: dict[str, object] = {
+        "objective": dev.objective,
+        "n_variants": len(names),
+        "n_considered": int(is_affordable.sum()),
         "base": base,
         "dropped_dev": dropped,
         "measured_by": dev.measured_by,
         "provenance": tuple(
-            own.judged_by(inference)
-            for own in (dev, test, price, price_test)
-            if own is not None and own.asked_of is not None
+            responses.provenance_with(inference)
+            for responses in (dev, test, utility, utility_test)
+            if responses is not None and responses.provenance is not None
         ),
     }
-    if price is not None:
-        told["unpriced"] = tuple(name for name in names if name in price.behind)
-        told["front"] = _front(dev, price, found, worse, inference, draws)
-    name = first_best(names, gains.values, cheap)
+    if utility is not None:
+        common_fields["variants_without_cost"] = tuple(
+            name for name in names if name in utility.unaffected_variants
+        )
+        common_fields["pareto_front"] = _gain_cost_front(
+            dev, utility, resamples, worse, inference, n_resamples
+        )
+    name = best_within_limit(names, gains.values, is_affordable)
     if name is None:
-        why = "no setting within the price gains anything on dev"
-        return Choice(chosen=None, notes=(why, *known), **told)  # type: ignore[arg-type]
-    place = names.index(name)
-    unit = dev.measure.headline.unit
-    on_dev = one(found.effects([place]), f"gain of {name} on dev", unit)
-    corrected, picked = _corrected(found, cheap, place, unit)
-    if name in test.settings and is_turned(
-        test.measure, shared([test.base, test.settings[name]])[0], test.measure.headline
+        reason = "no setting within the price gains anything on dev"
+        return DevSelection(chosen=None, notes=(reason, *notes), **common_fields)  # type: ignore[arg-type]
+    index = names.index(name)
+    unit = dev.measure.primary_metric.unit
+    on_dev = single_effect(resamples.effects([index]), f"gain of {name} on dev", unit)
+    out_of_bag_gain, selection_frequency = _out_of_bag_gain(resamples, is_affordable, index, unit)
+    if name in test.variants and is_bias_reversed(
+        test.measure,
+        keep_common_items([test.base, test.variants[name]])[0],
+        test.measure.primary_metric,
     ):
         # By value it may look like a gain: a smaller Strength of a model that leans the other way.
-        known = (*known, TURNED)
-    return Choice(
+        notes = (*notes, BIAS_REVERSED)
+    return DevSelection(
         chosen=name,
-        picked=picked,
+        selection_frequency=selection_frequency,
         on_dev=on_dev,
-        corrected=corrected,
-        optimism=on_dev.value - corrected.value,
-        **_on_test(dev, test, name, found, inference, draws),  # type: ignore[arg-type]
-        **_paid(price, price_test, name, worse, inference, draws, known),  # type: ignore[arg-type]
-        **told,  # type: ignore[arg-type]
+        out_of_bag_gain=out_of_bag_gain,
+        optimism=on_dev.value - out_of_bag_gain.value,
+        **_report_on_test(dev, test, name, resamples, inference, n_resamples),  # type: ignore[arg-type]
+        **_report_cost(utility, utility_test, name, worse, inference, n_resamples, notes),  # type: ignore[arg-type]
+        **common_fields,  # type: ignore[arg-type]
     )
 
 
-def _front(
-    dev: Said,
-    price: Said,
-    found: Redrawn,
+def _gain_cost_front(
+    dev: VariantResponses,
+    utility: VariantResponses,
+    resamples: PairedResamples,
     worse: Worse | None,
     inference: Inference,
-    draws: int | None,
-) -> Front | None:
-    """Gain against price, of the settings that the price sees."""
-    places = [i for i, name in enumerate(dev.settings) if name not in price.behind]
-    if not places:
+    n_resamples: int | None,
+) -> ParetoFront | None:
+    """Gain against utility cost, of the settings that the utility cost sees."""
+    indices = [i for i, name in enumerate(dev.variants) if name not in utility.unaffected_variants]
+    if not indices:
         return None
-    names = [tuple(dev.settings)[i] for i in places]
-    paid = prices(price, names, worse, inference, draws).effects(way=-1)
-    units = (dev.measure.headline.unit, price.measure.headline.unit)
-    return front(names, found.effects(places), paid, units=units)
+    names = [tuple(dev.variants)[i] for i in indices]
+    cost_effects = resample_cost(utility, names, worse, inference, n_resamples).effects(sign=-1)
+    units = (dev.measure.primary_metric.unit, utility.measure.primary_metric.unit)
+    return compute_pareto_front(names, resamples.effects(indices), cost_effects, units=units)
 
 
-def _on_test(
-    dev: Said, test: Said, name: str, found: Redrawn, inference: Inference, draws: int | None
+def _report_on_test(
+    dev: VariantResponses,
+    test: VariantResponses,
+    name: str,
+    resamples: PairedResamples,
+    inference: Inference,
+    n_resamples: int | None,
 ) -> dict[str, object]:
     """The gain on test of the chosen setting, and how far all settings rank alike."""
-    if name not in test.settings:
+    if name not in test.variants:
         raise LevelheadError(
             f"test does not hold {name!r}, which dev chooses",
-            mend="ask best(dev) which it is, and read that setting on test",
+            hint="ask best_variant(dev) which it is, and read that setting on test",
         )
-    head = test.measure.headline
-    every = all(own in test.settings for own in dev.settings)
+    metric = test.measure.primary_metric
+    has_all_variants = all(variant in test.variants for variant in dev.variants)
     # The number to report must not depend on what the other settings could read.
-    alone, dropped = biases(test, [name], inference, draws)
-    (base, own), _ = shared([test.base, test.settings[name]])
-    plain = redrawn(
-        test.measure, [base, own], head.over, aspect=head, inference=inference, draws=draws
-    ).effects(way=-1)
-    told: dict[str, object] = {
-        "on_test": one(alone.effects(), f"gain of {name} on test", head.unit),
-        "change": one(plain, f"change of {head.name}", head.unit) if plain.errors[0] > 0 else None,
+    chosen_resamples, dropped = resample_bias(test, [name], inference, n_resamples)
+    (base, edited), _ = keep_common_items([test.base, test.variants[name]])
+    value_effects = resample_paired(
+        test.measure,
+        [base, edited],
+        metric.aggregate,
+        metric=metric,
+        inference=inference,
+        n_resamples=n_resamples,
+    ).effects(sign=-1)
+    fields: dict[str, object] = {
+        "on_test": single_effect(
+            chosen_resamples.effects(), f"gain of {name} on test", metric.unit
+        ),
+        "change": single_effect(value_effects, f"change of {metric.name}", metric.unit)
+        if value_effects.standard_errors[0] > 0
+        else None,
         "dropped_test": dropped,
     }
-    if every and len(dev.settings) > 1:
-        both, _ = biases(test, tuple(dev.settings), inference, draws)
-        told["agreement"] = agreement(found.effects(), both.effects())
-    return told
+    if has_all_variants and len(dev.variants) > 1:
+        all_resamples, _ = resample_bias(test, tuple(dev.variants), inference, n_resamples)
+        fields["rank_agreement"] = compute_rank_agreement(
+            resamples.effects(), all_resamples.effects()
+        )
+    return fields
 
 
-def _paid(
-    price: Said | None,
-    price_test: Said | None,
+def _report_cost(
+    utility: VariantResponses | None,
+    utility_test: VariantResponses | None,
     name: str,
     worse: Worse | None,
     inference: Inference,
-    draws: int | None,
-    known: tuple[str, ...],
+    n_resamples: int | None,
+    earlier_notes: tuple[str, ...],
 ) -> dict[str, object]:
     """What the chosen setting costs, and of which items that is."""
-    told = price_test or price
-    if told is None:
-        return {"notes": (*known, "no price was asked: what the edit costs is not known")}
-    if name in told.behind:
-        why = f"{name} acts behind all that the price reads: what it costs is not known"
-        return {"notes": (*known, why)}
-    if name not in told.settings:
-        raise LevelheadError(f"the price of {name!r} was not read", mend="read it for the chosen")
-    paid = prices(told, [name], worse, inference, draws).effects(way=-1)
-    own = () if price_test else ("the price is of the items on which settings were chosen",)
-    notes = (*known, *own)
-    unit = told.measure.headline.unit
-    if not paid.errors[0] > 0:
+    cost_responses = utility_test or utility
+    if cost_responses is None:
+        return {"notes": (*earlier_notes, "no price was asked: what the edit costs is not known")}
+    if name in cost_responses.unaffected_variants:
+        reason = f"{name} acts behind all that the price reads: what it costs is not known"
+        return {"notes": (*earlier_notes, reason)}
+    if name not in cost_responses.variants:
+        raise LevelheadError(f"the price of {name!r} was not read", hint="read it for the chosen")
+    cost_effects = resample_cost(cost_responses, [name], worse, inference, n_resamples).effects(
+        sign=-1
+    )
+    cost_notes = (
+        () if utility_test else ("the price is of the items on which settings were chosen",)
+    )
+    notes = (*earlier_notes, *cost_notes)
+    unit = cost_responses.measure.primary_metric.unit
+    if not cost_effects.standard_errors[0] > 0:
         return {"notes": (*notes, "the price does not change at all")}
-    return {"price": one(paid, f"price of {name}", unit), "notes": notes}
+    return {"cost": single_effect(cost_effects, f"price of {name}", unit), "notes": notes}
 
 
-def _corrected(
-    found: Redrawn, cheap: NDArray[np.bool_], place: int, unit: str
+def _out_of_bag_gain(
+    resamples: PairedResamples, is_affordable: NDArray[np.bool_], index: int, unit: str
 ) -> tuple[Estimate, float]:
-    """The mean gain, on units left out, of the best by the units drawn; how often it is `place`.
+    """The mean gain, on units left out, of the best by the sampled units; how often it is `index`.
 
     Its standard error is taken as the mean of those of the settings picked: as if they all moved
     together, which is wide rather than narrow. On the units left out a distance from parity has
-    the side that the units drawn found (`Redrawn.left`), so that noise adds to neither.
+    the side that the sampled units found (`PairedResamples.out_of_bag`), so that noise adds to
+    neither.
     """
-    effects = found.effects()
+    effects = resamples.effects()
     # The base, last, gains nothing: it is picked where nothing gains, as by the whole choice.
-    drawn = np.where(cheap, effects.draws, -np.inf)
-    picked = np.where(drawn.max(axis=1) > 0, drawn.argmax(axis=1), -1)
-    rows = np.arange(len(picked))
-    left = found.left[rows, 0] - found.left[rows, 1 + picked]
-    (factor,) = found.design.factors
-    value, error = float(left.mean()), float(effects.errors[picked[picked >= 0]].mean())
-    reach = float(stats.t.ppf((1 + found.level) / 2, factor.df)) * error
+    resampled_gains = np.where(is_affordable, effects.resamples, -np.inf)
+    best_indices = np.where(resampled_gains.max(axis=1) > 0, resampled_gains.argmax(axis=1), -1)
+    # Each resample is evaluated on the units that did not choose its winner (leave-one-out
+    # bootstrap, Efron and Tibshirani 1997), which removes the optimism of the choice.
+    rows = np.arange(len(best_indices))
+    out_of_bag_gains = resamples.out_of_bag[rows, 0] - resamples.out_of_bag[rows, 1 + best_indices]
+    (factor,) = resamples.design.factors
+    value, error = (
+        float(out_of_bag_gains.mean()),
+        float(effects.standard_errors[best_indices[best_indices >= 0]].mean()),
+    )
+    half_width = float(stats.t.ppf((1 + resamples.level) / 2, factor.df)) * error
     estimate = Estimate(
-        name=f"gain of the best of {int(cheap.sum())} on items left out",
+        name=f"gain of the best of {int(is_affordable.sum())} on items left out",
         value=value,
         interval=Interval(
-            low=value - reach,
-            high=value + reach,
-            level=found.level,
-            method=f"out of bag, t, {effects.told}",
+            low=value - half_width,
+            high=value + half_width,
+            level=resamples.level,
+            method=f"out of bag, t, {effects.design_description}",
         ),
         parity=0.0,
-        n=found.design.items,
+        n=resamples.design.n_items,
         unit=unit,
         detectable=minimum_detectable_effect(error, factor.df),
     )
-    return estimate, float((picked == place).mean())
+    return estimate, float((best_indices == index).mean())
 
 
-def _refuse_same(dev: Said, test: Said) -> tuple[str, ...]:
+def _forbid_dev_test_overlap(dev: VariantResponses, test: VariantResponses) -> tuple[str, ...]:
     """Refuse to report on items that the choice has seen; tell of units that it has."""
-    if (dev.measure.name, dev.by) != (test.measure.name, test.by):
+    if (dev.measure.name, dev.objective) != (test.measure.name, test.objective):
         raise LevelheadError(
             f"chosen by {dev.measure.name} and reported by {test.measure.name}",
-            mend="give one measure and one kind of gain, on dev and on test",
+            hint="give one measure and one kind of gain, on dev and on test",
         )
-    first, second = dev.measure.sampled(dev.base), test.measure.sampled(test.base)
-    seen = {item.id for item in first.items}
-    again = [item.id for item in second.items if item.id in seen]
-    if again:
+    first, second = dev.measure.select_sampled(dev.base), test.measure.select_sampled(test.base)
+    dev_ids = {item.id for item in first.items}
+    repeated = [item.id for item in second.items if item.id in dev_ids]
+    if repeated:
         raise LevelheadError(
-            f"{len(again)} items of test are in dev ({again[0]}): a choice is not to be reported "
-            "on items it has seen",
-            mend="split the items before choosing",
+            f"{len(repeated)} items of test are in dev ({repeated[0]}): a choice is not to be "
+            "reported on items it has seen",
+            hint="split the items before choosing",
         )
     notes = []
     for i, name in enumerate(second.factors):
-        own = {item.units[i] for item in second.items}
-        both = own & {item.units[i] for item in first.items}
+        test_units = {item.units[i] for item in second.items}
+        both = test_units & {item.units[i] for item in first.items}
         if both:
             notes.append(
-                f"{len(both)} of {len(own)} {name} of test are in dev too, with other items: the "
-                "report is not all of new ones"
+                f"{len(both)} of {len(test_units)} {name} of test are in dev too, with other "
+                "items: the report is not all of new ones"
             )
     return tuple(notes)

@@ -6,98 +6,106 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.results import Dropped, Estimate, Provenance, Record
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.mitigate.selection.candidates import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NOT_SHOWN = (
+NOT_SHOWN_BY_SELECTION = (
     "that it gains anything on other texts, tasks, groups or measures than these",
     "that what it takes out is removed from the model and not only hidden from this measure",
     "that edits of the same sites that have nothing to do with the groups gain less",
     "that it keeps anything but the price that was asked",
     "that it is more than a calmer classifier, whose decisions flip less whatever words change",
 )
-"""What no tuning shows, to be told beside every edit."""
+"""What no tuning shows; reported with every edit."""
 
 
-class Tried(Record):
+class CandidateResult(Record):
     """One candidate on dev."""
 
     name: str
     kind: Kind
-    about: str
+    description: str
     gain: Estimate | None = None
     """By how much the bias comes nearer to parity; None: nothing changes, or nothing was read."""
-    low: float | None = None
+    lower_bound: float | None = None
     """The lower bound of the gain that holds for all candidates together."""
     loss: Estimate | None = None
-    """By how much the price is worse; above 0 is worse. None: not one answer changes."""
-    why_not: str = ""
+    """By how much the utility cost is worse; above 0 is worse. None: not one answer changes."""
+    exclusion_reason: str = ""
     """Why it may not be chosen; empty: it may."""
 
 
-class OnTest(Record):
+class HeldOutResult(Record):
     """The chosen candidate on items that the choice has not seen."""
 
     gain: Estimate | None
     """None: nothing changes."""
     loss: Estimate | None
-    most: float
-    """The largest loss that may be paid, of the price of these items."""
-    gains: bool
+    max_utility_loss: float
+    """The largest loss that may be paid, of the utility cost of these items."""
+    is_gain_confirmed: bool
     """The interval of the gain lies above 0."""
-    keeps: bool
+    is_utility_kept: bool
     """The upper end of the loss lies within what may be paid."""
 
 
-class Tuned(Record):
+class SelectionReport(Record):
     """Which edit was chosen, why, and what was tried beside it."""
 
-    gain: str
-    price: str
-    keep: Annotated[float, Field(gt=0, le=1)] | None
-    """The share of the base's price that is to be kept; None: `most` was given."""
-    most: float
-    """The largest loss on dev, in the price's unit."""
+    bias_measure: str
+    utility_measure: str
+    min_utility_kept: Annotated[float, Field(gt=0, le=1)] | None
+    """The share of the base's utility that must be kept; None: `max_utility_loss` was given."""
+    max_utility_loss: float
+    """The largest loss on dev, in the utility's unit."""
     base: Estimate
-    """The measure of bias of the model as it is, on dev."""
-    base_price: Estimate
+    """The measure of bias of the unedited model, on dev."""
+    base_utility: Estimate
     chosen: str | None = None
-    recommended: bool = False
+    is_recommended: bool = False
     """Chosen on dev, and confirmed on test."""
-    why: str
-    tried: tuple[Tried, ...]
-    on_test: OnTest | None = None
-    trimmed: tuple[tuple[str, str], ...] = ()
+    reason: str
+    candidates: tuple[CandidateResult, ...]
+    on_test: HeldOutResult | None = None
+    excluded: tuple[tuple[str, str], ...] = ()
     """Settings that were not tried, and by which rule of the paper."""
-    dropped: tuple[tuple[str, tuple[Dropped, ...]], ...] = ()
+    dropped: tuple[tuple[str, tuple[DroppedItem, ...]], ...] = ()
     """Items that could not be used, with reasons: of dev, test, their prices, pairs of texts."""
-    seen: tuple[str, ...] = ()
+    fitted_words: tuple[str, ...] = ()
     """Words that projections were fitted on: by these nobody should judge them."""
-    not_shown: tuple[str, ...] = NOT_SHOWN
+    not_shown: tuple[str, ...] = NOT_SHOWN_BY_SELECTION
     notes: tuple[str, ...] = ()
     provenance: Provenance
-    measured_by: Ruler | None = None
+    measured_by: MeasureKey | None = None
     """The gain."""
 
     @property
-    def eligible(self) -> tuple[Tried, ...]:
+    def eligible(self) -> tuple[CandidateResult, ...]:
         """The candidates that might have been chosen."""
-        return tuple(own for own in self.tried if not own.why_not)
+        return tuple(candidate for candidate in self.candidates if not candidate.exclusion_reason)
 
 
-def largest(rows: Sequence[Tried]) -> str | None:
+def best_candidate(rows: Sequence[CandidateResult]) -> str | None:
     """The first of the largest lower bounds among those that may be chosen."""
-    some = [(own.low, own.name) for own in rows if not own.why_not and own.low is not None]
-    return max(some, key=lambda row: row[0])[1] if some else None
+    bounds = [
+        (candidate.lower_bound, candidate.name)
+        for candidate in rows
+        if not candidate.exclusion_reason and candidate.lower_bound is not None
+    ]
+    return max(bounds, key=lambda row: row[0])[1] if bounds else None
 
 
-def why_this(rows: Sequence[Tried], name: str | None, on_test: OnTest | None) -> str:
+def explain_choice(
+    rows: Sequence[CandidateResult], name: str | None, on_test: HeldOutResult | None
+) -> str:
     """In words: why this one, or why none."""
-    gaining = sum(own.low is not None and own.low > 0 for own in rows)
+    gaining = sum(
+        candidate.lower_bound is not None and candidate.lower_bound > 0 for candidate in rows
+    )
     if name is None or on_test is None:
         return (
             f"nothing is recommended: of {len(rows)} candidates {gaining} are shown to gain on "
@@ -105,17 +113,20 @@ def why_this(rows: Sequence[Tried], name: str | None, on_test: OnTest | None) ->
             if gaining
             else f"nothing is recommended: none of {len(rows)} candidates is shown to gain on dev"
         )
-    eligible = sum(not own.why_not for own in rows)
-    chosen = (
+    eligible = sum(not candidate.exclusion_reason for candidate in rows)
+    choice = (
         f"{name} has the largest lower bound of the gain on dev, of {eligible} candidates (of "
         f"{len(rows)} tried) that are shown to gain within the price"
     )
-    if on_test.gains and on_test.keeps:
-        return f"{chosen}; gain and price are confirmed on test"
+    if on_test.is_gain_confirmed and on_test.is_utility_kept:
+        return f"{choice}; gain and price are confirmed on test"
     failed = [
-        what
-        for what, held in (("the gain", on_test.gains), ("the price", on_test.keeps))
-        if not held
+        criterion
+        for criterion, is_met in (
+            ("the gain", on_test.is_gain_confirmed),
+            ("the price", on_test.is_utility_kept),
+        )
+        if not is_met
     ]
     are = "is" if len(failed) == 1 else "are"
-    return f"nothing is recommended: {chosen}; {' and '.join(failed)} {are} not confirmed on test"
+    return f"nothing is recommended: {choice}; {' and '.join(failed)} {are} not confirmed on test"

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from scipy import stats
 
-from levelhead.core.errors import NotMeasurable
-from levelhead.measures.classification.group_rates import paired_shares
+from levelhead.core.errors import NotMeasurableError
+from levelhead.measures.classification.group_rates import paired_share_interval
 from levelhead.measures.inference import estimate
-from levelhead.measures.metric import refuse_nothing, scaled
-from levelhead.mitigate.evaluation.gain import paid_by, shared
+from levelhead.measures.metric import require_values, scale_interval
+from levelhead.mitigate.evaluation.gain import cost_aggregate, keep_common_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,96 +28,107 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.locate.effects import Effects
-    from levelhead.measures.metric import Over, Worse
-    from levelhead.mitigate.evaluation.variant_responses import Said
-    from levelhead.stats.designs import Design, Draw
+    from levelhead.locate.effects import AblationEffects
+    from levelhead.measures.metric import Aggregate, Worse
+    from levelhead.mitigate.evaluation.variant_responses import VariantResponses
+    from levelhead.stats.designs import Design, Resample
 
 
-def lower_bounds(found: Effects) -> NDArray[np.float64]:
+def simultaneous_lower_bounds(effects: AblationEffects) -> NDArray[np.float64]:
     """`[k]`: below which no gain lies, at the level, for all candidates together.
 
     -inf for candidates that change nothing: they have no gain to bound.
     """
-    errors = found.errors
-    some = np.flatnonzero(errors > 0)
-    bounds = np.full(len(found.values), -np.inf)
-    if some.size:
-        (factor,) = found.design.factors
-        largest = found.null(some).max(axis=1)
-        # A few draws must not make the band narrower than that of one candidate alone.
-        alone = float(stats.t.ppf((1 + found.level) / 2, factor.df))
-        reach = max(float(np.quantile(largest, found.level, method="higher")), alone)
-        bounds[some] = found.values[some] - reach * errors[some]
+    errors = effects.standard_errors
+    affected = np.flatnonzero(errors > 0)
+    # A candidate without spread cannot be studentised, and must never be the best bound.
+    bounds = np.full(len(effects.values), -np.inf)
+    if affected.size:
+        (factor,) = effects.design.factors
+        largest = effects.null_statistics(affected).max(axis=1)
+        # A few resamples must not make the band narrower than that of one candidate alone.
+        single_quantile = float(stats.t.ppf((1 + effects.level) / 2, factor.df))
+        joint_quantile = max(
+            float(np.quantile(largest, effects.level, method="higher")), single_quantile
+        )
+        bounds[affected] = effects.values[affected] - joint_quantile * errors[affected]
     return bounds
 
 
-def measurable(said: Said) -> tuple[Said, dict[str, str]]:
-    """The settings that the headline has a value of, and why the others have none.
+def drop_unmeasurable(responses: VariantResponses) -> tuple[VariantResponses, dict[str, str]]:
+    """The settings that the primary metric has a value of, and why the others have none.
 
     An edit that makes a classifier say the same of everything leaves nothing to be measured; it
     must not stop the others.
     """
-    head, kept, without = said.measure.headline, {}, {}
-    for name, readouts in said.settings.items():
+    metric, measurable, unmeasurable = responses.measure.primary_metric, {}, {}
+    for name, variant_responses in responses.variants.items():
         try:
-            refuse_nothing(head.per_item(readouts).detach())
-            kept[name] = readouts
-        except NotMeasurable as error:
-            without[name] = error.what
-    return replace(said, settings=kept), without
+            require_values(metric.per_item_values(variant_responses).detach())
+            measurable[name] = variant_responses
+        except NotMeasurableError as error:
+            unmeasurable[name] = error.problem
+    return replace(responses, variants=measurable), unmeasurable
 
 
-def loss(price: Said, name: str, *, worse: Worse | None, inference: Inference) -> Estimate | None:
+def estimate_utility_loss(
+    utility: VariantResponses, name: str, *, worse: Worse | None, inference: Inference
+) -> Estimate | None:
     """By how much a setting is worse than the base, paired; None: not one answer changes.
 
     Of shares (accuracy) by Bonett and Price's formula, which keeps its width where few answers
-    change or none; of other prices by resampling.
+    change or none; of other utility costs by resampling.
 
     Args:
-        price: what the model and its settings said.
+        utility: what the model and its settings said.
         name: of the setting.
-        worse: which way is worse, where the price's name does not tell.
+        worse: which way is worse, where the utility's name does not say.
         inference: seed, resamples and level.
     """
-    head = price.measure.headline
-    over = paid_by(head, worse)
-    (base, own), _ = shared([price.base, price.settings[name]])
-    both = torch.stack([head.per_item(one).detach() for one in (base, own)], dim=1)
+    metric = utility.measure.primary_metric
+    aggregate = cost_aggregate(metric, worse)
+    (base, edited), _ = keep_common_items([utility.base, utility.variants[name]])
+    both = torch.stack(
+        [metric.per_item_values(responses).detach() for responses in (base, edited)], dim=1
+    )
     is_share = both.dim() == 2 and bool(((both == 0) | (both == 1)).all())
     if not is_share and bool((both[:, 0] == both[:, 1]).all()):
         return None
-    design = price.measure.design(base, head)
-    paired = replace(
-        head,
-        name=f"loss of {head.name}",
-        over=_second_less_first(over),
+    design = utility.measure.design(base, metric)
+    loss_metric = replace(
+        metric,
+        name=f"loss of {metric.name}",
+        aggregate=_second_minus_first(aggregate),
         low=-float("inf"),
         high=float("inf"),
         parity=0.0,
         null=None,
-        lean=None,
+        signed_part=None,
         alternative="two-sided",
-        method=None if head.method == "bca" else head.method,
-        closed=_of_shares(over) if is_share else None,
+        method=None if metric.method == "bca" else metric.method,
+        closed_form_interval=_interval_of_shares(aggregate) if is_share else None,
     )
-    return estimate(inference, paired, both, design, tested=not is_share)
+    return estimate(inference, loss_metric, both, design, test=not is_share)
 
 
-def _second_less_first(over: Over) -> Over:
-    def of(values: torch.Tensor, draw: Draw) -> torch.Tensor:
-        return over(values[:, 1], draw) - over(values[:, 0], draw)
+def _second_minus_first(aggregate: Aggregate) -> Aggregate:
+    def difference(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+        return aggregate(values[:, 1], resample) - aggregate(values[:, 0], resample)
 
-    return of
+    return difference
 
 
-def _of_shares(over: Over) -> Callable[[torch.Tensor, Design, float], Interval]:
+def _interval_of_shares(aggregate: Aggregate) -> Callable[[torch.Tensor, Design, float], Interval]:
     """Bonett and Price's interval in the price's unit, of what gets worse less what gets better."""
 
     def closed(values: torch.Tensor, design: Design, level: float) -> Interval:
         ones = torch.ones(len(values), dtype=values.dtype)
-        scale = float(over(ones, design.whole))  # -100 where less of a percentage is worse
+        scale = float(
+            aggregate(ones, design.full_sample)
+        )  # -100 where less of a percentage is worse
         first, second = (0, 1) if scale < 0 else (1, 0)
-        return scaled(paired_shares(values[:, [first, second]], design, level), abs(scale))
+        return scale_interval(
+            paired_share_interval(values[:, [first, second]], design, level), abs(scale)
+        )
 
     return closed

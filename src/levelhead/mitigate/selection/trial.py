@@ -1,4 +1,4 @@
-"""Candidates judged: on dev all of them together, on test the one that was chosen."""
+"""Test candidates: on dev all of them together, on test only the chosen one."""
 
 from __future__ import annotations
 
@@ -7,151 +7,190 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.inference import estimate
-from levelhead.mitigate.controls.placebo_test import one as estimate_of
-from levelhead.mitigate.evaluation.gain import redrawn, shared
-from levelhead.mitigate.evaluation.sweep import said
-from levelhead.mitigate.evaluation.variant_responses import Said, biases
-from levelhead.mitigate.selection.selection_report import OnTest, Tried
-from levelhead.mitigate.selection.simultaneous_bounds import loss, lower_bounds, measurable
+from levelhead.mitigate.controls.placebo_test import single_effect
+from levelhead.mitigate.evaluation.gain import keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
+from levelhead.mitigate.evaluation.variant_responses import VariantResponses, resample_bias
+from levelhead.mitigate.selection.selection_report import CandidateResult, HeldOutResult
+from levelhead.mitigate.selection.simultaneous_bounds import (
+    drop_unmeasurable,
+    estimate_utility_loss,
+    simultaneous_lower_bounds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.core.results import Dropped, Estimate
+    from levelhead.core.results import DroppedItem, Estimate
     from levelhead.core.run_context import Inference, RunContext
     from levelhead.measures.base import Measure
     from levelhead.measures.metric import Worse
-    from levelhead.mitigate.selection.candidates import Candidates
-    from levelhead.models.forward.edit_sweep import Edits
+    from levelhead.mitigate.selection.candidates import EditCandidates
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
-Losses = tuple[tuple[str, tuple["Dropped", ...]], ...]
+DroppedBySource = tuple[tuple[str, tuple["DroppedItem", ...]], ...]
 """What was dropped, by what it was dropped from."""
 
 
-class Told(NamedTuple):
-    """What a measure was told, and the candidates it could not use."""
+class CandidateResponses(NamedTuple):
+    """Responses of all candidates, and the candidates that the measure cannot use."""
 
-    said: Said
-    without: dict[str, str]
+    responses: VariantResponses
+    unmeasurable: dict[str, str]
 
 
-class Trial(NamedTuple):
-    """How chance is judged, and what may be paid."""
+class Selector(NamedTuple):
+    """Settings of inference, and the largest utility loss."""
 
     inference: Inference
     worse: Worse | None
-    keep: float | None
-    most: float | None
+    min_utility_kept: float | None
+    max_utility_loss: float | None
 
-    def read(
-        self, lm: LM, measure: Measure, edits: Mapping[str, Edits], context: RunContext
-    ) -> Told:
+    def read_candidates(
+        self, lm: LM, measure: Measure, edits: Mapping[str, EditSet], context: RunContext
+    ) -> CandidateResponses:
         """The model and the candidates, asked together."""
-        found = said(lm, measure, edits, context=context)
-        kept, without = measurable(found)
+        responses = read_variant_responses(lm, measure, edits, context=context)
+        measurable, unmeasurable = drop_unmeasurable(responses)
         reason = "acts behind all that is read"
-        return Told(kept, without | dict.fromkeys(found.behind, reason))
-
-    def of_base(self, own: Said) -> Estimate:
-        """A measure of the model as it is."""
-        head = own.measure.headline
-        values = head.per_item(own.base)
-        return estimate(
-            self.inference, head, values, own.measure.design(own.base, head), tested=False
+        return CandidateResponses(
+            measurable, unmeasurable | dict.fromkeys(responses.unaffected_variants, reason)
         )
 
-    def allowed(self, price: Said) -> float:
-        """The largest loss that may be paid, of the price of these items."""
-        if self.most is not None or self.keep is None:
-            return self.most or 0.0
-        return (1 - self.keep) * abs(self.of_base(price).value)
+    def estimate_base(self, responses: VariantResponses) -> Estimate:
+        """A measure of the unedited model."""
+        metric = responses.measure.primary_metric
+        values = metric.per_item_values(responses.base)
+        return estimate(
+            self.inference,
+            metric,
+            values,
+            responses.measure.design(responses.base, metric),
+            test=False,
+        )
 
-    def on_dev(
-        self, tried: Candidates, gained: Told, paid: Told
-    ) -> tuple[tuple[Tried, ...], Losses]:
+    def allowed_loss(self, utility: VariantResponses) -> float:
+        """The largest loss that may be paid, of the utility cost of these items."""
+        if self.max_utility_loss is not None or self.min_utility_kept is None:
+            return self.max_utility_loss or 0.0
+        return (1 - self.min_utility_kept) * abs(self.estimate_base(utility).value)
+
+    def evaluate_on_dev(
+        self, candidates: EditCandidates, bias: CandidateResponses, utility: CandidateResponses
+    ) -> tuple[tuple[CandidateResult, ...], DroppedBySource]:
         """Every candidate's gain, bound and loss; and what was dropped."""
-        names = [name for name in gained.said.settings if name in paid.said.settings]
+        names = [name for name in bias.responses.variants if name in utility.responses.variants]
         gains: dict[str, tuple[Estimate | None, float]] = {}
-        lost: tuple[Dropped, ...] = ()
+        dropped: tuple[DroppedItem, ...] = ()
         if names:
-            found, lost = biases(gained.said, names, self.inference, None)
-            effects = found.effects()
-            head = gained.said.measure.headline
-            several = (
-                effects.estimates([f"gain of {own}" for own in names], unit=head.unit)
-                if (effects.errors > 0).any()
+            resamples, dropped = resample_bias(bias.responses, names, self.inference, None)
+            effects = resamples.effects()
+            metric = bias.responses.measure.primary_metric
+            estimates = (
+                effects.to_estimates([f"gain of {name}" for name in names], unit=metric.unit)
+                if (effects.standard_errors > 0).any()
                 else (None,) * len(names)
             )
-            bounds = np.minimum(lower_bounds(effects), self._falls(gained.said, names)).tolist()
-            gains = dict(zip(names, zip(several, bounds, strict=True), strict=True))
-        most = self.allowed(paid.said)
+            bounds = np.minimum(
+                simultaneous_lower_bounds(effects), self._part_lower_bounds(bias.responses, names)
+            ).tolist()
+            gains = dict(zip(names, zip(estimates, bounds, strict=True), strict=True))
+        max_loss = self.allowed_loss(utility.responses)
         rows = []
-        for one in tried.some:
-            about = {"name": one.name, "kind": one.kind, "about": one.about}
-            why = gained.without.get(one.name) or paid.without.get(one.name)
-            if why is not None:
-                rows.append(Tried(why_not=f"not measurable: {why}", **about))  # type: ignore[arg-type]
+        for candidate in candidates.candidates:
+            identity = {
+                "name": candidate.name,
+                "kind": candidate.kind,
+                "description": candidate.description,
+            }
+            reason = bias.unmeasurable.get(candidate.name) or utility.unmeasurable.get(
+                candidate.name
+            )
+            if reason is not None:
+                why_excluded = f"not measurable: {reason}"
+                rows.append(CandidateResult(exclusion_reason=why_excluded, **identity))  # type: ignore[arg-type]
                 continue
-            gain, low = gains[one.name]
-            cost = loss(paid.said, one.name, worse=self.worse, inference=self.inference)
+            gain, low = gains[candidate.name]
+            cost = estimate_utility_loss(
+                utility.responses, candidate.name, worse=self.worse, inference=self.inference
+            )
             rows.append(
-                Tried(
+                CandidateResult(
                     gain=gain,
-                    low=low if gain is not None and math.isfinite(low) else None,
+                    lower_bound=low if gain is not None and math.isfinite(low) else None,
                     loss=cost,
-                    why_not=_against(gain, low, cost, most),
-                    **about,  # type: ignore[arg-type]
+                    exclusion_reason=_exclusion_reason(gain, low, cost, max_loss),
+                    **identity,  # type: ignore[arg-type]
                 )
             )
         return tuple(rows), (
-            ("dev", lost or _dropped(gained.said)),
-            ("price on dev", _dropped(paid.said)),
+            ("dev", dropped or _dropped(bias.responses)),
+            ("price on dev", _dropped(utility.responses)),
         )
 
-    def on_test(self, name: str, gained: Told, paid: Told) -> tuple[OnTest, Losses]:
+    def evaluate_on_test(
+        self, name: str, bias: CandidateResponses, utility: CandidateResponses
+    ) -> tuple[HeldOutResult, DroppedBySource]:
         """The chosen candidate, once."""
         gain = cost = None
-        most = self.allowed(paid.said)
-        gains = keeps = False
-        lost = _dropped(gained.said)
-        if name in gained.said.settings:
-            found, lost = biases(gained.said, [name], self.inference, None)
-            effects = found.effects()
-            if effects.errors[0] > 0:
-                gain = estimate_of(
-                    effects, f"gain of {name} on test", gained.said.measure.headline.unit
+        max_loss = self.allowed_loss(utility.responses)
+        is_gain_confirmed = is_utility_kept = False
+        dropped = _dropped(bias.responses)
+        if name in bias.responses.variants:
+            resamples, dropped = resample_bias(bias.responses, [name], self.inference, None)
+            effects = resamples.effects()
+            if effects.standard_errors[0] > 0:
+                gain = single_effect(
+                    effects, f"gain of {name} on test", bias.responses.measure.primary_metric.unit
                 )
-                falls = float(self._falls(gained.said, [name])[0])
-                gains = gain.interval.low > 0 and falls > 0
-        if name in paid.said.settings:
-            cost = loss(paid.said, name, worse=self.worse, inference=self.inference)
-            keeps = cost is None or cost.interval.high <= most
-        told = OnTest(gain=gain, loss=cost, most=most, gains=gains, keeps=keeps)
-        return told, (("test", lost), ("price on test", _dropped(paid.said)))
+                part_bound = float(self._part_lower_bounds(bias.responses, [name])[0])
+                is_gain_confirmed = gain.interval.low > 0 and part_bound > 0
+        if name in utility.responses.variants:
+            cost = estimate_utility_loss(
+                utility.responses, name, worse=self.worse, inference=self.inference
+            )
+            is_utility_kept = cost is None or cost.interval.high <= max_loss
+        result = HeldOutResult(
+            gain=gain,
+            loss=cost,
+            max_utility_loss=max_loss,
+            is_gain_confirmed=is_gain_confirmed,
+            is_utility_kept=is_utility_kept,
+        )
+        return result, (("test", dropped), ("price on test", _dropped(utility.responses)))
 
-    def _falls(self, own: Said, names: Sequence[str]) -> NDArray[np.float64]:
+    def _part_lower_bounds(
+        self, responses: VariantResponses, names: Sequence[str]
+    ) -> NDArray[np.float64]:
         """`[k]` lower bounds of what a difference's first part falls by; inf without a part.
 
         A difference also shrinks where its second part grows: that is no gain.
         """
-        if not isinstance(own.measure, Excess):
+        if not isinstance(responses.measure, ControlledDifference):
             return np.full(len(names), np.inf)
-        part = own.measure.part
-        readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
-        found = redrawn(own.measure, readouts, part.over, aspect=part, inference=self.inference)
-        return lower_bounds(found.effects())
+        part = responses.measure.uncontrolled_metric
+        all_responses, _ = keep_common_items(
+            [responses.base, *(responses.variants[name] for name in names)]
+        )
+        resamples = resample_paired(
+            responses.measure, all_responses, part.aggregate, metric=part, inference=self.inference
+        )
+        return simultaneous_lower_bounds(resamples.effects())
 
 
-def _dropped(own: Said) -> tuple[Dropped, ...]:
-    return shared([own.base, *own.settings.values()])[1]
+def _dropped(responses: VariantResponses) -> tuple[DroppedItem, ...]:
+    return keep_common_items([responses.base, *responses.variants.values()])[1]
 
 
-def _against(gain: Estimate | None, low: float, cost: Estimate | None, most: float) -> str:
+def _exclusion_reason(
+    gain: Estimate | None, low: float, cost: Estimate | None, max_loss: float
+) -> str:
     """Why a candidate may not be chosen."""
     reasons = []
     if gain is None:
@@ -160,6 +199,6 @@ def _against(gain: Estimate | None, low: float, cost: Estimate | None, most: flo
         reasons.append("no gain shown: what the bias is made of does not change")
     elif low <= 0:
         reasons.append(f"no gain shown: the lower bound is {low:.4g}")
-    if cost is not None and cost.interval.high > most:
-        reasons.append(f"may cost {cost.interval.high:.4g}, and {most:.4g} may be paid")
+    if cost is not None and cost.interval.high > max_loss:
+        reasons.append(f"may cost {cost.interval.high:.4g}, and {max_loss:.4g} may be paid")
     return "; ".join(reasons)

@@ -1,11 +1,11 @@
 """The user's own task, from two files: what is to be gained, and what may be paid for it.
 
 counterfactual   columns text and label: a classifier's decisions on texts and their twins; the
-                 price is its accuracy on all rows (so does counterfactual_shift)
+                 utility is its accuracy on all rows (so does counterfactual_shift)
 fairness         columns id, premise, hypothesis, label: rows with ids such as nurse/0/man are
                  the pairs about occupations, all neutral; the price is the accuracy on the rest
 strength         the columns of the enhanced StereoSet (Dawkins et al. 2024): twin triples; the
-                 price is the accuracy of the next-sentence head on them, stereotypes and
+                 utility is the accuracy of the next-sentence head on them, stereotypes and
                  anti-stereotypes following their contexts and unrelated sentences not
 """
 
@@ -14,58 +14,58 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, NotMeasurable, UnknownName
-from levelhead.data.catalog.readers import read
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.data.catalog.readers import read_items
 from levelhead.data.counterfactuals.contrast_pairs import swapped_pairs
 from levelhead.data.records import TextPair, TwinTriple
-from levelhead.data.user_files import own_texts
-from levelhead.measures.classification.controlled_difference import Excess
+from levelhead.data.user_files import read_user_texts
+from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.next_sentence.strength import Strength
-from levelhead.measures.utility.accuracy import FOLLOWS, Accuracy
+from levelhead.measures.utility.accuracy import NEXT_SENTENCE_CLASSES, Accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.data.counterfactuals.contrast_pairs import SwappedPairs
+    from levelhead.data.counterfactuals.contrast_pairs import PairSet
     from levelhead.data.lexicons.lexicon import Lexicon
     from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
-Gain = Literal["counterfactual", "counterfactual_shift", "fairness", "strength"]
-Price = Literal["accuracy"]
+BiasMeasureName = Literal["counterfactual", "counterfactual_shift", "fairness", "strength"]
+UtilityMeasureName = Literal["accuracy"]
 
 
-class Task(NamedTuple):
-    """A measure of bias and a price, each on dev and on test."""
+class BiasUtilityTask(NamedTuple):
+    """A measure of bias and a utility cost, each on dev and on test."""
 
-    gain: Measure
-    gain_test: Measure
-    price: Measure
-    price_test: Measure
+    bias: Measure
+    bias_test: Measure
+    utility: Measure
+    utility_test: Measure
 
 
-def own_task(
+def load_user_task(
     dev: str,
     test: str,
     *,
-    gain: Gain = "counterfactual",
-    price: Price = "accuracy",
+    bias_measure: BiasMeasureName = "counterfactual",
+    utility_measure: UtilityMeasureName = "accuracy",
     text: str = "text",
     label: str = "label",
     labels: Sequence[str] | None = None,
     lexicon: str | Lexicon = "gender-en",
     groups: tuple[str, str] | None = None,
     control: bool = True,
-) -> Task:
+) -> BiasUtilityTask:
     """The measures of two files of the user's.
 
     Args:
         dev: rows on which an edit is chosen: a .csv, .tsv or .jsonl file.
         test: rows on which it is reported.
-        gain: what is to come nearer to parity.
-        price: what is paid.
+        bias_measure: what is to come nearer to parity.
+        utility_measure: what is paid.
         text: the column of texts (counterfactual).
         label: the column of labels (counterfactual).
         labels: names for the classes in the order of the model's columns, where the data name them
@@ -75,45 +75,45 @@ def own_task(
         control: count flips beyond those of placebo twins; False: all flips, also those that any
             other word would cause.
     """
-    if gain not in get_args(Gain):
-        raise UnknownName("gain", str(gain), get_args(Gain))
-    if price not in get_args(Price):
-        raise UnknownName("price", str(price), get_args(Price))
+    if bias_measure not in get_args(BiasMeasureName):
+        raise UnknownNameError("gain", str(bias_measure), get_args(BiasMeasureName))
+    if utility_measure not in get_args(UtilityMeasureName):
+        raise UnknownNameError("price", str(utility_measure), get_args(UtilityMeasureName))
     if Path(dev).resolve() == Path(test).resolve():
         raise LevelheadError(
             "dev and test are one file: an edit is not to be reported on the rows it was chosen on",
-            mend="split the rows into two files",
+            hint="split the rows into two files",
         )
     names = None if labels is None else tuple(labels)
 
-    def both(path: str) -> tuple[Measure, Measure]:
-        if gain == "fairness":
+    def load_measures(path: str) -> tuple[Measure, Measure]:
+        if bias_measure == "fairness":
             return _fairness(path, names, lexicon, groups)
-        if gain == "strength":
+        if bias_measure == "strength":
             return _strength(path)
-        own = Counterfactual(
+        counterfactual = Counterfactual(
             path,
             text=text,
             label=label,
             labels=names,
             lexicon=lexicon,
             groups=groups,
-            metric=gain,
+            metric=bias_measure,
         )
-        paid = Accuracy(path, text=text, label=label, labels=names)
-        return Excess(own) if control else own, paid
+        accuracy = Accuracy(path, text=text, label=label, labels=names)
+        return ControlledDifference(counterfactual) if control else counterfactual, accuracy
 
-    (gained, paid), (gained_test, paid_test) = both(dev), both(test)
-    return Task(gained, gained_test, paid, paid_test)
+    (bias, utility), (bias_test, utility_test) = load_measures(dev), load_measures(test)
+    return BiasUtilityTask(bias, bias_test, utility, utility_test)
 
 
-def own_pairs(
+def pairs_from_task(
     lm: LM,
     measure: Measure,
     *,
     lexicon: str | Lexicon = "gender-en",
     groups: tuple[str, str] | None = None,
-) -> SwappedPairs:
+) -> PairSet:
     """What a measure asks, each text with its swap: to fit subspaces on the task's own texts.
 
     Args:
@@ -124,9 +124,9 @@ def own_pairs(
     """
     texts = dict.fromkeys(
         part
-        for item in measure.asked(lm)[0].items
-        for ask in item.asks[:1]
-        for part in ask
+        for item in measure.queries(lm)[0].items
+        for args in item.queries[:1]
+        for part in args
         if isinstance(part, str)
     )
     return swapped_pairs(texts, lexicon, groups=groups)
@@ -138,46 +138,54 @@ def _fairness(
     lexicon: str | Lexicon,
     groups: tuple[str, str] | None,
 ) -> tuple[Measure, Measure]:
-    first, second = own_texts(path, "premise", "label"), own_texts(path, "hypothesis", "id")
+    first, second = (
+        read_user_texts(path, "premise", "label"),
+        read_user_texts(path, "hypothesis", "id"),
+    )
     rows = [
-        TextPair(two.label, one.text, two.text, one.label)
-        for one, two in zip(first, second, strict=True)
+        TextPair(hypothesis.label, premise.text, hypothesis.text, premise.label)
+        for premise, hypothesis in zip(first, second, strict=True)
     ]
-    named = [row for row in rows if row.id.count("/") == 2]
-    rest = [row for row in rows if row.id.count("/") != 2]
-    for some, what, mend in (
-        (named, "no id names occupation, template and word", "give ids such as nurse/0/man"),
-        (rest, "every row is about an occupation", "add labelled pairs with plain ids"),
+    occupation_rows = [row for row in rows if row.id.count("/") == 2]
+    other_rows = [row for row in rows if row.id.count("/") != 2]
+    for required_rows, problem, hint in (
+        (
+            occupation_rows,
+            "no id names occupation, template and word",
+            "give ids such as nurse/0/man",
+        ),
+        (other_rows, "every row is about an occupation", "add labelled pairs with plain ids"),
     ):
-        if not some:
-            raise NotMeasurable(
-                f"{Path(path).name}: {what}", mend=f"{mend}: gain and price need rows of their own"
+        if not required_rows:
+            raise NotMeasurableError(
+                f"{Path(path).name}: {problem}",
+                hint=f"{hint}: gain and price need rows of their own",
             )
-    own = Nli(tuple(named), labels=labels, lexicon=lexicon, groups=groups)
-    return own, Accuracy(tuple(rest), labels=labels)
+    nli = Nli(tuple(occupation_rows), labels=labels, lexicon=lexicon, groups=groups)
+    return nli, Accuracy(tuple(other_rows), labels=labels)
 
 
 def _strength(path: str) -> tuple[Measure, Measure]:
     try:
-        whole = Path(path).read_text(encoding="utf-8-sig")
+        content = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LevelheadError(
-            f"cannot read {path}: {error}", mend="give a file of UTF-8 text that is there"
+            f"cannot read {path}: {error}", hint="give a file of UTF-8 text that is there"
         ) from None
-    found = read("twins", whole, Path(path).stem)
-    triples = tuple(item for item in found if isinstance(item, TwinTriple))
-    yes, no = FOLLOWS
+    records = read_items("twins", content, Path(path).stem)
+    triples = tuple(item for item in records if isinstance(item, TwinTriple))
+    yes, no = NEXT_SENTENCE_CLASSES
     pairs = tuple(
-        TextPair(f"{one.id}/{side}/{i}", context, said, no if i == 2 else yes)
-        for one in triples
+        TextPair(f"{triple.id}/{side}/{i}", context, ending, no if i == 2 else yes)
+        for triple in triples
         for side, context, ends in (
-            ("own", one.context, (one.stereotype, one.anti_stereotype, one.unrelated)),
+            ("own", triple.context, (triple.stereotype, triple.anti_stereotype, triple.unrelated)),
             (
                 "twin",
-                one.twin_context,
-                (one.twin_stereotype, one.twin_anti_stereotype, one.twin_unrelated),
+                triple.twin_context,
+                (triple.twin_stereotype, triple.twin_anti_stereotype, triple.twin_unrelated),
             ),
         )
-        for i, said in enumerate(ends)
+        for i, ending in enumerate(ends)
     )
     return Strength(triples), Accuracy(pairs)

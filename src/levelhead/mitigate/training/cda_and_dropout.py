@@ -22,17 +22,21 @@ from pydantic import Field
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.core.frozen import Frozen
+from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import FrozenMapping, Record, Sha256
 from levelhead.data.catalog.datasets import dataset, datasets
-from levelhead.data.corpus.reader import pieces, sentences
+from levelhead.data.corpus.reader import iter_sentences, split_corpus
 from levelhead.data.counterfactuals.swap import swap
 from levelhead.data.lexicons.lexicon import lexicon as read_lexicon
 from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import Checkpoint
 from levelhead.models.loading.load import load
-from levelhead.models.training.continued_pretraining import Schooling, continued, record_of
-from levelhead.models.training.training_examples import lesson
+from levelhead.models.training.continued_pretraining import (
+    ContinuedPretrainingConfig,
+    continue_pretraining,
+    read_pretraining_record,
+)
+from levelhead.models.training.training_examples import make_training_example
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,10 +48,10 @@ _QUOTED = re.compile(r"^'[^']*'")
 """The word that a reason names; reasons are counted without it."""
 
 
-class Child(Record):
+class TrainedVariant(Record):
     """A model trained further: what it was shown, what was left out and why, and its hashes."""
 
-    how: Literal["cda", "dropout"]
+    method: Literal["cda", "dropout"]
     base: str
     base_hash: Sha256
     model_hash: Sha256
@@ -58,17 +62,17 @@ class Child(Record):
     """SHA-256 of every source, by name."""
     sentences: Annotated[int, Field(ge=1)]
     """In the corpus, each once."""
-    looked_at: Annotated[int, Field(ge=1)]
+    sentences_scanned: Annotated[int, Field(ge=1)]
     """As many as were needed, drawn in seeded order."""
     texts: Annotated[int, Field(ge=1)]
     twins: Annotated[int, Field(ge=0)]
     """With CDA as many as texts, each shown right behind its own; else none."""
     left_out: FrozenMapping
     """How many of those looked at were not used, by reason."""
-    shown: Annotated[int, Field(ge=1)]
+    rows_seen: Annotated[int, Field(ge=1)]
     """Rows in all steps; texts are shown again when there are fewer."""
     settings: FrozenMapping
-    """The schooling, and what else was chosen."""
+    """Settings of the continued pretraining, and what else was chosen."""
     versions: FrozenMapping
 
 
@@ -79,10 +83,10 @@ def cda(
     *,
     lexicon: str | os.PathLike[str] = "gender-en",
     groups: tuple[str, str] | None = None,
-    schooling: Schooling | None = None,
+    config: ContinuedPretrainingConfig | None = None,
     progress: Progress | None = None,
-) -> Child:
-    """Train a model further on texts that name a group and on their twins, as many of each.
+) -> TrainedVariant:
+    """Train a model further on texts that name a group and on counterfactuals, as many of each.
 
     A text whose swap cannot be decided is left out and counted; so is a pair of which one is too
     long, or holds nothing the model could be asked for.
@@ -93,27 +97,27 @@ def cda(
         folder: a new folder, or one in which the same training was begun.
         lexicon: whose words are exchanged.
         groups: which two of its groups; by default the first two.
-        schooling: how; with the base's own dropout unless it says another.
+        config: how; with the base's own dropout unless it says another.
         progress: is called with steps done and steps in all.
     """
-    schooling, words = schooling or Schooling(), read_lexicon(lexicon)
-    first, second = words.two(groups)
-    lm = _loaded(base)
+    config, words = config or ContinuedPretrainingConfig(), read_lexicon(lexicon)
+    first, second = words.resolve_group_pair(groups)
+    lm = _load_base(base)
 
-    def twins(text: str) -> tuple[str, ...] | str:
+    def text_and_twin(text: str) -> tuple[str, ...] | str:
         swapped = swap(text, words, groups=(first, second))
-        if swapped.twin is None:
+        if swapped.counterfactual is None:
             return _QUOTED.sub("a word", swapped.refusals[0].reason)
         if not swapped.changes:
             return f"no word of {first} or {second}"
-        return _usable(lm, (text, swapped.twin), schooling)
+        return _usable(lm, (text, swapped.counterfactual), config)
 
     settings = {
         "lexicon": words.name,
         "lexicon_sha256": words.sha256,
         "groups": (first, second),
     }
-    return _raised("cda", lm, corpus, folder, twins, schooling, settings, progress)
+    return _train_variant("cda", lm, corpus, folder, text_and_twin, config, settings, progress)
 
 
 def dropout(
@@ -123,9 +127,9 @@ def dropout(
     *,
     hidden: float = 0.20,
     attention: float = 0.15,
-    schooling: Schooling | None = None,
+    config: ContinuedPretrainingConfig | None = None,
     progress: Progress | None = None,
-) -> Child:
+) -> TrainedVariant:
     """Train a model further with more dropout; in use the child has the base's own again.
 
     Args:
@@ -134,121 +138,130 @@ def dropout(
         folder: a new folder, or one in which the same training was begun.
         hidden: the share of hidden states that is dropped.
         attention: the share of attention that is dropped.
-        schooling: how else.
+        config: how else.
         progress: is called with steps done and steps in all.
     """
-    own = replace(schooling or Schooling(), dropout=(hidden, attention))
-    lm = _loaded(base)
+    dropout_config = replace(config or ContinuedPretrainingConfig(), dropout=(hidden, attention))
+    lm = _load_base(base)
 
-    def alone(text: str) -> tuple[str, ...] | str:
-        return _usable(lm, (text,), own)
+    def single_text(text: str) -> tuple[str, ...] | str:
+        return _usable(lm, (text,), dropout_config)
 
-    return _raised("dropout", lm, corpus, folder, alone, own, {}, progress)
+    return _train_variant("dropout", lm, corpus, folder, single_text, dropout_config, {}, progress)
 
 
-def _loaded(base: Base) -> LM:
+def _load_base(base: Base) -> LM:
     return base if isinstance(base, LM) else load(base)
 
 
-def _usable(lm: LM, texts: tuple[str, ...], schooling: Schooling) -> tuple[str, ...] | str:
+def _usable(
+    lm: LM, texts: tuple[str, ...], config: ContinuedPretrainingConfig
+) -> tuple[str, ...] | str:
     """The texts, if the model can learn from each; else why not."""
     for text in texts:
-        if isinstance(found := lesson(lm, text, max_tokens=schooling.max_tokens), str):
-            return found
+        if isinstance(result := make_training_example(lm, text, max_tokens=config.max_tokens), str):
+            return result
     return texts
 
 
-def _raised(
-    how: Literal["cda", "dropout"],
+def _train_variant(
+    method: Literal["cda", "dropout"],
     lm: LM,
     corpus: Corpus,
     folder: str | os.PathLike[str],
-    accepted: Callable[[str], tuple[str, ...] | str],
-    schooling: Schooling,
+    to_rows: Callable[[str], tuple[str, ...] | str],
+    config: ContinuedPretrainingConfig,
     settings: Mapping[str, object],
     progress: Progress | None,
-) -> Child:
+) -> TrainedVariant:
     """The child of a model, on the rows that texts of the corpus are accepted as."""
-    read, sources = _read(corpus)
-    drawn = _drawn(read, accepted, schooling)
-    told = {"how": how, "corpus": sources, "settings": dict(settings)}
-    path = continued(lm, drawn.rows, folder, schooling=schooling, told=told, progress=progress)
-    record = record_of(path)
-    return Child(
-        how=how,
+    corpus_texts, sources = _read_corpus(corpus)
+    sample = _sample_rows(corpus_texts, to_rows, config)
+    details = {"how": method, "corpus": sources, "settings": dict(settings)}
+    path = continue_pretraining(
+        lm, sample.rows, folder, config=config, metadata=details, progress=progress
+    )
+    record = read_pretraining_record(path)
+    return TrainedVariant(
+        method=method,
         base=str(record["base"]),
         base_hash=lm.identity.checkpoint.hash,
         model_hash=Checkpoint.inspect(path).hash,
-        weights=Frozen(record["weights"]),
-        corpus=Frozen(sources),
-        sentences=len(read),
-        looked_at=drawn.looked_at,
-        texts=drawn.texts,
-        twins=len(drawn.rows) - drawn.texts,
-        left_out=Frozen(dict(sorted(drawn.left_out.items()))),
-        shown=schooling.steps * schooling.batch,
-        settings=Frozen(record["schooling"] | settings),
-        versions=Frozen(record["versions"]),
+        weights=FrozenDict(record["weights"]),
+        corpus=FrozenDict(sources),
+        sentences=len(corpus_texts),
+        sentences_scanned=sample.sentences_scanned,
+        texts=sample.texts,
+        twins=len(sample.rows) - sample.texts,
+        left_out=FrozenDict(dict(sorted(sample.left_out.items()))),
+        rows_seen=config.steps * config.batch_size,
+        settings=FrozenDict(record["schooling"] | settings),
+        versions=FrozenDict(record["versions"]),
     )
 
 
-class _Drawn(NamedTuple):
+class _SampledRows(NamedTuple):
     rows: list[str]
     """What the model is shown, a text's rows side by side."""
     texts: int
-    looked_at: int
+    sentences_scanned: int
     left_out: Counter[str]
 
 
-def _drawn(
-    read: Sequence[str],
-    accepted: Callable[[str], tuple[str, ...] | str],
-    schooling: Schooling,
-) -> _Drawn:
+def _sample_rows(
+    corpus_texts: Sequence[str],
+    to_rows: Callable[[str], tuple[str, ...] | str],
+    config: ContinuedPretrainingConfig,
+) -> _SampledRows:
     """Texts in seeded order, until there are rows for every step or no more texts."""
-    wanted, rng = schooling.steps * schooling.batch, np.random.default_rng(schooling.seed)
+    n_rows, rng = config.steps * config.batch_size, np.random.default_rng(config.seed)
     rows: list[str] = []
     left_out: Counter[str] = Counter()
-    texts = looked_at = 0
-    for i in rng.permutation(len(read)):
-        if len(rows) >= wanted:
+    texts = sentences_scanned = 0
+    # Seeded order, not the corpus order: the first texts of a file may share a topic or source.
+    for i in rng.permutation(len(corpus_texts)):
+        if len(rows) >= n_rows:
             break
-        looked_at += 1
-        found = accepted(read[i])
-        if isinstance(found, str):
-            left_out[found] += 1
+        sentences_scanned += 1
+        result = to_rows(corpus_texts[i])
+        if isinstance(result, str):
+            left_out[result] += 1
         else:
-            rows += found
+            rows += result
             texts += 1
     if not rows:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
         raise LevelheadError(
-            f"no text of {looked_at} can be used: {reasons or 'the corpus is empty'}",
-            mend="give a corpus in the model's language; for cda, one that names the groups",
+            f"no text of {sentences_scanned} can be used: {reasons or 'the corpus is empty'}",
+            hint="give a corpus in the model's language; for cda, one that names the groups",
         )
-    return _Drawn(rows, texts, looked_at, left_out)
+    return _SampledRows(rows, texts, sentences_scanned, left_out)
 
 
-def _read(corpus: Corpus) -> tuple[list[str], dict[str, str]]:
+def _read_corpus(corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     """Every sentence once, in the order of the sources; and the sources' hashes, by name."""
-    given = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
+    entries = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
+    # A dict drops repeated sentences but keeps their order, on which the seeded sample depends.
     texts: dict[str, None] = {}
     hashes: dict[str, str] = {}
-    for source in (os.fspath(one) for one in given):
+    for source in (os.fspath(entry) for entry in entries):
         if source in datasets():
             row = dataset(source)
             items = (item for part in row.parts for item in row.items(part))
             texts |= dict.fromkeys(text for item in items if (text := getattr(item, "text", "")))
+            # Contents identify a corpus, so that the record holds wherever the files lie.
             hashes[source] = content_hash([file.sha256 for file in row.files])
         elif set(source) & set("*?[") or "://" in source or Path(source).is_file():
-            cut = pieces([source])
-            texts |= dict.fromkeys(text for piece in cut for text in sentences(piece))
+            corpus_pieces = split_corpus([source])
+            texts |= dict.fromkeys(
+                text for piece in corpus_pieces for text in iter_sentences(piece)
+            )
             name = Path(source).name
             name = f"{name} ({len(hashes) + 1})" if name in hashes else name
-            hashes[name] = content_hash([piece.sha256 for piece in cut])
+            hashes[name] = content_hash([piece.sha256 for piece in corpus_pieces])
         else:
             raise LevelheadError(
                 f"{source!r} is neither a data set nor a file",
-                mend="name a text file (.txt, .tsv, .jsonl, .parquet) or see `levelhead data list`",
+                hint="name a text file (.txt, .tsv, .jsonl, .parquet) or see `levelhead data list`",
             )
     return list(texts), hashes

@@ -1,1 +1,1 @@
-"""What levelhead knows of every family of models."""
+"""Architectures: where each model family has the modules that levelhead reads and edits."""

@@ -1,4 +1,4 @@
-"""One model's parts, found by its family's row: modules, sizes, and the columns of every head."""
+"""ModelLayout: the modules, sizes and head columns of one loaded model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.architectures.families import Family, ModelClass, family
-from levelhead.models.architectures.tensor_parallel import ALONE, Ranks
-from levelhead.models.sites import BY_HEAD, QKV, Site, Stream, checked
+from levelhead.models.architectures.families import ModelClass, ModelFamily, get_family
+from levelhead.models.architectures.tensor_parallel import SINGLE_PROCESS, ModelParallel
+from levelhead.models.sites import PER_HEAD_STREAMS, QKV_STREAMS, Site, Stream, validate_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,198 +22,212 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Place(NamedTuple):
-    """Where a stream of a layer is to be had: the input or the output of a module's n-th call."""
+class HookPoint(NamedTuple):
+    """The place of a stream of a layer: the input or output of a module's n-th call."""
 
     module: torch.nn.Module
     side: Literal["input", "output"]
     call: int
-    """Counted in one whole forward. 0 unless the module is shared by several layers."""
+    """Number of the call in one complete forward pass; 0 unless layers share the module."""
 
 
 @dataclass(frozen=True, eq=False)
-class Anatomy:
-    """The parts of one loaded model. `of` finds them."""
+class ModelLayout:
+    """The modules of one loaded model. `from_model` finds them."""
 
     model: PreTrainedModel
-    family: Family
-    cls: ModelClass
+    family: ModelFamily
+    model_class: ModelClass
     backbone: PreTrainedModel
     blocks: tuple[torch.nn.Module, ...]
-    """The layers in the order they are called; a shared one appears once a call."""
+    """Layers in calling order; a shared layer appears once for each call."""
     heads: int
     kv_heads: int
     head_dim: int
     """From the width of the output projection: hidden size / heads is wrong for some families."""
-    ranks: Ranks = ALONE
-    """Which of the heads are in this process, if others share the model."""
+    parallel: ModelParallel = SINGLE_PROCESS
+    """Which heads this process has, if several processes share the model."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    holder: list[int] = field(default_factory=list, repr=False)
-    """The thread whose forward is under way."""
-    _places: dict[tuple[Stream, int], Place] = field(default_factory=dict, repr=False)
+    running_threads: list[int] = field(default_factory=list, repr=False)
+    """The thread that is running a forward pass."""
+    _hook_points: dict[tuple[Stream, int], HookPoint] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, model: PreTrainedModel, model_class: ModelClass, ranks: Ranks = ALONE) -> Anatomy:
-        """Find the parts of a model loaded as one of its family's classes."""
-        row = family(model.config.model_type)
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        model_class: ModelClass,
+        parallel: ModelParallel = SINGLE_PROCESS,
+    ) -> ModelLayout:
+        """Find the modules of a model that was loaded as one of its family's classes."""
+        row = get_family(model.config.model_type)
         backbone = cast("PreTrainedModel", model.base_model)
-        blocks = layers_of(model)
+        blocks = find_layers(model)
         if not blocks:
-            raise LevelheadError("the model has no layers", mend="use a model with at least one")
+            raise LevelheadError(
+                "the model has no layers", hint="use a model with at least one layer"
+            )
         heads = int(model.config.num_attention_heads)
         if heads < 1:
             raise LevelheadError(
-                f"the model has {heads} heads", mend="correct num_attention_heads in config.json"
+                f"the model has {heads} heads", hint="correct num_attention_heads in config.json"
             )
+        # Without grouped-query attention, every head has its own keys and values.
         kv_heads = int(getattr(model.config, "num_key_value_heads", None) or heads)
-        width = weight_shape(blocks[0].get_submodule(row.out))[1]
+        width = weight_shape(blocks[0].get_submodule(row.attention_output))[1]
         if width % heads or heads % kv_heads:
             raise LevelheadError(
                 f"{heads} heads ({kv_heads} for keys) do not divide the width {width}",
-                mend="correct num_attention_heads in the model's config.json",
+                hint="correct num_attention_heads in the model's config.json",
             )
-        ranks.check(heads, kv_heads, fused=bool(row.fused))
+        parallel.check_divisible(heads, kv_heads, fused=bool(row.fused))
         sizes = heads, kv_heads, width // heads
-        return cls(model, row, model_class, backbone, blocks, *sizes, ranks=ranks)
+        return cls(model, row, model_class, backbone, blocks, *sizes, parallel=parallel)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the model for one forward: hooks of two threads would mix and give wrong numbers."""
-        if self.holder and self.holder[-1] == threading.get_ident():
+    def exclusive_forward(self) -> Iterator[None]:
+        """Lock the model for one forward pass: hooks of two threads would act in each other's."""
+        # The same thread would wait for itself for ever.
+        if self.running_threads and self.running_threads[-1] == threading.get_ident():
             raise LevelheadError(
-                "the model is asked again from inside one of its own forwards",
-                mend="finish the forward first, or load the model a second time",
+                "a forward pass of this model was started inside another one",
+                hint="finish the first forward pass, or load the model a second time",
             )
         with self.lock:
-            self.holder.append(threading.get_ident())
+            self.running_threads.append(threading.get_ident())
             try:
                 yield
             finally:
-                self.holder.pop()
+                self.running_threads.pop()
 
     def modules(self, stream: Stream) -> set[torch.nn.Module]:
-        """The modules a stream is found at, over all layers."""
-        return {self.place(stream, layer).module for layer in range(self.layers)}
+        """Return the modules of a stream, over all layers."""
+        return {self.hook_point(stream, layer).module for layer in range(self.layers)}
 
     @property
     def layers(self) -> int:
-        """How many layers are run in a forward."""
+        """Number of layers that run in a forward pass."""
         return len(self.blocks)
 
     @cached_property
-    def highest(self) -> int:
-        """The last layer that a forward can be resumed at; one more: before the classifier."""
-        return self.layers + bool(self.cls.classifier or self.cls.next_sentence)
+    def last_resumable_layer(self) -> int:
+        """The last layer where a forward pass can resume; one more stands for the classifier."""
+        return self.layers + bool(self.model_class.classifier or self.model_class.next_sentence)
 
     @cached_property
     def width(self) -> int:
-        """Of the residual stream: what a layer returns."""
+        """Width of the residual stream, which layers return."""
         return int(self.model.config.hidden_size)
 
     def is_shared(self, layer: int) -> bool:
-        """Whether other layers run the same weights."""
+        """Whether other layers use the same weights."""
         return Counter(map(id, self.blocks))[id(self.blocks[layer])] > 1
 
     @cached_property
-    def calls(self) -> Counter[torch.nn.Module]:
-        """How often every module inside the layers is called in a forward."""
+    def call_counts(self) -> Counter[torch.nn.Module]:
+        """How often every module inside the layers is called in a forward pass."""
         return Counter(module for block in self.blocks for module in block.modules())
 
     @cached_property
     def embedder(self) -> torch.nn.Module | None:
-        """The module that makes the embeddings, where it is one."""
+        """The module that computes the embeddings, if it is one module."""
         path = self.family.embedder
         return self.backbone.get_submodule(path) if path else None
 
-    def place(self, stream: Stream, layer: int) -> Place:
-        """The module, side and call at which a stream of a layer is found."""
-        if (stream, layer) not in self._places:
-            self._places[stream, layer] = self._find(stream, layer)
-        return self._places[stream, layer]
+    def hook_point(self, stream: Stream, layer: int) -> HookPoint:
+        """Return the module, side and call of a stream of a layer."""
+        if (stream, layer) not in self._hook_points:
+            self._hook_points[stream, layer] = self._find_hook_point(stream, layer)
+        return self._hook_points[stream, layer]
 
-    def _find(self, stream: Stream, layer: int) -> Place:
+    def _find_hook_point(self, stream: Stream, layer: int) -> HookPoint:
         if stream == "pooled":
-            return self._pooled()
+            return self._find_pooled()
         block = self.blocks[layer]
-        call = sum(other is block for other in self.blocks[:layer])
+        # For shared weights (ALBERT), only the number of the call tells layers apart.
+        call = sum(earlier_block is block for earlier_block in self.blocks[:layer])
         if stream == "embeddings":
-            return Place(block, "input", 0)
+            return HookPoint(block, "input", 0)
         if stream == "block_out":
-            return Place(block, "output", call)
+            return HookPoint(block, "output", call)
         if stream == "head_out":
-            return Place(block.get_submodule(self.family.out), "input", call)
+            return HookPoint(block.get_submodule(self.family.attention_output), "input", call)
         if stream == "mlp_out":
-            return Place(block.get_submodule(self.family.mlp), "output", call)
+            return HookPoint(block.get_submodule(self.family.mlp_output), "output", call)
         # Queries, keys and values: three projections, or one that is fused.
-        path = self.family.qkv[QKV.index(stream) % len(self.family.qkv)]
-        return Place(block.get_submodule(path), "output", call)
+        path = self.family.qkv[QKV_STREAMS.index(stream) % len(self.family.qkv)]
+        return HookPoint(block.get_submodule(path), "output", call)
 
-    def _pooled(self) -> Place:
-        if last := self.cls.classifier or self.cls.next_sentence:
-            return Place(self.model.get_submodule(last), "input", 0)
-        if self.cls.pooler and getattr(self.backbone, "pooler", None) is not None:
-            return Place(self.backbone.get_submodule(self.cls.pooler), "output", 0)
+    def _find_pooled(self) -> HookPoint:
+        if head_path := self.model_class.classifier or self.model_class.next_sentence:
+            return HookPoint(self.model.get_submodule(head_path), "input", 0)
+        if self.model_class.pooler and getattr(self.backbone, "pooler", None) is not None:
+            return HookPoint(self.backbone.get_submodule(self.model_class.pooler), "output", 0)
         raise LevelheadError(
-            f"{self.cls.name} has no pooled vector: this checkpoint holds no pooler that is used",
-            mend="use a checkpoint with a classifier, a next-sentence head or a pooler",
+            f"{self.model_class.name} has no pooled vector: this checkpoint holds no pooler that "
+            "is used",
+            hint="use a checkpoint with a classifier, a next-sentence head or a pooler",
         )
 
-    def heads_of(self, stream: Stream) -> int:
-        """How many heads a stream is split into."""
+    def head_count(self, stream: Stream) -> int:
+        """Return the number of heads that a stream is split into."""
         return self.kv_heads if stream in ("key", "value") else self.heads
 
-    def columns(self, stream: Stream, layer: int) -> torch.Tensor | None:
-        """`[heads, head_dim]` columns of the module's activation; None where it is one piece.
+    def head_columns(self, stream: Stream, layer: int) -> torch.Tensor | None:
+        """Return the `[heads, head_dim]` columns of the module's activation; None without heads.
 
-        Of the heads in this process, where several share the model.
+        If several processes share the model, only the heads of this process are included.
         """
-        if stream not in BY_HEAD:
+        if stream not in PER_HEAD_STREAMS:
             return None
-        own = self.ranks.own(self.heads_of(stream))
-        count, size = own.stop - own.start, self.head_dim
+        local_heads = self.parallel.local_heads(self.head_count(stream))
+        count, size = local_heads.stop - local_heads.start, self.head_dim
         if stream == "head_out" or not self.family.fused:
             return torch.arange(count * size).view(count, size)
-        part = QKV.index(stream)
+        index = QKV_STREAMS.index(stream)
         if self.family.fused == "by head":
-            return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, part]
-        begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[part]
+            return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, index]
+        # Stacked: all queries, then all keys, then all values; the last two may have fewer heads.
+        begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[index]
         return torch.arange(begin, begin + count * size).view(count, size)
 
-    def size(self, site: Site) -> int:
-        """How wide the activation at a site is."""
-        if site.stream in BY_HEAD:
-            return self.head_dim * (self.heads_of(site.stream) if site.head is None else 1)
-        place = self.place(site.stream, site.layer)
-        if site.stream == "mlp_out" and is_linear(place.module):
-            return weight_shape(place.module)[0]
-        if site.stream == "pooled" and place.side == "input":
-            return weight_shape(place.module)[1]
+    def site_width(self, site: Site) -> int:
+        """Return the width of the activation at a site."""
+        if site.stream in PER_HEAD_STREAMS:
+            return self.head_dim * (self.head_count(site.stream) if site.head is None else 1)
+        hook_point = self.hook_point(site.stream, site.layer)
+        if site.stream == "mlp_out" and is_linear(hook_point.module):
+            return weight_shape(hook_point.module)[0]
+        if site.stream == "pooled" and hook_point.side == "input":
+            return weight_shape(hook_point.module)[1]
         return self.width
 
-    def find(self, site: Site) -> Site:
-        """The site, if this model has it."""
-        checked(site)
+    def require_site(self, site: Site) -> Site:
+        """Return the site if this model has it; raise otherwise."""
+        validate_site(site)
         if site.layer >= self.layers:
             raise LevelheadError(
-                f"there is no {site}: the model has {self.layers} layers",
-                mend=f"layers are counted from 0: use 0 to {self.layers - 1}",
+                f"{site} does not exist: the model has {self.layers} layers",
+                hint=f"use layers 0 to {self.layers - 1}, counted from 0",
             )
-        if site.head is not None and site.head >= (count := self.heads_of(site.stream)):
+        if site.head is not None and site.head >= (count := self.head_count(site.stream)):
             raise LevelheadError(
-                f"there is no {site}: {site.stream} has {count} heads",
-                mend=f"heads are counted from 0: use 0 to {count - 1}",
+                f"{site} does not exist: {site.stream} has {count} heads",
+                hint=f"use heads 0 to {count - 1}, counted from 0",
             )
-        self.place(site.stream, site.layer)
+        # Raises if the checkpoint has no pooled vector.
+        self.hook_point(site.stream, site.layer)
         return site
 
 
-def layers_of(model: PreTrainedModel) -> tuple[torch.nn.Module, ...]:
-    """The layers in the order they are called; a shared one appears once a call."""
-    backbone, row = cast("PreTrainedModel", model.base_model), family(model.config.model_type)
+def find_layers(model: PreTrainedModel) -> tuple[torch.nn.Module, ...]:
+    """Return the layers in calling order; a shared layer appears once for each call."""
+    backbone, row = cast("PreTrainedModel", model.base_model), get_family(model.config.model_type)
     layers = cast("torch.nn.ModuleList", backbone.get_submodule(row.layers))
-    if not row.shared:
+    if not row.shares_layer_weights:
         return tuple(layers)
-    # ALBERT: `layers` are the groups; every pass runs all inner layers of the pass's group.
+    # ALBERT: `layers` are the groups; every pass runs all inner layers of one group, by the same
+    # division as in transformers.
     passes, groups = int(backbone.config.num_hidden_layers), len(layers)
     return tuple(
         inner
@@ -223,7 +237,7 @@ def layers_of(model: PreTrainedModel) -> tuple[torch.nn.Module, ...]:
 
 
 def weight_shape(linear: torch.nn.Module) -> tuple[int, int]:
-    """(out, in) of a linear map, whichever way round it keeps its weight."""
+    """Return (out, in) of a linear map, for either orientation of its weight."""
     rows, columns = cast("torch.Tensor", linear.weight).shape
     return (columns, rows) if is_transposed(linear) else (rows, columns)
 
@@ -235,5 +249,5 @@ def is_linear(module: torch.nn.Module) -> bool:
 
 
 def is_transposed(linear: torch.nn.Module) -> bool:
-    """GPT-2's Conv1D keeps its weight as (in, out)."""
+    """Whether the weight is stored as (in, out), as in GPT-2's Conv1D."""
     return type(linear).__name__ == "Conv1D"

@@ -1,8 +1,8 @@
-"""Several processes that hold one model between them, started by `torchrun`.
+"""Model parallelism: several processes, started by `torchrun`, share one model.
 
-"tensor": every process has some heads of every layer (transformers' tensor parallelism); all see
-the same rows. "rows": every process has a part of all weights (FSDP2) and reads some of the rows.
-Either way every process ends with the same numbers, those of a single one.
+"tensor": every process has some heads of every layer (transformers' tensor parallelism), and all
+processes run the same rows. "rows": every process has a part of all weights (FSDP2) and runs some
+of the rows. In both modes, every process ends with the numbers of a single process.
 """
 
 from __future__ import annotations
@@ -14,118 +14,134 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 import torch
 from torch import distributed
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Parallel = Literal["tensor", "rows"]
+ParallelMode = Literal["tensor", "rows"]
 
 
 @final
 @dataclass(frozen=True)
-class Ranks:
-    """This process among the others."""
+class ModelParallel:
+    """Rank of this process, number of processes, and how they share the model."""
 
-    parallel: Parallel
+    mode: ParallelMode
     rank: int
     size: int
 
     @classmethod
-    def joined(cls, parallel: Parallel) -> Ranks:
-        """Meet the other processes that `torchrun` has started."""
-        if parallel not in get_args(Parallel):
-            raise UnknownName("way to share a model", str(parallel), get_args(Parallel))
+    def from_torchrun(cls, mode: ParallelMode) -> ModelParallel:
+        """Join the process group that `torchrun` has started."""
+        if mode not in get_args(ParallelMode):
+            raise UnknownNameError("way to share a model", str(mode), get_args(ParallelMode))
         if not distributed.is_initialized():
             if "RANK" not in os.environ:
                 raise LevelheadError(
-                    "one process alone cannot share a model",
-                    mend="start it by torchrun --nproc-per-node N",
+                    "a single process cannot share a model",
+                    hint="start it with torchrun --nproc-per-node N",
                 )
             if torch.cuda.is_available():
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-            # What is added up between processes is small, and on the CPU.
+            # Results are summed on the CPU (gloo); weights are gathered on the GPU (nccl).
             distributed.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             )
-        return cls(parallel, distributed.get_rank(), distributed.get_world_size())
+        return cls(mode, distributed.get_rank(), distributed.get_world_size())
 
-    def settings(self) -> dict[str, Any]:
-        """What `from_pretrained` is told."""
-        if self.parallel != "tensor":
-            return {}  # its own FSDP wants the whole model called, and we call parts of it
+    def loading_options(self) -> dict[str, Any]:
+        """Return the keyword arguments for `from_pretrained`."""
+        # transformers' FSDP requires calls of the complete model, but we call parts of it.
+        if self.mode != "tensor":
+            return {}
         from transformers.distributed.configuration_utils import DistributedConfig
 
         return {"distributed_config": DistributedConfig(tp_size=self.size, tp_plan="auto")}
 
-    def share_out(self, backbone: torch.nn.Module, blocks: Sequence[torch.nn.Module]) -> None:
-        """Leave each process its part of the weights of every layer, if rows are shared."""
-        if self.parallel != "rows" or self.size == 1:
+    def shard_weights(self, backbone: torch.nn.Module, blocks: Sequence[torch.nn.Module]) -> None:
+        """Split the weights of every layer over the processes, in mode "rows"."""
+        if self.mode != "rows" or self.size == 1:
             return
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        mesh = init_device_mesh(kind, (self.size,))
-        backbone.to(kind)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        mesh = init_device_mesh(device, (self.size,))
+        backbone.to(device)
+        # Each layer once: ALBERT's shared layer occurs several times.
         for block in dict.fromkeys(blocks):
             fully_shard(block, mesh=mesh)
         fully_shard(backbone, mesh=mesh)
 
-    def check(self, heads: int, kv_heads: int, *, fused: bool) -> None:
-        """Raise unless every process can have as many heads as the others."""
-        if self.parallel != "tensor":
+    def check_divisible(self, heads: int, kv_heads: int, *, fused: bool) -> None:
+        """Raise unless the heads can be split evenly over the processes."""
+        if self.mode != "tensor":
             return
         if fused:
             raise LevelheadError(
-                "queries, keys and values of this model are one map: its heads cannot be shared",
-                mend="share rows instead",
+                "queries, keys and values of this model are one map: its heads cannot be split",
+                hint="use parallel='rows'",
             )
         if heads % self.size or kv_heads % self.size:
-            fits = [str(n) for n in range(1, kv_heads + 1) if not (heads % n or kv_heads % n)]
+            valid_sizes = [
+                str(n) for n in range(1, kv_heads + 1) if not (heads % n or kv_heads % n)
+            ]
             raise LevelheadError(
-                f"{heads} heads ({kv_heads} for keys) cannot be shared by {self.size} processes",
-                mend=f"start {' or '.join(fits)}, or share rows",
+                f"{heads} heads ({kv_heads} for keys) cannot be split over {self.size} processes",
+                hint=f"start {' or '.join(valid_sizes)} processes, or use parallel='rows'",
             )
 
-    def refuse_heads(self, what: str) -> None:
-        """Of what is done by heads, masks alone are known to reach those in other processes."""
-        if self.parallel == "tensor" and self.size > 1:
+    def forbid_split_heads(self, operation: str) -> None:
+        """Raise if heads are split over processes, where only gates reach all heads.
+
+        Args:
+            operation: What was requested, for the message.
+        """
+        if self.mode == "tensor" and self.size > 1:
             raise LevelheadError(
-                f"heads are shared by several processes: no {what}",
-                mend="bake an edit first, or share rows instead of heads",
+                f"heads are split over several processes: {operation} cannot be computed",
+                hint="merge the edit into the weights first, or use parallel='rows'",
             )
 
-    def own(self, count: int) -> slice:
-        """Which of so many heads are here."""
-        if self.parallel != "tensor":
+    def local_heads(self, count: int) -> slice:
+        """Return which of `count` heads this process has."""
+        if self.mode != "tensor":
             return slice(0, count)
-        each = count // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+        heads_per_process = count // self.size
+        return slice(self.rank * heads_per_process, (self.rank + 1) * heads_per_process)
 
-    def over(
-        self, indices: Sequence[int], answer: Callable[[Sequence[int]], torch.Tensor], *, dim: int
+    def run_across_processes(
+        self, indices: Sequence[int], run: Callable[[Sequence[int]], torch.Tensor], *, dim: int
     ) -> torch.Tensor:
-        """What `answer` gives for rows, `dim` of its result, each asked by one process only."""
-        if self.parallel != "rows" or self.size == 1:
-            return answer(indices)
-        mine = list(range(len(indices)))[self.rank :: self.size]
-        # Everybody must take part in every forward: weights are gathered from all.
-        found = answer([indices[i] for i in mine or [0]])
-        shape = list(found.shape)
+        """Run each row in one process only, and return the results of all rows everywhere.
+
+        Args:
+            indices: Numbers of the rows.
+            run: Computes the result of some rows.
+            dim: Dimension of the result that counts the rows.
+        """
+        if self.mode != "rows" or self.size == 1:
+            return run(indices)
+        local_rows = list(range(len(indices)))[self.rank :: self.size]
+        # Weights are gathered from all processes in every forward pass: a process without rows
+        # runs row 0 and discards the result.
+        values = run([indices[i] for i in local_rows or [0]])
+        shape = list(values.shape)
         shape[dim] = len(indices)
-        total = torch.zeros(shape, dtype=found.dtype)
-        if mine:
-            total.index_copy_(dim, torch.tensor(mine), found)
+        total = torch.zeros(shape, dtype=values.dtype)
+        if local_rows:
+            total.index_copy_(dim, torch.tensor(local_rows), values)
+        # Each row is 0 in all processes but one: the sum only collects, without rounding.
         distributed.all_reduce(total)
         return total
 
-    def summed(self, gates: torch.Tensor) -> torch.Tensor:
-        """The derivative by the masks of all heads, of which each process has its own."""
-        if self.parallel == "tensor" and self.size > 1:
+    def sum_gates(self, gates: torch.Tensor) -> torch.Tensor:
+        """Sum the derivatives by head masks over processes; each has those of its heads."""
+        if self.mode == "tensor" and self.size > 1:
             gates = gates.contiguous()
             distributed.all_reduce(gates)
         return gates
 
 
-ALONE = Ranks("rows", 0, 1)
+SINGLE_PROCESS = ModelParallel("rows", 0, 1)

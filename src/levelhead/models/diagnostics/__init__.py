@@ -1,1 +1,1 @@
-"""Whether levelhead can be trusted on a model: checks on its own weights."""
+"""Diagnostics: check on a model's weights whether levelhead's results can be trusted."""

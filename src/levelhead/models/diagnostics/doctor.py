@@ -1,8 +1,8 @@
-"""Does what we rely on hold for this model, on these versions? Every line is tried, not assumed.
+"""Doctor: check on a given model and installed versions what levelhead relies on.
 
-A seam that a new release moves breaks silently: a mask that is ignored reads as a head without
-effect. So each property is checked on the user's own model: what is seen, or what is broken and
-the mend.
+If a new release of a library moves an interface, the failure is silent: an ignored mask looks like
+a head without effect. Therefore each property is tested on the user's model; the report says what
+was observed, or what failed, with a hint.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.versions import installed_versions
 from levelhead.models.architectures.model_layout import is_linear, is_transposed
 from levelhead.models.edits.base import HeadScale, Projection
-from levelhead.models.inputs.batching import padded
-from levelhead.models.inputs.token_tree import longest, tree
-from levelhead.models.inputs.tokenizer import Row
-from levelhead.models.queries import build as asks
-from levelhead.models.queries.query import AttentionRows, Classes, Reading, States
-from levelhead.models.queries.vocabulary import scores
-from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site
+from levelhead.models.inputs.batching import make_batch
+from levelhead.models.inputs.token_tree import build_token_tree, max_tree_length
+from levelhead.models.inputs.tokenizer import TokenRow
+from levelhead.models.queries import build
+from levelhead.models.queries.query import AttentionRows, ClassLogProbs, HiddenStates, Query
+from levelhead.models.queries.vocabulary import compute_vocabulary_logits
+from levelhead.models.sites import LAYERLESS_STREAMS, PER_HEAD_STREAMS, STREAMS, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from levelhead.models.edits.base import Edit
-    from levelhead.models.inputs.tokenizer import Encoded
+    from levelhead.models.inputs.tokenizer import EncodedText
     from levelhead.models.lm import LM
-    from levelhead.models.queries.query import Part
+    from levelhead.models.queries.query import OutputStage
 
+# Four different lengths, so that a batch of all of them is padded.
 TEXTS = (
     "The river was high and the bridge was closed.",
     "She opened the window.",
@@ -49,328 +50,369 @@ TOLERANCE = {
     torch.bfloat16: 8e-2,
     torch.float16: 2e-2,
 }
-"""Of the largest number compared: what rounding alone may do."""
+"""Allowed rounding error, as a share of the largest number that is compared."""
 
 
-class Broken(LevelheadError):
+class CheckFailedError(LevelheadError):
     """A property that does not hold."""
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """One line of the doctor's report."""
 
     check: str
     holds: bool | None
-    """None: this model gives nothing to check."""
-    told: str
-    mend: str = ""
+    """None: the check does not apply to this model."""
+    message: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class Patient:
-    """A model and what the checks ask of it."""
+class ModelUnderTest:
+    """A model, and the inputs of the checks."""
 
     lm: LM
     fingerprint: str = field(init=False)
-    hooks: frozenset[tuple[str, int]] = field(init=False)
-    """Those of a known head, say, which belong to the model."""
+    hooks_at_start: frozenset[tuple[str, int]] = field(init=False)
+    """Hooks that belong to the model, such as those of `OneVisibleHead`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", fingerprint(self.lm))
-        object.__setattr__(self, "hooks", hooks(self.lm))
+        # Before any check runs: `check_untouched` compares with this state.
+        object.__setattr__(self, "fingerprint", compute_fingerprint(self.lm))
+        object.__setattr__(self, "hooks_at_start", find_hooks(self.lm))
 
     @cached_property
-    def encoded(self) -> list[Encoded]:
-        """The texts as tokens. Words the model does not know will do: it is not their meaning."""
+    def encoded(self) -> list[EncodedText]:
+        """The texts as tokens; unknown words are harmless, because no meaning is measured."""
         return self.lm.tokens.encode(TEXTS)
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """Of all texts."""
-        return tuple(one.row for one in self.encoded)
+    def rows(self) -> tuple[TokenRow, ...]:
+        """Rows of all texts."""
+        return tuple(encoded.row for encoded in self.encoded)
 
     @property
     def tokens(self) -> tuple[tuple[int, ...], ...]:
-        """One token in the middle of each text."""
-        return tuple((one.words()[len(one.words()) // 2],) for one in self.encoded)
+        """Position of one token in the middle of each text."""
+        return tuple(
+            (encoded.word_positions()[len(encoded.word_positions()) // 2],)
+            for encoded in self.encoded
+        )
 
     @cached_property
-    def reading(self) -> Reading:
-        """The vector of that token in each text."""
-        return Reading(self.rows, States(self.tokens))
+    def query(self) -> Query:
+        """Query of that token's last hidden state in each text."""
+        return Query(self.rows, HiddenStates(self.tokens))
 
     @property
     def tolerance(self) -> float:
-        """What rounding may do in this precision."""
-        return TOLERANCE[self.lm.anatomy.model.dtype]
+        """Allowed rounding error in the model's precision."""
+        return TOLERANCE[self.lm.layout.model.dtype]
 
-    def values(self, lm: LM) -> torch.Tensor:
-        """Of all texts, by a model."""
-        return lm.run(self.reading)
+    def run_all(self, lm: LM) -> torch.Tensor:
+        """Run the query on all texts with a model."""
+        return lm.run(self.query)
 
-    def one(self, lm: LM) -> torch.Tensor:
-        """Of the first text alone, by a model."""
+    def run_first(self, lm: LM) -> torch.Tensor:
+        """Run the query on only the first text with a model."""
         with torch.no_grad():
-            return lm.answer(self.reading, [0]).values
+            return lm.run_rows(self.query, [0]).values
 
-    def layers(self, layer: int) -> tuple[int, ...]:
-        """A layer and all others that run the same weights."""
-        blocks = self.lm.anatomy.blocks
+    def layers_sharing_weights(self, layer: int) -> tuple[int, ...]:
+        """Return a layer and all others that use the same weights."""
+        blocks = self.lm.layout.blocks
         return tuple(i for i, block in enumerate(blocks) if block is blocks[layer])
 
     def projection(self, site: Site, k: int = 1) -> Projection:
-        """Takes out some fixed arbitrary directions."""
-        size = self.lm.anatomy.size(site)
+        """Return a projection that removes fixed arbitrary directions.
+
+        Args:
+            site: Site of the projection.
+            k: Number of directions.
+        """
+        size = self.lm.layout.site_width(site)
         rng = torch.Generator().manual_seed(size + k)
-        drawn = torch.randn(size, min(k, size), generator=rng, dtype=torch.float64)
-        return Projection(site, torch.linalg.qr(drawn).Q.T)
+        directions = torch.randn(size, min(k, size), generator=rng, dtype=torch.float64)
+        return Projection(site, torch.linalg.qr(directions).Q.T)
 
 
-def examine(lm: LM) -> Iterator[Finding]:
+def run_checks(lm: LM) -> Iterator[CheckResult]:
     """Run every check on a model, one after the other."""
-    patient = Patient(lm)
+    model = ModelUnderTest(lm)
     for name, check in CHECKS.items():
         try:
-            yield Finding(name, True, check(patient))
-        except NothingToCheck as nothing:
-            yield Finding(name, None, str(nothing))
+            yield CheckResult(name, True, check(model))
+        except NothingToCheckError as nothing:
+            yield CheckResult(name, None, str(nothing))
         except LevelheadError as error:
-            yield Finding(name, False, error.what, error.mend)
-        except Exception as error:  # whatever a new release raises is a line that fails
-            told = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            yield Finding(name, False, told, _report())
+            yield CheckResult(name, False, error.problem, error.hint)
+        # Whatever a new release raises must become a failed line, not end the report.
+        except Exception as error:
+            message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            yield CheckResult(name, False, message, _make_report_hint())
 
 
-class NothingToCheck(Exception):
-    """The model does not have what a check is about."""
+class NothingToCheckError(Exception):
+    """A check does not apply to the model."""
 
 
-def own_scores(patient: Patient) -> str:
-    """What we read from a head is what the model itself says."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
+def check_scores(model: ModelUnderTest) -> str:
+    """Check that the scores that levelhead reads are those of the model's forward method."""
+    lm, layout = model.lm, model.lm.layout
     if not lm.heads:
-        raise NothingToCheck("it has no head")
-    rows = patient.rows
+        raise NothingToCheckError("the model has no head")
+    rows = model.rows
     worst = 0.0
     with torch.no_grad():
-        batch = padded(rows, [0], pad=lm.tokens.pad, device=lm.device)
-        output = anatomy.model(**batch.inputs)
-        if anatomy.cls.vocabulary:
-            hidden = anatomy.backbone(**batch.inputs).last_hidden_state
-            own = output.get("prediction_logits", output.get("logits"))
-            worst = _distance(scores(anatomy, hidden[0]), own[0])
-        if anatomy.cls.next_sentence or anatomy.cls.classifier:
-            head: Part = "next_sentence" if anatomy.cls.next_sentence else "classifier"
-            own = output.get("seq_relationship_logits", output.get("logits"))
-            ours = lm.answer(Reading(rows, Classes(head)), [0]).values
-            worst = max(worst, _distance(ours, own.log_softmax(-1, dtype=ours.dtype)))
-    return _within(patient, worst, "the model's own scores and ours differ by {:.1e}")
+        batch = make_batch(rows, [0], pad=lm.tokens.pad, device=lm.device)
+        output = layout.model(**batch.inputs)
+        if layout.model_class.vocabulary:
+            hidden = layout.backbone(**batch.inputs).last_hidden_state
+            model_scores = output.get("prediction_logits", output.get("logits"))
+            worst = _distance(compute_vocabulary_logits(layout, hidden[0]), model_scores[0])
+        if layout.model_class.next_sentence or layout.model_class.classifier:
+            head: OutputStage = (
+                "next_sentence" if layout.model_class.next_sentence else "classifier"
+            )
+            model_scores = output.get("seq_relationship_logits", output.get("logits"))
+            our_scores = lm.run_rows(Query(rows, ClassLogProbs(head)), [0]).values
+            worst = max(
+                worst, _distance(our_scores, model_scores.log_softmax(-1, dtype=our_scores.dtype))
+            )
+    return _require_within_tolerance(
+        model, worst, "the model's scores and levelhead's differ by {:.1e}"
+    )
 
 
-def masking(patient: Patient) -> str:
-    """Every head that hands anything on changes the output when it is masked."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
-    heads = [(layer, head) for layer in range(anatomy.layers) for head in range(anatomy.heads)]
-    alive = [place for place in heads if not _is_empty(lm, *place)]
+def check_masking(model: ModelUnderTest) -> str:
+    """Check that masking any head whose output weights are not 0 changes the output."""
+    lm, layout = model.lm, model.lm.layout
+    heads = [(layer, head) for layer in range(layout.layers) for head in range(layout.heads)]
+    # Merged masks leave heads with output weights of 0: masking them again changes nothing.
+    alive = [position for position in heads if not _is_empty(lm, *position)]
     ignored = []
     size = lm.batching.size
     with torch.no_grad():
         for begin in range(0, len(alive), size):
-            places = alive[begin : begin + size]
-            gates = torch.ones(len(places) + 1, anatomy.layers, anatomy.heads)
-            for row, (layer, head) in enumerate(places):
+            positions = alive[begin : begin + size]
+            # One row per mask in a single batch, and an unmasked row to compare with: batches of
+            # different sizes may differ by rounding.
+            gates = torch.ones(len(positions) + 1, layout.layers, layout.heads)
+            for row, (layer, head) in enumerate(positions):
                 gates[row, layer, head] = 0
-            reading = Reading(
-                patient.rows[:1] * len(gates), States(patient.tokens[:1] * len(gates))
-            )
-            values = lm.answer(reading, range(len(gates)), gates={"head_out": gates}).values
-            for place, value in zip(places, values[:-1], strict=True):
+            query = Query(model.rows[:1] * len(gates), HiddenStates(model.tokens[:1] * len(gates)))
+            values = lm.run_rows(query, range(len(gates)), gates={"head_out": gates}).values
+            for position, value in zip(positions, values[:-1], strict=True):
                 if torch.equal(value, values[-1]):
-                    ignored.append(place)
+                    ignored.append(position)
     if ignored or not alive:
-        raise Broken(
+        raise CheckFailedError(
             f"masking {len(ignored) or 'any'} of {len(heads)} heads changes nothing: "
             f"{', '.join(f'{layer}.{head}' for layer, head in ignored[:5])}",
-            mend=_report(),
+            hint=_make_report_hint(),
         )
     empty = len(heads) - len(alive)
     return f"{len(alive)} of {len(heads)} heads change the output" + (
-        f"; {empty} hand nothing on (their output weights are 0)" if empty else ""
+        f"; {empty} have no effect because their output weights are 0" if empty else ""
     )
 
 
-def gradient(patient: Patient) -> str:
-    """The gradient of the head masks is what small changes of them do."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
-    if anatomy.model.dtype in (torch.float16, torch.bfloat16):
-        raise NothingToCheck(f"{anatomy.model.dtype} is too coarse to tell; try float32")
-    shape = (anatomy.layers, anatomy.heads)
-    weights = torch.linspace(-1, 1, patient.one(lm).shape[1], dtype=torch.float64)
+def check_gradient(model: ModelUnderTest) -> str:
+    """Check the gradient of the head masks against finite differences."""
+    lm, layout = model.lm, model.lm.layout
+    if layout.model.dtype in (torch.float16, torch.bfloat16):
+        raise NothingToCheckError(f"{layout.model.dtype} is too imprecise; use float32")
+    shape = (layout.layers, layout.heads)
+    # Different weights, so that contributions of hidden dimensions do not cancel by symmetry.
+    weights = torch.linspace(-1, 1, model.run_first(lm).shape[1], dtype=torch.float64)
 
     def value(gates: torch.Tensor) -> torch.Tensor:
-        told = lm.answer(patient.reading, [0], gates={"head_out": gates}).values
-        return (told.double().cpu() @ weights).sum()
+        hidden_states = lm.run_rows(model.query, [0], gates={"head_out": gates}).values
+        return (hidden_states.double().cpu() @ weights).sum()
 
     ones = torch.ones(shape, dtype=torch.float64, requires_grad=True)
     (exact,) = torch.autograd.grad(value(ones), ones)
+    # Central differences: the error of the formula grows with the step, rounding in float32 falls.
     step, worst = 2e-2, 0.0
     scale = float(exact.norm())
     if not scale > 0:
-        raise Broken("the gradient of every head mask is 0", mend=_report())
+        raise CheckFailedError("the gradient of every head mask is 0", hint=_make_report_hint())
+    # Random signs for the heads of a layer test them together: two forward passes per layer.
     signs = torch.Generator().manual_seed(1)
-    for layer in range(anatomy.layers):
-        way = torch.zeros(shape, dtype=torch.float64)
-        way[layer] = torch.randint(0, 2, way[layer].shape, generator=signs).double() * 2 - 1
+    for layer in range(layout.layers):
+        direction = torch.zeros(shape, dtype=torch.float64)
+        direction[layer] = (
+            torch.randint(0, 2, direction[layer].shape, generator=signs).double() * 2 - 1
+        )
         with torch.no_grad():
-            rough = (value(ones + step * way) - value(ones - step * way)) / (2 * step)
-        worst = max(worst, abs(float(rough - (exact * way).sum())) / scale)
+            estimate = (value(ones + step * direction) - value(ones - step * direction)) / (
+                2 * step
+            )
+        worst = max(worst, abs(float(estimate - (exact * direction).sum())) / scale)
+    # 2% allows for the error of finite differences; written so that NaN fails.
     if not worst <= 2e-2:
-        raise Broken(
-            f"the gradient of the head masks is off by {worst:.1%} of its size", mend=_report()
+        raise CheckFailedError(
+            f"the gradient of the head masks differs from finite differences by {worst:.1%}",
+            hint=_make_report_hint(),
         )
     return f"the gradient is within {worst:.2%} of finite differences"
 
 
-def attention(patient: Patient) -> str:
-    """A row of attention read beside sdpa is a row of the model's eager attention."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
+def check_attention(model: ModelUnderTest) -> str:
+    """Check that attention rows collected under sdpa equal the model's eager attention."""
+    lm, layout = model.lm, model.lm.layout
     with torch.no_grad():
-        (row,) = lm.answer(Reading(patient.rows, AttentionRows(patient.tokens)), [0]).values
-    eager = _copy(lm)
+        (row,) = lm.run_rows(Query(model.rows, AttentionRows(model.tokens)), [0]).values
+    eager = _copy_model(lm)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
-        batch = padded(patient.rows, [0], pad=lm.tokens.pad, device=lm.device)
+        batch = make_batch(model.rows, [0], pad=lm.tokens.pad, device=lm.device)
         full = eager.base_model(**batch.inputs, output_attentions=True).attentions
-    if not full or len(full) != anatomy.layers:
-        raise Broken("eager attention is not to be had for comparison", mend=_report())
-    tokens = list(patient.tokens[0])
+    if not full or len(full) != layout.layers:
+        raise CheckFailedError(
+            "the model returns no eager attention to compare with", hint=_make_report_hint()
+        )
+    tokens = list(model.tokens[0])
     expected = torch.stack([layer[0].cpu() for layer in full])[:, :, tokens].mean(2)
     worst = _distance(row, expected)
-    return _within(patient, worst, "attention rows and eager attention differ by {:.1e}")
-
-
-def baking(patient: Patient) -> str:
-    """Edits folded into the weights do what they do in hooks."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
-    edits: list[Edit] = []
-    for layer in patient.layers(anatomy.layers // 2):
-        edits.append(HeadScale([Site("head_out", layer, anatomy.heads - 1)], 0.5))
-        edits.extend(
-            patient.projection(Site(stream, layer, 0), 2)
-            for stream in BY_HEAD
-            if stream not in anatomy.family.positions_too
-        )
-        if is_linear(anatomy.place("mlp_out", layer).module):
-            edits.append(patient.projection(Site("mlp_out", layer), 2))
-    edited = lm.edited(*edits)
-    hooked = patient.values(edited)
-    if torch.equal(hooked, patient.values(lm)):
-        raise Broken("the edits change nothing", mend=_report())
-    worst = _distance(patient.values(edited.baked()), hooked)
-    return _within(patient, worst, "edits in hooks and in weights differ by {:.1e}")
-
-
-def resuming(patient: Patient) -> str:
-    """A forward that goes on from a stored layer input is the whole forward."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
-    if anatomy.layers < 2:
-        raise NothingToCheck("one layer only")
-    layer = anatomy.layers // 2
-    indices = range(len(TEXTS)) if not lm.batching.level else [0]
-    edited = lm.edited(HeadScale([Site("head_out", layer, 0)], 0))
-    with torch.no_grad():
-        start = lm.answer(patient.reading, indices, keep=[layer]).prefixes[layer]
-        resumed = edited.answer(patient.reading, indices, start=start).values
-        whole = edited.answer(patient.reading, indices).values
-        plain = lm.answer(patient.reading, indices).values
-    worst = _distance(resumed, whole)
-    if torch.equal(resumed, plain) and not torch.equal(whole, plain):
-        raise Broken("a resumed forward does not run the layers above", mend=_report())
-    return _within(patient, worst, "a resumed and a whole forward differ by {:.1e}")
-
-
-def batches(patient: Patient) -> str:
-    """A text says the same alone, beside longer ones, and where others share its tokens."""
-    lm = patient.lm
-    alone, together = lm.batched(1), lm.batched(len(TEXTS))
-    worst = _distance(patient.values(alone), patient.values(together))
-    if lm.anatomy.cls.classifier:
-        ask = Reading(patient.rows, Classes("classifier"))
-        worst = max(worst, _distance(alone.run(ask), together.run(ask)))
-    worst = max(worst, _branched(patient))
-    return _within(patient, worst, "batches of 1 and of 4 differ by {:.1e}")
-
-
-def _branched(patient: Patient) -> float:
-    """How far what goes on from one text in one row is from a row for each."""
-    (stem, *others), run = (row.ids for row in patient.rows), patient.lm.run
-    words = [own[-4:] for own in others]
-    shared, places = tree(stem, words)
-    if len(shared.ids) > longest(patient.lm):
-        return 0.0  # nothing branches in this model
-    apart = tuple(Row((*stem, *word[:-1]), None) for word in words)
-    ends = tuple((len(row.ids) - 1,) for row in apart)
-    branched = States(tuple((own[-1],) for own in places))
-    return _distance(
-        run(Reading((shared,) * len(words), branched)), run(Reading(apart, States(ends)))
+    return _require_within_tolerance(
+        model, worst, "attention rows and eager attention differ by {:.1e}"
     )
 
 
-def sites(patient: Patient) -> str:
-    """An edit at every stream of every layer changes the output."""
-    lm, anatomy = patient.lm, patient.lm.anatomy
-    plain = patient.one(lm)
+def check_merging(model: ModelUnderTest) -> str:
+    """Check that edits merged into the weights give the same output as hooks."""
+    lm, layout = model.lm, model.lm.layout
+    edits: list[Edit] = []
+    # All calls of a shared layer get the same edits: only then can its weights carry them.
+    for layer in model.layers_sharing_weights(layout.layers // 2):
+        edits.append(HeadScale([Site("head_out", layer, layout.heads - 1)], 0.5))
+        edits.extend(
+            model.projection(Site(stream, layer, 0), 2)
+            for stream in PER_HEAD_STREAMS
+            if stream not in layout.family.position_shared_streams
+        )
+        if is_linear(layout.hook_point("mlp_out", layer).module):
+            edits.append(model.projection(Site("mlp_out", layer), 2))
+    edited = lm.edited(*edits)
+    hooked = model.run_all(edited)
+    if torch.equal(hooked, model.run_all(lm)):
+        raise CheckFailedError("the edits do not change the output", hint=_make_report_hint())
+    worst = _distance(model.run_all(edited.merged()), hooked)
+    return _require_within_tolerance(model, worst, "edits in hooks and in weights differ by {:.1e}")
+
+
+def check_resuming(model: ModelUnderTest) -> str:
+    """Check that a forward pass resumed from a cached layer input equals a complete one."""
+    lm, layout = model.lm, model.lm.layout
+    if layout.layers < 2:
+        raise NothingToCheckError("the model has only one layer")
+    layer = layout.layers // 2
+    indices = range(len(TEXTS)) if not lm.batching.equal_length_only else [0]
+    edited = lm.edited(HeadScale([Site("head_out", layer, 0)], 0))
+    with torch.no_grad():
+        start = lm.run_rows(model.query, indices, cache_layers=[layer]).layer_inputs[layer]
+        resumed = edited.run_rows(model.query, indices, resume_from=start).values
+        full = edited.run_rows(model.query, indices).values
+        unedited = lm.run_rows(model.query, indices).values
+    worst = _distance(resumed, full)
+    if torch.equal(resumed, unedited) and not torch.equal(full, unedited):
+        raise CheckFailedError(
+            "a resumed forward pass does not run the layers above", hint=_make_report_hint()
+        )
+    return _require_within_tolerance(
+        model, worst, "resumed and complete forward passes differ by {:.1e}"
+    )
+
+
+def check_batches(model: ModelUnderTest) -> str:
+    """Check that a text gives the same output alone, padded in a batch, and in a token tree."""
+    lm = model.lm
+    single, batched = lm.with_batch_size(1), lm.with_batch_size(len(TEXTS))
+    worst = _distance(model.run_all(single), model.run_all(batched))
+    if lm.layout.model_class.classifier:
+        query = Query(model.rows, ClassLogProbs("classifier"))
+        worst = max(worst, _distance(single.run(query), batched.run(query)))
+    worst = max(worst, _compute_token_tree_distance(model))
+    return _require_within_tolerance(model, worst, "batches of 1 and of 4 differ by {:.1e}")
+
+
+def _compute_token_tree_distance(model: ModelUnderTest) -> float:
+    """Return the difference between a token tree and separate rows for each continuation."""
+    (prefix, *other_ids), run = (row.ids for row in model.rows), model.lm.run
+    words = [ids[-4:] for ids in other_ids]
+    tree_row, tree_positions = build_token_tree(prefix, words)
+    if len(tree_row.ids) > max_tree_length(model.lm):
+        return 0.0  # this model allows no branches, or none of this length
+    separate_rows = tuple(TokenRow((*prefix, *word[:-1]), None) for word in words)
+    ends = tuple((len(row.ids) - 1,) for row in separate_rows)
+    branched = HiddenStates(tuple((positions[-1],) for positions in tree_positions))
+    return _distance(
+        run(Query((tree_row,) * len(words), branched)),
+        run(Query(separate_rows, HiddenStates(ends))),
+    )
+
+
+def check_sites(model: ModelUnderTest) -> str:
+    """Check that an edit at every stream of every layer changes the output."""
+    lm, layout = model.lm, model.lm.layout
+    unedited = model.run_first(lm)
     dead, count = [], 0
     for stream in STREAMS:
-        for layer in (0,) if stream in WITHOUT_LAYER else range(anatomy.layers):
+        for layer in (0,) if stream in LAYERLESS_STREAMS else range(layout.layers):
             if stream == "pooled" and not _has_pooled(lm):
                 continue
             count += 1
-            if not _acts(patient, Site(stream, layer), plain):
+            if not _has_effect(model, Site(stream, layer), unedited):
                 dead.append(str(Site(stream, layer)))
     if dead:
-        raise Broken(f"an edit changes nothing at {', '.join(dead[:5])}", mend=_report())
-    return f"an edit acts at each of {count} places"
+        raise CheckFailedError(
+            f"an edit has no effect at {', '.join(dead[:5])}", hint=_make_report_hint()
+        )
+    return f"an edit has an effect at each of {count} sites"
 
 
-def untouched(patient: Patient) -> str:
-    """After all this the model has no hooks of ours and every weight its bits."""
-    lm = patient.lm
-    patient.values(lm.edited(patient.projection(Site("block_out", 0))))
-    left = sorted(name for name, _ in hooks(lm) - patient.hooks)
-    if left:
-        raise Broken(f"hooks were left at {', '.join(left[:3])}", mend=_report())
-    if fingerprint(lm) != patient.fingerprint:
-        raise Broken("the weights are not what they were", mend=_report())
+def check_untouched(model: ModelUnderTest) -> str:
+    """Check that no hook of levelhead is left and that all weights are bit-identical."""
+    lm = model.lm
+    model.run_all(lm.edited(model.projection(Site("block_out", 0))))
+    leftover = sorted(name for name, _ in find_hooks(lm) - model.hooks_at_start)
+    if leftover:
+        raise CheckFailedError(
+            f"hooks were left at {', '.join(leftover[:3])}", hint=_make_report_hint()
+        )
+    if compute_fingerprint(lm) != model.fingerprint:
+        raise CheckFailedError("the weights were changed", hint=_make_report_hint())
     return "no hook is left and the weights are bit-identical"
 
 
-CHECKS: dict[str, Callable[[Patient], str]] = {
-    "own scores": own_scores,
-    "masking": masking,
-    "gradient": gradient,
-    "attention": attention,
-    "baking": baking,
-    "resuming": resuming,
-    "batches": batches,
-    "sites": sites,
-    "untouched": untouched,
+# `untouched` is the last: it covers all checks before it.
+CHECKS: dict[str, Callable[[ModelUnderTest], str]] = {
+    "own scores": check_scores,
+    "masking": check_masking,
+    "gradient": check_gradient,
+    "attention": check_attention,
+    "baking": check_merging,
+    "resuming": check_resuming,
+    "batches": check_batches,
+    "sites": check_sites,
+    "untouched": check_untouched,
 }
 
 
-def hooks(lm: LM) -> frozenset[tuple[str, int]]:
-    """Where the model has hooks, and which."""
+def find_hooks(lm: LM) -> frozenset[tuple[str, int]]:
+    """Return the modules that have hooks, with the ids of the hooks."""
     return frozenset(
         (name, key)
-        for name, module in lm.anatomy.model.named_modules()
+        for name, module in lm.layout.model.named_modules()
         for key in (*module._forward_hooks, *module._forward_pre_hooks)
     )
 
 
-def fingerprint(lm: LM) -> str:
-    """SHA-256 of all weights in memory. Offloaded ones have no bytes and count by name."""
+def compute_fingerprint(lm: LM) -> str:
+    """Compute the SHA-256 of all weights in memory; of offloaded weights, only their names."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(lm.anatomy.model.state_dict().items()):
+    for name, tensor in sorted(lm.layout.model.state_dict().items()):
         digest.update(name.encode())
         if not tensor.is_meta:
             flat = tensor.detach().cpu().contiguous().flatten()
@@ -378,56 +420,59 @@ def fingerprint(lm: LM) -> str:
     return digest.hexdigest()
 
 
-def _copy(lm: LM) -> PreTrainedModel:
-    """A second copy of the model, so that nothing done to it stays on the first."""
-    if any(parameter.is_meta for parameter in lm.anatomy.model.parameters()):
-        raise NothingToCheck("some weights are offloaded by device_map")
-    return copy.deepcopy(lm.anatomy.model)
+def _copy_model(lm: LM) -> PreTrainedModel:
+    """Copy the model, so that changes of the copy do not affect the original."""
+    if any(parameter.is_meta for parameter in lm.layout.model.parameters()):
+        raise NothingToCheckError("some weights are offloaded by device_map")
+    return copy.deepcopy(lm.layout.model)
 
 
 def _is_empty(lm: LM, layer: int, head: int) -> bool:
-    """A head whose output weights are 0: an earlier mask that was baked."""
-    module, _, _ = lm.anatomy.place("head_out", layer)
-    size = lm.anatomy.head_dim
+    """Whether a head's output weights are all 0, as after merging a mask."""
+    module, _, _ = lm.layout.hook_point("head_out", layer)
+    size = lm.layout.head_dim
     weight = cast("torch.Tensor", module.weight)
     by_input = weight if is_transposed(module) else weight.T
-    part = by_input[head * size : (head + 1) * size]
-    return not part.is_meta and not bool(part.any())
+    head_weights = by_input[head * size : (head + 1) * size]
+    return not head_weights.is_meta and not bool(head_weights.any())
 
 
 def _has_pooled(lm: LM) -> bool:
     try:
-        lm.anatomy.place("pooled", 0)
+        lm.layout.hook_point("pooled", 0)
     except LevelheadError:
         return False
     return True
 
 
-def _acts(patient: Patient, site: Site, plain: torch.Tensor) -> bool:
-    edited = patient.lm.edited(patient.projection(site, 4))
+def _has_effect(model: ModelUnderTest, site: Site, unedited: torch.Tensor) -> bool:
+    edited = model.lm.edited(model.projection(site, 4))
     if site.stream == "pooled":
-        ask = asks.states(patient.lm, TEXTS[:1], [site], None, None)
-        return not torch.equal(edited.run(ask), patient.lm.run(ask))
-    return not torch.equal(patient.one(edited), plain)
+        query = build.build_lm_hidden_states_query(model.lm, TEXTS[:1], [site], None, None)
+        return not torch.equal(edited.run(query), model.lm.run(query))
+    return not torch.equal(model.run_first(edited), unedited)
 
 
 def _distance(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Largest difference as a share of the largest number; NaN counts as infinitely far."""
+    """Return the largest difference as a share of the largest number; infinite for NaN."""
     first, second = first.double().cpu(), second.double().cpu()
     if first.shape != second.shape or not (first.isfinite().all() and second.isfinite().all()):
         return float("inf")
+    # The bound only avoids a division by 0 where all numbers are 0.
     return float((first - second).abs().max() / second.abs().max().clamp(min=1e-30))
 
 
-def _within(patient: Patient, worst: float, told: str) -> str:
-    if not worst <= patient.tolerance:
-        raise Broken(told.format(worst), mend=_report())
-    return told.format(worst)
+def _require_within_tolerance(model: ModelUnderTest, worst: float, template: str) -> str:
+    # Written so that NaN fails.
+    if not worst <= model.tolerance:
+        raise CheckFailedError(template.format(worst), hint=_make_report_hint())
+    return template.format(worst)
 
 
-def _report() -> str:
+def _make_report_hint() -> str:
     versions = installed_versions()
     return (
-        "do not trust scores of this model here; use the versions levelhead is tested with, or "
-        f"report it with: transformers {versions['transformers']}, torch {versions['torch']}"
+        "do not trust scores of this model here; use versions that levelhead is tested with, or "
+        "report the problem with these versions: "
+        f"transformers {versions['transformers']}, torch {versions['torch']}"
     )

@@ -1,4 +1,4 @@
-"""How much of a process's CPU time lies inside the model: its forwards and backwards."""
+"""Measure how much of a process's CPU time is spent in the model's forward and backward passes."""
 
 from __future__ import annotations
 
@@ -16,57 +16,61 @@ if TYPE_CHECKING:
 
 @final
 @dataclass
-class Meter:
-    """CPU seconds, of all threads."""
+class CpuTime:
+    """CPU seconds of all threads: inside the model, and in total."""
 
-    model: float = 0.0
-    all: float = 0.0
+    in_model: float = 0.0
+    total: float = 0.0
 
     @property
     def share(self) -> float:
-        """The model's part."""
-        return self.model / self.all if self.all else 0.0
+        """Share of the model in the total."""
+        return self.in_model / self.total if self.total else 0.0
 
     def __str__(self) -> str:
-        return f"{self.model:.1f} of {self.all:.1f} CPU seconds inside the model ({self.share:.0%})"
+        seconds = f"{self.in_model:.1f} of {self.total:.1f} CPU seconds"
+        return f"{seconds} inside the model ({self.share:.0%})"
 
 
 @contextmanager
-def spent() -> Iterator[Meter]:
-    """Count while this is open; modules that call others are counted once."""
-    meter, began = Meter(), time.process_time()
-    depth, since = 0, 0.0
+def measure_cpu_time() -> Iterator[CpuTime]:
+    """Measure CPU time inside this context; nested calls of modules are counted once."""
+    cpu_time, start = CpuTime(), time.process_time()
+    depth, entered = 0, 0.0
 
+    # Modules call modules: only the outermost call starts and stops the clock.
     def enter(*_: object) -> None:
-        nonlocal depth, since
+        nonlocal depth, entered
         if not depth:
-            since = time.process_time()
+            entered = time.process_time()
         depth += 1
 
     def leave(*_: object) -> None:
         nonlocal depth
         depth -= 1
         if not depth:
-            meter.model += time.process_time() - since
+            cpu_time.in_model += time.process_time() - entered
 
-    gradient = torch.autograd.grad
+    # A backward pass calls no module's hooks: the function that starts it is wrapped.
+    original_grad = torch.autograd.grad
 
-    def graded(*args: Any, **options: Any) -> Any:
+    def timed_grad(*args: Any, **options: Any) -> Any:
         enter()
         try:
-            return gradient(*args, **options)
+            return original_grad(*args, **options)
         finally:
             leave()
 
     hooks = (
         module.register_module_forward_pre_hook(enter),
+        # Also after an exception, or the depth would never return to 0.
         module.register_module_forward_hook(leave, always_call=True),
     )
-    torch.autograd.grad = graded
+    torch.autograd.grad = timed_grad
     try:
-        yield meter
+        yield cpu_time
     finally:
-        torch.autograd.grad = gradient
+        torch.autograd.grad = original_grad
         for hook in hooks:
             hook.remove()
-        meter.all = time.process_time() - began
+        cpu_time.total = time.process_time() - start

@@ -1,1 +1,14 @@
-"""Edits of activations, their files, and merging them into weights."""
+"""Edits of activations: kinds of edits, edit files, and merging edits into weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from levelhead._lazy import attach
+
+if TYPE_CHECKING:
+    from levelhead.models.edits.base import HeadScale as HeadScale
+    from levelhead.models.edits.base import Projection as Projection
+    from levelhead.models.edits.erasure import Erasure as Erasure
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

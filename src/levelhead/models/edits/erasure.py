@@ -1,4 +1,4 @@
-"""An affine edit: what predicts a label is taken out about a mean (LEACE)."""
+"""Erasure (LEACE): an affine edit that removes linear information about a label."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import (
     Edit,
     EditParts,
-    Which,
-    at_tokens,
-    checked_tokens,
-    is_everywhere,
-    of_tokens,
+    TokenSelection,
+    apply_to_tokens,
+    describe_tokens,
+    is_on_all_tokens,
+    validate_tokens,
 )
-from levelhead.models.sites import Site, checked
+from levelhead.models.sites import Site, validate_site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False)
 class Erasure(Edit):
-    """Take out of an activation what predicts a label, about a mean (Belrose et al. 2023, LEACE).
+    """Remove what linearly predicts a label from an activation (Belrose et al. 2023, LEACE).
 
     h' = h - sum_i <h - mean, r_i> l_i: their r(x) = x - P (x - E[x]) with P = sum_i l_i r_i^T. With
-    <r_i, l_j> = 1 if i = j and else 0 it is a projection, oblique where l and r differ: of h' -
-    mean, nothing is left along any r_i. The mean stays what it was.
+    <r_i, l_j> = 1 if i = j and 0 otherwise it is a projection, oblique where l and r differ:
+    h' - mean has no component along any r_i. The mean does not change.
     """
 
     site: Site
     _left: torch.Tensor = field(repr=False)
     _right: torch.Tensor = field(repr=False)
     _mean: torch.Tensor = field(repr=False)
-    tokens: Which = "all"
+    tokens: TokenSelection = "all"
     kind: ClassVar[str] = "erasure"
 
     def __init__(
@@ -49,65 +49,68 @@ class Erasure(Edit):
         left: torch.Tensor,
         right: torch.Tensor,
         mean: torch.Tensor,
-        tokens: Which = "all",
+        tokens: TokenSelection = "all",
     ) -> None:
-        own = [
-            torch.as_tensor(given).detach().to("cpu", torch.float64, copy=True)
-            for given in (left, right, mean)
+        # float64 on the CPU: the hash of an edit must not depend on where it was fitted.
+        tensors = [
+            torch.as_tensor(value).detach().to("cpu", torch.float64, copy=True)
+            for value in (left, right, mean)
         ]
-        _check_factors(*own)
-        object.__setattr__(self, "site", checked(site))
-        for name, tensor in zip(("_left", "_right", "_mean"), own, strict=True):
+        _check_factors(*tensors)
+        object.__setattr__(self, "site", validate_site(site))
+        for name, tensor in zip(("_left", "_right", "_mean"), tensors, strict=True):
             object.__setattr__(self, name, tensor)
-        object.__setattr__(self, "tokens", checked_tokens(tokens))
+        object.__setattr__(self, "tokens", validate_tokens(tokens))
 
     @property
     def left(self) -> torch.Tensor:
-        """`[k, width]` in float64, one l_i a row: what is taken out. A copy: edits are frozen."""
+        """l_i, the vectors that are subtracted: `[k, width]` in float64. A copy."""
+        # Edits are frozen: a caller who changed the tensor in place would change the edit.
         return self._left.clone()
 
     @property
     def right(self) -> torch.Tensor:
-        """`[k, width]` in float64, one r_i a row: how much of it. A copy."""
+        """r_i, which give the coefficients: `[k, width]` in float64. A copy."""
         return self._right.clone()
 
     @property
     def mean(self) -> torch.Tensor:
-        """`[width]` in float64. A copy."""
+        """Mean of the activations, `[width]` in float64. A copy."""
         return self._mean.clone()
 
     @property
-    def at(self) -> tuple[Site, ...]:  # type: ignore[override]  # a field there, derived here
-        """The one site."""
+    def sites(self) -> tuple[Site, ...]:  # type: ignore[override]  # a field there, derived here
+        """The site, as a tuple of one."""
         return (self.site,)
 
     def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
-        """What is left of the activation."""
-        return at_tokens(activation, self.tokens, self._taken_out)
+        """Return the activation without what predicts the label."""
+        return apply_to_tokens(activation, self.tokens, self._erase)
 
-    def _taken_out(self, activation: torch.Tensor) -> torch.Tensor:
-        along = (activation - self._mean.to(activation)) @ self._right.to(activation).T
-        return activation - along @ self._left.to(activation)
+    def _erase(self, activation: torch.Tensor) -> torch.Tensor:
+        # Two thin products, never the [width, width] matrix: k is small.
+        coefficients = (activation - self._mean.to(activation)) @ self._right.to(activation).T
+        return activation - coefficients @ self._left.to(activation)
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
-        """I - P, if all tokens are edited; a pooled vector is all there is."""
-        if not is_everywhere(self.tokens, site):
+        """Return I - P if all tokens are edited; a pooled vector counts as all."""
+        if not is_on_all_tokens(self.tokens, site):
             return None
         return torch.eye(width, dtype=torch.float64) - self._left.T @ self._right
 
     def offset(self, site: Site, width: int) -> torch.Tensor | None:
-        """P mean."""
-        if not is_everywhere(self.tokens, site):
+        """Return P times the mean."""
+        if not is_on_all_tokens(self.tokens, site):
             return None
         return (self._right @ self._mean) @ self._left
 
     def width(self, site: Site) -> int:
-        """That of its mean."""
+        """Return the width of its mean."""
         return int(self._mean.shape[0])
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """Which tokens."""
+        """The tokens it acts on."""
         return {"tokens": self.tokens}
 
     @property
@@ -117,17 +120,17 @@ class Erasure(Edit):
 
     @classmethod
     def from_parts(cls, parts: EditParts) -> Self:
-        """Of its site, which tokens, its two factors and the mean."""
-        (site,) = parts.at
+        """Create it from its site, token selection, two factors and mean."""
+        (site,) = parts.sites
         return cls(site, **cast("dict[str, Any]", {**parts.settings, **parts.tensors}))
 
     def describe(self) -> str:
-        """Its rank."""
-        return f"an erasure of rank {len(self._left)} about a mean{of_tokens(self.tokens)}"
+        """Describe its rank."""
+        return f"an erasure of rank {len(self._left)} about a mean{describe_tokens(self.tokens)}"
 
     @classmethod
     def standalone_code(cls) -> str:
-        """What lies along one factor is subtracted along the other."""
+        """Return the code that subtracts the components."""
         return _ERASURE_CODE
 
     def __eq__(self, other: object) -> bool:
@@ -148,13 +151,15 @@ def _check_factors(left: torch.Tensor, right: torch.Tensor, mean: torch.Tensor) 
     shapes = [tuple(tensor.shape) for tensor in (left, right, mean)]
     if left.dim() != 2 or not left.numel() or shapes[1:] != [shapes[0], shapes[0][1:]]:
         raise LevelheadError(
-            "factors of shapes {} and {} with a mean of shape {}".format(*shapes),
-            mend="give left and right as [k, width], one vector a row, and a mean as [width]",
+            "factors of shapes {} and {} do not fit a mean of shape {}".format(*shapes),
+            hint="give left and right as [k, width], one vector per row, and a mean as [width]",
         )
     if not all(bool(tensor.isfinite().all()) for tensor in (left, right, mean)):
-        raise LevelheadError("the factors or the mean hold NaN or infinity", mend="fit them again")
+        raise LevelheadError("the factors or the mean hold NaN or infinity", hint="fit them again")
+    # As for directions: 1e-5 accepts factors that were computed in float32.
     if not torch.allclose(right @ left.T, torch.eye(len(left), dtype=torch.float64), atol=1e-5):
         raise LevelheadError(
-            "left and right are no projection: <right_i, left_j> is not 1 for i = j and 0 else",
-            mend="multiply left by the inverse of right @ left.T, transposed",
+            "left and right do not form a projection: <right_i, left_j> must be 1 for i = j and "
+            "0 otherwise",
+            hint="multiply left by the inverse of right @ left.T, transposed",
         )

@@ -1,7 +1,8 @@
-"""The kinds of edits: what saving, loading, exporting and the model card know, they know from here.
+"""The registry of edit kinds, used to save, load and export edits and to write model cards.
 
-A kind is one row: its class says how it is made of its parts, what it does in words, and which
-lines of PyTorch do it. An edit without a row can be measured and merged, but not saved as an edit.
+A kind is one row. Its class defines how an edit is created from its parts, its description, and the
+lines of PyTorch that apply it. An edit whose kind has no row can be measured and merged, but not
+saved as an edit.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ EDIT_KINDS: dict[str, type[Edit]] = {
     Projection.kind: Projection,
     Erasure.kind: Erasure,
 }
-"""By the name that stands in files. A user's kind is a row too: EDIT_KINDS[MyEdit.kind] = MyEdit"""
+"""Class of each kind, by its name in files. Users add a kind by EDIT_KINDS[MyEdit.kind] = MyEdit"""
 
 
-def refuse_unregistered(edit: Edit) -> None:
-    """Raise if an edit is of a kind that nobody could load again."""
+def require_registered(edit: Edit) -> None:
+    """Raise if the kind of an edit is not registered: the saved edit could not be loaded."""
+    # The same class, not only the same name: another class would load another edit.
     if EDIT_KINDS.get(edit.kind) is not type(edit):
         name = type(edit).__name__
         raise LevelheadError(
-            f"{name}, an edit of kind {edit.kind!r}, is not registered: nobody could load it again",
-            mend=f"write levelhead.models.edits.kinds.EDIT_KINDS[{edit.kind!r}] = {name}, here and "
+            f"{name}, an edit of kind {edit.kind!r}, is not registered and could not be loaded",
+            hint=f"write levelhead.models.edits.kinds.EDIT_KINDS[{edit.kind!r}] = {name}, here and "
             "where it is loaded",
         )

@@ -1,9 +1,9 @@
-"""Fold edits into plain weights, where the algebra is exact.
+"""Merge edits into plain weights, where this is exact.
 
-y = W x + b with an edit M y + c behind it is (M W) x + (M b + c); with M x + c before it, (W M) x +
-(b + W c). So whatever stands directly before or behind a linear map can be folded: heads, queries,
-keys, values, the feed-forward's output, and what the classifier is given. What cannot is refused by
-name; so is a constant c where the model has no bias that could carry it.
+An edit M y + c after y = W x + b gives (M W) x + (M b + c); an edit M x + c before it gives
+(W M) x + (b + W c). Edits directly before or after a linear map can therefore be merged: at heads,
+queries, keys, values, the feed-forward output, and the classifier's input. Every other edit raises
+NotMergeableError; so does a constant c if the linear map has no bias.
 """
 
 from __future__ import annotations
@@ -15,217 +15,260 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.architectures.model_layout import Anatomy, is_linear, is_transposed
-from levelhead.models.sites import BY_HEAD, Site, Stream
+from levelhead.models.architectures.model_layout import ModelLayout, is_linear, is_transposed
+from levelhead.models.sites import PER_HEAD_STREAMS, Site, Stream
 
 if TYPE_CHECKING:
     from levelhead.models.edits.base import Edit
 
-WAY_OUT = (
-    "save the base and the edit together, with the lines of PyTorch that apply it: "
-    "save_pretrained(folder, with_edit_file=True), or `levelhead bake --with-edit-file`; or save "
+ALTERNATIVES_HINT = (
+    "save the base and the edit together, with the PyTorch code that applies it: "
+    "save_pretrained(folder, with_edit_file=True), or `levelhead export --with-edit-file`; or save "
     "it with save_edits(edits, folder) and apply it with levelhead.load(model, edit=folder)"
 )
 
 
-class NotBakeable(LevelheadError):
-    """An edit that no plain weights can carry."""
+class NotMergeableError(LevelheadError):
+    """An edit that cannot be expressed by plain weights."""
 
-    def __init__(self, edit: Edit, site: Site, why: str) -> None:
+    def __init__(self, edit: Edit, site: Site, reason: str) -> None:
         super().__init__(
-            f"the {edit.kind} at {site} cannot become plain weights: {why}", mend=WAY_OUT
+            f"the {edit.kind} at {site} cannot be merged into plain weights: {reason}",
+            hint=ALTERNATIVES_HINT,
         )
 
 
-class _Fold(NamedTuple):
+class _WeightUpdate(NamedTuple):
     path: str
     side: Literal["input", "output"]
     columns: torch.Tensor
-    map: _Map
+    affine_map: _AffineMap
 
 
-class _Map(NamedTuple):
-    """All that acts at one place as one map, M x + c over the whole stream, in float64."""
+class _AffineMap(NamedTuple):
+    """All edits at one place as one map, M x + c over the full stream, in float64."""
 
     matrix: torch.Tensor
     offset: torch.Tensor
 
     @classmethod
-    def identity(cls, size: int) -> _Map:
+    def identity(cls, size: int) -> _AffineMap:
         return cls(torch.eye(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
 
-    def then(self, edit: Edit, site: Site, part: slice = slice(None)) -> _Map:
-        """Followed by an edit of some of the columns."""
+    def then(self, edit: Edit, site: Site, columns: slice = slice(None)) -> _AffineMap:
+        """Return this map followed by an edit of some of the columns."""
         matrix, offset = self.matrix.clone(), self.offset.clone()
-        width = len(offset[part])
-        after, constant = edit.matrix(site, width), edit.offset(site, width)
-        if after is None:
-            raise NotBakeable(edit, site, "it does not treat all tokens alike")
-        matrix[part], offset[part] = after @ matrix[part], after @ offset[part]
-        if constant is not None:
-            offset[part] += constant
-        return _Map(matrix, offset)
+        width = len(offset[columns])
+        edit_matrix, edit_offset = edit.matrix(site, width), edit.offset(site, width)
+        if edit_matrix is None:
+            raise NotMergeableError(edit, site, "it does not treat all tokens equally")
+        matrix[columns], offset[columns] = (
+            edit_matrix @ matrix[columns],
+            edit_matrix @ offset[columns],
+        )
+        if edit_offset is not None:
+            offset[columns] += edit_offset
+        return _AffineMap(matrix, offset)
 
-    def is_close(self, other: _Map) -> bool:
+    def is_close(self, other: _AffineMap) -> bool:
+        # 1e-12 allows only for rounding in float64: the order of products may differ.
         return all(
             torch.allclose(mine, theirs, atol=0, rtol=1e-12)
             for mine, theirs in zip(self, other, strict=True)
         )
 
 
-Where = tuple[Stream, int]
+StreamLayer = tuple[Stream, int]
 
 
-def baked(anatomy: Anatomy, edits: tuple[Edit, ...]) -> Anatomy:
-    """A copy of a model with edits folded into its weights; NotBakeable if one cannot be."""
-    refuse_offloaded(anatomy)
-    acting: dict[Where, list[tuple[Edit, Site]]] = defaultdict(list)
+def merge_edits(layout: ModelLayout, edits: tuple[Edit, ...]) -> ModelLayout:
+    """Return a copy of a model with edits merged into its weights.
+
+    Raises NotMergeableError if plain weights cannot express an edit.
+    """
+    forbid_offloaded(layout)
+    # Several edits at one place are merged as one map: their order matters.
+    edits_by_stream_layer: dict[StreamLayer, list[tuple[Edit, Site]]] = defaultdict(list)
     for edit in edits:
-        for site in edit.at:
-            acting[site.stream, site.layer].append((edit, site))
-    for where in acting:
-        _check_shared(anatomy, where, acting)
-    folds = {}
-    for where, here in acting.items():
-        fold = _fold(anatomy, where, here)
-        folds[fold.path, fold.side, where[0]] = fold  # calls of a shared layer fold once
-    copied = copy.deepcopy(anatomy.model)
-    # Where one map reads the pooled vector and, for want of a pooler, the first token: W P M x.
-    order = sorted(folds, key=lambda own: own[2] != "pooled")
+        for site in edit.sites:
+            edits_by_stream_layer[site.stream, site.layer].append((edit, site))
+    for stream_layer in edits_by_stream_layer:
+        _check_shared_weights(layout, stream_layer, edits_by_stream_layer)
+    updates = {}
+    for stream_layer, edits_here in edits_by_stream_layer.items():
+        update = _make_update(layout, stream_layer, edits_here)
+        # The calls of a shared layer have the same key: its weights are updated once.
+        updates[update.path, update.side, stream_layer[0]] = update
+    copied = copy.deepcopy(layout.model)
+    # Without a pooler, one map W may read both the edited first token M x and the edited pooled
+    # vector P x. The result is W P M x, so the pooled vector's P is merged first.
+    order = sorted(updates, key=lambda key: key[2] != "pooled")
     with torch.no_grad():
-        for own in order:
-            _apply(copied.get_submodule(folds[own].path), folds[own])
-    return Anatomy.of(copied, anatomy.cls)
+        for key in order:
+            _apply_update(copied.get_submodule(updates[key].path), updates[key])
+    return ModelLayout.from_model(copied, layout.model_class)
 
 
-def into_readers(anatomy: Anatomy, edits: tuple[Edit, ...]) -> list[Site]:
-    """The sites whose edits go into the map that reads them, and leave what it reads as it was."""
-    every = [site for edit in edits for site in edit.at]
+def find_sites_merged_into_readers(layout: ModelLayout, edits: tuple[Edit, ...]) -> list[Site]:
+    """Return the sites whose edits are merged into the map that reads them.
+
+    After merging, the activation at these sites is still the base's.
+    """
+    sites = [site for edit in edits for site in edit.sites]
     return [
         site
-        for site in every
-        if site.stream == "block_out" or anatomy.place(site.stream, site.layer).side == "input"
+        for site in sites
+        if site.stream == "block_out" or layout.hook_point(site.stream, site.layer).side == "input"
     ]
 
 
-def refuse_offloaded(anatomy: Anatomy) -> None:
-    """Raise if some weights are not here to be changed or written."""
-    if any(parameter.is_meta for parameter in anatomy.model.parameters()):
+def forbid_offloaded(layout: ModelLayout) -> None:
+    """Raise if some weights are offloaded, and cannot be changed or written."""
+    if any(parameter.is_meta for parameter in layout.model.parameters()):
         raise LevelheadError(
-            "some weights are offloaded by device_map", mend="load the model without device_map"
+            "some weights are offloaded by device_map", hint="load the model without device_map"
         )
 
 
-def _check_shared(
-    anatomy: Anatomy, where: Where, acting: dict[Where, list[tuple[Edit, Site]]]
+def _check_shared_weights(
+    layout: ModelLayout,
+    stream_layer: StreamLayer,
+    edits_by_stream_layer: dict[StreamLayer, list[tuple[Edit, Site]]],
 ) -> None:
-    """Shared weights carry an edit only if it is the same at every call."""
-    stream, layer = where
-    if stream in ("embeddings", "block_out", "pooled") or not anatomy.is_shared(layer):
+    """Raise if a layer's weights are shared and its calls are edited differently."""
+    stream, layer = stream_layer
+    if stream in ("embeddings", "block_out", "pooled") or not layout.is_shared(layer):
         return
-    size = anatomy.size(Site(stream, layer))
-    mine = _together(anatomy, acting[where], size)
-    for other, block in enumerate(anatomy.blocks):
-        if block is not anatomy.blocks[layer]:
+    size = layout.site_width(Site(stream, layer))
+    combined = _combine(layout, edits_by_stream_layer[stream_layer], size)
+    for other_layer, block in enumerate(layout.blocks):
+        if block is not layout.blocks[layer]:
             continue
-        if not mine.is_close(_together(anatomy, acting.get((stream, other), []), size)):
-            edit, site = acting[where][0]
-            raise NotBakeable(
-                edit, site, f"layer {other} runs the same weights and is edited differently"
+        if not combined.is_close(
+            _combine(layout, edits_by_stream_layer.get((stream, other_layer), []), size)
+        ):
+            edit, site = edits_by_stream_layer[stream_layer][0]
+            raise NotMergeableError(
+                edit, site, f"layer {other_layer} uses the same weights and is edited differently"
             )
 
 
-def _fold(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]]) -> _Fold:
-    stream, layer = where
+def _make_update(
+    layout: ModelLayout, stream_layer: StreamLayer, edits_here: list[tuple[Edit, Site]]
+) -> _WeightUpdate:
+    stream, layer = stream_layer
     if stream in ("block_out", "embeddings"):
-        return _fold_first_token(anatomy, where, here)
-    module, side, _ = anatomy.place(stream, layer)
-    if stream in anatomy.family.positions_too and anatomy.model.config.share_att_key:
-        raise NotBakeable(*here[0], "the same weights are applied to position embeddings")
+        return _make_first_token_update(layout, stream_layer, edits_here)
+    module, side, _ = layout.hook_point(stream, layer)
+    # DeBERTa projects position embeddings with these weights too, which the hook does not edit.
+    if stream in layout.family.position_shared_streams and layout.model.config.share_att_key:
+        raise NotMergeableError(
+            *edits_here[0], "the same weights are applied to position embeddings"
+        )
     if not (is_linear(module) or stream == "pooled"):
-        raise NotBakeable(*here[0], "a norm stands between the weights and this place")
+        raise NotMergeableError(*edits_here[0], "a norm lies between the weights and this site")
+    # Without a head, the pooled vector is the model's last output.
     if stream == "pooled" and side == "output":
-        raise NotBakeable(*here[0], "no linear map follows the pooler")
-    size = anatomy.size(Site(stream, layer))
-    columns = anatomy.columns(stream, layer)
+        raise NotMergeableError(*edits_here[0], "no linear map follows the pooler")
+    size = layout.site_width(Site(stream, layer))
+    columns = layout.head_columns(stream, layer)
     flat = torch.arange(size) if columns is None else columns.flatten()
-    fold = _Fold(path_of(anatomy, module), side, flat, _together(anatomy, here, size))
-    return _with_bias(anatomy, fold, here)
+    update = _WeightUpdate(
+        find_module_path(layout, module), side, flat, _combine(layout, edits_here, size)
+    )
+    return _require_bias(layout, update, edits_here)
 
 
-def _fold_first_token(anatomy: Anatomy, where: Where, here: list[tuple[Edit, Site]]) -> _Fold:
-    """The last layer at the first token: into the map that alone reads it.
+def _make_first_token_update(
+    layout: ModelLayout, stream_layer: StreamLayer, edits_here: list[tuple[Edit, Site]]
+) -> _WeightUpdate:
+    """Merge an edit of the first token in the last layer into the only map that reads it.
 
-    What is baked is what the classifier or the next-sentence head is given. Scores over the
-    vocabulary at other tokens are not edited by such an edit either; the last hidden state of the
-    first token itself, read directly, is the one thing that plain weights leave as it was.
+    This edits the input of the classifier or of the next-sentence head. The edit as a hook does not
+    change vocabulary scores at other tokens either. The only difference: the last hidden state of
+    the first token, read directly, stays the base's.
     """
-    stream, layer = where
-    edit, site = here[0]
-    if stream == "embeddings" or layer != anatomy.layers - 1:
-        raise NotBakeable(edit, site, "the residual stream passes here beside every weight")
-    if not anatomy.cls.reads_first:
-        raise NotBakeable(edit, site, f"{anatomy.cls.name} has no map that reads the first token")
-    for other, at in here:
-        if other.settings.get("tokens") != "first":
-            raise NotBakeable(other, at, "it acts on all tokens, and the first alone is pooled")
-    whole = _Map.identity(anatomy.width)
-    for other, _ in here:
-        whole = whole.then(other, Site("pooled"))  # it is read as a pooled vector is: one a text
-    fold = _Fold(_first_reader(anatomy), "input", torch.arange(anatomy.width), whole)
-    return _with_bias(anatomy, fold, here)
+    stream, layer = stream_layer
+    edit, site = edits_here[0]
+    if stream == "embeddings" or layer != layout.layers - 1:
+        raise NotMergeableError(edit, site, "the residual stream bypasses all weights here")
+    if not layout.model_class.first_position_reader:
+        raise NotMergeableError(
+            edit, site, f"{layout.model_class.name} has no map that reads the first token"
+        )
+    for next_edit, next_site in edits_here:
+        if next_edit.settings.get("tokens") != "first":
+            raise NotMergeableError(
+                next_edit, next_site, "it acts on all tokens, but only the first is pooled"
+            )
+    combined = _AffineMap.identity(layout.width)
+    for next_edit, _ in edits_here:
+        # At "pooled" an edit of the first token gives its matrix: a text has one such vector.
+        combined = combined.then(next_edit, Site("pooled"))
+    update = _WeightUpdate(
+        _find_first_position_reader(layout), "input", torch.arange(layout.width), combined
+    )
+    return _require_bias(layout, update, edits_here)
 
 
-def _first_reader(anatomy: Anatomy) -> str:
-    """The map that alone reads the first token; the head itself if there is no layer to pool."""
-    path, _, last = anatomy.cls.reads_first.rpartition(".")
-    if hasattr(anatomy.model.get_submodule(path), last):
-        return anatomy.cls.reads_first
-    return anatomy.cls.classifier or anatomy.cls.next_sentence  # MobileBERT as it was published
+def _find_first_position_reader(layout: ModelLayout) -> str:
+    """Return the path of the only map that reads the first token; the head if none pools it."""
+    path, _, last = layout.model_class.first_position_reader.rpartition(".")
+    if hasattr(layout.model.get_submodule(path), last):
+        return layout.model_class.first_position_reader
+    # The published MobileBERT has no dense pooler: its head reads the first token directly.
+    return layout.model_class.classifier or layout.model_class.next_sentence
 
 
-def _with_bias(anatomy: Anatomy, fold: _Fold, here: list[tuple[Edit, Site]]) -> _Fold:
-    """The fold, if its linear map has a bias or needs none."""
-    linear = anatomy.model.get_submodule(fold.path)
-    if getattr(linear, "bias", None) is None and bool(fold.map.offset.any()):
-        edit, site = next(pair for pair in here if pair[0].offset(Site("pooled"), 0) is not None)
-        raise NotBakeable(edit, site, "it adds a constant, and the weights here have no bias")
-    return fold
+def _require_bias(
+    layout: ModelLayout, update: _WeightUpdate, edits_here: list[tuple[Edit, Site]]
+) -> _WeightUpdate:
+    """Return the update if its linear map has a bias or needs none; raise otherwise."""
+    linear = layout.model.get_submodule(update.path)
+    if getattr(linear, "bias", None) is None and bool(update.affine_map.offset.any()):
+        edit, site = next(
+            pair for pair in edits_here if pair[0].offset(Site("pooled"), 0) is not None
+        )
+        raise NotMergeableError(edit, site, "it adds a constant, but the weights have no bias")
+    return update
 
 
-def _together(anatomy: Anatomy, here: list[tuple[Edit, Site]], size: int) -> _Map:
-    """All edits at one place, in their order."""
-    whole = _Map.identity(size)
-    for edit, site in here:
-        part = slice(None)
-        if site.head is not None and site.stream in BY_HEAD:
-            part = slice(site.head * anatomy.head_dim, (site.head + 1) * anatomy.head_dim)
-        whole = whole.then(edit, site, part)
-    return whole
+def _combine(layout: ModelLayout, edits_here: list[tuple[Edit, Site]], size: int) -> _AffineMap:
+    """Combine all edits at one place, in their order."""
+    combined = _AffineMap.identity(size)
+    for edit, site in edits_here:
+        columns = slice(None)
+        if site.head is not None and site.stream in PER_HEAD_STREAMS:
+            columns = slice(site.head * layout.head_dim, (site.head + 1) * layout.head_dim)
+        combined = combined.then(edit, site, columns)
+    return combined
 
 
-def _apply(linear: torch.nn.Module, fold: _Fold) -> None:
+def _apply_update(linear: torch.nn.Module, update: _WeightUpdate) -> None:
     weight = cast("torch.nn.Parameter", linear.weight)
-    wide = weight.detach().double()
-    by_output = wide.T.clone() if is_transposed(linear) else wide.clone()  # [out, in]
-    columns = fold.columns.to(wide.device)
-    matrix, offset = (tensor.to(wide.device) for tensor in fold.map)
+    # In float64: the weights are rounded once, at the end.
+    double_weight = weight.detach().double()
+    # [out, in] for either orientation.
+    by_output = double_weight.T.clone() if is_transposed(linear) else double_weight.clone()
+    columns = update.columns.to(double_weight.device)
+    matrix, offset = (tensor.to(double_weight.device) for tensor in update.affine_map)
     bias = cast("torch.nn.Parameter | None", linear.bias)
-    added = None if bias is None else bias.detach().double()
-    if fold.side == "output":
+    double_bias = None if bias is None else bias.detach().double()
+    if update.side == "output":
         by_output[columns] = matrix @ by_output[columns]
-        if added is not None:
-            added[columns] = matrix @ added[columns] + offset
+        if double_bias is not None:
+            double_bias[columns] = matrix @ double_bias[columns] + offset
     else:
-        if added is not None:
-            added += by_output[:, columns] @ offset
+        # The bias first: it needs the weights before they are multiplied.
+        if double_bias is not None:
+            double_bias += by_output[:, columns] @ offset
         by_output[:, columns] = by_output[:, columns] @ matrix
     weight.copy_(by_output.T if is_transposed(linear) else by_output)
-    if bias is not None and added is not None:
-        bias.copy_(added)
+    if bias is not None and double_bias is not None:
+        bias.copy_(double_bias)
 
 
-def path_of(anatomy: Anatomy, module: torch.nn.Module) -> str:
-    """A module's name in its model."""
-    names = {other: name for name, other in anatomy.model.named_modules()}
+def find_module_path(layout: ModelLayout, module: torch.nn.Module) -> str:
+    """Return a module's name in its model."""
+    names = {other: name for name, other in layout.model.named_modules()}
     return str(names[module])

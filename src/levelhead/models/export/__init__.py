@@ -1,1 +1,1 @@
-"""Edited models written for plain transformers."""
+"""Export: write edited models for plain transformers and PyTorch."""

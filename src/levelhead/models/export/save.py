@@ -1,4 +1,4 @@
-"""A model written into a new folder, whole or not at all."""
+"""Write a model into a new folder, atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 from transformers import GenerationConfig
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.models.loading.quiet import quiet
 
@@ -23,87 +23,102 @@ if TYPE_CHECKING:
 
     from levelhead.models.lm import LM
 
-RECORD = "levelhead.json"
-"""In the folder of a baked model: what was folded into which checkpoint."""
-GENERATION = "generation_config.json"
+RECORD_FILE = "levelhead.json"
+"""File that records which edits were merged into which checkpoint, or how a model was trained."""
+GENERATION_FILE = "generation_config.json"
 
 
-def new_folder(folder: Path) -> Path:
-    """The folder, if a model can be written there; said before the work, not after it."""
+def prepare_new_folder(folder: Path) -> Path:
+    """Return the absolute path of a folder for a new model; raise if it cannot be written.
+
+    Callers check this before they start, because a training may take hours.
+    """
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise LevelheadError(f"{folder} is not empty", mend="give a new folder")
+        raise LevelheadError(f"{folder} is not empty", hint="give a new folder")
+    # The final rename would replace the folder that the process is in.
     if target == Path.cwd():
-        raise LevelheadError("a model cannot replace the working folder", mend="name a new folder")
+        raise LevelheadError("a model cannot replace the working folder", hint="give a new folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(target.parent, os.W_OK):
             raise PermissionError(f"{target.parent} is read-only")
     except OSError as error:
-        raise LevelheadError(f"cannot write {folder}: {error}", mend="give another place") from None
+        raise LevelheadError(
+            f"{folder} cannot be written: {error}", hint="give another folder"
+        ) from None
     return target
 
 
-def made_once(
+def build_once(
     folder: Path,
-    make: Callable[[Path], None],
+    build: Callable[[Path], None],
     *,
-    is_whole: Callable[[Path], bool] | None = None,
+    is_complete: Callable[[Path], bool] | None = None,
 ) -> Path:
-    """A folder of the cache, made on first use, whole or not at all, by one process at a time."""
+    """Return a folder of the cache; the first call builds it, atomically and in one process.
+
+    Args:
+        folder: Folder in the cache.
+        build: Writes the contents into a new folder.
+        is_complete: Whether an existing folder can be used; None: always.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if folder.exists() and (is_whole is None or is_whole(folder)):
+        if folder.exists() and (is_complete is None or is_complete(folder)):
             return folder
-        with TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as unfinished:
-            make(Path(unfinished, "made"))
+        # In the same file system as the target, so that the rename below is atomic.
+        with TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as scratch:
+            build(Path(scratch, "made"))
             shutil.rmtree(folder, ignore_errors=True)
-            os.replace(Path(unfinished, "made"), folder)
+            os.replace(Path(scratch, "made"), folder)
     return folder
 
 
-def save_whole(
-    lm: LM, folder: Path, *, beside: Callable[[Path], None] = lambda folder: None
+def save_model(
+    lm: LM, folder: Path, *, write_extras: Callable[[Path], None] = lambda folder: None
 ) -> None:
-    """Weights as safetensors, config, tokenizer, and the record of what was folded.
+    """Write weights as safetensors, config, tokenizer, and the record of merged edits.
 
     Args:
-        lm: the model; edits it still has are not written.
-        folder: a new folder.
-        beside: writes whatever else belongs into the folder, before it appears.
+        lm: Model; edits that are not merged are not written.
+        folder: New folder.
+        write_extras: Writes further files into the folder before it gets its final name.
     """
-    target, model, source = new_folder(folder), lm.anatomy.model, lm.identity.checkpoint
-    with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as unfinished:
-        written = Path(unfinished, "model")
-        with quiet(), _plain_generation(model):
-            model.save_pretrained(written)
-            lm.tokens.tokenizer.save_pretrained(written)
-        if (source.folder / GENERATION).exists():
-            shutil.copy(source.folder / GENERATION, written / GENERATION)
+    target, model, source = prepare_new_folder(folder), lm.layout.model, lm.identity.checkpoint
+    with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as scratch:
+        model_folder = Path(scratch, "model")
+        with quiet(), _default_generation_config(model):
+            model.save_pretrained(model_folder)
+            lm.tokens.tokenizer.save_pretrained(model_folder)
+        if (source.folder / GENERATION_FILE).exists():
+            shutil.copy(source.folder / GENERATION_FILE, model_folder / GENERATION_FILE)
         record = {
             "base": lm.identity.name,
             "base_sha256": source.hash,
-            "folded": lm.identity.folded,
-            "as_base": lm.as_base,
+            "folded": lm.identity.merged_edits,
+            "as_base": lm.merged_sites,
         }
-        if lm.identity.folded:
-            (written / RECORD).write_bytes(canonical(record))
-        beside(written)
-        os.replace(written, target)
+        # Without merged edits the folder is a plain checkpoint, which needs no record.
+        if lm.identity.merged_edits:
+            (model_folder / RECORD_FILE).write_bytes(to_canonical_json(record))
+        write_extras(model_folder)
+        os.replace(model_folder, target)
 
 
 @contextmanager
-def _plain_generation(model: PreTrainedModel) -> Iterator[None]:
-    """Transformers refuses to write some generation settings that it read.
+def _default_generation_config(model: PreTrainedModel) -> Iterator[None]:
+    """Replace the generation settings while a model is saved.
 
-    The settings' file goes along as it was instead.
+    Transformers refuses to write some settings that it accepts when reading; `save_model` copies
+    the original file instead.
     """
-    own = getattr(model, "generation_config", None)
-    if own is None:
+    generation_config = getattr(model, "generation_config", None)
+    if generation_config is None:
         yield
         return
     model.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = own
+        model.generation_config = generation_config

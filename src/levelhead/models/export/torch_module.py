@@ -1,4 +1,4 @@
-"""An edited model as the plain PyTorch module that other tools take."""
+"""Convert an edited model to a plain PyTorch module for other tools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import processors
 
-from levelhead.models.edits.merge import NotBakeable
-from levelhead.models.export.standalone import check_can_be_taken, steps
+from levelhead.models.edits.merge import NotMergeableError
+from levelhead.models.export.standalone import check_standalone, make_hook_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,70 +23,76 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-def plain(lm: LM) -> PreTrainedModel:
-    """The model itself if it has no edit; else a copy with its edits in weights, or by hooks."""
+def to_torch_module(lm: LM) -> PreTrainedModel:
+    """Return the model if it has no edit; otherwise a copy with its edits merged or as hooks."""
     if not lm.edits:
-        return lm.anatomy.model
+        return lm.layout.model
     try:
-        return lm.baked().anatomy.model
-    except NotBakeable:
-        return hooked(lm)
+        return lm.merged().layout.model
+    except NotMergeableError:
+        return copy_with_hooks(lm)
 
 
-def plain_tokenizer(lm: LM) -> Any:
-    """The model's tokenizer; a copy that puts first the beginning token if its own forgets it."""
-    own = lm.tokens.tokenizer
+def to_torch_tokenizer(lm: LM) -> Any:
+    """Return the model's tokenizer, or a copy that adds the beginning token if it is missing."""
+    tokenizer = lm.tokens.tokenizer
     if lm.tokens.bos is None:
-        return own
-    made = copy.deepcopy(own)
-    begin = str(made.convert_ids_to_tokens(lm.tokens.bos))
-    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A",
-        pair=f"{begin} $A $B:1",
-        special_tokens=[(begin, lm.tokens.bos)],
+        return tokenizer
+    copied = copy.deepcopy(tokenizer)
+    bos_token = str(copied.convert_ids_to_tokens(lm.tokens.bos))
+    # In the backend's template: fast tokenizers may ignore add_bos_token after loading.
+    copied.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos_token} $A",
+        pair=f"{bos_token} $A $B:1",
+        special_tokens=[(bos_token, lm.tokens.bos)],
     )
-    made.bos_token = begin
-    return made
+    copied.bos_token = bos_token
+    return copied
 
 
-def hooked(lm: LM) -> PreTrainedModel:
-    """A copy that applies the edits wherever it is called, as `hooks.json` would tell."""
-    check_can_be_taken(lm)
-    model = copy.deepcopy(lm.anatomy.model)
-    turns: Counter[int] = Counter()  # some modules are called several times, and edited in one
-    model.base_model.register_forward_pre_hook(lambda *_: turns.clear())
-    sites = [(edit, site) for edit in lm.edits for site in edit.at]
-    for number, ((edit, site), step) in enumerate(zip(sites, steps(lm), strict=True)):
+def copy_with_hooks(lm: LM) -> PreTrainedModel:
+    """Return a copy with hooks that apply the edits in every call, as in `hooks.json`."""
+    check_standalone(lm)
+    # A copy, because these hooks stay: the user's model must not be edited by a conversion.
+    model = copy.deepcopy(lm.layout.model)
+    # Some modules are called several times in a forward pass, and are edited in one of the calls.
+    call_counts: Counter[int] = Counter()
+    model.base_model.register_forward_pre_hook(lambda *_: call_counts.clear())
+    sites = [(edit, site) for edit in lm.edits for site in edit.sites]
+    for step_index, ((edit, site), step) in enumerate(zip(sites, make_hook_steps(lm), strict=True)):
         module = model.get_submodule(str(step["module"]))
-        act = _act(edit, site, step, number, turns)
+        act = _make_hook_function(edit, site, step, step_index, call_counts)
         if step["side"] == "input":
-            module.register_forward_pre_hook(_before(act), with_kwargs=True)
+            module.register_forward_pre_hook(_make_input_hook(act), with_kwargs=True)
         else:
-            module.register_forward_hook(_after(act))
+            module.register_forward_hook(_make_output_hook(act))
     return model
 
 
-def _act(
-    edit: Edit, site: Site, step: dict[str, Json], number: int, turns: Counter[int]
+def _make_hook_function(
+    edit: Edit, site: Site, step: dict[str, Json], step_index: int, call_counts: Counter[int]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     call = step["call"]
     ranges: Any = step["columns"]
-    columns = torch.cat([torch.arange(*some) for some in ranges])
+    columns = torch.cat([torch.arange(*bounds) for bounds in ranges])
 
     def act(x: torch.Tensor) -> torch.Tensor:
-        turns[number] += 1
-        if call is not None and turns[number] != int(str(call)) + 1:
+        call_counts[step_index] += 1
+        if call is not None and call_counts[step_index] != int(str(call)) + 1:
             return x
-        own = columns.to(x.device)
-        rows = x[..., own]
-        if site.stream == "pooled":  # a decoder's classifier is shown whole texts, not one vector
-            return x.index_copy(-1, own, edit(rows.flatten(0, -2), site).view_as(rows))
-        return x.index_copy(-1, own, edit(rows, site))
+        device_columns = columns.to(x.device)
+        selected = x[..., device_columns]
+        # A decoder's classifier reads all tokens: each of them is edited as a pooled vector.
+        if site.stream == "pooled":
+            return x.index_copy(
+                -1, device_columns, edit(selected.flatten(0, -2), site).view_as(selected)
+            )
+        return x.index_copy(-1, device_columns, edit(selected, site))
 
     return act
 
 
-def _before(act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+def _make_input_hook(act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
     def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
             return (act(args[0]), *args[1:]), kwargs
@@ -95,7 +101,7 @@ def _before(act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
     return hook
 
 
-def _after(act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+def _make_output_hook(act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
     def hook(module: Any, args: tuple[Any, ...], output: Any) -> Any:
         return (act(output[0]), *output[1:]) if isinstance(output, tuple) else act(output)
 

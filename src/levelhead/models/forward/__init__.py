@@ -1,1 +1,1 @@
-"""One forward pass: hooks, caches, attention rows, patched activations."""
+"""Forward passes: hooks, caches, attention rows, and replaced forward methods."""

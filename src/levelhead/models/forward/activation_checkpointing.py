@@ -1,6 +1,7 @@
-"""Activation checkpointing: layers forget what they computed, and compute it again for a gradient.
+"""Activation checkpointing: discard activations inside layers, and recompute them for a gradient.
 
-A backward then holds the inside of one layer at a time, and takes one forward more.
+The backward pass then holds the activations of one layer at a time, and needs one more forward
+pass.
 """
 
 from __future__ import annotations
@@ -11,42 +12,48 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.checkpoint import checkpoint
 
-from levelhead.models.forward.patching import replaced
+from levelhead.models.forward.patching import patched_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
-    from levelhead.models.architectures.model_layout import Anatomy
+    from levelhead.models.architectures.model_layout import ModelLayout
 
     Hooks = Callable[[int], Iterable[torch.utils.hooks.RemovableHandle]]
 
 
 @contextmanager
-def recomputed(anatomy: Anatomy, hooks: Hooks) -> Iterator[None]:
-    """Let layers forget; what acts inside one is installed whenever it is run, by `hooks(layer)`.
+def checkpoint_layers(layout: ModelLayout, hooks: Hooks) -> Iterator[None]:
+    """Checkpoint all layers during one forward pass.
 
-    The second time is within the backward, when a forward's own hooks have long been removed.
+    Args:
+        layout: Model.
+        hooks: Registers the hooks inside a layer. It is called for every run of the layer, because
+            the second run is in the backward pass, after the other hooks were removed.
     """
+    # Counted over all calls: a shared layer's module does not know which layer it is.
     layers = count()
 
-    def through(real: Callable[..., Any]) -> Callable[..., Any]:
+    def make_forward(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             layer = next(layers)
 
-            def once(*args: Any, **kwargs: Any) -> Any:
+            def run_layer(*args: Any, **kwargs: Any) -> Any:
                 with ExitStack() as stack:
                     for hook in hooks(layer):
                         stack.callback(hook.remove)
-                    return real(*args, **kwargs)
+                    return original(*args, **kwargs)
 
-            # Nothing is drawn by chance: models are read in eval mode.
-            return checkpoint(once, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+            # The random state is not saved: models are in eval mode, without dropout.
+            return checkpoint(
+                run_layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs
+            )
 
         return forward
 
     with ExitStack() as stack:
-        for block in {id(block): block for block in anatomy.blocks}.values():
-            stack.enter_context(replaced(block, through(block.forward)))
+        for block in {id(block): block for block in layout.blocks}.values():
+            stack.enter_context(patched_forward(block, make_forward(block.forward)))
         yield

@@ -1,9 +1,9 @@
-"""One forward through a model, with hooks that live exactly as long as it does.
+"""One forward pass of a model, with hooks that exist only during this pass.
 
-`instrumented` installs everything: edits, gates (head masks with a gradient), captures, and the
-skipped layers of a resumed forward. When it ends, after an exception too, the model is as before,
-and whatever was to be touched and was not is an error: an edit that did nothing must not read as an
-edit without effect.
+`forward_hooks` installs edits, gates (head masks with a gradient), captures, and the skipped layers
+of a resumed pass. At its end, also after an exception, the model is as before. A place that should
+have been reached and was not raises an error: an edit that was never applied must not look like an
+edit without effect (docs/decisions/0005).
 """
 
 from __future__ import annotations
@@ -17,476 +17,573 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.forward.activation_checkpointing import recomputed
-from levelhead.models.forward.last_layer_cache import Memory, keys_and_values, read_alone
-from levelhead.models.forward.patching import replaced
-from levelhead.models.sites import BY_HEAD, STREAMS, WITHOUT_LAYER, Site, Stream
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.models.forward.activation_checkpointing import checkpoint_layers
+from levelhead.models.forward.last_layer_cache import (
+    LastLayerCache,
+    compute_keys_and_values,
+    last_layer_for_tokens,
+)
+from levelhead.models.forward.patching import patched_forward
+from levelhead.models.sites import LAYERLESS_STREAMS, PER_HEAD_STREAMS, STREAMS, Site, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-    from levelhead.models.architectures.model_layout import Anatomy
+    from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.edits.base import Edit
 
-Where = tuple[Stream, int]
+StreamLayer = tuple[Stream, int]
 
 
-class NothingTouched(LevelheadError):
-    """An edit, a mask or a capture did not meet the activation it is for."""
+class EditHadNoEffectError(LevelheadError):
+    """An edit, a gate or a capture was not applied, because its activation was never reached."""
 
 
-class Origin(NamedTuple):
-    """What a stored layer input was made of: it fits no forward that differs below that layer."""
+class CacheKey(NamedTuple):
+    """Everything that a cached layer input depends on.
 
-    model: int
-    """Which model in memory."""
+    It is valid only for forward passes that are equal below that layer.
+    """
+
+    model_id: int
+    """Id of the model object in memory."""
     rows: tuple[tuple[int, ...], ...]
-    types: tuple[tuple[int, ...] | None, ...]
-    after: tuple[tuple[int, ...], ...]
+    token_types: tuple[tuple[int, ...] | None, ...]
+    parents: tuple[tuple[int, ...], ...]
     edits: tuple[str, ...]
-    """Hashes of the edits that acted below, in order."""
-    alone: bool
-    """Whether only the output of the tokens that are read is there."""
+    """Hashes of the edits below that layer, in order."""
+    is_token_restricted: bool
+    """Whether the output holds only the tokens that are read."""
 
 
-class Prefix(NamedTuple):
-    """What the layers below `layer` returned for one batch: a forward can go on from here.
+class CachedLayerInput(NamedTuple):
+    """The output of the layers below `layer` for one batch, from which a pass can resume.
 
-    One layer more than the model has: what its classifier is given.
+    If `layer` is one more than the model has, it is the input of the classifier.
 
-    Edits of the last skipped layer's output act when the forward goes on, so that models which
-    differ in nothing else share all layers.
+    Edits of the last skipped layer's output are applied after resuming, so that models which differ
+    only in them share all layers.
     """
 
     layer: int
     output: Any
-    """The last skipped layer's own output, in the shape the model hands it on."""
-    origin: Origin
-    embedded: Any = None
-    """What the embeddings returned, where they are one module: they need not be run again."""
+    """Output of the last skipped layer, unedited, in the form that the layer returned."""
+    cache_key: CacheKey
+    embeddings: Any = None
+    """Output of the embeddings, if they are one module, so that they need not run again."""
 
 
 @dataclass
-class Passage:
-    """What one forward is to do, and what it has seen."""
+class ForwardPass:
+    """The plan of one forward pass, and what it captured."""
 
-    anatomy: Anatomy
+    layout: ModelLayout
     rows: tuple[tuple[int, ...], ...]
     """The token ids of the batch, without padding."""
-    types: tuple[tuple[int, ...] | None, ...] = ()
+    token_types: tuple[tuple[int, ...] | None, ...] = ()
     """Their token types, where the model has any."""
-    after: tuple[tuple[int, ...], ...] = ()
-    """Which token each goes on from, where rows have branches."""
+    parents: tuple[tuple[int, ...], ...] = ()
+    """Predecessors of the tokens, for rows with branches."""
     edits: tuple[Edit, ...] = ()
     gates: Mapping[Stream, torch.Tensor] = field(default_factory=dict)
-    """Factors `[layers, heads]`, or `[batch, layers, heads]`, for a stream; after the edits."""
-    watch: frozenset[Where] = frozenset()
-    keep: frozenset[int] = frozenset()
-    """Layers whose input a later forward shall be resumed from."""
-    start: Prefix | None = None
-    memory: Memory | None = None
-    """If given, the last layer is run for the tokens alone that are read."""
+    """Factors `[layers, heads]` or `[batch, layers, heads]` by stream; applied after the edits."""
+    capture_sites: frozenset[StreamLayer] = frozenset()
+    cache_layers: frozenset[int] = frozenset()
+    """Layers whose input is cached for later passes."""
+    resume_from: CachedLayerInput | None = None
+    last_layer_cache: LastLayerCache | None = None
+    """If given, the last layer runs only for the tokens that are read."""
     recompute: bool = False
-    """Whether layers forget their inside until a gradient wants it."""
-    seen: dict[Where, torch.Tensor] = field(default_factory=dict)
-    """Captured activations, after edits and gates; `[batch, token, heads, width]` by heads."""
-    prefixes: dict[int, Prefix] = field(default_factory=dict)
-    embedded: Any = None
-    _met: set[Where] = field(default_factory=set)
+    """Whether activations inside layers are discarded and recomputed for a gradient."""
+    captured: dict[StreamLayer, torch.Tensor] = field(default_factory=dict)
+    """Captured activations, after edits and gates; `[batch, token, heads, width]` with heads."""
+    layer_inputs: dict[int, CachedLayerInput] = field(default_factory=dict)
+    embeddings: Any = None
+    _touched: set[StreamLayer] = field(default_factory=set)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and tokens of the batch."""
+        """Number of rows, and of tokens in a padded row."""
         return len(self.rows), max(map(len, self.rows))
 
     @property
-    def first(self) -> int:
-        """The first layer that is really run."""
-        return self.start.layer if self.start else 0
+    def first_layer(self) -> int:
+        """The first layer that is not skipped."""
+        return self.resume_from.layer if self.resume_from else 0
 
-    def origin(self, layer: int) -> Origin:
-        """What a layer's input is made of in this forward."""
-        return Origin(
-            id(self.anatomy.model),
+    def make_cache_key(self, layer: int) -> CacheKey:
+        """Return everything that a layer's input depends on in this pass."""
+        return CacheKey(
+            id(self.layout.model),
             self.rows,
-            self.types,
-            self.after,
-            acting_below(self.edits, layer),
-            self.memory is not None and layer >= self.anatomy.layers,
+            self.token_types,
+            self.parents,
+            edits_below(self.edits, layer),
+            self.last_layer_cache is not None and layer >= self.layout.layers,
         )
 
     @cached_property
-    def wanted(self) -> dict[Where, list[tuple[Edit, Site]]]:
-        """Every place to be touched in this forward, with the edits that act there in order."""
-        places: dict[Where, list[tuple[Edit, Site]]] = {where: [] for where in self.watch}
+    def targets(self) -> dict[StreamLayer, list[tuple[Edit, Site]]]:
+        """Every place that this pass must reach, with the edits there, in order."""
+        # A place without edits is a capture or a gate.
+        edits_by_site: dict[StreamLayer, list[tuple[Edit, Site]]] = {
+            stream_layer: [] for stream_layer in self.capture_sites
+        }
         for stream, gate in self.gates.items():
             for layer in range(gate.shape[-2]):
-                places.setdefault((stream, layer), [])
+                edits_by_site.setdefault((stream, layer), [])
         for edit in self.edits:
-            for site in edit.at:
-                places.setdefault((site.stream, site.layer), []).append((edit, site))
+            for site in edit.sites:
+                edits_by_site.setdefault((site.stream, site.layer), []).append((edit, site))
         return {
-            (stream, layer): acting
-            for (stream, layer), acting in places.items()
-            if not (self.start and is_below(Site(stream, layer), self.first))
+            (stream, layer): site_edits
+            for (stream, layer), site_edits in edits_by_site.items()
+            if not (self.resume_from and precedes(Site(stream, layer), self.first_layer))
         }
 
-    def act(self, where: Where, x: torch.Tensor) -> torch.Tensor:
-        """Edit, gate and capture one activation."""
-        stream, layer = where
-        acting = self.wanted[where]
+    def process_activation(self, stream_layer: StreamLayer, x: torch.Tensor) -> torch.Tensor:
+        """Apply edits and gates to one activation, and capture it.
+
+        Args:
+            stream_layer: Stream and layer of the activation.
+            x: Activation, as the hooked module gets or returns it.
+        """
+        stream, layer = stream_layer
+        site_edits = self.targets[stream_layer]
         flat = x.dim() == 2 and stream != "pooled"
-        if self.memory and self.memory.tokens is None and where == self._before_last:
-            # Keys and values are had from what was stored, and of no other token a query is needed.
+        if (
+            self.last_layer_cache
+            and self.last_layer_cache.tokens is None
+            and stream_layer == self._before_last
+        ):
+            # Keys and values come from the cache, and only the first token needs a query.
             x = x[:, :1].contiguous()
-        if flat:  # OPT puts all tokens of all rows in one line for its feed-forward
+        # OPT flattens rows and tokens into one dimension for its feed-forward.
+        if flat:
             x = x.unflatten(0, self.shape)
-        columns = self.anatomy.columns(stream, layer)
-        view = x if columns is None else _split(x, columns)
-        view = _edited(view, acting)
+        columns = self.layout.head_columns(stream, layer)
+        view = x if columns is None else _split_heads(x, columns)
+        view = _apply_edits(view, site_edits)
         if stream in self.gates:
             gate = self.gates[stream]
             if columns is not None:
-                gate = gate[..., self.anatomy.ranks.own(gate.shape[-1])]
-            view = view * _gate(gate, layer, view)
-        self._met.add(where)
-        if where in self.watch:
-            self.seen[where] = view
-        if acting or stream in self.gates:
-            x = view if columns is None else _joined(x, columns, view)
+                gate = gate[..., self.layout.parallel.local_heads(gate.shape[-1])]
+            view = view * _gate_factors(gate, layer, view)
+        self._touched.add(stream_layer)
+        if stream_layer in self.capture_sites:
+            self.captured[stream_layer] = view
+        # A capture alone returns the activation unchanged, without a copy.
+        if site_edits or stream in self.gates:
+            x = view if columns is None else _join_heads(x, columns, view)
         return x.flatten(0, 1) if flat else x
 
     @property
-    def _before_last(self) -> Where:
-        return "block_out", self.anatomy.layers - 2
+    def _before_last(self) -> StreamLayer:
+        return "block_out", self.layout.layers - 2
 
     def last_keys_and_values(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the last layer, for all tokens."""
-        last = self.anatomy.layers - 1
-        start = self.start if self.start and self.start.layer == last else self.prefixes.get(last)
-        assert self.memory is not None  # noqa: S101
-        if start is None:  # a model of one layer
-            return keys_and_values(self.anatomy, hidden)
-        plain = start.output[0] if isinstance(start.output, tuple) else start.output
-        return self.memory.after(self.anatomy, plain, self.wanted.get(self._before_last, []))
+        """Return keys and values of the last layer for all tokens.
 
-    def check(self) -> None:
-        """Raise unless everything that was to be touched was."""
-        for stream, layer in sorted(self.wanted.keys() - self._met):
-            acting = self.wanted[stream, layer]
-            if stream == "pooled" and acting and self._some_edit_acted():
-                continue  # this forward ends before the classifier; what acts below has acted
-            raise NothingTouched(
-                f"this forward never passes {Site(stream, layer)}"
-                + (f", where {acting[0][0].kind} was to act" if acting else ""),
-                mend="run `levelhead doctor` on this model; an edit of `pooled` alone changes only "
-                "next_sentence, classify and what is read there",
+        Args:
+            hidden: Input of the last layer, used if the layer before was not cached.
+        """
+        last = self.layout.layers - 1
+        layer_input = (
+            self.resume_from
+            if self.resume_from and self.resume_from.layer == last
+            else self.layer_inputs.get(last)
+        )
+        assert self.last_layer_cache is not None  # noqa: S101
+        # Nothing is cached below the only layer of a model.
+        if layer_input is None:
+            return compute_keys_and_values(self.layout, hidden)
+        unedited = (
+            layer_input.output[0] if isinstance(layer_input.output, tuple) else layer_input.output
+        )
+        return self.last_layer_cache.keys_and_values_after(
+            self.layout, unedited, self.targets.get(self._before_last, [])
+        )
+
+    def check_all_touched(self) -> None:
+        """Raise if a place that this pass should have reached was not reached."""
+        for stream, layer in sorted(self.targets.keys() - self._touched):
+            site_edits = self.targets[stream, layer]
+            if stream == "pooled" and site_edits and self._has_edit_acted():
+                continue  # the pass ends before the classifier, but edits below were applied
+            raise EditHadNoEffectError(
+                f"this forward pass never reaches {Site(stream, layer)}"
+                + (f", so {site_edits[0][0].kind} was not applied" if site_edits else ""),
+                hint="run `levelhead doctor` on this model; an edit of only `pooled` changes "
+                "next_sentence, classify and readouts of `pooled`",
             )
 
-    def _some_edit_acted(self) -> bool:
-        return any(self.wanted[where] for where in self._met)
+    def _has_edit_acted(self) -> bool:
+        return any(self.targets[stream_layer] for stream_layer in self._touched)
 
 
-def is_below(site: Site, layer: int) -> bool:
-    """Whether a site is passed before a forward that is resumed at a layer goes on."""
-    if site.stream in WITHOUT_LAYER:
+def precedes(site: Site, layer: int) -> bool:
+    """Whether a site is in the skipped part of a forward pass that resumes at a layer.
+
+    The output of the last skipped layer is not: its edits are applied after resuming.
+    """
+    if site.stream in LAYERLESS_STREAMS:
         return site.stream == "embeddings"
     return site.layer < (layer - 1 if site.stream == "block_out" else layer)
 
 
+# Cached: a sweep compares the same edit sets at every layer, for every batch.
 @lru_cache(maxsize=4096)
-def acting_below(edits: tuple[Edit, ...], layer: int) -> tuple[str, ...]:
-    """Hashes of the edits, in order, that a forward resumed at a layer has behind it."""
+def edits_below(edits: tuple[Edit, ...], layer: int) -> tuple[str, ...]:
+    """Return hashes of the edits, in order, in the skipped part of a pass resumed at a layer."""
     return tuple(
-        edit.content_hash for edit in edits if any(is_below(site, layer) for site in edit.at)
+        edit.content_hash for edit in edits if any(precedes(site, layer) for site in edit.sites)
     )
 
 
 @contextmanager
-def instrumented(passage: Passage) -> Iterator[Passage]:
-    """Install the hooks of a passage for one forward, and remove them whatever happens."""
-    if passage.anatomy.model.training:
+def forward_hooks(forward_pass: ForwardPass) -> Iterator[ForwardPass]:
+    """Install the hooks of one forward pass, and remove them at its end, also after an error."""
+    if forward_pass.layout.model.training:
         raise LevelheadError(
-            "the model is in training mode: its dropout would change every answer",
-            mend="call .eval() on it first",
+            "the model is in training mode: dropout would change every result",
+            hint="call .eval() on it first",
         )
-    _check_gates(passage)
-    _check_start(passage)
-    _check_ranks(passage)
+    _check_gates(forward_pass)
+    _check_resume(forward_pass)
+    _check_parallel(forward_pass)
     with ExitStack() as stack:
-        stack.enter_context(passage.anatomy.alone())
-        if passage.start and passage.first <= passage.anatomy.layers:
-            stack.enter_context(_skipping(passage.anatomy, passage.start))
-        if passage.memory and passage.first < passage.anatomy.layers:
-            alone = read_alone(passage.anatomy, passage.memory.tokens, passage.last_keys_and_values)
-            stack.enter_context(alone)
-        inside: dict[int, list[Where]] = {}
-        if passage.recompute:
-            inside = _inside(passage)
-            within = partial(_acting_within, passage, inside)
-            stack.enter_context(recomputed(passage.anatomy, within))
-        for hook in _hooks(passage, {where for own in inside.values() for where in own}):
+        stack.enter_context(forward_pass.layout.exclusive_forward())
+        # One layer more stands for the classifier, which `LM` calls without any layer.
+        if forward_pass.resume_from and forward_pass.first_layer <= forward_pass.layout.layers:
+            stack.enter_context(_skip_layers(forward_pass.layout, forward_pass.resume_from))
+        if forward_pass.last_layer_cache and forward_pass.first_layer < forward_pass.layout.layers:
+            token_restriction = last_layer_for_tokens(
+                forward_pass.layout,
+                forward_pass.last_layer_cache.tokens,
+                forward_pass.last_keys_and_values,
+            )
+            stack.enter_context(token_restriction)
+        targets_in_layer: dict[int, list[StreamLayer]] = {}
+        if forward_pass.recompute:
+            targets_in_layer = _find_targets_in_layers(forward_pass)
+            hooks_in_layer = partial(_register_layer_hooks, forward_pass, targets_in_layer)
+            stack.enter_context(checkpoint_layers(forward_pass.layout, hooks_in_layer))
+        for hook in _register_hooks(
+            forward_pass,
+            {
+                stream_layer
+                for layer_targets in targets_in_layer.values()
+                for stream_layer in layer_targets
+            },
+        ):
             stack.callback(hook.remove)
-        yield passage
-        passage.check()
+        yield forward_pass
+        forward_pass.check_all_touched()
 
 
-def _check_gates(passage: Passage) -> None:
-    """A gate of another shape would be stretched to fit, and mean something else."""
-    anatomy = passage.anatomy
-    for stream, gate in passage.gates.items():
+def _check_gates(forward_pass: ForwardPass) -> None:
+    """Raise if a gate has a wrong shape: broadcasting would give it another meaning."""
+    layout = forward_pass.layout
+    for stream, gate in forward_pass.gates.items():
         if stream not in STREAMS:
-            raise UnknownName("stream", str(stream), STREAMS)
-        layers = 1 if stream in WITHOUT_LAYER else anatomy.layers
-        heads = anatomy.heads_of(stream) if stream in BY_HEAD else 1
-        if tuple(gate.shape) not in {(layers, heads), (len(passage.rows), layers, heads)}:
+            raise UnknownNameError("stream", str(stream), STREAMS)
+        layers = 1 if stream in LAYERLESS_STREAMS else layout.layers
+        heads = layout.head_count(stream) if stream in PER_HEAD_STREAMS else 1
+        if tuple(gate.shape) not in {(layers, heads), (len(forward_pass.rows), layers, heads)}:
             raise LevelheadError(
-                f"gates of shape {tuple(gate.shape)} for {stream} and {len(passage.rows)} rows",
-                mend=f"give [{layers}, {heads}], or [rows, {layers}, {heads}]",
+                f"gates of shape {tuple(gate.shape)} do not fit {stream} and "
+                f"{len(forward_pass.rows)} rows",
+                hint=f"give [{layers}, {heads}], or [rows, {layers}, {heads}]",
             )
 
 
-def _check_ranks(passage: Passage) -> None:
-    touched = {stream for stream, _ in passage.watch}
-    touched |= {site.stream for edit in passage.edits for site in edit.at}
-    if touched & set(BY_HEAD) or passage.memory is not None:
-        passage.anatomy.ranks.refuse_heads("edits or activations of single heads")
+def _check_parallel(forward_pass: ForwardPass) -> None:
+    touched = {stream for stream, _ in forward_pass.capture_sites}
+    touched |= {site.stream for edit in forward_pass.edits for site in edit.sites}
+    if touched & set(PER_HEAD_STREAMS) or forward_pass.last_layer_cache is not None:
+        forward_pass.layout.parallel.forbid_split_heads("edits or activations of single heads")
 
 
-def _check_start(passage: Passage) -> None:
-    start, layers = passage.start, passage.anatomy.highest
-    if out := sorted(layer for layer in passage.keep if not 0 < layer <= layers):
+def _check_resume(forward_pass: ForwardPass) -> None:
+    resume_from, layers = forward_pass.resume_from, forward_pass.layout.last_resumable_layer
+    if invalid_layers := sorted(
+        layer for layer in forward_pass.cache_layers if not 0 < layer <= layers
+    ):
         raise LevelheadError(
-            f"the input of layer {out[0]} cannot be kept", mend=f"keep layers 1 to {layers}"
+            f"the input of layer {invalid_layers[0]} cannot be cached",
+            hint=f"cache layers 1 to {layers}",
         )
-    if passage.recompute and (start or passage.keep or passage.memory):
+    # These options replace forward methods of layers too, or count their calls.
+    if forward_pass.recompute and (
+        resume_from or forward_pass.cache_layers or forward_pass.last_layer_cache
+    ):
         raise LevelheadError(
-            "layers that are computed again go neither on from others nor into others",
-            mend="resume and keep in a forward without recompute",
+            "a forward pass with recompute can neither cache layer inputs nor resume from them",
+            hint="cache and resume in a forward pass without recompute",
         )
-    if passage.keep and passage.gates:
+    # The cache key does not contain gates: the cached input would be reused as an ungated one.
+    if forward_pass.cache_layers and forward_pass.gates:
         raise LevelheadError(
-            "a layer input is not kept from a gated forward", mend="keep it in one without gates"
+            "layer inputs cannot be cached in a forward pass with gates",
+            hint="cache them in a forward pass without gates",
         )
-    if start is None:
+    if resume_from is None:
         return
-    if passage.origin(start.layer) != start.origin:
+    if forward_pass.make_cache_key(resume_from.layer) != resume_from.cache_key:
         raise LevelheadError(
-            f"the stored input of layer {start.layer} was made by another model, of other rows or "
+            f"the cached input of layer {resume_from.layer} is of another model, of other rows or "
             "with other edits below that layer",
-            mend="resume the same rows, at or below the first layer that the edits differ in",
+            hint="resume the same rows, at or below the first layer where the edits differ",
         )
-    watched = [(stream, layer) for stream, layer in passage.watch]
-    gated = [(stream, 0) for stream in passage.gates]
-    for stream, layer in watched + gated:
-        if is_below(Site(stream, layer), start.layer):
+    capture_sites = [(stream, layer) for stream, layer in forward_pass.capture_sites]
+    gate_sites = [(stream, 0) for stream in forward_pass.gates]
+    for stream, layer in capture_sites + gate_sites:
+        if precedes(Site(stream, layer), resume_from.layer):
             raise LevelheadError(
-                f"{Site(stream, layer)} is passed before layer {start.layer}, where this forward "
-                "is resumed: a gate there would have a gradient of 0",
-                mend="read and gate in a whole forward",
+                f"{Site(stream, layer)} comes before layer {resume_from.layer}, where this forward "
+                "pass is resumed: a gate there would have a gradient of 0",
+                hint="read and gate in a complete forward pass",
             )
 
 
-def _inside(passage: Passage) -> dict[int, list[Where]]:
-    """What is touched inside layers, by layer."""
-    found: dict[int, list[Where]] = defaultdict(list)
-    blocks = set(map(id, passage.anatomy.blocks))
-    for stream, layer in sorted(passage.wanted):
-        module = passage.anatomy.place(stream, layer).module
-        if stream not in WITHOUT_LAYER and id(module) not in blocks:
-            found[layer].append((stream, layer))
-    return found
+def _find_targets_in_layers(forward_pass: ForwardPass) -> dict[int, list[StreamLayer]]:
+    """Return the targets inside layers, by layer."""
+    # Targets at a layer's own input or output lie outside of what is recomputed.
+    targets_in_layer: dict[int, list[StreamLayer]] = defaultdict(list)
+    blocks = set(map(id, forward_pass.layout.blocks))
+    for stream, layer in sorted(forward_pass.targets):
+        module = forward_pass.layout.hook_point(stream, layer).module
+        if stream not in LAYERLESS_STREAMS and id(module) not in blocks:
+            targets_in_layer[layer].append((stream, layer))
+    return targets_in_layer
 
 
-def _acting_within(
-    passage: Passage, inside: Mapping[int, list[Where]], layer: int
+def _register_layer_hooks(
+    forward_pass: ForwardPass, targets_in_layer: Mapping[int, list[StreamLayer]], layer: int
 ) -> Iterator[torch.utils.hooks.RemovableHandle]:
-    """Hooks for one run of one layer."""
-    block = passage.anatomy.blocks[layer]
-    before = sum(other is block for other in passage.anatomy.blocks[:layer])
-    yield from _acting(passage, inside.get(layer, ()), lambda where: before)
+    """Register the hooks of one run of one layer."""
+    block = forward_pass.layout.blocks[layer]
+    earlier_calls = sum(earlier is block for earlier in forward_pass.layout.blocks[:layer])
+    yield from _register_target_hooks(
+        forward_pass, targets_in_layer.get(layer, ()), lambda stream_layer: earlier_calls
+    )
 
 
-def _hooks(passage: Passage, elsewhere: Set[Where]) -> Iterator[torch.utils.hooks.RemovableHandle]:
-    """Hooks for the whole of a forward; not for what acts elsewhere."""
-    anatomy, blocks = passage.anatomy, set(map(id, passage.anatomy.blocks))
-    if anatomy.layers + 1 in passage.keep:
-        yield anatomy.place("pooled", 0).module.register_forward_pre_hook(_pooled_keeper(passage))
-    if passage.keep and anatomy.embedder is not None:
-        yield anatomy.embedder.register_forward_hook(_embedding_keeper(passage))
-    # First, so that it sees a layer's output before the edits.
-    for module in {id(block): block for block in anatomy.blocks}.values():
-        layers = [i for i, block in enumerate(anatomy.blocks) if block is module]
-        if passage.keep & {layer + 1 for layer in layers}:
-            yield module.register_forward_hook(_keeper(passage, layers))
-
-    def behind(where: Where) -> int:
-        stream, layer = where
-        if passage.start is None or stream in WITHOUT_LAYER:
-            return 0
-        # Layers are called while they are skipped; the modules inside them are not.
-        block = anatomy.blocks[layer]
-        if id(anatomy.place(*where).module) in blocks:
-            return 0
-        return sum(other is block for other in anatomy.blocks[: passage.first])
-
-    yield from _acting(passage, sorted(passage.wanted.keys() - elsewhere), behind)
-
-
-def _acting(
-    passage: Passage, places: Iterable[Where], behind: Callable[[Where], int]
+def _register_hooks(
+    forward_pass: ForwardPass, excluded: Set[StreamLayer]
 ) -> Iterator[torch.utils.hooks.RemovableHandle]:
-    """Hooks of some places; so many calls of their modules are not seen by them."""
-    anatomy = passage.anatomy
-    again = {
-        module for stream in anatomy.family.positions_too for module in anatomy.modules(stream)
-    }
-    inputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
-    outputs: dict[torch.nn.Module, dict[int, list[Where]]] = defaultdict(dict)
-    for where in places:
-        module, side, call = anatomy.place(*where)
-        calls = inputs if side == "input" else outputs
-        calls[module].setdefault(call - behind(where), []).append(where)
-    for module, own in inputs.items():
-        turns = _turns(passage, module, free=module in again)
-        yield module.register_forward_pre_hook(_input_hook(passage, own, turns), with_kwargs=True)
-    for module, own in outputs.items():
-        turns = _turns(passage, module, free=module in again)
-        yield module.register_forward_hook(_output_hook(passage, own, turns))
+    """Register the hooks of a complete forward pass, except for the excluded targets."""
+    layout, blocks = forward_pass.layout, set(map(id, forward_pass.layout.blocks))
+    if layout.layers + 1 in forward_pass.cache_layers:
+        yield layout.hook_point("pooled", 0).module.register_forward_pre_hook(
+            _make_pooled_cache_hook(forward_pass)
+        )
+    if forward_pass.cache_layers and layout.embedder is not None:
+        yield layout.embedder.register_forward_hook(_make_embedding_cache_hook(forward_pass))
+    # Registered before the edits, so that the cached output is the unedited one.
+    for module in {id(block): block for block in layout.blocks}.values():
+        layers = [i for i, block in enumerate(layout.blocks) if block is module]
+        if forward_pass.cache_layers & {layer + 1 for layer in layers}:
+            yield module.register_forward_hook(_make_cache_hook(forward_pass, layers))
+
+    def count_skipped_calls(stream_layer: StreamLayer) -> int:
+        stream, layer = stream_layer
+        if forward_pass.resume_from is None or stream in LAYERLESS_STREAMS:
+            return 0
+        # Skipped layers are still called, but the modules inside them are not.
+        block = layout.blocks[layer]
+        if id(layout.hook_point(*stream_layer).module) in blocks:
+            return 0
+        return sum(earlier is block for earlier in layout.blocks[: forward_pass.first_layer])
+
+    yield from _register_target_hooks(
+        forward_pass, sorted(forward_pass.targets.keys() - excluded), count_skipped_calls
+    )
 
 
-def _turns(passage: Passage, module: torch.nn.Module, *, free: bool) -> Iterator[int]:
-    """0, 1, 2 ...: a module's calls in one forward; an error where there are more than layers.
+def _register_target_hooks(
+    forward_pass: ForwardPass,
+    stream_layers: Iterable[StreamLayer],
+    count_skipped_calls: Callable[[StreamLayer], int],
+) -> Iterator[torch.utils.hooks.RemovableHandle]:
+    """Register the hooks of some targets.
 
-    A feed-forward worked off in chunks, say: an edit would act on the first chunk only.
+    Args:
+        forward_pass: The pass.
+        stream_layers: Targets.
+        count_skipped_calls: Number of calls of a target's module that its hook does not see.
     """
-    expected = passage.anatomy.calls[module]
-    for turn in count():
-        if not free and turn >= max(expected, 1):
-            raise NothingTouched(
+    layout = forward_pass.layout
+    # DeBERTa calls these for position embeddings too: more calls than layers are normal there.
+    repeated_modules = {
+        module
+        for stream in layout.family.position_shared_streams
+        for module in layout.modules(stream)
+    }
+    inputs: dict[torch.nn.Module, dict[int, list[StreamLayer]]] = defaultdict(dict)
+    outputs: dict[torch.nn.Module, dict[int, list[StreamLayer]]] = defaultdict(dict)
+    for stream_layer in stream_layers:
+        module, side, call = layout.hook_point(*stream_layer)
+        calls = inputs if side == "input" else outputs
+        calls[module].setdefault(call - count_skipped_calls(stream_layer), []).append(stream_layer)
+    for module, module_calls in inputs.items():
+        call_numbers = _count_calls(forward_pass, module, is_unlimited=module in repeated_modules)
+        yield module.register_forward_pre_hook(
+            _make_input_hook(forward_pass, module_calls, call_numbers), with_kwargs=True
+        )
+    for module, module_calls in outputs.items():
+        call_numbers = _count_calls(forward_pass, module, is_unlimited=module in repeated_modules)
+        yield module.register_forward_hook(
+            _make_output_hook(forward_pass, module_calls, call_numbers)
+        )
+
+
+def _count_calls(
+    forward_pass: ForwardPass, module: torch.nn.Module, *, is_unlimited: bool
+) -> Iterator[int]:
+    """Count a module's calls in one forward pass; raise if there are more calls than layers.
+
+    If a feed-forward ran in chunks, for example, an edit would act only on the first chunk.
+    """
+    expected = forward_pass.layout.call_counts[module]
+    for call in count():
+        if not is_unlimited and call >= max(expected, 1):
+            raise EditHadNoEffectError(
                 f"{type(module).__name__} is called more often than the model has layers",
-                mend="run `levelhead doctor` on this model: its parts are not where they were",
+                hint="run `levelhead doctor` on this model: its modules have changed",
             )
-        yield turn
+        yield call
 
 
-def _input_hook(
-    passage: Passage, calls: Mapping[int, list[Where]], turns: Iterator[int]
+def _make_input_hook(
+    forward_pass: ForwardPass, calls: Mapping[int, list[StreamLayer]], call_numbers: Iterator[int]
 ) -> Callable[..., Any]:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for where in (places := calls.get(next(turns), ())):
+        for stream_layer in (stream_layers := calls.get(next(call_numbers), ())):
             if args:
-                args = (passage.act(where, args[0]), *args[1:])
+                args = (forward_pass.process_activation(stream_layer, args[0]), *args[1:])
             else:
-                kwargs = kwargs | {"hidden_states": passage.act(where, kwargs["hidden_states"])}
-        return (args, kwargs) if places else None
+                kwargs = kwargs | {
+                    "hidden_states": forward_pass.process_activation(
+                        stream_layer, kwargs["hidden_states"]
+                    )
+                }
+        return (args, kwargs) if stream_layers else None
 
     return hook
 
 
-def _output_hook(
-    passage: Passage, calls: Mapping[int, list[Where]], turns: Iterator[int]
+def _make_output_hook(
+    forward_pass: ForwardPass, calls: Mapping[int, list[StreamLayer]], call_numbers: Iterator[int]
 ) -> Callable[..., Any]:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        for where in (places := calls.get(next(turns), ())):
+        for stream_layer in (stream_layers := calls.get(next(call_numbers), ())):
             if isinstance(output, tuple):  # gpt_neo, bloom, deberta-v2: (hidden, attention)
-                output = (passage.act(where, output[0]), *output[1:])
+                output = (forward_pass.process_activation(stream_layer, output[0]), *output[1:])
             else:
-                output = passage.act(where, output)
-        return output if places else None
+                output = forward_pass.process_activation(stream_layer, output)
+        return output if stream_layers else None
 
     return hook
 
 
-def _keeper(passage: Passage, layers: Sequence[int]) -> Callable[..., None]:
-    turns = count()
+def _make_cache_hook(forward_pass: ForwardPass, layers: Sequence[int]) -> Callable[..., None]:
+    call_numbers = count()
 
     def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        after = layers[next(turns)] + 1
-        if after not in passage.keep or after < passage.first:
+        next_layer = layers[next(call_numbers)] + 1
+        if next_layer not in forward_pass.cache_layers or next_layer < forward_pass.first_layer:
             return
-        # What else a layer returns is attention: large, and never handed to the next layer.
-        kept = (output[0], *(None for _ in output[1:])) if isinstance(output, tuple) else output
-        origin = passage.origin(after)
-        passage.prefixes[after] = Prefix(after, kept, origin, passage.embedded)
+        # The other outputs of a layer are attention: large, and not an input of the next layer.
+        cached_output = (
+            (output[0], *(None for _ in output[1:])) if isinstance(output, tuple) else output
+        )
+        cache_key = forward_pass.make_cache_key(next_layer)
+        forward_pass.layer_inputs[next_layer] = CachedLayerInput(
+            next_layer, cached_output, cache_key, forward_pass.embeddings
+        )
 
     return hook
 
 
-def _pooled_keeper(passage: Passage) -> Callable[..., None]:
-    after = passage.anatomy.layers + 1
+def _make_pooled_cache_hook(forward_pass: ForwardPass) -> Callable[..., None]:
+    layer = forward_pass.layout.layers + 1
 
     def hook(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        passage.prefixes[after] = Prefix(after, args[0], passage.origin(after))
+        forward_pass.layer_inputs[layer] = CachedLayerInput(
+            layer, args[0], forward_pass.make_cache_key(layer)
+        )
 
     return hook
 
 
-def _embedding_keeper(passage: Passage) -> Callable[..., None]:
+def _make_embedding_cache_hook(forward_pass: ForwardPass) -> Callable[..., None]:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        passage.embedded = output
+        forward_pass.embeddings = output
 
     return hook
 
 
 @contextmanager
-def _skipping(anatomy: Anatomy, start: Prefix) -> Iterator[None]:
-    """Let the embeddings and the first layers return what they returned before, at no cost.
+def _skip_layers(layout: ModelLayout, resume_from: CachedLayerInput) -> Iterator[None]:
+    """Let the embeddings and the first layers return their cached outputs.
 
-    The model's own forward runs, so masks, positions, final norms and whatever a release adds
-    between layers stay its own business.
+    The model's forward method still runs, so that masks, positions, final norms and whatever a
+    release adds between layers remain the model's code (docs/decisions/0005).
     """
     calls = 0
 
-    def stub(real: Any) -> Any:
+    def make_stub(original: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            return start.output if calls <= start.layer else real(*args, **kwargs)
+            # A shared module is skipped only in its first calls.
+            return resume_from.output if calls <= resume_from.layer else original(*args, **kwargs)
 
         return forward
 
     with ExitStack() as stack:
-        stubs = {block: stub(block.forward) for block in anatomy.blocks[: start.layer]}
-        if start.embedded is not None and anatomy.embedder is not None:
-            stubs[anatomy.embedder] = lambda *args, **kwargs: start.embedded
+        stubs = {block: make_stub(block.forward) for block in layout.blocks[: resume_from.layer]}
+        if resume_from.embeddings is not None and layout.embedder is not None:
+            stubs[layout.embedder] = lambda *args, **kwargs: resume_from.embeddings
         for module, forward in stubs.items():
-            stack.enter_context(replaced(module, forward))
+            stack.enter_context(patched_forward(module, forward))
         yield
 
 
-def _split(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+def _split_heads(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    # A view without a copy, unless the stream is a part of a fused projection.
     if columns.numel() == x.shape[-1]:
         return x.view(*x.shape[:-1], *columns.shape)
     return x[..., columns.to(x.device)]
 
 
-def _joined(x: torch.Tensor, columns: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+def _join_heads(x: torch.Tensor, columns: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     flat = view.flatten(-2)
     if columns.numel() == x.shape[-1]:
         return flat
     return x.index_copy(-1, columns.flatten().to(x.device), flat)
 
 
-def _edited(view: torch.Tensor, acting: Sequence[tuple[Edit, Site]]) -> torch.Tensor:
-    """Edits in their order; neighbours that act on single heads take the view apart only once."""
-    for on_heads, group in groupby(acting, key=lambda pair: pair[1].head is not None):
+def _apply_edits(view: torch.Tensor, site_edits: Sequence[tuple[Edit, Site]]) -> torch.Tensor:
+    """Apply edits in their order; consecutive edits of single heads split the view only once."""
+    for on_heads, group in groupby(site_edits, key=lambda pair: pair[1].head is not None):
         if on_heads:
-            parts = list(view.unbind(-2))
+            head_views = list(view.unbind(-2))
             for edit, site in group:
                 head = cast("int", site.head)
-                parts[head] = edit(parts[head], site)
-            view = torch.stack(parts, dim=-2)
+                head_views[head] = edit(head_views[head], site)
+            view = torch.stack(head_views, dim=-2)
         else:
             for edit, site in group:
-                whole = view.flatten(-2) if site.stream in BY_HEAD else view
-                view = edit(whole, site).view_as(view)
+                joined = view.flatten(-2) if site.stream in PER_HEAD_STREAMS else view
+                view = edit(joined, site).view_as(view)
     return view
 
 
-def _gate(gate: torch.Tensor, layer: int, view: torch.Tensor) -> torch.Tensor:
-    """Of a layer, shaped to multiply `[batch, token, heads, width]` or `[batch, token, width]`."""
+def _gate_factors(gate: torch.Tensor, layer: int, view: torch.Tensor) -> torch.Tensor:
+    """Return a layer's factors, broadcastable to `[batch, token, heads, width]`."""
     factors = gate[..., layer, :].to(view.device, view.dtype)
     per_item = factors[:, None] if gate.dim() == 3 else factors
     if view.dim() == 4:

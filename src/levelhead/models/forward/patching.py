@@ -1,4 +1,4 @@
-"""Another forward for a module, for as long as a block lasts."""
+"""Temporarily replace the forward method of a module."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replaced(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Let a module's calls go to `forward`; its hooks stay, and afterwards it is as before."""
-    own = module.__dict__.get("forward")
+def patched_forward(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Replace a module's forward method inside this context; its hooks stay active.
+
+    Args:
+        module: Module to patch.
+        forward: Function that is called instead.
+    """
+    original = module.__dict__.get("forward")
     module.forward = forward
     try:
         yield
     finally:
         del module.forward
-        if own is not None:  # accelerate keeps its own forward on the instance
-            module.forward = own
+        if original is not None:  # accelerate stores its own forward method on the instance
+            module.forward = original

@@ -1,1 +1,1 @@
-"""Texts as rows of tokens, and rows as batches."""
+"""Inputs: texts as rows of tokens, and rows as batches."""

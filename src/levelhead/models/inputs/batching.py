@@ -1,4 +1,4 @@
-"""Batches of rows of about one length. Which rows share a batch depends on the rows alone."""
+"""Batches of rows of similar length. Which rows share a batch depends only on the rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.inputs.token_tree import seen
+from levelhead.models.inputs.token_tree import tree_attention_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from levelhead.models.inputs.tokenizer import Row
+    from levelhead.models.inputs.tokenizer import TokenRow
 
 Result = TypeVar("Result")
 
@@ -22,58 +22,68 @@ class Batch(NamedTuple):
     """Rows padded to one length, on the model's device."""
 
     indices: tuple[int, ...]
-    """Which rows these are, in the order they were given in."""
+    """Numbers of the rows."""
     inputs: dict[str, torch.Tensor]
     lengths: tuple[int, ...]
 
     @property
     def width(self) -> int:
-        """Tokens in a row, padding included."""
+        """Number of tokens in a row, with padding."""
         return int(self.inputs["input_ids"].shape[1])
 
 
 @dataclass
 class Batching:
-    """How large batches are, and what became of that when memory ran out."""
+    """Batch size, and how far it had to shrink when memory ran out."""
 
     size: int
-    level: bool = False
-    """Only rows of one length share a batch, so that nothing is padded."""
-    fixed: bool = False
-    """Never halved: processes that share a model must all take the same batches."""
-    smallest: int = field(default=0)
-    """The least size it had to shrink to so far; 0 if it never did."""
+    equal_length_only: bool = False
+    """Whether only rows of one length may share a batch, so that there is no padding."""
+    has_fixed_size: bool = False
+    """Whether batches are never halved: processes that share a model must use the same batches."""
+    smallest_size: int = field(default=0)
+    """The smallest size that memory forced so far; 0 if it never shrank."""
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
             raise LevelheadError(
-                f"a batch of {self.size!r} rows", mend="give a whole number of at least 1"
+                f"{self.size!r} is not a batch size", hint="give an integer of at least 1"
             )
 
-    def over(
-        self, rows: Sequence[Row], run: Callable[[Sequence[int]], Result]
+    def run_batches(
+        self, rows: Sequence[TokenRow], run: Callable[[Sequence[int]], Result]
     ) -> Iterator[tuple[tuple[int, ...], Result]]:
-        """Run something over all rows in batches, halving them where memory does not suffice.
+        """Run a function over all rows in batches, which are halved when memory runs out.
 
         Every run starts with the full size, so that batches do not depend on earlier runs.
+
+        Args:
+            rows: All rows.
+            run: Function of the numbers of the rows of one batch.
+
+        Yields:
+            Numbers of the rows, and the result of `run`.
         """
-        waiting, size = sorted_by_length(rows), self.size
-        while waiting:
-            indices = waiting[:size]
-            if self.level:
+        pending, size = sorted_by_length(rows), self.size
+        while pending:
+            indices = pending[:size]
+            if self.equal_length_only:
                 length = len(rows[indices[0]].ids)
                 indices = [i for i in indices if len(rows[i].ids) == length]
-            result = run(indices) if self.fixed else _tried(indices, run)
+            # Other processes cannot halve their batch in the middle of a common forward pass.
+            result = run(indices) if self.has_fixed_size else _run_if_memory_suffices(indices, run)
             if result is None:
                 size = max(1, len(indices) // 2)
-                self.smallest = min(self.smallest or size, size)
+                self.smallest_size = min(self.smallest_size or size, size)
                 continue
             yield tuple(indices), result
-            waiting = waiting[len(indices) :]
+            pending = pending[len(indices) :]
 
 
-def _tried(indices: Sequence[int], run: Callable[[Sequence[int]], Result]) -> Result | None:
-    """The result, or None if memory did not suffice."""
+def _run_if_memory_suffices(
+    indices: Sequence[int], run: Callable[[Sequence[int]], Result]
+) -> Result | None:
+    """Return the result, or None if memory ran out."""
     try:
         return run(indices)
     except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
@@ -81,46 +91,57 @@ def _tried(indices: Sequence[int], run: Callable[[Sequence[int]], Result]) -> Re
             raise
         if len(indices) == 1:
             raise LevelheadError(
-                "memory does not suffice for a single text",
-                mend="use a smaller dtype, split the model with device_map, or shorten texts",
+                "there is not enough memory for a single text",
+                hint="use a smaller dtype, split the model with device_map, or shorten texts",
             ) from error
-    # Outside the handler, so that the failed forward's tensors are no longer held.
+    # Outside the handler: the exception holds references to the failed forward pass's tensors.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return None
 
 
-def sorted_by_length(rows: Sequence[Row]) -> list[int]:
-    """Row numbers, longest first; equal lengths by content, so the order given does not matter.
+def sorted_by_length(rows: Sequence[TokenRow]) -> list[int]:
+    """Return row numbers, longest rows first; rows of equal length are sorted by content.
 
-    Longest first, so that what does not fit in memory shows at once.
+    The order of the input therefore does not matter, and a row that does not fit in memory fails
+    at once.
     """
     return sorted(range(len(rows)), key=lambda i: (-len(rows[i].ids), rows[i], i))
 
 
-def padded(rows: Sequence[Row], indices: Sequence[int], *, pad: int, device: torch.device) -> Batch:
-    """Some of the rows as one batch, padded on the right."""
+def make_batch(
+    rows: Sequence[TokenRow], indices: Sequence[int], *, pad: int, device: torch.device
+) -> Batch:
+    """Put some of the rows into one batch, padded on the right.
+
+    Args:
+        rows: All rows.
+        indices: Numbers of the rows of the batch.
+        pad: Id of the padding token.
+        device: Device of the tensors.
+    """
     lengths = tuple(len(rows[i].ids) for i in indices)
     longest = max(lengths)
 
-    def filled(values: list[tuple[int, ...]], fill: int) -> torch.Tensor:
+    def pad_rows(values: list[tuple[int, ...]], fill_value: int) -> torch.Tensor:
         return torch.tensor(
-            [(*value, *(fill,) * (longest - len(value))) for value in values], device=device
+            [(*value, *(fill_value,) * (longest - len(value))) for value in values], device=device
         )
 
-    inputs = {"input_ids": filled([rows[i].ids for i in indices], pad)}
-    inputs["attention_mask"] = filled([(1,) * length for length in lengths], 0)
-    if any(rows[i].after for i in indices):
-        mask, places = seen([rows[i] for i in indices], longest)
-        inputs |= {"attention_mask": mask.to(device), "position_ids": places.to(device)}
-    types = [rows[i].types for i in indices]
-    if types[0] is not None:
-        inputs["token_type_ids"] = filled([own or () for own in types], 0)
+    inputs = {"input_ids": pad_rows([rows[i].ids for i in indices], pad)}
+    inputs["attention_mask"] = pad_rows([(1,) * length for length in lengths], 0)
+    if any(rows[i].parents for i in indices):
+        mask, position_ids = tree_attention_mask([rows[i] for i in indices], longest)
+        inputs |= {"attention_mask": mask.to(device), "position_ids": position_ids.to(device)}
+    token_types = [rows[i].token_types for i in indices]
+    if token_types[0] is not None:
+        inputs["token_type_ids"] = pad_rows([row_types or () for row_types in token_types], 0)
     return Batch(tuple(indices), inputs, lengths)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error)
+    # The CPU allocator raises a plain RuntimeError, which only its message identifies.
     return (
         isinstance(error, torch.OutOfMemoryError | MemoryError)
         or "DefaultCPUAllocator" in text

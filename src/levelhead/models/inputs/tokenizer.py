@@ -1,9 +1,9 @@
-"""From text to token rows, and from a word's characters to its tokens.
+"""Convert texts to token rows, and the characters of a word to its tokens.
 
-Which special tokens surround a text is a policy, stated once and recorded: a model that was trained
-behind a beginning-of-sequence token scores differently without it, and nothing else would say so.
-A word the tokenizer does not know is never read: all unknown words look the same, which would read
-as parity.
+The special tokens around a text follow one policy, which is recorded: a model that was trained with
+a beginning-of-sequence token gives other scores without it, with no other sign of the error. A word
+that the tokenizer does not know is never read: all unknown words give the same result, which would
+look like parity.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,235 +22,276 @@ if TYPE_CHECKING:
 
 Bos = Literal["auto", "always", "tokenizer"]
 Span = tuple[int, int]
-"""First character of a word and the one after its last."""
+"""Index of a word's first character, and of the character after its last."""
 Text = str | tuple[str, str]
 MASK = "[MASK]"
-"""How a blank is written in a text, whatever the model's own mask token is."""
+"""How a blank is written in a text, independent of the model's mask token."""
+# Models with these beginning tokens are trained with one at the start of every text.
 SENTENCEPIECE_BEGIN = ("<s>", "<bos>")
 
 
-class NotReadable(LevelheadError):
-    """A text that this model cannot be asked about; the other texts can."""
+class UnreadableTextError(LevelheadError):
+    """A text that this model cannot process; other texts are not affected."""
 
 
-class TooLong(NotReadable):
-    """A text has more tokens than the model has positions; nothing is cut off silently."""
+class TextTooLongError(UnreadableTextError):
+    """A text has more tokens than the model has positions; texts are never truncated silently."""
 
 
-class UnknownWord(NotReadable):
-    """A word that is to be read has no token of its own in this model's vocabulary."""
+class UnknownWordError(UnreadableTextError):
+    """A word that is to be read is not in this model's vocabulary."""
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """One sequence of tokens as the model sees it."""
 
     ids: tuple[int, ...]
-    types: tuple[int, ...] | None
-    """Which of two sentences a token belongs to, for models that are told."""
-    after: tuple[int, ...] = ()
-    """Of every token the one it goes on from, -1: none; empty: its neighbour (`branches`)."""
+    token_types: tuple[int, ...] | None
+    """Which of two sentences each token belongs to, for models with such an input."""
+    parents: tuple[int, ...] = ()
+    """Predecessor of each token, -1 for none; empty: each token follows the one before it
+    (`ModelFamily.supports_token_tree`)."""
 
 
-class Encoded(NamedTuple):
-    """A text, or a pair of texts, as tokens."""
+class EncodedText(NamedTuple):
+    """Tokens of a text, or of a pair of texts."""
 
-    row: Row
+    row: TokenRow
     offsets: tuple[Span, ...]
-    """The characters of each token, in its own text."""
-    texts: tuple[int | None, ...]
-    """Which text each token comes from (0 or 1); None for special tokens, written out or not."""
+    """The characters of each token, in the text that it belongs to."""
+    text_indices: tuple[int | None, ...]
+    """Which text each token belongs to (0 or 1); None for special tokens, written out or not."""
 
-    def words(self) -> tuple[int, ...]:
-        """Positions of all tokens that are not special."""
-        return tuple(i for i, text in enumerate(self.texts) if text is not None)
+    def word_positions(self) -> tuple[int, ...]:
+        """Return the positions of all tokens that are not special."""
+        return tuple(i for i, text in enumerate(self.text_indices) if text is not None)
 
-    def within(self, span: Span, text: int = 0) -> tuple[int, ...]:
-        """Positions of the tokens that hold a character of a span."""
+    def positions_in_span(self, span: Span, text: int = 0) -> tuple[int, ...]:
+        """Return the positions of the tokens that contain a character of a span."""
         begin, end = span
         return tuple(
             i
             for i, (low, high) in enumerate(self.offsets)
-            if self.texts[i] == text and low < end and high > begin
+            if self.text_indices[i] == text and low < end and high > begin
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A tokenizer with its special-token policy."""
+    """A tokenizer and the policy for special tokens."""
 
     tokenizer: PreTrainedTokenizerBase
     bos: int | None
-    """Put before every text, because the tokenizer does not; None if nothing is put."""
-    limit: int
-    """The most tokens a row may have."""
+    """Token added before every text, because the tokenizer does not add it; None: no token."""
+    max_length: int
+    """Maximum number of tokens of a row."""
     pad: int
-    typed: bool
-    """Whether the model is told which of two sentences a token belongs to."""
+    has_token_types: bool
+    """Whether the model has an input for which of two sentences a token belongs to."""
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         tokenizer: PreTrainedTokenizerBase,
         config: PretrainedConfig,
         *,
         bos: Bos,
-        says: bool | None,
+        add_bos_token: bool | None,
         causal: bool,
         offset: int,
     ) -> Self:
-        """The policy for a model; see `_beginning`. `says`: what its files say (add_bos_token)."""
+        """Create the policy for a model.
+
+        Args:
+            tokenizer: The model's tokenizer.
+            config: The model's config.
+            bos: Whether to add a beginning token; see `_choose_bos`.
+            add_bos_token: Setting of that name in the tokenizer's files.
+            causal: Whether the model is causal; others get no beginning token from levelhead.
+            offset: Number of position embeddings that no token uses.
+        """
         if bos not in get_args(Bos):
-            raise UnknownName("policy for the beginning token (bos)", str(bos), get_args(Bos))
+            raise UnknownNameError("policy for the beginning token (bos)", str(bos), get_args(Bos))
         if not tokenizer.is_fast:
             raise LevelheadError(
-                f"{type(tokenizer).__name__} cannot say which characters a token holds",
-                mend="save the tokenizer as tokenizer.json (a fast tokenizer) in the model folder",
+                f"{type(tokenizer).__name__} cannot report which characters a token contains",
+                hint="save the tokenizer as tokenizer.json (a fast tokenizer) in the model folder",
             )
+        # Models with relative positions have no limit in their config.
         positions = int(getattr(config, "max_position_embeddings", None) or 10**9) - offset
         return cls(
             tokenizer=tokenizer,
-            bos=_beginning(tokenizer, config, bos, says) if causal else None,
-            limit=min(positions, int(tokenizer.model_max_length)),
-            pad=int(_first(tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)),
-            typed=int(getattr(config, "type_vocab_size", 0) or 0) > 1,
+            bos=_choose_bos(tokenizer, config, bos, add_bos_token) if causal else None,
+            # Tokenizers without a limit report a huge number, so the minimum is the model's.
+            max_length=min(positions, int(tokenizer.model_max_length)),
+            pad=int(
+                _first_not_none(tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
+            ),
+            has_token_types=int(getattr(config, "type_vocab_size", 0) or 0) > 1,
         )
 
-    def encode(self, texts: Sequence[Text], *, blanks: int = 0) -> list[Encoded]:
-        """Texts, or pairs of texts, as tokens with special tokens.
+    def encode(self, texts: Sequence[Text], *, blanks: int = 0) -> list[EncodedText]:
+        """Convert texts, or pairs of texts, to tokens with special tokens.
 
         Args:
-            texts: a list of them.
-            blanks: how many mask tokens each of them holds.
+            texts: Texts, or pairs of texts.
+            blanks: Number of mask tokens that each text must contain.
         """
-        checked = listed(texts)
-        found = self.tokenizer(
-            [list(text) if isinstance(text, tuple) else text for text in checked],
+        valid_texts = validate_texts(texts)
+        encodings = self.tokenizer(
+            [list(text) if isinstance(text, tuple) else text for text in valid_texts],
             add_special_tokens=True,
             return_offsets_mapping=True,
             return_token_type_ids=True,
             return_attention_mask=False,
+            # A truncated text would silently be another text; its length is checked below.
             truncation=False,
             padding=False,
             verbose=False,
         )
-        rows = [self._encoded(encoding) for encoding in found.encodings or ()]
+        rows = [self._make_encoded_text(encoding) for encoding in encodings.encodings or ()]
         for i, encoded in enumerate(rows):
-            self._check(i, encoded, checked[i], blanks)
+            self._check_encoded_text(i, encoded, valid_texts[i], blanks)
         return rows
 
-    def _encoded(self, encoding: Any) -> Encoded:
+    def _make_encoded_text(self, encoding: Any) -> EncodedText:
         front = () if self.bos is None else (self.bos,)
         types = (*(0 for _ in front), *encoding.type_ids)
-        # A separator written out in a text is a separator, not a word of it.
+        # A separator that is written out in a text is a special token, not a word. Unknown words
+        # are words: `require_known` must see them.
         special = set(self.tokenizer.all_special_ids) - {self.unknown}
-        texts = (
+        text_indices = (
             None if token in special else text
             for token, text in zip(encoding.ids, encoding.sequence_ids, strict=True)
         )
-        return Encoded(
-            row=Row((*front, *encoding.ids), types if self.typed else None),
+        return EncodedText(
+            row=TokenRow((*front, *encoding.ids), types if self.has_token_types else None),
             offsets=(*((0, 0) for _ in front), *encoding.offsets),
-            texts=(*(None for _ in front), *texts),
+            text_indices=(*(None for _ in front), *text_indices),
         )
 
-    def _check(self, index: int, encoded: Encoded, text: Text, blanks: int) -> None:
-        parts = range(2 if isinstance(text, tuple) else 1)
-        if any(part not in encoded.texts for part in parts) and not blanks:
-            raise NotReadable(f"text {index} has no tokens: {text!r:.80}", mend="leave it out")
-        masks = encoded.row.ids.count(_first(self.tokenizer.mask_token_id, -1))
+    def _check_encoded_text(
+        self, index: int, encoded: EncodedText, text: Text, blanks: int
+    ) -> None:
+        text_range = range(2 if isinstance(text, tuple) else 1)
+        if (
+            any(index_in_pair not in encoded.text_indices for index_in_pair in text_range)
+            and not blanks
+        ):
+            raise UnreadableTextError(
+                f"text {index} has no tokens: {text!r:.80}", hint="leave it out"
+            )
+        masks = encoded.row.ids.count(_first_not_none(self.tokenizer.mask_token_id, -1))
+        # A mask token inside a text would be read as a word by everything but fill.
         if masks != blanks:
             raise LevelheadError(
-                f"text {index} holds {masks - blanks} mask tokens written out: {text!r:.80}",
-                mend=f"only fill and fill_top read blanks; write {MASK} there, once",
+                f"text {index} contains {masks - blanks} mask tokens written out: {text!r:.80}",
+                hint=f"use fill or fill_top to read a blank, and write it once, as {MASK}",
             )
-        if self.typed and 1 in encoded.texts and 1 not in (encoded.row.types or ()):
+        if (
+            self.has_token_types
+            and 1 in encoded.text_indices
+            and 1 not in (encoded.row.token_types or ())
+        ):
             raise LevelheadError(
-                "the tokenizer does not tell the model which of two texts a token belongs to",
-                mend="save the tokenizer with a template for pairs ([SEP] $B:1 [SEP]:1)",
+                "the tokenizer does not mark which of two texts a token belongs to",
+                hint="save the tokenizer with a template for pairs ([SEP] $B:1 [SEP]:1)",
             )
-        if len(encoded.row.ids) > self.limit:
-            raise TooLong(
-                f"text {index} has {len(encoded.row.ids)} tokens, the model reads {self.limit}",
-                mend="shorten or split it, or leave it out and count it as dropped",
+        if len(encoded.row.ids) > self.max_length:
+            raise TextTooLongError(
+                f"text {index} has {len(encoded.row.ids)} tokens, but the model accepts at most "
+                f"{self.max_length}",
+                hint="shorten or split it, or leave it out and count it as dropped",
             )
 
-    def at(self, encoded: Encoded, span: Span, text: str) -> tuple[int, ...]:
-        """Positions of a word's tokens: all of them, known, and holding nothing but the word."""
-        begin, end = _checked_span(span, text)
-        return self.of_word(encoded, (begin, end), text)
+    def positions_of_word(self, encoded: EncodedText, span: Span, text: str) -> tuple[int, ...]:
+        """Return the positions of a word's tokens.
 
-    def of_word(self, encoded: Encoded, span: Span, text: str) -> tuple[int, ...]:
-        """As `at`, for a span whose ends may be blank."""
+        Raises if a token is unknown, or contains more than the word.
+
+        Args:
+            encoded: Tokens of the text.
+            span: First character of the word and the one after its last.
+            text: The text.
+        """
+        begin, end = _validate_span(span, text)
+        return self.positions_of_span(encoded, (begin, end), text)
+
+    def positions_of_span(self, encoded: EncodedText, span: Span, text: str) -> tuple[int, ...]:
+        """Return the positions of a span's tokens; the span may start or end with spaces."""
         begin, end = span
-        positions = encoded.within(span)
+        positions = encoded.positions_in_span(span)
         if not positions:
-            raise NotReadable(
-                f"no token lies at characters {begin} to {end} of {text!r:.80}",
-                mend="give (start, end) of a word in the text, in characters",
+            raise UnreadableTextError(
+                f"there is no token at characters {begin} to {end} of {text!r:.80}",
+                hint="give (start, end) of a word in the text, in characters",
             )
+        # Spaces at the ends are allowed: many tokenizers make them a part of the word's token.
         first, last = encoded.offsets[positions[0]][0], encoded.offsets[positions[-1]][1]
         if text[first:begin].strip() or text[end:last].strip():
-            raise NotReadable(
-                f"characters {begin} to {end} cut a token of {text!r:.80}: it holds "
+            raise UnreadableTextError(
+                f"characters {begin} to {end} split a token of {text!r:.80}: it contains "
                 f"{text[first:last]!r}",
-                mend="give the span of the whole word",
+                hint="give the span of the complete word",
             )
-        self.known(encoded, positions, text)
+        self.require_known(encoded, positions, text)
         return positions
 
-    def known(self, encoded: Encoded, positions: Iterable[int], text: str) -> None:
-        """Refuse to read tokens that stand for any word the vocabulary lacks."""
+    def require_known(self, encoded: EncodedText, positions: Iterable[int], text: str) -> None:
+        """Raise if a token at one of the positions is the unknown token."""
         for i in positions:
             if encoded.row.ids[i] == self.unknown:
                 low, high = encoded.offsets[i]
-                raise UnknownWord(
+                raise UnknownWordError(
                     f"the model's vocabulary lacks {text[low:high]!r} in {text!r:.80}",
-                    mend="leave the word out and count it as dropped: all unknown words look alike",
+                    hint="leave the word out and count it as dropped: all unknown words give the "
+                    "same result",
                 )
 
     @cached_property
     def unknown(self) -> int | None:
-        """The id that stands for unknown words.
+        """Id of the unknown token; None if there is none.
 
-        None if there is none: byte-level tokenizers know all words, and name some other special
-        token where one is asked for.
+        Byte-level tokenizers know all words, and may return another special token as the unknown
+        token.
         """
         tokenizer = self.tokenizer
-        others = {
+        other_special_ids = {
             getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "sep", "cls", "pad")
         }
         unknown = tokenizer.unk_token_id
-        return None if unknown is None or unknown in others else int(unknown)
+        return None if unknown is None or unknown in other_special_ids else int(unknown)
 
     @property
     def mask(self) -> int:
-        """The id of the mask token."""
+        """Id of the mask token."""
         mask = self.tokenizer.mask_token_id
         if mask is None:
             raise LevelheadError(
-                "the tokenizer has no mask token", mend="use a masked language model for this"
+                "the tokenizer has no mask token", hint="use a masked language model for this"
             )
         return int(mask)
 
 
-def listed(texts: Sequence[Text]) -> list[Text]:
-    """A list of texts, or of pairs of texts, and nothing else: a text is a sequence too."""
+def validate_texts(texts: Sequence[Text]) -> list[Text]:
+    """Return texts, or pairs of texts, as a list; raise if it is anything else."""
+    # A string is a sequence too: each of its characters would pass as a text.
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise LevelheadError(
-            f"one text where a list of texts is wanted: {texts!r:.60}", mend="write [text]"
+            f"a single text is given instead of a list: {texts!r:.60}", hint="write [text]"
         )
     if not texts:
-        raise LevelheadError("there is no text to read", mend="give at least one text")
+        raise LevelheadError("the list of texts is empty", hint="give at least one text")
     for text in texts:
         pair = isinstance(text, list | tuple) and len(text) == 2
         if not (isinstance(text, str) or (pair and all(isinstance(part, str) for part in text))):
             raise LevelheadError(
-                f"{text!r:.60} is neither a text nor a pair of texts", mend="give strings"
+                f"{text!r:.60} is neither a text nor a pair of texts", hint="give strings"
             )
     return [text if isinstance(text, str) else (text[0], text[1]) for text in texts]
 
 
-def _checked_span(span: Span, text: str) -> Span:
+def _validate_span(span: Span, text: str) -> Span:
     try:
         begin, end = span
         fits = 0 <= begin < end <= len(text)
@@ -258,38 +299,44 @@ def _checked_span(span: Span, text: str) -> Span:
         fits = False
     if not fits:
         raise LevelheadError(
-            f"{span!r} is no span of the {len(text)} characters of {text!r:.60}",
-            mend="give (start, end) of a word, in characters; log_prob takes a list of them a text",
+            f"{span!r} is not a span of the {len(text)} characters of {text!r:.60}",
+            hint="give (start, end) of a word, in characters; log_prob takes a list for each text",
         )
     return begin, end
 
 
-def _beginning(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, bos: Bos, says: bool | None
+def _choose_bos(
+    tokenizer: PreTrainedTokenizerBase,
+    config: PretrainedConfig,
+    bos: Bos,
+    add_bos_token: bool | None,
 ) -> int | None:
-    """The token to put first, or None.
+    """Choose the token to add before every text, or None.
 
-    A tokenizer that puts one itself is left alone. Otherwise `auto` puts one where the tokenizer's
-    files say so (add_bos_token), or where it is SentencePiece's <s> or <bos>: these models are
-    trained behind it, and saved tokenizers exist that lost it. Other models (Qwen, SmolLM) name a
-    beginning token they were not trained with.
+    If the tokenizer adds one itself, none is added. Otherwise `auto` adds one if the tokenizer's
+    files request it (add_bos_token), or if it is SentencePiece's <s> or <bos>: these models were
+    trained with it, and some saved tokenizers lost it. Other models (Qwen, SmolLM) name a beginning
+    token that they were not trained with.
     """
-    known = _first(tokenizer.bos_token_id, getattr(config, "bos_token_id", None))
+    bos_id = _first_not_none(tokenizer.bos_token_id, getattr(config, "bos_token_id", None))
+    # Tested on a text: settings do not show what a tokenizer's template really adds.
     probe = tokenizer("a", add_special_tokens=True, verbose=False).encodings
-    puts = bool(probe and probe[0].special_tokens_mask[:1] == [1])
-    if puts or bos == "tokenizer":
+    adds_bos = bool(probe and probe[0].special_tokens_mask[:1] == [1])
+    if adds_bos or bos == "tokenizer":
         return None
-    if known is None:
+    if bos_id is None:
         if bos == "always":
             raise LevelheadError(
-                "the model has no beginning-of-sequence token", mend="load it with bos='auto'"
+                "the model has no beginning-of-sequence token", hint="load it with bos='auto'"
             )
         return None
-    lost = tokenizer.convert_ids_to_tokens(int(known)) in SENTENCEPIECE_BEGIN
-    wanted = bos == "always" or says is True or (says is None and lost)
-    return int(known) if wanted else None
+    is_sentencepiece = tokenizer.convert_ids_to_tokens(int(bos_id)) in SENTENCEPIECE_BEGIN
+    should_add = (
+        bos == "always" or add_bos_token is True or (add_bos_token is None and is_sentencepiece)
+    )
+    return int(bos_id) if should_add else None
 
 
-def _first(*values: Any) -> Any:
-    """The first that is not None."""
+def _first_not_none(*values: Any) -> Any:
+    """Return the first value that is not None."""
     return next((value for value in values if value is not None), None)

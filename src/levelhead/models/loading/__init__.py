@@ -1,1 +1,1 @@
-"""Checkpoints of any kind, and models behind a server, opened."""
+"""Loading: local folders, Hub checkpoints, GGUF files, and models behind an HTTP server."""

@@ -1,9 +1,9 @@
-"""A checkpoint's files, looked at before anything in them is believed.
+"""Inspect the files of a checkpoint before loading it.
 
-Weights are untrusted input. Only safetensors are read unless a pickle is asked for by name, and
-then by torch's weights-only reader; code in a checkpoint is never run; and a head counts only if
-the checkpoint holds its weights, because a randomly initialised head scores near chance, which
-would read as "no bias".
+Weights are untrusted input. Only safetensors are read unless the caller explicitly allows pickles,
+which torch's weights-only reader then reads. Code in a checkpoint is never run. A head counts only
+if the checkpoint holds its weights: a randomly initialised head gives random scores, which would
+look like "no bias".
 """
 
 from __future__ import annotations
@@ -17,160 +17,180 @@ from typing import TYPE_CHECKING, Any
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.models.architectures.families import ModelClass, family
+from levelhead.models.architectures.families import ModelClass, get_family
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-SAFE = ("model.safetensors", "model.safetensors.index.json")
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
-"""Config and tokenizer, in all the files they come in."""
-WANTED = ("*.safetensors", *SETTINGS)
-"""What is fetched from a hub: never code, and a pickle only if asked for."""
-REFUSED = {
-    "auto_map": "asks to run code that comes with the checkpoint",
-    "quantization_config": "says the weights are quantised: they cannot be read as they are",
+SAFETENSORS_FILES = ("model.safetensors", "model.safetensors.index.json")
+PICKLE_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+CONFIG_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja")
+"""File patterns of config and tokenizer."""
+HUB_PATTERNS = ("*.safetensors", *CONFIG_PATTERNS)
+"""File patterns that are downloaded from a hub: never code, and pickles only on request."""
+REFUSED_KEYS = {
+    "auto_map": "requests to run code that comes with the checkpoint",
+    "quantization_config": "says that the weights are quantised, which cannot be read as they are",
     "transformers_weights": "names other files for the weights",
     "attn_implementation": "names the code that computes attention",
     "_attn_implementation": "names the code that computes attention",
 }
-"""Keys of config.json and tokenizer_config.json that we do not follow, and what they do."""
+"""Keys of config.json and tokenizer_config.json that are refused, and what each would do."""
 
 
-class Unsafe(LevelheadError):
-    """A checkpoint that asks for something we do not do with files from strangers."""
+class UnsafeCheckpointError(LevelheadError):
+    """A checkpoint that requests something that is unsafe with untrusted files."""
 
 
-class NoHead(LevelheadError):
-    """The checkpoint does not hold the head that a verb needs."""
+class MissingHeadError(LevelheadError):
+    """The checkpoint does not hold the head that a method needs."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with a model, inspected."""
+    """A model folder whose config and weight names were read and checked."""
 
     folder: Path
     config: dict[str, Any]
     weights: tuple[Path, ...]
     keys: frozenset[str]
-    pickled: bool
+    is_pickled: bool
 
     @classmethod
     def inspect(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
-        """Read a folder's config and the names of its weights, and refuse what is unsafe."""
-        config = _json(folder / "config.json")
-        _refuse(folder, config)
+        """Read a folder's config and the names of its weights; raise if something is unsafe.
+
+        Args:
+            folder: Folder of the checkpoint.
+            allow_pickle: Accept pickled weights.
+        """
+        config = _read_json(folder / "config.json")
+        _refuse_unsafe_config(folder, config)
+        # With peft installed, transformers applies the adapter silently: the weights that run
+        # would not be those of this checkpoint.
         if (folder / "adapter_config.json").exists():
             raise LevelheadError(
-                f"{folder} holds an adapter beside or instead of a model",
-                mend="merge it first: PeftModel.from_pretrained(...).merge_and_unload(), then save",
+                f"{folder} holds an adapter in addition to a model, or instead of one",
+                hint="merge it first: PeftModel.from_pretrained(...).merge_and_unload(), then save",
             )
-        if any((folder / name).exists() for name in SAFE):
-            weights = _files(folder, *SAFE)
-            return cls(folder, config, weights, _safe_keys(weights), pickled=False)
-        if not any((folder / name).exists() for name in PICKLED):
+        if any((folder / name).exists() for name in SAFETENSORS_FILES):
+            weights = _list_weight_files(folder, *SAFETENSORS_FILES)
+            return cls(folder, config, weights, _read_safetensors_keys(weights), is_pickled=False)
+        if not any((folder / name).exists() for name in PICKLE_FILES):
             raise LevelheadError(
-                f"{folder} holds no weights: neither {SAFE[0]} nor {PICKLED[0]}",
-                mend="give a folder written by save_pretrained, or a .gguf file",
+                f"{folder} holds no weights: neither {SAFETENSORS_FILES[0]} nor {PICKLE_FILES[0]}",
+                hint="give a folder written by save_pretrained, or a .gguf file",
             )
         if not allow_pickle:
-            raise Unsafe(
+            raise UnsafeCheckpointError(
                 f"the weights in {folder} are pickled, and a pickle can run any code",
-                mend="convert them to safetensors, or pass allow_pickle=True if you trust them "
+                hint="convert them to safetensors, or pass allow_pickle=True if you trust them "
                 "(then torch's weights-only reader is used)",
             )
-        weights = _files(folder, *PICKLED)
-        return cls(folder, config, weights, _pickle_keys(weights), pickled=True)
+        weights = _list_weight_files(folder, *PICKLE_FILES)
+        return cls(folder, config, weights, _read_pickle_keys(weights), is_pickled=True)
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over everything that decides what the model says: weights, config, tokenizer."""
-        told = {path for pattern in SETTINGS for path in self.folder.glob(pattern)}
-        told |= set(self.weights)
-        return content_hash({path.name: file_hash(path) for path in sorted(told)})
+        """SHA-256 of everything that determines the outputs: weights, config, tokenizer."""
+        files = {path for pattern in CONFIG_PATTERNS for path in self.folder.glob(pattern)}
+        files |= set(self.weights)
+        # By name and not by path: the same checkpoint has the same hash in every folder.
+        return content_hash({path.name: file_hash(path) for path in sorted(files)})
 
     @property
     def candidates(self) -> list[ModelClass]:
-        """The classes of the family whose heads this checkpoint seems to hold, richest first."""
-        return [row for row in family(self.model_type).classes if self._seems(row)]
+        """The family's classes whose heads this checkpoint seems to hold, most heads first."""
+        return [
+            model_class
+            for model_class in get_family(self.model_type).classes
+            if self._seems_to_hold(model_class)
+        ]
 
     @property
     def model_type(self) -> str:
-        """Transformers' name of the architecture."""
+        """Name of the architecture in transformers."""
         return str(self.config.get("model_type", "(none)"))
 
     @property
-    def says_bos(self) -> bool | None:
-        """What the tokenizer's settings say about a beginning token; transformers may forget it."""
+    def add_bos_token(self) -> bool | None:
+        """The tokenizer's setting for a beginning token, which transformers may drop."""
         path = self.folder / "tokenizer_config.json"
-        says = _json(path).get("add_bos_token") if path.exists() else None
-        return says if isinstance(says, bool) else None
+        value = _read_json(path).get("add_bos_token") if path.exists() else None
+        return value if isinstance(value, bool) else None
 
-    def _seems(self, row: ModelClass) -> bool:
+    def _seems_to_hold(self, model_class: ModelClass) -> bool:
         architectures = self.config.get("architectures") or [""]
-        if row.classifier and architectures[0] != row.name:
-            return False  # a token or question-answering classifier's weights have the same names
-        own = all(any(self._holds(mark) for mark in marks) for marks in row.marks)
-        if row.causal and not own:
-            # The vocabulary head may be the embeddings again, if it was trained as one.
+        # Classifiers of tokens or for question answering have weights of the same names.
+        if model_class.classifier and architectures[0] != model_class.name:
+            return False
+        has_all_weights = all(
+            any(self._has_weight(prefix) for prefix in prefixes)
+            for prefixes in model_class.weight_prefixes
+        )
+        if model_class.causal and not has_all_weights:
+            # With tied weights the vocabulary head is the embedding matrix and is not stored.
             return bool(self.config.get("tie_word_embeddings", True)) and (
-                architectures[0] == row.name
+                architectures[0] == model_class.name
             )
-        return own
+        return has_all_weights
 
-    def _holds(self, mark: str) -> bool:
-        return any(key.startswith(mark) for key in self.keys)
+    def _has_weight(self, prefix: str) -> bool:
+        return any(key.startswith(prefix) for key in self.keys)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LevelheadError(
-            f"{path.parent} has no {path.name}", mend="give a folder written by save_pretrained"
+            f"{path.parent} has no {path.name}", hint="give a folder written by save_pretrained"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise LevelheadError(f"{path} is no JSON: {error}", mend="fetch the model again") from None
-    if not isinstance(found, dict):
-        raise LevelheadError(f"{path} holds no settings", mend="fetch the model again")
-    return found
+        raise LevelheadError(
+            f"{path} is not valid JSON: {error}", hint="download the model again"
+        ) from None
+    if not isinstance(content, dict):
+        raise LevelheadError(f"{path} holds no settings", hint="download the model again")
+    return content
 
 
-def _refuse(folder: Path, config: dict[str, Any]) -> None:
-    asks = {"config.json": config}
+def _refuse_unsafe_config(folder: Path, config: dict[str, Any]) -> None:
+    configs = {"config.json": config}
     if (path := folder / "tokenizer_config.json").exists():
-        asks[path.name] = _json(path)
-    for name, settings in asks.items():
-        for key in settings.keys() & REFUSED.keys():
-            raise Unsafe(
-                f"{name} {REFUSED[key]} ({key})",
-                mend="levelhead does not follow it; if transformers knows the model without "
+        configs[path.name] = _read_json(path)
+    for name, settings in configs.items():
+        for key in settings.keys() & REFUSED_KEYS.keys():
+            raise UnsafeCheckpointError(
+                f"{name} {REFUSED_KEYS[key]} ({key})",
+                hint="levelhead does not follow it; if transformers knows the model without "
                 f"{key}, remove it from a copy of the folder",
             )
 
 
-def _files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
+def _list_weight_files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
     if (folder / single).exists():
         return (folder / single,)
-    placed = _json(folder / index).get("weight_map")
-    if not isinstance(placed, dict) or not all(isinstance(v, str) for v in placed.values()):
-        raise LevelheadError(f"{index} names no files", mend="fetch the model again")
-    names = sorted(set(placed.values()))
+    weight_map = _read_json(folder / index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
+        raise LevelheadError(f"{index} names no files", hint="download the model again")
+    names = sorted(set(weight_map.values()))
     for name in names:
+        # An index is untrusted too: it could name a file outside the checkpoint's folder.
         if os.path.basename(name) != name or name in ("", ".", ".."):
-            raise Unsafe(
-                f"{index} names a file outside its folder: {name!r}", mend="fetch the model again"
+            raise UnsafeCheckpointError(
+                f"{index} names a file outside its folder: {name!r}",
+                hint="download the model again",
             )
         if not (folder / name).exists():
             raise LevelheadError(
-                f"the shard {name} named in {index} is missing", mend="fetch the model again"
+                f"the shard {name} named in {index} is missing", hint="download the model again"
             )
     return tuple(folder / name for name in names)
 
 
-def _safe_keys(weights: Iterable[Path]) -> frozenset[str]:
+def _read_safetensors_keys(weights: Iterable[Path]) -> frozenset[str]:
     from safetensors import SafetensorError, safe_open
 
     keys: set[str] = set()
@@ -180,12 +200,12 @@ def _safe_keys(weights: Iterable[Path]) -> frozenset[str]:
                 keys.update(file.keys())
         except SafetensorError as error:
             raise LevelheadError(
-                f"{path} is damaged: {error}", mend="fetch the model again"
+                f"{path} is damaged: {error}", hint="download the model again"
             ) from None
     return frozenset(keys)
 
 
-def _pickle_keys(weights: Iterable[Path]) -> frozenset[str]:
+def _read_pickle_keys(weights: Iterable[Path]) -> frozenset[str]:
     import pickle
 
     import torch
@@ -193,10 +213,11 @@ def _pickle_keys(weights: Iterable[Path]) -> frozenset[str]:
     keys: set[str] = set()
     for path in weights:
         try:
+            # On the meta device: only names are wanted here, not gigabytes of weights.
             keys.update(torch.load(path, map_location="meta", weights_only=True))
         except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-            raise Unsafe(
+            raise UnsafeCheckpointError(
                 f"{path} holds more than weights, or is damaged: {str(error).splitlines()[0]}",
-                mend="do not use it; ask for safetensors",
+                hint="do not use it; request the weights as safetensors",
             ) from None
     return frozenset(keys)

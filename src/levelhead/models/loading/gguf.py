@@ -1,4 +1,4 @@
-"""GGUF files: converted once to safetensors, then loaded like any other checkpoint."""
+"""GGUF files: convert them once to safetensors, then load them like any other checkpoint."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import json
 import tempfile
 from pathlib import Path
 
-from levelhead.core.errors import LevelheadError, MissingExtra
+from levelhead.core.errors import LevelheadError, MissingExtraError
 from levelhead.core.files import file_hash
-from levelhead.models.export.save import made_once
+from levelhead.models.export.save import build_once
 from levelhead.models.loading.quiet import quiet
 
-RECIPE = 2
-"""Raised when `_convert` writes other files than before; old conversions are then made anew."""
+CONVERSION_REVISION = 2
+"""Incremented when `_convert` changes what it writes; cached conversions are then made again."""
 
 
-def converted(path: Path, cache: Path) -> Path:
-    """The folder a GGUF file was converted into; made on first use, whole or not at all."""
+def convert_gguf(path: Path, cache: Path) -> Path:
+    """Return the folder with the converted GGUF file; the first call converts it, atomically."""
 
     def convert(folder: Path) -> None:
-        # Alone in a folder: transformers would take a tokenizer, an adapter or code from whatever
-        # lies beside the file.
-        with tempfile.TemporaryDirectory(dir=folder.parent) as alone, quiet():
-            link = Path(alone, "model.gguf")
+        # The file is linked into an empty folder: transformers would otherwise use a tokenizer, an
+        # adapter or code that happens to be next to it.
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, quiet():
+            link = Path(scratch, "model.gguf")
             link.symlink_to(path.resolve())
             _convert(link, folder)
 
-    return made_once(cache / "gguf" / f"{file_hash(path)[:32]}-{RECIPE}", convert)
+    return build_once(cache / "gguf" / f"{file_hash(path)[:32]}-{CONVERSION_REVISION}", convert)
 
 
 def _convert(path: Path, folder: Path) -> None:
@@ -34,9 +34,10 @@ def _convert(path: Path, folder: Path) -> None:
     import transformers
 
     try:
-        import gguf  # noqa: F401  # transformers asks for it much later, and less clearly
+        # transformers imports it much later, with a less clear error.
+        import gguf  # noqa: F401
     except ImportError:
-        raise MissingExtra("reading GGUF files", "gguf") from None
+        raise MissingExtraError("reading GGUF files", "gguf") from None
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
@@ -47,22 +48,24 @@ def _convert(path: Path, folder: Path) -> None:
     except Exception as error:
         raise LevelheadError(
             f"transformers cannot read this GGUF file: {(str(error).splitlines() or [''])[0]}",
-            mend="use a GGUF file of an architecture and quantisation that transformers knows",
+            hint="use a GGUF file of an architecture and quantisation that transformers knows",
         ) from None
-    # transformers will not save a model it read from GGUF; a fresh one with the same weights it
-    # will. The weights are dequantised, so the note of their quantisation goes.
+    # transformers refuses to save a model that it read from GGUF, but saves a new one with the same
+    # weights. The weights are dequantised now, so the quantisation settings are removed.
     settings = model.config.to_dict()
     settings.pop("quantization_config", None)
-    fresh = type(model)(type(model.config)(**settings))
-    fresh.load_state_dict(model.state_dict())
-    fresh.save_pretrained(folder)
+    unquantised_model = type(model)(type(model.config)(**settings))
+    unquantised_model.load_state_dict(model.state_dict())
+    unquantised_model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    said = folder / "tokenizer_config.json"
-    said.write_text(json.dumps(json.loads(said.read_text()) | {"add_bos_token": _adds_bos(path)}))
+    tokenizer_config = folder / "tokenizer_config.json"
+    tokenizer_config.write_text(
+        json.dumps(json.loads(tokenizer_config.read_text()) | {"add_bos_token": _adds_bos(path)})
+    )
 
 
 def _adds_bos(path: Path) -> bool:
-    """What the file says about a beginning token; transformers' tokenizer forgets it."""
+    """Whether the file requests a beginning token; transformers' tokenizer drops this setting."""
     from gguf import GGUFReader
 
     field = GGUFReader(path).get_field("tokenizer.ggml.add_bos_token")

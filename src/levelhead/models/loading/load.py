@@ -1,4 +1,4 @@
-"""`load`: the door. A Hub id, a folder or a GGUF file becomes an LM."""
+"""`load`: create an LM from a Hub id, a local folder or a GGUF file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ import tokenizers
 import torch
 import transformers
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.architectures.families import ModelClass, family
-from levelhead.models.architectures.model_layout import Anatomy, layers_of
-from levelhead.models.architectures.tensor_parallel import ALONE, Ranks
-from levelhead.models.diagnostics.one_visible_head import KnownHead
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.models.architectures.families import ModelClass, get_family
+from levelhead.models.architectures.model_layout import ModelLayout, find_layers
+from levelhead.models.architectures.tensor_parallel import SINGLE_PROCESS, ModelParallel
+from levelhead.models.diagnostics.one_visible_head import OneVisibleHead
 from levelhead.models.edits.base import Edit
-from levelhead.models.edits.files import TEXT as EDITS
-from levelhead.models.edits.files import load_edits, origin_of
-from levelhead.models.export.save import RECORD
+from levelhead.models.edits.files import EDITS_FILE, load_edits, read_edit_origin
+from levelhead.models.export.save import RECORD_FILE
 from levelhead.models.inputs.tokenizer import Tokens
-from levelhead.models.lm import LM, Identity, batching_for
-from levelhead.models.loading.checkpoints import WANTED, Checkpoint
-from levelhead.models.loading.gguf import converted
+from levelhead.models.lm import LM, Identity, make_batching
+from levelhead.models.loading.checkpoints import HUB_PATTERNS, Checkpoint
+from levelhead.models.loading.gguf import convert_gguf
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.sites import Site, checked
+from levelhead.models.sites import Site, validate_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from levelhead.models.architectures.tensor_parallel import Parallel
+    from levelhead.models.architectures.tensor_parallel import ParallelMode
     from levelhead.models.inputs.tokenizer import Bos
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -51,265 +50,289 @@ def load(
     bos: Bos = "auto",
     batch_size: int = 32,
     allow_pickle: bool = False,
-    parallel: Parallel | None = None,
+    parallel: ParallelMode | None = None,
     recompute: bool = False,
 ) -> LM:
-    """A pretrained model, ready to be read, edited and measured.
+    """Load a pretrained model that can be read, edited and measured.
 
     Args:
-        name: a Hub id, a folder written by save_pretrained, or a .gguf file.
-        revision: a branch, tag or commit of the Hub; the commit is what gets recorded.
-        device: where all of it goes, "cpu" or "cuda:0".
-        dtype: precision of the weights in memory, whatever they are stored in.
-        device_map: how to split it over devices, as in transformers ("auto" or a mapping).
-        edit: an edit, several, or a folder that `save_edits` wrote.
-        bos: whether a beginning-of-sequence token is put first; "auto" where it is known to be
-            needed and missing.
-        batch_size: rows in a batch; halved by itself when memory runs out.
-        allow_pickle: read pickled weights, by torch's weights-only reader. Only if you trust them.
-        parallel: share the model with the other processes of `torchrun`: "tensor", each has some of
-            the heads, or "rows", each has a part of all weights and reads some of the rows.
-        recompute: compute layers again for a gradient instead of holding all of them in memory
+        name: Hub id, folder written by save_pretrained, or path of a .gguf file.
+        revision: Branch, tag or commit of the Hub; the commit is recorded.
+        device: Device of the full model, such as "cpu" or "cuda:0".
+        dtype: Precision of the weights in memory, independent of how they are stored.
+        device_map: How to split the model over devices, as in transformers ("auto" or a mapping).
+        edit: An edit, several edits, or a folder written by `save_edits`.
+        bos: Whether texts start with a beginning-of-sequence token; "auto" adds it where it is
+            known to be needed and missing.
+        batch_size: Number of rows in a batch; halved automatically when memory runs out.
+        allow_pickle: Read pickled weights with torch's weights-only reader. Use it only if you
+            trust them.
+        parallel: How to share the model with the other processes of `torchrun`: "tensor", where
+            each process has some of the heads, or "rows", where each process has a part of all
+            weights and runs some of the rows.
+        recompute: Recompute layers for a gradient instead of holding all of them in memory
             (activation checkpointing).
     """
     if (precision := str(dtype).removeprefix("torch.")) not in DTYPES:
-        raise UnknownName("dtype", precision, DTYPES)
-    if sum(one is not None for one in (device, device_map, parallel)) > 1:
+        raise UnknownNameError("dtype", precision, DTYPES)
+    if sum(option is not None for option in (device, device_map, parallel)) > 1:
         raise LevelheadError(
-            "of device, device_map and parallel several are given", mend="give one of them"
+            "more than one of device, device_map and parallel is given", hint="give one of them"
         )
-    ranks = ALONE if parallel is None else Ranks.joined(parallel)
-    folder, commit = _folder(os.fspath(name), revision, allow_pickle=allow_pickle)
-    if edit is None and (folder / EDITS).exists():
+    tensor_parallel = SINGLE_PROCESS if parallel is None else ModelParallel.from_torchrun(parallel)
+    folder, commit = _find_folder(os.fspath(name), revision, allow_pickle=allow_pickle)
+    # Loading such a folder without its edits would silently give the unedited base.
+    if edit is None and (folder / EDITS_FILE).exists():
         raise LevelheadError(
-            f"{name} holds the weights of a base beside the edits that belong to them",
-            mend=f"give edit={str(name)!r}, or edit=() for the base alone",
+            f"{name} holds the weights of a base and, in a separate file, the edits for them",
+            hint=f"give edit={str(name)!r}, or edit=() for the base alone",
         )
     checkpoint = Checkpoint.inspect(folder, allow_pickle=allow_pickle)
-    family(checkpoint.model_type)  # an unknown architecture is refused before weights are read
-    placed: dict[str, Any] = {"device_map": device_map}
+    get_family(checkpoint.model_type)  # refuse an unknown architecture before reading weights
+    device_options: dict[str, Any] = {"device_map": device_map}
     if parallel is not None:
-        placed = ranks.settings()
-    model, model_class = _model(checkpoint, getattr(torch, precision), device, placed)
-    tokens = Tokens.of(
-        _tokenizer(checkpoint.folder),
+        device_options = tensor_parallel.loading_options()
+    model, model_class = _load_model(checkpoint, getattr(torch, precision), device, device_options)
+    tokens = Tokens.from_config(
+        _load_tokenizer(checkpoint.folder),
         model.config,
         bos=bos,
-        says=checkpoint.says_bos,
-        causal=family(checkpoint.model_type).is_causal,
-        offset=family(checkpoint.model_type).position_offset,
+        add_bos_token=checkpoint.add_bos_token,
+        causal=get_family(checkpoint.model_type).is_causal,
+        offset=get_family(checkpoint.model_type).position_offset,
     )
-    anatomy = Anatomy.of(model, model_class, ranks)
-    ranks.share_out(anatomy.backbone, anatomy.blocks)
-    folded, as_base = _folded(folder)
+    layout = ModelLayout.from_model(model, model_class, tensor_parallel)
+    tensor_parallel.shard_weights(layout.backbone, layout.blocks)
+    merged_edits, merged_sites = _read_merge_record(folder)
     lm = LM(
-        anatomy=anatomy,
+        layout=layout,
         tokens=tokens,
-        identity=Identity(str(name), commit, checkpoint, folded),
-        batching=replace(batching_for(anatomy, batch_size), fixed=ranks.size > 1),
-        as_base=as_base,
+        identity=Identity(str(name), commit, checkpoint, merged_edits),
+        # Processes that share a model must take the same batches: none may halve them on its own.
+        batching=replace(
+            make_batching(layout, batch_size), has_fixed_size=tensor_parallel.size > 1
+        ),
+        merged_sites=merged_sites,
         recompute=recompute,
     )
     if edit is None:
         return lm
     if isinstance(edit, str | os.PathLike):
-        _warn_of_another(lm, edit)
+        _warn_of_other_base(lm, edit)
         return lm.edited(*load_edits(edit))
     return lm.edited(*((edit,) if isinstance(edit, Edit) else edit))
 
 
-def _warn_of_another(lm: LM, edit: str | os.PathLike[str]) -> None:
-    """Tell of edits that were fitted on other weights: on a child of theirs that may be meant."""
-    origin = origin_of(edit)
+def _warn_of_other_base(lm: LM, edit: str | os.PathLike[str]) -> None:
+    """Warn about edits that were fitted on other weights.
+
+    It is no error: applying them to a trained variant of those weights may be intended.
+    """
+    origin = read_edit_origin(edit)
     if origin is not None and origin.checkpoint != lm.identity.checkpoint.hash:
         warnings.warn(
-            f"the edit of {edit} was fitted on {origin.model}, whose weights are not these of "
-            f"{lm.identity.name}: its directions may mean nothing here",
+            f"the edit of {edit} was fitted on {origin.model}, whose weights differ from those of "
+            f"{lm.identity.name}: its directions may have no meaning here",
             stacklevel=3,
         )
 
 
-def cache_folder() -> Path:
-    """Where converted models are kept: LEVELHEAD_CACHE, or the system's place for caches."""
+def model_cache_folder() -> Path:
+    """Return the folder for converted models: LEVELHEAD_CACHE, or the system's cache folder."""
     return Path(os.environ.get("LEVELHEAD_CACHE") or pooch.os_cache("levelhead"))
 
 
-def bytes_of(name: str, revision: str | None = None) -> int:
-    """How much room the files of a model take here, fetched if they are not."""
-    folder, _ = _folder(name, revision, allow_pickle=False)
+def compute_model_size(name: str, revision: str | None = None) -> int:
+    """Return the size of a model's files in bytes; the files are downloaded if necessary."""
+    folder, _ = _find_folder(name, revision, allow_pickle=False)
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _folded(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
-    """Hashes of the edits that `save_pretrained` folded in, and where the base is left by it."""
+def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
+    """Read which edits `save_pretrained` merged, and the sites that it left as in the base."""
     try:
-        told = json.loads((folder / RECORD).read_text())
-        folded = tuple(map(str, told["folded"]))
-        # A record of folded edits that does not say where they went is not taken for "not there".
-        return folded, tuple(checked(Site(*one)) for one in told["as_base"]) if folded else ()
+        record = json.loads((folder / RECORD_FILE).read_text())
+        merged_edits = tuple(map(str, record["folded"]))
+        # If a record lists merged edits without their sites, the missing key raises an error: it
+        # must not count as "no site is affected".
+        return merged_edits, tuple(
+            validate_site(Site(*site)) for site in record["as_base"]
+        ) if merged_edits else ()
     except FileNotFoundError:
         return (), ()
     except (ValueError, KeyError, TypeError) as error:
-        raise LevelheadError(f"{folder / RECORD} is damaged: {error}", mend="bake again") from None
+        raise LevelheadError(
+            f"{folder / RECORD_FILE} is damaged: {error}", hint="merge the edit again"
+        ) from None
 
 
-def _folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
+def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
     path = Path(name).expanduser()
     if path.is_dir():
         return path, None
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise LevelheadError(f"there is no file {path}", mend="check the path")
-        return converted(path, cache_folder()), None
+            raise LevelheadError(f"the file {path} does not exist", hint="check the path")
+        return convert_gguf(path, model_cache_folder()), None
     if path.is_file():
         raise LevelheadError(
-            f"{path} is a file", mend="give the folder it lies in, or a .gguf file"
+            f"{path} is a file", hint="give the folder that contains it, or a .gguf file"
         )
-    return _from_hub(name, revision, (*WANTED, "*.bin") if allow_pickle else WANTED)
+    return _download(name, revision, (*HUB_PATTERNS, "*.bin") if allow_pickle else HUB_PATTERNS)
 
 
-def _from_hub(name: str, revision: str | None, wanted: Sequence[str]) -> tuple[Path, str | None]:
+def _download(name: str, revision: str | None, patterns: Sequence[str]) -> tuple[Path, str | None]:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
+        snapshot = Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError:
         raise LevelheadError(
-            f"{name!r} is neither a folder here nor a Hub id", mend="check the path"
+            f"{name!r} is neither a local folder nor a Hub id", hint="check the path"
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise LevelheadError(
-            f"{name!r} is no folder here, and the Hub did not give it: "
+            f"{name!r} is not a local folder, and the Hub download failed: "
             f"{str(error).splitlines()[0]:.160}",
-            mend="check the name and the connection, or give a local folder",
+            hint="check the name and the connection, or give a local folder",
         ) from None
-    return found, found.name  # a snapshot's folder is named by its commit
+    return snapshot, snapshot.name  # a snapshot's folder is named by its commit
 
 
-def tokenize(name: str | os.PathLike[str]) -> Callable[[str], Sequence[str]]:
-    """A model's tokenizer as a function from a word to its pieces; none where it has no token."""
-    folder, _ = _folder(os.fspath(name), None, allow_pickle=False)
-    found = _tokenizer(folder)
+def load_word_tokenizer(name: str | os.PathLike[str]) -> Callable[[str], Sequence[str]]:
+    """Return a function that splits a word into a model's tokens; empty for an unknown word."""
+    folder, _ = _find_folder(os.fspath(name), None, allow_pickle=False)
+    tokenizer = _load_tokenizer(folder)
 
     def pieces(word: str) -> list[str]:
-        ids = found(word, add_special_tokens=False).input_ids
-        return [] if found.unk_token_id in ids else list(found.convert_ids_to_tokens(ids))
+        ids = tokenizer(word, add_special_tokens=False).input_ids
+        return [] if tokenizer.unk_token_id in ids else list(tokenizer.convert_ids_to_tokens(ids))
 
     return pieces
 
 
-PROBE = "The nurse said: she's TIRED, na\u00efve caf\u00e9 n\u00b0 3.5 \u2014 isn't it?"
+# Capitals, an apostrophe, accents, a number and a dash: rules in which tokenizers differ.
+TOKENIZER_TEST_TEXT = (
+    "The nurse said: she's TIRED, na\u00efve caf\u00e9 n\u00b0 3.5 \u2014 isn't it?"
+)
 
 
-def _tokenizer(folder: Path) -> Any:
+def _load_tokenizer(folder: Path) -> Any:
     try:
-        found = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise LevelheadError(
-            f"{folder} has no tokenizer that transformers can read: "
+            f"{folder} holds no tokenizer that transformers can read: "
             f"{(str(error).splitlines() or [''])[0]:.160}",
-            mend="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
+            hint="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
         ) from None
-    unknown = found.unk_token_id
-    if len(found) < 2 or set(found(PROBE, add_special_tokens=False).input_ids) <= {unknown}:
-        # transformers makes a tokenizer without words where there is no file for one.
+    unknown_id = tokenizer.unk_token_id
+    if len(tokenizer) < 2 or set(
+        tokenizer(TOKENIZER_TEST_TEXT, add_special_tokens=False).input_ids
+    ) <= {unknown_id}:
+        # If tokenizer files are missing, transformers creates a tokenizer without words.
         raise LevelheadError(
-            f"the tokenizer in {folder} knows no word of English text",
-            mend="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
+            f"the tokenizer in {folder} knows no English word",
+            hint="save the tokenizer into the model's folder: tokenizer.save_pretrained(folder)",
         )
     if not (path := folder / "tokenizer.json").exists():
-        return found
-    # For some architectures transformers puts its own rules in the place of tokenizer.json's, and
-    # says nothing; the file is what the model was trained with.
-    inner = tokenizers.Tokenizer.from_file(str(path))
-    inner.no_padding()
-    inner.no_truncation()
-    told = inner.encode(PROBE, add_special_tokens=False).ids
-    if found(PROBE, add_special_tokens=False).input_ids != told:
-        found = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    if found(PROBE, add_special_tokens=False).input_ids != told:
+        return tokenizer
+    # For some architectures transformers silently replaces the rules of tokenizer.json by its own,
+    # but the model was trained with those of the file.
+    file_tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    file_tokenizer.no_padding()
+    file_tokenizer.no_truncation()
+    expected_ids = file_tokenizer.encode(TOKENIZER_TEST_TEXT, add_special_tokens=False).ids
+    if tokenizer(TOKENIZER_TEST_TEXT, add_special_tokens=False).input_ids != expected_ids:
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    if tokenizer(TOKENIZER_TEST_TEXT, add_special_tokens=False).input_ids != expected_ids:
         raise LevelheadError(
-            "transformers reads other tokens than tokenizer.json says",
-            mend="save the tokenizer again with the installed version of transformers",
+            "the tokenizer of transformers gives other tokens than tokenizer.json",
+            hint="save the tokenizer again with the installed version of transformers",
         )
-    return found
+    return tokenizer
 
 
-def _model(
+def _load_model(
     checkpoint: Checkpoint,
     dtype: torch.dtype,
     device: str | None,
-    placed: Mapping[str, Any],
+    device_options: Mapping[str, Any],
 ) -> tuple[Any, ModelClass]:
-    """The model in the first class whose every weight the checkpoint holds."""
+    """Load the model as the first candidate class whose weights are all in the checkpoint."""
     missing: dict[str, list[str]] = {}
-    for row in checkpoint.candidates:
-        model, lacking = _loaded(checkpoint, row, dtype, placed)
-        if not lacking:
+    for model_class in checkpoint.candidates:
+        model, missing_weights = _load_class(checkpoint, model_class, dtype, device_options)
+        if not missing_weights:
+            # Gradients are wanted by gates, never by weights; and dropout would be random.
             model.requires_grad_(False).eval()
             _check_finite(model)
-            if known := KnownHead.of(model.config):
-                known.install(model.base_model, layers_of(model))
-            return _moved(model, device), row
-        missing[row.name] = lacking
+            if visible_head := OneVisibleHead.from_config(model.config):
+                visible_head.install(model.base_model, find_layers(model))
+            return _move_to_device(model, device), model_class
+        missing[model_class.name] = missing_weights
         del model
-    last, lacking = list(missing.items())[-1]
+    last, missing_weights = list(missing.items())[-1]
     raise LevelheadError(
-        f"the checkpoint lacks weights of {last}, which would be random: "
-        f"{', '.join(lacking[:3])}{' and more' if len(lacking) > 3 else ''}",
-        mend="fetch the model again, or correct its config.json",
+        f"the checkpoint lacks weights of {last}, which would be initialised at random: "
+        f"{', '.join(missing_weights[:3])}{' and more' if len(missing_weights) > 3 else ''}",
+        hint="download the model again, or correct its config.json",
     )
 
 
 def _check_finite(model: Any) -> None:
-    # sdpa on a CPU makes finite numbers of some NaN: a damaged layer would read as dead heads.
+    # sdpa on a CPU turns some NaN into finite numbers: the heads of a damaged layer would look as
+    # if they had no effect.
     for name, parameter in model.named_parameters():
-        own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        if not own.is_meta and not own.isfinite().all():
+        values = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+        if not values.is_meta and not values.isfinite().all():
             raise LevelheadError(
                 f"the weight {name} holds NaN or infinity",
-                mend="fetch the model again, or load it with dtype='float32'",
+                hint="download the model again, or load it with dtype='float32'",
             )
 
 
-def _moved(model: Any, device: str | None) -> Any:
+def _move_to_device(model: Any, device: str | None) -> Any:
     try:
         return model if device is None else model.to(device)
     except (RuntimeError, AssertionError) as error:
         raise LevelheadError(
-            f"the model cannot go to {device!r}: {(str(error).splitlines() or [''])[0]:.160}",
-            mend="use device='cpu', or a device that torch finds here",
+            f"the model cannot be moved to {device!r}: {(str(error).splitlines() or [''])[0]:.160}",
+            hint="use device='cpu', or a device that torch finds on this machine",
         ) from None
 
 
-def _loaded(
+def _load_class(
     checkpoint: Checkpoint,
-    row: ModelClass,
+    model_class: ModelClass,
     dtype: torch.dtype,
-    placed: Mapping[str, Any],
+    device_options: Mapping[str, Any],
 ) -> tuple[Any, list[str]]:
-    """The model, and the names of weights that would be newly initialised."""
+    """Load a model as one class; returns it with the names of weights that are not stored."""
     options: dict[str, Any] = {}
-    if row.pooler and not any("pooler." in key for key in checkpoint.keys):
+    # Without its weights a pooler would be random, and its output would look like a vector.
+    if model_class.pooler and not any("pooler." in key for key in checkpoint.keys):
         options["add_pooling_layer"] = False
     if checkpoint.config.get("is_decoder"):
         raise LevelheadError(
-            "the config says is_decoder: this encoder would look backwards only",
-            mend="set is_decoder to false in config.json if that is not meant",
+            "the config sets is_decoder: this encoder would attend only to earlier tokens",
+            hint="set is_decoder to false in config.json if that is not intended",
         )
     try:
         config = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False)
         config.return_dict = True
         if getattr(config, "chunk_size_feed_forward", 0):
-            config.chunk_size_feed_forward = 0  # the same numbers, and one call a layer
+            # The numbers stay the same, and the feed-forward module is called once per layer: a
+            # hook would see only the first chunk.
+            config.chunk_size_feed_forward = 0
         with quiet():
-            model, told = getattr(transformers, row.name).from_pretrained(
+            model, loading_info = getattr(transformers, model_class.name).from_pretrained(
                 checkpoint.folder,
                 config=config,
                 dtype=dtype,
-                **placed,
-                use_safetensors=not checkpoint.pickled,
+                **device_options,
+                use_safetensors=not checkpoint.is_pickled,
                 weights_only=True,
                 trust_remote_code=False,
                 local_files_only=True,
@@ -320,19 +343,24 @@ def _loaded(
         raise LevelheadError(
             f"transformers cannot load {checkpoint.folder}: "
             f"{(str(error).strip().splitlines() or [''])[0]:.200}",
-            mend="check that config.json fits the weights, or fetch the model again",
+            hint="check that config.json fits the weights, or download the model again",
         ) from error
-    if over := _layers_too_many(checkpoint.model_type, model, told["unexpected_keys"]):
+    if extra_weight := _find_extra_layer(
+        checkpoint.model_type, model, loading_info["unexpected_keys"]
+    ):
         raise LevelheadError(
-            f"the checkpoint holds layers that config.json does not: {over}",
-            mend="correct num_hidden_layers in config.json, or fetch the model again",
+            f"the checkpoint holds more layers than config.json says: {extra_weight}",
+            hint="correct num_hidden_layers in config.json, or download the model again",
         )
-    return model, sorted(told["missing_keys"])
+    return model, sorted(loading_info["missing_keys"])
 
 
-def _layers_too_many(model_type: str, model: Any, keys: Iterable[str]) -> str:
-    """A weight of a layer that the model does not have; buffers of older releases are none."""
-    path = family(model_type).layers
+def _find_extra_layer(model_type: str, model: Any, keys: Iterable[str]) -> str:
+    """Return the name of a stored weight whose layer the model does not have, or "".
+
+    Other unexpected keys, such as buffers of older releases, are harmless.
+    """
+    path = get_family(model_type).layers
     count = len(model.base_model.get_submodule(path))
     for key in sorted(keys):
         index = re.search(rf"(?:^|\.){re.escape(path)}\.(\d+)\.", key)

@@ -1,4 +1,4 @@
-"""Silence, while transformers reads or writes files."""
+"""Suppress the output of transformers while it reads or writes files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' bars and its report of missing weights, which we turn into errors."""
+    """Suppress transformers' progress bars and its report of missing weights.
+
+    Missing weights become errors of levelhead instead.
+    """
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -21,5 +24,6 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(level)
+        # Progress bars that the user had switched off stay off.
         if bars:
             logging.enable_progress_bar()

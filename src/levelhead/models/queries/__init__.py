@@ -1,1 +1,1 @@
-"""What can be asked of a model, and what is read from its forward pass."""
+"""Queries: the rows that run through a model, and the readouts of the forward pass."""

@@ -1,18 +1,21 @@
-"""Whether an edit can change what is read: acting behind it must not pass for having no effect."""
+"""Edit scope: whether an edit can change the result of a query.
+
+An edit that acts after everything that is read must not look like an edit without effect.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.models.forward.forward_pass import NothingTouched
+from levelhead.models.forward.forward_pass import EditHadNoEffectError
 from levelhead.models.sites import STREAMS, Site
 
 if TYPE_CHECKING:
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.models.queries.query import Reading
+    from levelhead.models.queries.query import Query
 
-ORDER = {
+STREAM_ORDER = {
     "embeddings": 0,
     "query": 1,
     "key": 1,
@@ -22,43 +25,46 @@ ORDER = {
     "block_out": 4,
     "pooled": 5,
 }
-"""Within a layer, what a forward comes to first."""
-if set(ORDER) != set(STREAMS):
-    raise ImportError("a stream has no place in the order of a layer")
+"""Order of the streams within a layer, in a forward pass."""
+# A new stream without a place here would count as reachable or not by accident.
+if set(STREAM_ORDER) != set(STREAMS):
+    raise ImportError("STREAM_ORDER does not cover all streams")
 
 
-def acting(lm: LM, reading: Reading, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """Those of some edits that can change what is read."""
+def edits_that_reach(lm: LM, query: Query, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """Return the edits that can change the result of a query."""
     return tuple(
-        edit for edit in edits if any(_reaches(lm, reading, edit, site) for site in edit.at)
+        edit for edit in edits if any(_reaches(lm, query, edit, site) for site in edit.sites)
     )
 
 
-def behind(edits: tuple[Edit, ...]) -> NothingTouched:
-    """The refusal of edits none of which can change what is read."""
-    return NothingTouched(
-        f"{edits[0].kind} at {edits[0].at[0]} acts behind all that is read",
-        mend="leave this edit out, or ask something that it can change: `pooled`, and the first "
-        "token of the last layer, change next_sentence, classify and what is read there",
+def no_effect_error(edits: tuple[Edit, ...]) -> EditHadNoEffectError:
+    """Create the error for edits that cannot change the result of a query."""
+    return EditHadNoEffectError(
+        f"{edits[0].kind} at {edits[0].sites[0]} acts after everything that is read",
+        hint="leave this edit out, or use a query that it can change: `pooled`, and the first "
+        "token of the last layer, change next_sentence, classify and readouts there",
     )
 
 
-def _reaches(lm: LM, reading: Reading, edit: Edit, site: Site) -> bool:
-    readout, layers = reading.readout, lm.anatomy.layers
-    pooled = readout.part != "hidden" or ("pooled", 0) in readout.watch
+def _reaches(lm: LM, query: Query, edit: Edit, site: Site) -> bool:
+    readout, layers = query.readout, lm.layout.layers
+    reads_pooled = readout.output_stage != "hidden" or ("pooled", 0) in readout.capture_sites
     if site.stream == "pooled":
-        return pooled
-    if readout.watches_only:
-        ends = [_depth(Site(*where), layers) for where in readout.watch]
-        if _depth(site, layers) > max(ends):
+        return reads_pooled
+    # Without captures only, the last hidden state is read, which every layer precedes.
+    if readout.is_capture_only:
+        depths = [_depth(Site(*stream_layer), layers) for stream_layer in readout.capture_sites]
+        if _depth(site, layers) > max(depths):
             return False
-    at_end = site.stream == "block_out" and site.layer == layers - 1
-    if at_end and edit.settings.get("tokens") == "first" and not pooled:
-        return readout.reads_first
+    # No layer follows to carry an edit of the first token to other tokens.
+    is_last_output = site.stream == "block_out" and site.layer == layers - 1
+    if is_last_output and edit.settings.get("tokens") == "first" and not reads_pooled:
+        return readout.can_read_first_token
     return True
 
 
 def _depth(site: Site, layers: int) -> tuple[int, int]:
-    """Where a site comes in a forward."""
+    """Return the place of a site in the order of a forward pass."""
     layer = layers if site.stream == "pooled" else site.layer
-    return layer, ORDER[site.stream]
+    return layer, STREAM_ORDER[site.stream]

@@ -1,7 +1,7 @@
-"""What is read from a forward: rows of tokens, and a readout that makes numbers of the result.
+"""Query: rows of tokens, and a readout that computes numbers from the forward pass.
 
-Every verb of an LM is a Reading. The same Reading can be run over all rows without a gradient, or
-over some of them with one, or resumed from a stored layer input.
+Every method of an LM runs a query. The same query can run over all rows without a gradient, over
+some rows with a gradient, or resume from a cached layer input.
 """
 
 from __future__ import annotations
@@ -16,92 +16,99 @@ import torch
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.models.architectures.model_layout import is_transposed
-from levelhead.models.queries.vocabulary import log_probs, log_probs_of
-from levelhead.models.sites import BY_HEAD, Site
+from levelhead.models.queries.vocabulary import (
+    compute_token_log_probs,
+    compute_vocabulary_log_probs,
+)
+from levelhead.models.sites import PER_HEAD_STREAMS, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from levelhead.models.architectures.model_layout import Anatomy
-    from levelhead.models.forward.forward_pass import Where
+    from levelhead.models.architectures.model_layout import ModelLayout
+    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.inputs.batching import Batch
-    from levelhead.models.inputs.tokenizer import Row
+    from levelhead.models.inputs.tokenizer import TokenRow
 
-Part = Literal["hidden", "next_sentence", "classifier"]
-"""How far a forward goes."""
+OutputStage = Literal["hidden", "next_sentence", "classifier"]
+"""How far a forward pass goes."""
 
 
-class Result(NamedTuple):
-    """What one forward gave."""
+class ForwardOutput(NamedTuple):
+    """The results of one forward pass."""
 
-    anatomy: Anatomy
+    layout: ModelLayout
     batch: Batch
     hidden: torch.Tensor | None
     """`[batch, token, width]`, after the final norm."""
     logits: torch.Tensor | None
-    """Of the next-sentence head or the classifier."""
-    seen: dict[Where, torch.Tensor]
+    """Logits of the next-sentence head or of the classifier."""
+    captured: dict[StreamLayer, torch.Tensor]
     attention: list[torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Readout(ABC):
-    """Makes `[batch, ...]` numbers of one forward. Abstract."""
+    """Computes `[batch, ...]` numbers from one forward pass. Abstract."""
 
     @property
-    def part(self) -> Part:
-        """How far the forward must go."""
+    def output_stage(self) -> OutputStage:
+        """How far the forward pass must go."""
         return "hidden"
 
     @property
-    def watch(self) -> frozenset[Where]:
-        """The activations it needs beside the last hidden state."""
+    def capture_sites(self) -> frozenset[StreamLayer]:
+        """The activations that it needs in addition to the last hidden state."""
         return frozenset()
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...] | None:
-        """Of every row, the positions of the last hidden state that are read; None: any."""
+    def read_positions(self) -> tuple[tuple[int, ...], ...] | None:
+        """For every row, the positions of the last hidden state that are read; None: any."""
         return None
 
     @property
-    def reads_first(self) -> bool:
+    def can_read_first_token(self) -> bool:
         """Whether the last hidden state of a first token may be read."""
-        return self.reads is None or any(0 in own for own in self.reads)
+        return self.read_positions is None or any(
+            0 in positions for positions in self.read_positions
+        )
 
     @property
-    def watches_only(self) -> bool:
-        """Whether it reads nothing but what it watches."""
+    def is_capture_only(self) -> bool:
+        """Whether it reads only captured activations, not the last hidden state."""
         return False
 
-    def attends(self, batch: Batch) -> torch.Tensor | None:
-        """`[batch, token]` weights of the tokens whose attention is wanted; None if of none."""
+    def attention_query_weights(self, batch: Batch) -> torch.Tensor | None:
+        """Return `[batch, token]` weights of the tokens whose attention is read; None: no token."""
         return None
 
     @abstractmethod
-    def __call__(self, result: Result) -> torch.Tensor:
-        """The numbers, one row of them for each row of the batch."""
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute the numbers, one row for each row of the batch."""
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """Rows to be run, and what is read from them."""
+class Query:
+    """Rows of tokens, and the readout of their forward pass."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TokenRow, ...]
     readout: Readout
     items: tuple[int, ...] | None = None
-    """Which item each row belongs to, if an item has several; their values are added up."""
+    """Item of each row, if an item can have several rows, whose values are summed."""
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of everything that is asked: the same question has the same hash."""
+        """SHA-256 of rows, readout and items: equal queries have equal hashes."""
+        # Stored responses are found by this hash: its keys and its form must never change.
         return content_hash(
             {
                 "rows": [
-                    [row.ids, row.types, *([row.after] if row.after else [])] for row in self.rows
+                    [row.ids, row.token_types, *([row.parents] if row.parents else [])]
+                    for row in self.rows
                 ],
                 "readout": type(self.readout).__name__,
                 "asks": {
-                    each.name: getattr(self.readout, each.name) for each in fields(self.readout)
+                    field.name: getattr(self.readout, field.name) for field in fields(self.readout)
                 },
                 "items": self.items,
             }
@@ -110,282 +117,325 @@ class Reading:
 
 @final
 @dataclass(frozen=True, eq=False)
-class States(Readout):
+class HiddenStates(Readout):
     """Mean activation over some tokens of each row, at the last hidden state or at sites."""
 
     tokens: tuple[tuple[int, ...], ...]
-    """Of every row, the positions that are averaged."""
+    """For every row, the positions that are averaged."""
     sites: tuple[Site, ...] = ()
-    """Side by side in the result; none: the last hidden state."""
-    end: Part = "hidden"
+    """Sites, concatenated in the result; empty: the last hidden state."""
+    last_stage: OutputStage = "hidden"
 
     @property
-    def part(self) -> Part:
-        """To the head, where a site is what a head is given."""
-        return self.end
+    def output_stage(self) -> OutputStage:
+        """Up to the head, if a site is the input of a head."""
+        return self.last_stage
 
     @property
-    def watch(self) -> frozenset[Where]:
-        """The sites' activations."""
+    def capture_sites(self) -> frozenset[StreamLayer]:
+        """The activations at the sites."""
         return frozenset((site.stream, site.layer) for site in self.sites)
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
-        """What is averaged."""
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
+        """The positions that are averaged."""
         return self.tokens
 
     @property
-    def watches_only(self) -> bool:
-        """Sites, if any are named."""
+    def is_capture_only(self) -> bool:
+        """Whether sites are given."""
         return bool(self.sites)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """The means, sites side by side."""
-        weights = token_weights(self.tokens, result.batch)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute the means, sites concatenated."""
+        weights = token_weights(self.tokens, output.batch)
         if not self.sites:
-            assert result.hidden is not None  # noqa: S101  # part="hidden" gives it
-            return _mean(result.hidden, weights)
-        return torch.cat([_mean(_at(result.seen, site), weights) for site in self.sites], dim=1)
+            assert output.hidden is not None  # noqa: S101  # part="hidden" gives it
+            return _mean_over_tokens(output.hidden, weights)
+        return torch.cat(
+            [
+                _mean_over_tokens(_activation_at(output.captured, site), weights)
+                for site in self.sites
+            ],
+            dim=1,
+        )
 
 
-class Target(NamedTuple):
-    """Words whose log-probability is read at one position, and the columns they are added to."""
+class ScoredPosition(NamedTuple):
+    """Tokens whose log-probability is read at one position, and the columns that add them up."""
 
     position: int
     ids: tuple[int, ...]
     columns: tuple[int, ...]
 
 
-Wanted = tuple[int, Target]
-"""A row of a batch, and what is read of it."""
+RowTarget = tuple[int, ScoredPosition]
+"""Number of a row in a batch, and a position that is scored in it."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LogProbs(Readout):
-    """Log-probabilities of given tokens at given positions, added up by column."""
+    """Log-probabilities of given tokens at given positions, summed by column."""
 
-    targets: tuple[tuple[Target, ...], ...]
-    """Of every row. All targets of a reading name as many words."""
+    targets: tuple[tuple[ScoredPosition, ...], ...]
+    """Scored positions of every row; all of them have the same number of tokens."""
     columns: int
 
     @cached_property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
-        """Where tokens are scored."""
-        return tuple(tuple({target.position: None for target in own}) for own in self.targets)
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
+        """The positions where tokens are scored."""
+        return tuple(
+            tuple({target.position: None for target in row_targets}) for row_targets in self.targets
+        )
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """One column for each word or text."""
-        return self.added(result, self.wanted(result.batch), log_probs_of)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute one column for each word or text."""
+        return self.sum_by_column(
+            output, self.list_row_targets(output.batch), compute_token_log_probs
+        )
 
-    def wanted(self, batch: Batch) -> list[Wanted]:
-        """What is read of a batch: in which of its rows, and what."""
+    def list_row_targets(self, batch: Batch) -> list[RowTarget]:
+        """Return the scored positions of a batch, with the number of their row."""
         return [
             (row, target)
             for row, index in enumerate(batch.indices)
             for target in self.targets[index]
         ]
 
-    def added(
+    def sum_by_column(
         self,
-        result: Result,
-        wanted: Sequence[Wanted],
-        of: Callable[[Anatomy, torch.Tensor, torch.Tensor], torch.Tensor],
+        output: ForwardOutput,
+        row_targets: Sequence[RowTarget],
+        compute_log_probs: Callable[[ModelLayout, torch.Tensor, torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        """`[batch, columns]` sums of what `of` makes of hidden states `[n, width]` and ids."""
-        assert result.hidden is not None  # noqa: S101
-        hidden, device = result.hidden, result.hidden.device
-        rows = torch.tensor([row for row, _ in wanted], device=device)
-        positions = torch.tensor([target.position for _, target in wanted], device=device)
-        ids = torch.tensor([target.ids for _, target in wanted], device=device)
-        columns = torch.tensor([target.columns for _, target in wanted], device=device)
-        found = of(result.anatomy, hidden[rows, positions], ids)
-        total = torch.zeros(len(hidden), self.columns, dtype=found.dtype, device=device)
-        return total.index_put((rows[:, None].expand_as(columns), columns), found, accumulate=True)
+        """Sum log-probabilities by column: `[batch, columns]`.
+
+        Args:
+            output: Results of the forward pass.
+            row_targets: Scored positions, with the number of their row.
+            compute_log_probs: Computes them from layout, hidden states `[n, width]` and token ids.
+        """
+        assert output.hidden is not None  # noqa: S101
+        hidden, device = output.hidden, output.hidden.device
+        rows = torch.tensor([row for row, _ in row_targets], device=device)
+        positions = torch.tensor([target.position for _, target in row_targets], device=device)
+        ids = torch.tensor([target.ids for _, target in row_targets], device=device)
+        columns = torch.tensor([target.columns for _, target in row_targets], device=device)
+        # Scores only at these positions: a vocabulary has tens of thousands of columns.
+        log_probs = compute_log_probs(output.layout, hidden[rows, positions], ids)
+        total = torch.zeros(len(hidden), self.columns, dtype=log_probs.dtype, device=device)
+        # `index_put` and not an assignment in place: the sum must pass gradients to the scores.
+        return total.index_put(
+            (rows[:, None].expand_as(columns), columns), log_probs, accumulate=True
+        )
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Probs(Readout):
-    """The probability of one token of each row: `[batch, 1]`; added up over the rows of an item."""
+class TokenProbs(Readout):
+    """The probability of one token of each row: `[batch, 1]`; summed over the rows of an item."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[ScoredPosition, ...]
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
-        """Where the token is scored."""
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
+        """The positions where the token is scored."""
         return tuple((target.position,) for target in self.targets)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """The probabilities themselves, not their logarithms."""
-        return LogProbs(tuple((target,) for target in self.targets), columns=1)(result).exp()
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute the probabilities, not their logarithms."""
+        return LogProbs(tuple((target,) for target in self.targets), columns=1)(output).exp()
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class TopWords(Readout):
+class TopKTokens(Readout):
     """The likeliest tokens at one position of each row: `[batch, 2, k]`, ids and log-probs."""
 
     positions: tuple[int, ...]
     k: int
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
         """The one position."""
         return tuple((position,) for position in self.positions)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """The k best."""
-        best = log_probs(result.anatomy, _at_positions(result, self.positions)).topk(self.k)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Find the k likeliest tokens."""
+        best = compute_vocabulary_log_probs(
+            output.layout, _states_at_positions(output, self.positions)
+        ).topk(self.k)
         return torch.stack([best.indices.to(best.values), best.values], dim=1)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class WordsAndBest(Readout):
-    """Words in a blank and the likeliest tokens there, both of one forward.
+class WordsAndTopK(Readout):
+    """Log-probabilities of words in a blank, and the likeliest tokens there, in one forward pass.
 
-    `[batch, columns + 2k]`: the words', then ids and log-probabilities of the k best (0 in rows
-    that do not show the blank as it is), then the words' last column, which is a spare one.
+    `[batch, columns + 2k]`: the words, then ids and log-probabilities of the k likeliest tokens (0
+    in rows that do not contain the original blank), then the spare last column of `words`.
     """
 
     words: LogProbs
-    blank: tuple[int | None, ...]
-    """Where the blank is, in the rows that show it as it is; words are read there, too."""
+    blank_positions: tuple[int | None, ...]
+    """Position of the blank, in rows that contain the original blank; words are read there too."""
     k: int
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
-        """Where words are scored."""
-        return self.words.reads
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
+        """The positions where words are scored."""
+        return self.words.read_positions
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """Words, then the k best: at the blank, both of the same scores."""
-        indices, wanted = result.batch.indices, self.words.wanted(result.batch)
-        here = [(row, one) for row, one in wanted if one.position == self.blank[indices[row]]]
-        others = [(row, one) for row, one in wanted if one.position != self.blank[indices[row]]]
-        best: list[torch.Tensor] = []
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute words and likeliest tokens; at the blank, both from the same scores."""
+        indices, row_targets = output.batch.indices, self.words.list_row_targets(output.batch)
+        at_blank_targets = [
+            (row, target)
+            for row, target in row_targets
+            if target.position == self.blank_positions[indices[row]]
+        ]
+        other_targets = [
+            (row, target)
+            for row, target in row_targets
+            if target.position != self.blank_positions[indices[row]]
+        ]
+        # Filled while the words at the blank are scored: the vocabulary scores are computed once.
+        top_k: list[torch.Tensor] = []
 
-        def at_blank(anatomy: Anatomy, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-            found = log_probs(anatomy, hidden)
-            likeliest = found.topk(self.k)
-            best.append(torch.cat([likeliest.indices.to(found), likeliest.values], dim=1))
-            return found.gather(1, ids)
+        def score_blank(
+            layout: ModelLayout, hidden: torch.Tensor, ids: torch.Tensor
+        ) -> torch.Tensor:
+            token_log_probs = compute_vocabulary_log_probs(layout, hidden)
+            top = token_log_probs.topk(self.k)
+            top_k.append(torch.cat([top.indices.to(token_log_probs), top.values], dim=1))
+            return token_log_probs.gather(1, ids)
 
         parts = [
-            self.words.added(result, asked, of)
-            for asked, of in ((here, at_blank), (others, log_probs_of))
-            if asked
+            self.words.sum_by_column(output, targets, compute_log_probs)
+            for targets, compute_log_probs in (
+                (at_blank_targets, score_blank),
+                (other_targets, compute_token_log_probs),
+            )
+            if targets
         ]
+        # The tokens of one word may be in both parts: their log-probabilities add up.
         values = torch.stack(parts).sum(0)
-        beside = values.new_zeros(len(values), 2 * self.k)
-        if best:
-            beside[torch.tensor([row for row, _ in here], device=values.device)] = best[0]
-        return torch.cat([values[:, :-1], beside, values[:, -1:]], dim=1)
+        top_k_columns = values.new_zeros(len(values), 2 * self.k)
+        if top_k:
+            top_k_columns[
+                torch.tensor([row for row, _ in at_blank_targets], device=values.device)
+            ] = top_k[0]
+        return torch.cat([values[:, :-1], top_k_columns, values[:, -1:]], dim=1)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class NextToken(Readout):
+class NextTokenLogProbs(Readout):
     """Log-probabilities of every token at one position of each row: `[batch, vocabulary]`."""
 
     positions: tuple[int, ...]
 
     @property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
+    def read_positions(self) -> tuple[tuple[int, ...], ...]:
         """The one position."""
         return tuple((position,) for position in self.positions)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """All of them."""
-        return log_probs(result.anatomy, _at_positions(result, self.positions))
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute the log-probabilities of all tokens."""
+        return compute_vocabulary_log_probs(
+            output.layout, _states_at_positions(output, self.positions)
+        )
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Classes(Readout):
+class ClassLogProbs(Readout):
     """Log-probabilities of the next-sentence head's or the classifier's classes."""
 
-    head: Part
+    head: OutputStage
 
     @property
-    def part(self) -> Part:
-        """To that head."""
+    def output_stage(self) -> OutputStage:
+        """Up to that head."""
         return self.head
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """Whatever classes the head has."""
-        assert result.logits is not None  # noqa: S101
-        wide = torch.float64 if result.logits.dtype == torch.float64 else torch.float32
-        return result.logits.log_softmax(-1, dtype=wide)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Compute the log-probabilities of the head's classes."""
+        assert output.logits is not None  # noqa: S101
+        # At least float32: half precision would round differences of probabilities away.
+        dtype = torch.float64 if output.logits.dtype == torch.float64 else torch.float32
+        return output.logits.log_softmax(-1, dtype=dtype)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Numbers(Readout):
-    """What a classifier's last map gives, as it is: the score of a model trained on scores."""
+class RegressionOutput(Readout):
+    """Raw output of the classifier's last map: the score of a regression model."""
 
     @property
-    def part(self) -> Part:
-        """To the classifier."""
+    def output_stage(self) -> OutputStage:
+        """Up to the classifier."""
         return "classifier"
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """One number, or as many as the map has columns."""
-        assert result.logits is not None  # noqa: S101
-        wide = torch.float64 if result.logits.dtype == torch.float64 else torch.float32
-        return result.logits.to(wide)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Return one number for each column of the map."""
+        assert output.logits is not None  # noqa: S101
+        dtype = torch.float64 if output.logits.dtype == torch.float64 else torch.float32
+        return output.logits.to(dtype)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class AttentionRows(Readout):
-    """Attention `[batch, layers, heads, token]` of some tokens of each row on all of its tokens."""
+    """Attention `[batch, layers, heads, token]` from some tokens of each row to all its tokens."""
 
     tokens: tuple[tuple[int, ...], ...]
 
-    def attends(self, batch: Batch) -> torch.Tensor:
-        """The tokens, all counting alike."""
+    def attention_query_weights(self, batch: Batch) -> torch.Tensor:
+        """Return equal weights for the tokens."""
         return token_weights(self.tokens, batch)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """All layers' rows."""
-        first = result.attention[0].device
-        return torch.stack([row.to(first) for row in result.attention], dim=1)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Stack the rows of all layers."""
+        # With device_map, layers may be on different devices.
+        first = output.attention[0].device
+        return torch.stack([row.to(first) for row in output.attention], dim=1)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class WeightedRows(Readout):
-    """Attention, and beside it attention times what is moved: `[batch, 2, layers, heads, token]`.
+class NormWeightedAttention(Readout):
+    """Attention, and attention times the norm of moved values: `[batch, 2, layers, heads, token]`.
 
-    The weight a head gives a token says little if the token's value is small there. Kobayashi et
-    al. 2020 ("Attention is not only a weight", section 3) take the norm ||a v W_O^h||: attention a,
-    times the norm of the token's value v, with its bias, through the head's columns of the output
-    projection, without its bias. Several query tokens: the mean of their norms. Values are as edits
-    have left them; edits of what a head returns (`head_out`) come later and are not in it, nor are
-    norms that a family puts behind the projection.
+    The attention weight of a token says little if the token's value is small. Kobayashi et al. 2020
+    ("Attention is not only a weight", section 3) use the norm ||a v W_O^h||: attention a times the
+    norm of the token's value v, with its bias, after the head's columns of the output projection,
+    without its bias. For several query tokens, it is the mean of their norms. Values are read after
+    edits. Edits of a head's output (`head_out`) come later and are not included, nor are norms that
+    a family applies after the projection.
     """
 
     tokens: tuple[tuple[int, ...], ...]
     layers: int
-    """How many layers the model runs: the values of all of them are needed."""
+    """Number of layers of the model; the values of all layers are needed."""
 
     @property
-    def watch(self) -> frozenset[Where]:
+    def capture_sites(self) -> frozenset[StreamLayer]:
         """The values of every layer."""
         return frozenset(("value", layer) for layer in range(self.layers))
 
-    def attends(self, batch: Batch) -> torch.Tensor:
-        """The tokens, all counting alike."""
+    def attention_query_weights(self, batch: Batch) -> torch.Tensor:
+        """Return equal weights for the tokens."""
         return token_weights(self.tokens, batch)
 
-    def __call__(self, result: Result) -> torch.Tensor:
-        """All layers' rows, as they are and weighted."""
-        rows = AttentionRows(self.tokens)(result)
+    def __call__(self, output: ForwardOutput) -> torch.Tensor:
+        """Stack the rows of all layers, unweighted and weighted."""
+        rows = AttentionRows(self.tokens)(output)
         norms = torch.stack(
             [
-                _moved(result.anatomy, layer, result.seen["value", layer]).to(rows)
+                _value_norms(output.layout, layer, output.captured["value", layer]).to(rows)
                 for layer in range(self.layers)
             ],
             dim=1,
@@ -393,28 +443,29 @@ class WeightedRows(Readout):
         return torch.stack([rows, rows * norms], dim=1)
 
 
-def _moved(anatomy: Anatomy, layer: int, values: torch.Tensor) -> torch.Tensor:
-    """`[batch, heads, token]` norms of the tokens' values behind each head's part of W_O."""
-    out = anatomy.place("head_out", layer).module
-    weight = cast("torch.Tensor", out.weight)
+def _value_norms(layout: ModelLayout, layer: int, values: torch.Tensor) -> torch.Tensor:
+    """Compute `[batch, heads, token]` norms of the tokens' values after each head's part of W_O."""
+    projection = layout.hook_point("head_out", layer).module
+    weight = cast("torch.Tensor", projection.weight)
     if weight.is_meta:
         raise LevelheadError(
             "the output projection's weights are not in memory",
-            mend="load the model whole, without offloading, to weight its attention",
+            hint="load the complete model, without offloading, to weight its attention",
         )
-    wide = torch.float64 if values.dtype == torch.float64 else torch.float32
-    by_input = (weight if is_transposed(out) else weight.T).to(wide)
-    parts = by_input.unflatten(0, (anatomy.heads, anatomy.head_dim))
-    shared = anatomy.heads // values.shape[2]  # query heads that one value head serves
-    moved = [
-        (values[:, :, head // shared].to(wide) @ part.to(values.device)).norm(dim=-1)
-        for head, part in enumerate(parts)
+    dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
+    by_input = (weight if is_transposed(projection) else weight.T).to(dtype)
+    head_weights = by_input.unflatten(0, (layout.heads, layout.head_dim))
+    group_size = layout.heads // values.shape[2]  # query heads that one value head serves
+    # One head at a time: all heads together would hold [batch, token, heads, width] at once.
+    norms = [
+        (values[:, :, head // group_size].to(dtype) @ head_weight.to(values.device)).norm(dim=-1)
+        for head, head_weight in enumerate(head_weights)
     ]
-    return torch.stack(moved, dim=1)
+    return torch.stack(norms, dim=1)
 
 
 def token_weights(tokens: tuple[tuple[int, ...], ...], batch: Batch) -> torch.Tensor:
-    """`[batch, token]`: 1/n at each of a row's n positions, 0 elsewhere."""
+    """Return `[batch, token]` weights: 1/n at each of a row's n positions, 0 elsewhere."""
     weights = torch.zeros(len(batch.indices), batch.width)
     for row, index in enumerate(batch.indices):
         positions = tokens[index]
@@ -422,24 +473,25 @@ def token_weights(tokens: tuple[tuple[int, ...], ...], batch: Batch) -> torch.Te
     return weights.to(batch.inputs["input_ids"].device)
 
 
-def _at_positions(result: Result, positions: tuple[int, ...]) -> torch.Tensor:
-    """`[batch, width]`: one hidden state of each row."""
-    assert result.hidden is not None  # noqa: S101  # part="hidden" gives it
-    device = result.hidden.device
-    own = torch.tensor([positions[i] for i in result.batch.indices], device=device)
-    return result.hidden[torch.arange(len(own), device=device), own]
+def _states_at_positions(output: ForwardOutput, positions: tuple[int, ...]) -> torch.Tensor:
+    """Return one hidden state of each row, `[batch, width]`."""
+    assert output.hidden is not None  # noqa: S101  # part="hidden" gives it
+    device = output.hidden.device
+    row_positions = torch.tensor([positions[i] for i in output.batch.indices], device=device)
+    return output.hidden[torch.arange(len(row_positions), device=device), row_positions]
 
 
-def _mean(own: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """In single precision at least: halves are for weights, and numpy has no bfloat16."""
-    activation = own.to(torch.promote_types(own.dtype, torch.float32))
+def _mean_over_tokens(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Average states over tokens, in float32 or float64."""
+    # Half precision would lose digits in the sum, and numpy has no bfloat16.
+    activation = states.to(torch.promote_types(states.dtype, torch.float32))
     if activation.dim() == 2:  # pooled: one vector a row
         return activation
     return torch.einsum("btd,bt->bd", activation, weights.to(activation))
 
 
-def _at(seen: dict[Where, torch.Tensor], site: Site) -> torch.Tensor:
-    activation = seen[site.stream, site.layer]
-    if site.stream not in BY_HEAD:
+def _activation_at(captured: dict[StreamLayer, torch.Tensor], site: Site) -> torch.Tensor:
+    activation = captured[site.stream, site.layer]
+    if site.stream not in PER_HEAD_STREAMS:
         return activation
     return activation.flatten(-2) if site.head is None else activation[..., site.head, :]

@@ -1,1 +1,1 @@
-"""Fine-tuning, continued pretraining, and training from scratch."""
+"""Training: fine-tuning, continued pretraining, and training from scratch."""

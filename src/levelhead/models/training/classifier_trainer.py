@@ -1,4 +1,4 @@
-"""The classifier that `finetune` trains: a new head, batches whose order is known, the Trainer."""
+"""Train a classifier for `finetune`: new head, batches in a fixed order, transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import torch
 import transformers
 from threadpoolctl import threadpool_limits
 
-from levelhead.models.architectures.model_layout import Anatomy, is_transposed, layers_of
-from levelhead.models.diagnostics.one_visible_head import KnownHead
-from levelhead.models.edits.merge import baked
+from levelhead.models.architectures.model_layout import ModelLayout, find_layers, is_transposed
+from levelhead.models.diagnostics.one_visible_head import OneVisibleHead
+from levelhead.models.edits.merge import merge_edits
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.training.from_scratch import ALONE_ON_CPU, Told, chance_aside
-from levelhead.models.training.resumable import Marked, last_whole
+from levelhead.models.training.from_scratch import (
+    CPU_TRAINING_ARGUMENTS,
+    TrainProgressCallback,
+    preserve_rng_state,
+)
+from levelhead.models.training.resumable import CheckpointMarker, latest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,53 +28,69 @@ if TYPE_CHECKING:
     from levelhead.models.architectures.families import ModelClass
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import Tuning
+    from levelhead.models.training.finetune import FinetuneConfig
 
 WINDOW = 50
-"""Batches whose texts are dealt among them by length: less padding, half the time."""
-SCORE = "score"
-"""The name of the one column of a model that foretells a number."""
+"""Number of batches among which texts are assigned by length: less padding, half the time."""
+REGRESSION_LABEL = "score"
+"""Name of the only output column of a model that predicts a number."""
 
 
-def trained(
+def train_classifier(
     lm: LM,
-    row: ModelClass,
-    shown: Sequence[dict[str, Any]],
+    model_class: ModelClass,
+    examples: Sequence[dict[str, Any]],
     labels: Sequence[str],
     edits: Sequence[Edit],
-    tuning: Tuning,
-    unfinished: Path,
+    config: FinetuneConfig,
+    work_folder: Path,
     progress: Callable[[int, int], None] | None,
 ) -> Any:
-    """A new classifier on a base, trained; goes on from the last whole checkpoint in the folder."""
-    with quiet(), chance_aside(), threadpool_limits(tuning.threads):
-        torch.manual_seed(tuning.seed)
-        model = new_classifier(lm, row, labels)
+    """Train a new classifier on a base; resumes from the last complete checkpoint in the folder.
+
+    Args:
+        lm: Base model.
+        model_class: Class of the base's family that has a classifier.
+        examples: Tokens and label of every text.
+        labels: Names of the classes; empty for a regression.
+        edits: Masks of heads, which are merged into the weights before training.
+        config: Settings.
+        work_folder: Folder for checkpoints.
+        progress: Function that is called with steps done and steps in total.
+    """
+    # Sums over threads depend on how many there are: a fixed number gives the same weights.
+    with quiet(), preserve_rng_state(), threadpool_limits(config.threads):
+        # Before the model is made: the new head's weights are random.
+        torch.manual_seed(config.seed)
+        model = make_classifier(lm, model_class, labels)
         if edits:
-            anatomy = baked(Anatomy.of(model, row), tuple(edits))
-            model = anatomy.model
-            _hold(anatomy, edits)
-        batches = Batches(shown, lm.tokens.tokenizer, tuning)
+            layout = merge_edits(ModelLayout.from_model(model, model_class), tuple(edits))
+            model = layout.model
+            _freeze_masked_heads(layout, edits)
+        batches = BatchDataset(examples, lm.tokens.tokenizer, config)
         trainer = _Trainer(
             model=model,
-            args=_arguments(tuning, len(batches), unfinished),
+            args=_arguments(config, len(batches), work_folder),
             train_dataset=batches,
-            data_collator=batches.collated,
-            callbacks=[Marked(), *([Told(progress)] if progress else [])],
+            data_collator=batches.collate,
+            callbacks=[
+                CheckpointMarker(),
+                *([TrainProgressCallback(progress)] if progress else []),
+            ],
         )
-        trainer.dropout = tuning.dropout
+        trainer.dropout = config.dropout
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train(resume_from_checkpoint=last_whole(unfinished))
+        trainer.train(resume_from_checkpoint=latest_checkpoint(work_folder))
     return model
 
 
-def new_classifier(lm: LM, row: ModelClass, labels: Sequence[str]) -> Any:
-    """The base's weights under a new head, in float32."""
-    source, names = lm.identity.checkpoint, list(labels) or [SCORE]
-    model = getattr(transformers, row.name).from_pretrained(
+def make_classifier(lm: LM, model_class: ModelClass, labels: Sequence[str]) -> Any:
+    """Create a model with the base's weights and a new head, in float32."""
+    source, names = lm.identity.checkpoint, list(labels) or [REGRESSION_LABEL]
+    model = getattr(transformers, model_class.name).from_pretrained(
         source.folder,
         dtype=torch.float32,
-        use_safetensors=not source.pickled,
+        use_safetensors=not source.is_pickled,
         weights_only=True,
         trust_remote_code=False,
         local_files_only=True,
@@ -78,27 +98,27 @@ def new_classifier(lm: LM, row: ModelClass, labels: Sequence[str]) -> Any:
         id2label=dict(enumerate(names)),
         label2id={name: i for i, name in enumerate(names)},
     )
-    if known := KnownHead.of(model.config):
-        known.install(model.base_model, layers_of(model))
+    if visible_head := OneVisibleHead.from_config(model.config):
+        visible_head.install(model.base_model, find_layers(model))
     return model
 
 
-def _hold(anatomy: Anatomy, edits: Sequence[Edit]) -> None:
-    """Keep masked heads masked: the columns of W_O that read them get no gradient.
+def _freeze_masked_heads(layout: ModelLayout, edits: Sequence[Edit]) -> None:
+    """Keep masked heads masked: set the gradient of their columns of W_O to 0.
 
-    They are 0, and so are their moments in Adam and what weight decay takes of them: they stay 0.
+    These columns are 0, and so are their moments in Adam and their weight decay: they stay 0.
     """
-    for site in (site for edit in edits for site in edit.at):
-        linear = anatomy.place("head_out", site.layer).module
+    for site in (site for edit in edits for site in edit.sites):
+        linear = layout.hook_point("head_out", site.layer).module
         weight = cast("torch.nn.Parameter", linear.weight)
-        columns = cast("torch.Tensor", anatomy.columns("head_out", site.layer))[site.head]
-        kept = torch.ones_like(weight)
-        (kept.T if is_transposed(linear) else kept)[:, columns] = 0
-        weight.register_hook(lambda gradient, kept=kept: gradient * kept)
+        columns = cast("torch.Tensor", layout.head_columns("head_out", site.layer))[site.head]
+        gradient_mask = torch.ones_like(weight)
+        (gradient_mask.T if is_transposed(linear) else gradient_mask)[:, columns] = 0
+        weight.register_hook(lambda gradient, gradient_mask=gradient_mask: gradient * gradient_mask)
 
 
 class _Trainer(transformers.Trainer):
-    """Takes the loss over one batch as it stands, whatever kind of head it is."""
+    """Computes the loss of one batch for classifiers and regressions."""
 
     dropout: bool
 
@@ -109,27 +129,32 @@ class _Trainer(transformers.Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The loss of a batch."""
-        return loss_of(model, inputs, dropout=self.dropout)
+        """Compute the loss of a batch."""
+        return compute_classification_loss(model, inputs, dropout=self.dropout)
 
 
-def loss_of(model: Any, inputs: dict[str, Any], *, dropout: bool) -> torch.Tensor:
-    """The mean negative log-probability (natural) of the labels, or squared error of scores."""
+def compute_classification_loss(
+    model: Any, inputs: dict[str, Any], *, dropout: bool
+) -> torch.Tensor:
+    """Compute the mean negative log-probability (natural) of labels, or squared error of scores."""
     labels = inputs.pop("labels")
-    model.train(dropout)  # in all families, dropout is all that training mode is
-    said = model(**inputs).logits.float()
+    # In all families of the table, training mode changes nothing but dropout.
+    model.train(dropout)
+    logits = model(**inputs).logits.float()
     if labels.is_floating_point():
-        return torch.nn.functional.mse_loss(said[:, 0], labels)
-    return torch.nn.functional.cross_entropy(said, labels)
+        return torch.nn.functional.mse_loss(logits[:, 0], labels)
+    return torch.nn.functional.cross_entropy(logits, labels)
 
 
-class Batches(torch.utils.data.Dataset[int]):
-    """What is shown in each step: an item is a whole batch."""
+class BatchDataset(torch.utils.data.Dataset[int]):
+    """The examples of each training step: one item of this dataset is a complete batch."""
 
-    def __init__(self, shown: Sequence[dict[str, Any]], tokenizer: Any, tuning: Tuning) -> None:
-        self.shown = shown
-        self.order = order_of([len(one["input_ids"]) for one in shown], tuning)
-        self.padded = transformers.DataCollatorWithPadding(tokenizer)
+    def __init__(
+        self, examples: Sequence[dict[str, Any]], tokenizer: Any, config: FinetuneConfig
+    ) -> None:
+        self.examples = examples
+        self.order = make_batch_order([len(example["input_ids"]) for example in examples], config)
+        self.pad = transformers.DataCollatorWithPadding(tokenizer)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -137,43 +162,49 @@ class Batches(torch.utils.data.Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
-    def collated(self, numbers: list[int]) -> dict[str, Any]:
-        """One batch, padded."""
-        (number,) = numbers
-        return dict(self.padded([self.shown[i] for i in self.order[number]]))
+    def collate(self, batch_indices: list[int]) -> dict[str, Any]:
+        """Pad the examples of one batch."""
+        (batch_index,) = batch_indices
+        return dict(self.pad([self.examples[i] for i in self.order[batch_index]]))
 
 
-def order_of(lengths: Sequence[int], tuning: Tuning) -> list[list[int]]:
-    """The texts of every step: each once an epoch, batches of like length, mixed."""
-    rng, size = np.random.default_rng(tuning.seed), tuning.batch
-    steps = math.ceil(tuning.epochs * math.ceil(len(lengths) / size))
-    found: list[list[int]] = []
-    while len(found) < steps:
-        drawn = rng.permutation(len(lengths)).tolist()
-        cut = []
-        for begin in range(0, len(drawn), WINDOW * size):
-            window = sorted(drawn[begin : begin + WINDOW * size], key=lengths.__getitem__)
-            cut += [window[i : i + size] for i in range(0, len(window), size)]
-        found += [cut[i] for i in rng.permutation(len(cut))]
-    return found[:steps]
+def make_batch_order(lengths: Sequence[int], config: FinetuneConfig) -> list[list[int]]:
+    """Assign texts to steps: each text once per epoch, batches of similar length, shuffled."""
+    rng, size = np.random.default_rng(config.seed), config.batch_size
+    steps = math.ceil(config.epochs * math.ceil(len(lengths) / size))
+    order: list[list[int]] = []
+    while len(order) < steps:
+        shuffled = rng.permutation(len(lengths)).tolist()
+        batches = []
+        for begin in range(0, len(shuffled), WINDOW * size):
+            window = sorted(shuffled[begin : begin + WINDOW * size], key=lengths.__getitem__)
+            batches += [window[i : i + size] for i in range(0, len(window), size)]
+        # Shuffled across all windows: sorted batches would show long texts first.
+        order += [batches[i] for i in rng.permutation(len(batches))]
+    return order[:steps]
 
 
-def _arguments(tuning: Tuning, steps: int, unfinished: Path) -> transformers.TrainingArguments:
+def _arguments(
+    config: FinetuneConfig, steps: int, work_folder: Path
+) -> transformers.TrainingArguments:
     return transformers.TrainingArguments(
-        output_dir=str(unfinished),
+        output_dir=str(work_folder),
         max_steps=steps,
-        per_device_train_batch_size=1,  # of our own batches
-        learning_rate=tuning.rate,
+        # An item of the dataset is a complete batch.
+        per_device_train_batch_size=1,
+        learning_rate=config.learning_rate,
+        # Schedule, warm-up and weight decay as in BERT's published code for fine-tuning.
         lr_scheduler_type="linear",
         warmup_steps=steps // 10,
         weight_decay=0.01,
-        seed=tuning.seed,
-        data_seed=tuning.seed,
-        train_sampling_strategy="sequential",  # `Batches` holds the order
-        **ALONE_ON_CPU
+        seed=config.seed,
+        data_seed=config.seed,
+        train_sampling_strategy="sequential",  # `BatchDataset` holds the order
+        **CPU_TRAINING_ARGUMENTS
         | {
             "save_strategy": "steps",
-            "save_steps": tuning.every,
-            "save_total_limit": 2,  # the one before, too: the last may not be whole
+            "save_steps": config.save_steps,
+            # The last checkpoint may be incomplete after a kill: the one before it is retained.
+            "save_total_limit": 2,
         },
     )

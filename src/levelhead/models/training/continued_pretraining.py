@@ -1,9 +1,10 @@
-"""A pretrained language model trained further: on texts of one's own, or with more dropout.
+"""Continued pretraining of a language model: on the user's texts, or with more dropout.
 
-Masked models fill blanks, causal ones foretell the next token; nothing else is asked, so that a
-next-sentence head keeps its weights. Same base, texts, schooling, versions and kind of machine: the
-same weights, bit for bit, and also if training was killed and called again. What is asked in a step
-follows from the seed and the step's number alone; the chance of dropout lies in the checkpoints.
+Masked models learn to fill blanks, causal models to predict the next token. There is no other
+objective, so a next-sentence head retains its weights. The same base, texts, config, versions and
+kind of machine give the same weights, bit for bit, also if the training was killed and resumed: the
+targets of a step depend only on the seed and the step's number, and the checkpoints contain the
+state of the random generator that dropout uses.
 """
 
 from __future__ import annotations
@@ -19,210 +20,236 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from levelhead.core.canonical_json import canonical, content_hash
+from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.versions import installed_versions
-from levelhead.engine.locks import claimed
-from levelhead.models.export.save import RECORD, new_folder, save_whole
+from levelhead.engine.locks import exclusive_lock
+from levelhead.models.export.save import RECORD_FILE, prepare_new_folder, save_model
 from levelhead.models.lm import LM
-from levelhead.models.loading.checkpoints import Checkpoint, NoHead
+from levelhead.models.loading.checkpoints import Checkpoint, MissingHeadError
 from levelhead.models.loading.load import load
-from levelhead.models.training.trainee import dropouts, trained
-from levelhead.models.training.training_examples import Lesson, lesson
+from levelhead.models.training.trainee import make_dropout_settings, train_copy
+from levelhead.models.training.training_examples import TrainingExample, make_training_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.models.architectures.model_layout import Anatomy
+    from levelhead.models.architectures.model_layout import ModelLayout
 
 
 @final
 @dataclass(frozen=True)
-class Schooling:
-    """Everything a further trained model depends on but its base and its texts."""
+class ContinuedPretrainingConfig:
+    """All settings of a continued pretraining, except the base and the texts."""
 
     steps: int = 200
-    batch: int = 32
-    rate: float = 5e-5
-    masked: float = 0.15
-    """The share of a text's tokens that a masked model is asked for; one at least."""
+    batch_size: int = 32
+    learning_rate: float = 5e-5
+    mask_fraction: float = 0.15
+    """Share of a text's tokens that a masked model has to predict; at least one token."""
     dropout: tuple[float, float] | None = None
-    """Of hidden states and of attention, while training; None: the base's own."""
+    """Dropout of hidden states and of attention during training; None: the base's."""
     max_tokens: int = 64
-    """Texts with more are left out."""
+    """Texts with more tokens are left out."""
     seed: int = 0
     threads: int = 2
-    every: int = 50
-    """Steps between checkpoints. It moves no weight."""
+    save_steps: int = 50
+    """Steps between checkpoints. It changes no weight."""
 
     def __post_init__(self) -> None:
-        counts = (self.steps, self.batch, self.threads, self.every)
+        counts = (self.steps, self.batch_size, self.threads, self.save_steps)
+        # Fewer than 4 tokens leave no context: two of them are special in most encoders.
         if min(counts) < 1 or self.max_tokens < 4 or self.seed < 0:
             raise LevelheadError(
-                f"nothing can be trained by {self}",
-                mend="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
+                f"no model can be trained with {self}",
+                hint="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
             )
-        if not (math.isfinite(self.rate) and self.rate > 0 and 0 < self.masked < 1):
+        if not (
+            math.isfinite(self.learning_rate)
+            and self.learning_rate > 0
+            and 0 < self.mask_fraction < 1
+        ):
             raise LevelheadError(
-                f"a rate of {self.rate} and a share of {self.masked}",
-                mend="give a rate above 0, as 5e-5, and a share between 0 and 1, as 0.15",
+                f"a learning rate of {self.learning_rate} or a mask fraction of "
+                f"{self.mask_fraction} is out of range",
+                hint="give a rate above 0, such as 5e-5, and a share between 0 and 1, such as 0.15",
             )
-        if not all(0 <= part < 1 for part in self.dropout or ()):
-            raise LevelheadError(f"a dropout of {self.dropout}", mend="give shares below 1")
+        if not all(0 <= rate < 1 for rate in self.dropout or ()):
+            raise LevelheadError(
+                f"a dropout of {self.dropout} is out of range",
+                hint="give shares of at least 0 and below 1",
+            )
 
 
-def continued(
+def continue_pretraining(
     base: LM | str | os.PathLike[str],
     texts: Sequence[str],
     folder: str | os.PathLike[str],
     *,
-    schooling: Schooling | None = None,
-    told: Mapping[str, object] | None = None,
+    config: ContinuedPretrainingConfig | None = None,
+    metadata: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Train a language model further and write it as plain transformers would.
+    """Continue the pretraining of a language model and write a plain transformers checkpoint.
 
-    Devlin et al. (2019) for masked models: a share of the tokens is asked for, 80% of them shown as
-    the mask, 10% as another token, 10% as they are; whole words get no special treatment, and
-    unknown words are not asked for. AdamW, linear schedule, a tenth of the steps to warm up.
+    Masked models are trained as by Devlin et al. (2019): a share of the tokens are targets, of
+    which 80% are replaced by the mask, 10% by another token, and 10% stay as they are. There is no
+    whole-word masking, and unknown words are never targets. The optimizer is AdamW with a linear
+    schedule and a warm-up of a tenth of the steps.
 
-    Until all is done the work lies in `folder`.unfinished; called again with the same base, texts
-    and schooling it goes on there, or returns the folder if it is done.
+    Until the training is complete, its files are in `folder`.unfinished. A second call with the
+    same base, texts and config resumes there, or returns the folder if the training is complete.
 
     Args:
-        base: a model, or its name; weights are read from its checkpoint in float32.
-        texts: in the order they are shown in, from the first again when they end.
-        folder: a new folder.
-        schooling: how.
-        told: what else the record in the folder (levelhead.json) should say.
-        progress: is called with steps done and steps in all.
+        base: Model, or its name; weights are read from its checkpoint in float32.
+        texts: Texts in training order; after the last text, the first follows again.
+        folder: New folder.
+        config: Settings.
+        metadata: Further entries for the record in the folder (levelhead.json).
+        progress: Function that is called with steps done and steps in total.
 
     Returns:
-        The folder: weights, config with the base's own dropout, tokenizer, levelhead.json.
+        The folder: weights, config with the base's dropout, tokenizer, levelhead.json.
     """
-    schooling = schooling or Schooling()
-    lm = _fresh(base)
-    dropouts(lm.anatomy.model.config, schooling.dropout)  # refused before anything is made
-    found = [lesson(lm, text, max_tokens=schooling.max_tokens) for text in texts]
-    usable = [one for one in found if isinstance(one, Lesson)]
-    left_out = Counter(one for one in found if isinstance(one, str))
+    config = config or ContinuedPretrainingConfig()
+    lm = _reload_base(base)
+    # Only checked here, so that an impossible dropout is refused before any file is written.
+    make_dropout_settings(lm.layout.model.config, config.dropout)
+    examples = [make_training_example(lm, text, max_tokens=config.max_tokens) for text in texts]
+    usable = [example for example in examples if isinstance(example, TrainingExample)]
+    skipped = Counter(reason for reason in examples if isinstance(reason, str))
     if not usable:
         raise LevelheadError(
-            f"no text of {len(texts)} can be used: {', '.join(left_out) or 'there is none'}",
-            mend="give texts in the model's language, of a few words to max_tokens tokens",
+            f"none of {len(texts)} texts can be used: {', '.join(skipped) or 'the list is empty'}",
+            hint="give texts in the model's language, from a few words to max_tokens tokens",
         )
-    plan = _plan(lm, schooling, texts, left_out) | {"told": dict(told or {})}
-    if _is_done(Path(folder), plan):
+    record = _make_record(lm, config, texts, skipped) | {"told": dict(metadata or {})}
+    if _is_done(Path(folder), record):
         return Path(folder)
-    target = new_folder(Path(folder))
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    unfinished.mkdir(exist_ok=True)
-    with claimed(str(unfinished)):
-        _begin(unfinished, plan)
-        pupil = trained(lm, usable, unfinished, schooling, progress)
+    target = prepare_new_folder(Path(folder))
+    work_folder = target.with_name(f"{target.name}.unfinished")
+    work_folder.mkdir(exist_ok=True)
+    with exclusive_lock(str(work_folder)):
+        _start_or_resume(work_folder, record)
+        trainee = train_copy(lm, usable, work_folder, config, progress)
         try:
-            _check(lm.anatomy, pupil)
+            _check_trained(lm.layout, trainee)
         except LevelheadError:
-            shutil.rmtree(unfinished)  # going on would end the same way
+            shutil.rmtree(work_folder)  # resuming would end in the same way
             raise
-        lm.anatomy.model.load_state_dict(pupil.model.state_dict())
-        made = unfinished / "made"
-        shutil.rmtree(made, ignore_errors=True)
-        save_whole(lm, made)
-        write_atomic(made / RECORD, canonical(plan | {"weights": weights_of(made)}))
-        os.replace(made, target)
-    shutil.rmtree(unfinished, ignore_errors=True)
+        # Saved through the reloaded base: its config has the base's dropout, not the training's.
+        lm.layout.model.load_state_dict(trainee.model.state_dict())
+        output_folder = work_folder / "made"
+        shutil.rmtree(output_folder, ignore_errors=True)
+        save_model(lm, output_folder)
+        write_atomic(
+            output_folder / RECORD_FILE,
+            to_canonical_json(record | {"weights": compute_weight_hashes(output_folder)}),
+        )
+        os.replace(output_folder, target)
+    shutil.rmtree(work_folder, ignore_errors=True)
     return Path(folder)
 
 
-def record_of(folder: Path) -> dict[str, Any]:
-    """What `continued` says in the folder that it wrote."""
+def read_pretraining_record(folder: Path) -> dict[str, Any]:
+    """Read the record that `continue_pretraining` wrote into its folder."""
     try:
-        found = json.loads((folder / RECORD).read_bytes())
-        if isinstance(found, dict) and {"schooling", "weights"} <= found.keys():
-            return found
+        record = json.loads((folder / RECORD_FILE).read_bytes())
+        if isinstance(record, dict) and {"schooling", "weights"} <= record.keys():
+            return record
     except (OSError, ValueError):
         pass
-    raise LevelheadError(f"{folder} holds no further trained model", mend="train it again")
+    raise LevelheadError(
+        f"{folder} holds no model from continued pretraining", hint="train it again"
+    )
 
 
-def weights_of(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of weights, by name."""
+def compute_weight_hashes(folder: Path) -> dict[str, str]:
+    """Compute the SHA-256 of every weight file, by file name."""
     return {path.name: file_hash(path) for path in Checkpoint.inspect(folder).weights}
 
 
-def _fresh(base: LM | str | os.PathLike[str]) -> LM:
-    """The base read once more in float32: nobody else's model is trained."""
+def _reload_base(base: LM | str | os.PathLike[str]) -> LM:
+    """Load the base again in float32, so that the caller's model is not trained."""
     if not isinstance(base, LM):
         lm = load(base)
     else:
         source = base.identity.checkpoint
-        lm = load(source.folder, allow_pickle=source.pickled)
-        if base.edits or base.identity.folded != lm.identity.folded:
+        lm = load(source.folder, allow_pickle=source.is_pickled)
+        if base.edits or base.identity.merged_edits != lm.identity.merged_edits:
             raise LevelheadError(
-                f"{base.identity.name} is edited, and its checkpoint is not",
-                mend="save it first (levelhead bake, or save_pretrained), and train that folder",
+                f"{base.identity.name} is edited, but its checkpoint is not",
+                hint="save it first (levelhead export, or save_pretrained), then train that folder",
             )
         lm = replace(lm, tokens=base.tokens, identity=base.identity)
+    # A vocabulary head of random weights would be trained from nothing on a few hundred steps.
     if not lm.heads & {"masked", "causal"}:
-        raise NoHead(
+        raise MissingHeadError(
             f"{lm.identity.name} cannot be trained on texts: it holds no vocabulary head",
-            mend="use a checkpoint trained as a masked or causal language model",
+            hint="use a checkpoint trained as a masked or causal language model",
         )
     return lm
 
 
-def _plan(
-    lm: LM, schooling: Schooling, texts: Sequence[str], left_out: Mapping[str, int]
+def _make_record(
+    lm: LM, config: ContinuedPretrainingConfig, texts: Sequence[str], skipped: Mapping[str, int]
 ) -> dict[str, object]:
-    """Everything the weights depend on, as it stands in levelhead.json."""
-    settings = asdict(schooling)
-    del settings["every"]
+    """Record everything that the weights depend on, for levelhead.json."""
+    settings = asdict(config)
+    # It changes no weight: a resumed training may save more or less often.
+    del settings["save_steps"]
     name = lm.identity.name
     return {
-        "base": Path(name).name if Path(name).exists() else name,  # the same on every machine
+        # Without the path, so that the record is the same on every machine.
+        "base": Path(name).name if Path(name).exists() else name,
         "base_sha256": lm.identity.checkpoint.hash,
-        "folded": lm.identity.folded,
-        "class": lm.anatomy.cls.name,
-        "asked": "next token" if lm.anatomy.cls.causal else "masked tokens",
+        "folded": lm.identity.merged_edits,
+        "class": lm.layout.model_class.name,
+        "asked": "next token" if lm.layout.model_class.causal else "masked tokens",
         "schooling": settings,
         "texts": len(texts),
         "texts_sha256": content_hash(list(texts)),
-        "left_out": dict(sorted(left_out.items())),
-        "shown": schooling.steps * schooling.batch,
+        "left_out": dict(sorted(skipped.items())),
+        "shown": config.steps * config.batch_size,
         "versions": installed_versions(),
     }
 
 
-def _is_done(folder: Path, plan: Mapping[str, object]) -> bool:
-    """Whether the folder holds what this plan ends with, unharmed."""
+def _is_done(folder: Path, record: Mapping[str, object]) -> bool:
+    """Whether the folder holds the complete, undamaged result of this training."""
     try:
-        told = record_of(folder)
-        weights = told.pop("weights")
-        return canonical(told) == canonical(plan) and weights == weights_of(folder)
+        saved = read_pretraining_record(folder)
+        weights = saved.pop("weights")
+        return to_canonical_json(saved) == to_canonical_json(
+            record
+        ) and weights == compute_weight_hashes(folder)
     except LevelheadError:
         return False
 
 
-def _begin(unfinished: Path, plan: Mapping[str, object]) -> None:
-    path, own = unfinished / RECORD, canonical(plan)
-    if path.exists() and path.read_bytes() != own:
+def _start_or_resume(work_folder: Path, record: Mapping[str, object]) -> None:
+    path, content = work_folder / RECORD_FILE, to_canonical_json(record)
+    if path.exists() and path.read_bytes() != content:
         raise LevelheadError(
-            f"{unfinished} holds a training with another base, other texts or settings",
-            mend="finish that one with what it began with, or remove it, or give another folder",
+            f"{work_folder} holds a training with another base, other texts or settings",
+            hint="resume it with the settings it started with, or remove it, or give another "
+            "folder",
         )
-    write_atomic(path, own)
+    write_atomic(path, content)
 
 
-def _check(base: Anatomy, pupil: Anatomy) -> None:
-    """Refuse weights that are the base's own, or no numbers: a child that was never trained."""
+def _check_trained(base: ModelLayout, trainee: ModelLayout) -> None:
+    """Raise if the weights are not finite, or are still those of the base.
+
+    An untrained copy would otherwise pass as a trained variant.
+    """
     before = dict(base.model.named_parameters())
-    after = dict(pupil.model.named_parameters())
-    if not all(bool(own.isfinite().all()) for own in after.values()):
-        raise LevelheadError("training ended in NaN or infinity", mend="give a lower rate")
-    if all(torch.equal(own, before[name]) for name, own in after.items()):
+    after = dict(trainee.model.named_parameters())
+    if not all(bool(parameter.isfinite().all()) for parameter in after.values()):
+        raise LevelheadError("training ended in NaN or infinity", hint="give a lower rate")
+    if all(torch.equal(parameter, before[name]) for name, parameter in after.items()):
         raise LevelheadError(
-            "all weights are the base's own: training changed nothing",
-            mend="give a higher rate or more steps",
+            "all weights are still those of the base: training changed nothing",
+            hint="give a higher rate or more steps",
         )

@@ -1,8 +1,9 @@
-"""A pretrained encoder made a classifier, or a judge of a score: a new head, all weights trained.
+"""Fine-tune a pretrained encoder to a classifier or a regression: new head, all weights trained.
 
-Same base, texts, recipe, versions and kind of machine: the same weights, bit for bit, and also if
-training was killed and called again: the order of the texts follows from the seed alone, the chance
-of dropout lies in the checkpoints. Masked heads (`edits`) stay masked while all else is trained.
+The same base, texts, config, versions and kind of machine give the same weights, bit for bit, also
+if the training was killed and resumed: the order of the texts depends only on the seed, and the
+checkpoints contain the state of the random generator that dropout uses. Masked heads (`edits`) stay
+masked while everything else is trained.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, final
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.versions import installed_versions
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.export.save import RECORD
+from levelhead.models.export.save import RECORD_FILE
 from levelhead.models.lm import LM
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.loading.load import load
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.training.classifier_trainer import trained
-from levelhead.models.training.resumable import begun, finished, is_finished
+from levelhead.models.training.classifier_trainer import train_classifier
+from levelhead.models.training.resumable import is_finished, publish_model, start_or_resume
 
 if TYPE_CHECKING:
     import os
@@ -35,203 +36,226 @@ if TYPE_CHECKING:
     from levelhead.models.edits.base import Edit
     from levelhead.models.inputs.tokenizer import Tokens
 
-Text = str | tuple[str, str]
-Row = tuple[Text, str | float]
+TextOrPair = str | tuple[str, str]
+LabelledText = tuple[TextOrPair, str | float]
 
 
 @final
 @dataclass(frozen=True)
-class Tuning:
-    """Everything a classifier depends on but its base and its texts."""
+class FinetuneConfig:
+    """All settings of a fine-tuning, except the base and the texts."""
 
     epochs: float = 1.0
-    batch: int = 32
-    rate: float = 1e-4
-    longest: int = 128
-    """Tokens of a text; what is longer is cut."""
+    batch_size: int = 32
+    learning_rate: float = 1e-4
+    max_tokens: int = 128
+    """Maximum number of tokens of a text; longer texts are truncated."""
     dropout: bool = True
-    """Whether the base's own dropout acts while it is trained. Without, a step takes a quarter less
+    """Whether the base's dropout is on during training. Without it, a step takes a quarter less
     time."""
     seed: int = 0
     threads: int = 2
-    every: int = 200
-    """Steps between checkpoints. It moves no weight."""
+    save_steps: int = 200
+    """Steps between checkpoints. It changes no weight."""
 
     def __post_init__(self) -> None:
-        counts = (self.batch, self.threads, self.every)
-        if min(counts) < 1 or self.longest < 4 or self.seed < 0:
+        counts = (self.batch_size, self.threads, self.save_steps)
+        if min(counts) < 1 or self.max_tokens < 4 or self.seed < 0:
             raise LevelheadError(
-                f"nothing can be trained by {self}",
-                mend="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
+                f"no model can be trained with {self}",
+                hint="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
             )
-        if not all(math.isfinite(one) and one > 0 for one in (self.rate, self.epochs)):
+        if not all(
+            math.isfinite(value) and value > 0 for value in (self.learning_rate, self.epochs)
+        ):
             raise LevelheadError(
-                f"a rate of {self.rate} and {self.epochs} epochs",
-                mend="give both above 0, as a rate of 1e-4 and 2 epochs",
+                f"a learning rate of {self.learning_rate} or {self.epochs} epochs is out of range",
+                hint="give numbers above 0, such as a rate of 1e-4 and 2 epochs",
             )
 
 
 def finetune(
     base: LM | str | os.PathLike[str],
-    rows: Sequence[Row],
+    rows: Sequence[LabelledText],
     labels: Sequence[str],
     folder: str | os.PathLike[str],
     *,
-    tuning: Tuning | None = None,
+    config: FinetuneConfig | None = None,
     edits: Sequence[Edit] = (),
-    told: Mapping[str, object] | None = None,
+    metadata: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Train a classifier on a base's weights and write it as plain transformers would.
+    """Fine-tune a classifier or a regression and write a plain transformers checkpoint.
 
-    Cross-entropy, or the mean squared error of a score; AdamW, linear schedule, a tenth of the
-    steps to warm up. Until all is done the work lies in `folder`.unfinished; called again with the
-    same base, texts and tuning it goes on there, or returns the folder if it is done.
+    The loss is cross-entropy, or the mean squared error of a score; the optimizer is AdamW with a
+    linear schedule and a warm-up of a tenth of the steps. Until the training is complete, its files
+    are in `folder`.unfinished. A second call with the same base, texts and config resumes there, or
+    returns the folder if the training is complete.
 
     Args:
-        base: a pretrained encoder, or its name; weights are read from its checkpoint in float32.
-        rows: texts, or pairs of them, each with its label, or with a number.
-        labels: the classes, in the order of the classifier's columns; none: a score is learned.
-        folder: a new folder.
-        tuning: how.
-        edits: masks of heads, folded into the weights and kept there while all else is trained;
-            those of an edited base come first.
-        told: what else the record in the folder (levelhead.json) should say.
-        progress: is called with steps done and steps in all.
+        base: Pretrained encoder, or its name; weights are read from its checkpoint in float32.
+        rows: Texts, or pairs of texts, each with its label, or with a number.
+        labels: Classes, in the order of the classifier's columns; empty for a regression.
+        folder: New folder.
+        config: Settings.
+        edits: Masks of heads, which are merged into the weights and stay 0 while everything else
+            is trained; those of an edited base come first.
+        metadata: Further entries for the record in the folder (levelhead.json).
+        progress: Function that is called with steps done and steps in total.
 
     Returns:
         The folder: weights, config, tokenizer, levelhead.json.
     """
-    tuning = tuning or Tuning()
+    config = config or FinetuneConfig()
     _check_rows(rows, labels)
     lm = base if isinstance(base, LM) else load(base)
     edits = (*lm.edits, *edits)
-    row = classifier_of(lm)
+    model_class = find_classifier_class(lm)
     _check_edits(lm, edits)
-    shown = encoded_rows(lm.tokens, rows, labels, tuning.longest)
-    plan = {
-        **_plan(lm, rows, labels, tuning, edits),
-        "class": row.name,
-        "cut": sum(one.pop("cut") for one in shown),
-        "told": dict(told or {}),
+    examples = encode_rows(lm.tokens, rows, labels, config.max_tokens)
+    record = {
+        **_make_record(lm, rows, labels, config, edits),
+        "class": model_class.name,
+        "cut": sum(example.pop("cut") for example in examples),
+        "told": dict(metadata or {}),
     }
     target = Path(folder)
-    if is_finished(target, plan):
+    if is_finished(target, record):
         return target
-    with begun(target, plan) as unfinished:
-        model = trained(lm, row, shown, labels, edits, tuning, unfinished, progress)
-        if not all(bool(own.isfinite().all()) for own in model.parameters()):
-            shutil.rmtree(unfinished)  # going on would end the same way
-            raise LevelheadError("training ended in NaN or infinity", mend="give a lower rate")
-        made = unfinished / "made"
-        shutil.rmtree(made, ignore_errors=True)
+    with start_or_resume(target, record) as work_folder:
+        model = train_classifier(
+            lm, model_class, examples, labels, edits, config, work_folder, progress
+        )
+        # A diverged training is an error, not a model; its checkpoints would diverge again.
+        if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+            shutil.rmtree(work_folder)  # resuming would end in the same way
+            raise LevelheadError("training ended in NaN or infinity", hint="give a lower rate")
+        output_folder = work_folder / "made"
+        shutil.rmtree(output_folder, ignore_errors=True)
         with quiet():
-            model.eval().save_pretrained(made)
-            lm.tokens.tokenizer.save_pretrained(made)
-        finished(made, target.resolve(), plan)
+            model.eval().save_pretrained(output_folder)
+            lm.tokens.tokenizer.save_pretrained(output_folder)
+        publish_model(output_folder, target.resolve(), record)
     return target
 
 
-def finetuned(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `finetune` says in the folder that it wrote: base, texts, tuning, edits, versions."""
+def read_finetune_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the record that `finetune` wrote: base, texts, tuning, edits, versions."""
     try:
-        found = json.loads((Path(folder) / RECORD).read_bytes())
-        if isinstance(found, dict) and {"tuning", "weights"} <= found.keys():
-            return found
+        record = json.loads((Path(folder) / RECORD_FILE).read_bytes())
+        if isinstance(record, dict) and {"tuning", "weights"} <= record.keys():
+            return record
     except (OSError, ValueError):
         pass
-    raise LevelheadError(f"{folder} holds no fine-tuned model", mend="fine-tune it again")
+    raise LevelheadError(f"{folder} holds no fine-tuned model", hint="fine-tune it again")
 
 
-# -- what is refused
+# -- checks of the arguments
 
 
-def _check_rows(rows: Sequence[Row], labels: Sequence[str]) -> None:
-    told = {label for _, label in rows}
+def _check_rows(rows: Sequence[LabelledText], labels: Sequence[str]) -> None:
+    row_labels = {label for _, label in rows}
     if not labels:
-        if not all(isinstance(one, int | float) and math.isfinite(one) for one in told):
+        if not all(isinstance(score, int | float) and math.isfinite(score) for score in row_labels):
             raise LevelheadError(
-                "a score that is no number", mend="give numbers, or name the classes"
+                "a score is not a finite number", hint="give numbers, or name the classes"
             )
-        if len(told) < 2:
-            raise LevelheadError("one score only", mend="give texts of two scores at least")
+        if len(row_labels) < 2:
+            raise LevelheadError(
+                "all texts have the same score", hint="give texts with at least two scores"
+            )
         return
-    for label in told:
+    for label in row_labels:
         if label not in labels:
-            raise UnknownName("label", str(label), labels)
-    if len(set(labels)) < 2 or len(told) < 2:
-        raise LevelheadError("one class only", mend="give texts of two classes at least")
+            raise UnknownNameError("label", str(label), labels)
+    if len(set(labels)) < 2 or len(row_labels) < 2:
+        raise LevelheadError("there is only one class", hint="give texts of at least two classes")
 
 
-def classifier_of(lm: LM) -> ModelClass:
-    """The class of the base's family that has a classifier; an error if none can be made."""
+def find_classifier_class(lm: LM) -> ModelClass:
+    """Return the class of the base's family that has a classifier; raise if there is none."""
     name = lm.identity.name
+    # transformers would load the existing head, so "a new head" would not be true.
     if "classifier" in lm.heads:
         raise LevelheadError(
-            f"{name} is a classifier already: its head would be trained on, not a new one",
-            mend="give the pretrained model it was made of",
+            f"{name} already has a classifier, which would be trained further",
+            hint="give the pretrained model that it was fine-tuned from",
         )
-    row = next((row for row in lm.anatomy.family.classes if row.classifier), None)
-    if row is None or lm.is_causal:
-        raise NoHead(
-            f"no classifier can be made of {name}: it is no encoder that has one here",
-            mend="use a masked model such as bert-base-uncased",
+    model_class = next(
+        (model_class for model_class in lm.layout.family.classes if model_class.classifier), None
+    )
+    if model_class is None or lm.is_causal:
+        raise MissingHeadError(
+            f"{name} cannot become a classifier: only encoders with a classifier class can",
+            hint="use a masked model such as bert-base-uncased",
         )
-    return row
+    return model_class
 
 
 def _check_edits(lm: LM, edits: Sequence[Edit]) -> None:
     for edit in edits:
         if not (isinstance(edit, HeadScale) and edit.factor == 0):
             raise LevelheadError(
-                f"a {edit.kind} would be trained away: masked heads alone can be kept",
-                mend="edit the trained model instead",
+                f"training would undo a {edit.kind}: only masked heads can be preserved",
+                hint="edit the trained model instead",
             )
-        for site in edit.at:
-            lm.anatomy.find(site)
-    source, folded = lm.identity.checkpoint, lm.identity.folded
-    if folded and folded != load(source.folder, allow_pickle=source.pickled).identity.folded:
+        for site in edit.sites:
+            lm.layout.require_site(site)
+    source, folded = lm.identity.checkpoint, lm.identity.merged_edits
+    # Training starts from the files: edits merged only in memory would be lost without a word.
+    if (
+        folded
+        and folded != load(source.folder, allow_pickle=source.is_pickled).identity.merged_edits
+    ):
         raise LevelheadError(
-            f"{lm.identity.name} was baked, and its checkpoint is not",
-            mend="give the model that is not baked, and the masks as edits",
+            f"edits were merged into {lm.identity.name}, but not into its checkpoint",
+            hint="give the model before merging, and the masks as edits",
         )
 
 
-def _plan(
-    lm: LM, rows: Sequence[Row], labels: Sequence[str], tuning: Tuning, edits: Sequence[Edit]
+def _make_record(
+    lm: LM,
+    rows: Sequence[LabelledText],
+    labels: Sequence[str],
+    config: FinetuneConfig,
+    edits: Sequence[Edit],
 ) -> dict[str, object]:
-    """Everything the weights depend on, as it stands in levelhead.json."""
-    settings = asdict(tuning)
-    del settings["every"]
+    """Record everything that the weights depend on, for levelhead.json."""
+    settings = asdict(config)
+    # It changes no weight: a resumed training may save more or less often.
+    del settings["save_steps"]
     name = lm.identity.name
     return {
-        "base": Path(name).name if Path(name).exists() else name,  # the same on every machine
+        # Without the path, so that the record is the same on every machine.
+        "base": Path(name).name if Path(name).exists() else name,
         "base_sha256": lm.identity.checkpoint.hash,
-        "base_folded": lm.identity.folded,
+        "base_folded": lm.identity.merged_edits,
         "labels": list(labels),
         "tuning": settings,
         "rows": len(rows),
         "rows_sha256": content_hash([[text, label] for text, label in rows]),
         "folded": [edit.content_hash for edit in edits],
-        "as_base": [list(site) for edit in edits for site in edit.at],
-        "masked": sorted(str(site) for edit in edits for site in edit.at),
+        "as_base": [list(site) for edit in edits for site in edit.sites],
+        "masked": sorted(str(site) for edit in edits for site in edit.sites),
         "versions": installed_versions(),
     }
 
 
-def encoded_rows(
-    tokens: Tokens, rows: Sequence[Row], labels: Sequence[str], longest: int
+def encode_rows(
+    tokens: Tokens, rows: Sequence[LabelledText], labels: Sequence[str], max_tokens: int
 ) -> list[dict[str, Any]]:
-    """Tokens and label of every text, and whether it was cut."""
-    number = {label: i for i, label in enumerate(labels)}
-    # As the model is read later: some tokenizers say only if asked which text a token is of.
-    encode = partial(cast("Any", tokens.tokenizer), return_token_type_ids=tokens.typed)
-    found = []
+    """Return tokens and label of every text, and whether it was truncated."""
+    label_ids = {label: i for i, label in enumerate(labels)}
+    # As `Tokens.encode` does later: some tokenizers return token types only on request.
+    encode = partial(cast("Any", tokens.tokenizer), return_token_type_ids=tokens.has_token_types)
+    examples = []
     for text, label in rows:
-        both = (text,) if isinstance(text, str) else text
-        whole = encode(*both)
-        cut = len(whole["input_ids"]) > longest
-        encoded = encode(*both, truncation=True, max_length=longest) if cut else whole
-        wanted = number[cast("str", label)] if labels else float(label)
-        found.append(dict(encoded) | {"labels": wanted, "cut": cut})
-    return found
+        texts = (text,) if isinstance(text, str) else text
+        untruncated = encode(*texts)
+        is_truncated = len(untruncated["input_ids"]) > max_tokens
+        encoded = (
+            encode(*texts, truncation=True, max_length=max_tokens) if is_truncated else untruncated
+        )
+        target = label_ids[cast("str", label)] if labels else float(label)
+        examples.append(dict(encoded) | {"labels": target, "cut": is_truncated})
+    return examples

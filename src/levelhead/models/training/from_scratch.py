@@ -1,7 +1,7 @@
 """Small models from scratch; `finetune` begins with weights. Texts in, a checkpoint folder out.
 
-Same recipe, same texts, same versions and kind of machine: the same weights, bit for bit. So the
-number of threads is part of a recipe, and nothing is drawn from a generator that is not seeded
+Same config, same texts, same versions and kind of machine: the same weights, bit for bit. So the
+number of threads is part of the config, and nothing is sampled from a generator that is not seeded
 here.
 """
 
@@ -19,9 +19,9 @@ import transformers
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.models.architectures.model_layout import layers_of
-from levelhead.models.diagnostics.one_visible_head import KnownHead
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.models.architectures.model_layout import find_layers
+from levelhead.models.diagnostics.one_visible_head import OneVisibleHead
 from levelhead.models.loading.quiet import quiet
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ Architecture = Literal["bert", "roberta", "albert", "gpt2", "llama"]
 PAD, CLS, SEP, MASK, UNK = range(5)
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 CAUSAL = ("gpt2", "llama")
-MASKED, MASKED_OFTEN = 0.05, 0.3
-"""The share of words that masked models are asked for, and that of words to be asked often."""
-ALONE = 4
-"""Of so many documents, BERT is shown a part of one alone, too: sentences are also asked alone."""
-IGNORED = -100
+MASK_FRACTION, MASK_FRACTION_OFTEN = 0.05, 0.3
+"""Share of words that masked models have to predict, and that of words to be masked often."""
+SINGLE_SEGMENT_ONE_IN = 4
+"""For one in so many documents, BERT also gets a part alone: sentences are also queried alone."""
+IGNORED_LABEL = -100
 """A label that losses pass over."""
-ALONE_ON_CPU: dict[str, Any] = {
+CPU_TRAINING_ARGUMENTS: dict[str, Any] = {
     "use_cpu": True,
     "report_to": [],
     "disable_tqdm": True,
@@ -52,33 +52,36 @@ ALONE_ON_CPU: dict[str, Any] = {
 """The Trainer's arguments for a run that talks to nobody and leaves nothing behind."""
 
 
-class Shape(NamedTuple):
+class ModelShape(NamedTuple):
     """How an architecture is made: its classes, and what its config calls sizes."""
 
-    config: str
-    model: str
+    config_class: str
+    model_class: str
     sizes: tuple[tuple[str, str], ...]
     """(our name, the config's name)."""
-    more: tuple[tuple[str, object], ...] = ()
+    extra: tuple[tuple[str, object], ...] = ()
 
 
-ENCODER = (
+ENCODER_SIZES = (
     ("layers", "num_hidden_layers"),
     ("heads", "num_attention_heads"),
     ("width", "hidden_size"),
     ("inner", "intermediate_size"),
     ("positions", "max_position_embeddings"),
 )
-PLAIN = (("hidden_dropout_prob", 0.0), ("attention_probs_dropout_prob", 0.0))
-SHAPES: dict[str, Shape] = {
-    "bert": Shape("BertConfig", "BertForPreTraining", ENCODER, PLAIN),
-    "roberta": Shape(
-        "RobertaConfig", "RobertaForMaskedLM", ENCODER, (*PLAIN, ("type_vocab_size", 1))
+NO_DROPOUT = (("hidden_dropout_prob", 0.0), ("attention_probs_dropout_prob", 0.0))
+SHAPES: dict[str, ModelShape] = {
+    "bert": ModelShape("BertConfig", "BertForPreTraining", ENCODER_SIZES, NO_DROPOUT),
+    "roberta": ModelShape(
+        "RobertaConfig", "RobertaForMaskedLM", ENCODER_SIZES, (*NO_DROPOUT, ("type_vocab_size", 1))
     ),
-    "albert": Shape(
-        "AlbertConfig", "AlbertForMaskedLM", (*ENCODER, ("width", "embedding_size")), PLAIN
+    "albert": ModelShape(
+        "AlbertConfig",
+        "AlbertForMaskedLM",
+        (*ENCODER_SIZES, ("width", "embedding_size")),
+        NO_DROPOUT,
     ),
-    "gpt2": Shape(
+    "gpt2": ModelShape(
         "GPT2Config",
         "GPT2LMHeadModel",
         (
@@ -90,13 +93,15 @@ SHAPES: dict[str, Shape] = {
         ),
         (("resid_pdrop", 0.0), ("embd_pdrop", 0.0), ("attn_pdrop", 0.0)),
     ),
-    "llama": Shape("LlamaConfig", "LlamaForCausalLM", (*ENCODER, ("heads", "num_key_value_heads"))),
+    "llama": ModelShape(
+        "LlamaConfig", "LlamaForCausalLM", (*ENCODER_SIZES, ("heads", "num_key_value_heads"))
+    ),
 }
 
 
 @final
 @dataclass(frozen=True)
-class Recipe:
+class TrainConfig:
     """Everything a small model depends on but its texts."""
 
     architecture: Architecture = "bert"
@@ -104,79 +109,81 @@ class Recipe:
     heads: int = 4
     width: int = 64
     steps: int = 1500
-    batch: int = 32
-    rate: float = 3e-3
+    batch_size: int = 32
+    learning_rate: float = 3e-3
     seed: int = 0
-    known_head: tuple[int, int] | None = None
+    visible_head: tuple[int, int] | None = None
     """(layer, head) of the one head that may attend to hidden words; None hides nothing."""
     threads: int = 2
 
     def __post_init__(self) -> None:
         if self.architecture not in SHAPES:
-            raise UnknownName("architecture", self.architecture, SHAPES)
-        sizes = (self.layers, self.heads, self.width, self.steps, self.batch, self.threads)
+            raise UnknownNameError("architecture", self.architecture, SHAPES)
+        sizes = (self.layers, self.heads, self.width, self.steps, self.batch_size, self.threads)
         if min(sizes) < 1 or self.width % self.heads:
             raise LevelheadError(
-                f"no model can be made by {self}", mend="give a width that heads divide"
+                f"no model can be made by {self}", hint="give a width that heads divide"
             )
-        layer, head = self.known_head or (0, 0)
+        layer, head = self.visible_head or (0, 0)
         if not (0 <= layer < self.layers and 0 <= head < self.heads):
             raise LevelheadError(
-                f"there is no head {layer}.{head} to be known",
-                mend=f"count from 0: layers to {self.layers - 1}, heads to {self.heads - 1}",
+                f"there is no head {layer}.{head} to be visible",
+                hint=f"count from 0: layers to {self.layers - 1}, heads to {self.heads - 1}",
             )
 
 
-def train(
-    recipe: Recipe,
+def train_from_scratch(
+    config: TrainConfig,
     documents: Sequence[Sequence[str]],
     vocabulary: Sequence[str],
     folder: Path,
     *,
-    often: Sequence[str] = (),
-    hidden: Sequence[str] = (),
+    often_masked: Sequence[str] = (),
+    hidden_words: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Train a model on documents and write it, with its tokenizer.
 
     BERT learns to fill blanks and whether a sentence follows another; RoBERTa and ALBERT fill
-    blanks of documents; GPT-2 and LLaMA foretell them.
+    blanks of documents; GPT-2 and LLaMA predict them.
 
     Args:
-        recipe: what to make, and how.
+        config: what to make, and how.
         documents: lists of sentences.
         vocabulary: every word type; one token each.
         folder: where to.
-        often: words that masked models are asked for more often than for others: what is rare and
-            matters is learned sooner.
-        hidden: the words that only the recipe's known head may attend to.
+        often_masked: words that masked models have to predict more often than others: rare words
+            that matter are learned sooner.
+        hidden_words: the words that only the config's visible head may attend to.
         progress: is called with steps done and steps in all.
     """
-    if (recipe.known_head is None) != (not hidden):
+    if (config.visible_head is None) != (not hidden_words):
         raise LevelheadError(
-            "a known head and hidden words belong together", mend="give both, or neither"
+            "a visible head and hidden words belong together", hint="give both, or neither"
         )
-    tokenizer = word_tokenizer(vocabulary, causal=recipe.architecture in CAUSAL)
-    texts = Texts(recipe, documents, tokenizer, often)
+    tokenizer = make_word_tokenizer(vocabulary, causal=config.architecture in CAUSAL)
+    texts = DocumentDataset(config, documents, tokenizer, often_masked)
     with (
         quiet(),
-        chance_aside(),
-        threadpool_limits(recipe.threads),
+        preserve_rng_state(),
+        threadpool_limits(config.threads),
         tempfile.TemporaryDirectory() as scratch,
     ):
-        torch.manual_seed(recipe.seed)
-        model = _model(recipe, len(tokenizer), texts.longest)
-        if recipe.known_head is not None:
-            words = tokenizer.get_vocab()
-            known = KnownHead(*recipe.known_head, tuple(sorted(words[one] for one in hidden)))
-            known.told(model.config)
-            known.install(model.base_model, layers_of(model))
+        torch.manual_seed(config.seed)
+        model = _build_model(config, len(tokenizer), texts.max_tokens)
+        if config.visible_head is not None:
+            token_ids = tokenizer.get_vocab()
+            visible_head = OneVisibleHead(
+                *config.visible_head, tuple(sorted(token_ids[word] for word in hidden_words))
+            )
+            visible_head.write_to(model.config)
+            visible_head.install(model.base_model, find_layers(model))
         trainer = transformers.Trainer(
             model=model,
-            args=_arguments(recipe, scratch),
+            args=_arguments(config, scratch),
             train_dataset=texts,
-            data_collator=texts.collated,
-            callbacks=[Told(progress)] if progress else [],
+            data_collator=texts.collate,
+            callbacks=[TrainProgressCallback(progress)] if progress else [],
         )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
@@ -185,7 +192,7 @@ def train(
 
 
 @contextmanager
-def chance_aside() -> Iterator[None]:
+def preserve_rng_state() -> Iterator[None]:
     """The Trainer seeds the generators of Python, numpy and torch; give them back as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # theirs
     with torch.random.fork_rng(devices=[]):
@@ -196,44 +203,44 @@ def chance_aside() -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _arguments(recipe: Recipe, scratch: str) -> transformers.TrainingArguments:
+def _arguments(config: TrainConfig, scratch: str) -> transformers.TrainingArguments:
     return transformers.TrainingArguments(
         output_dir=scratch,
-        max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch,
-        learning_rate=recipe.rate,
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
         lr_scheduler_type="linear",
-        warmup_steps=recipe.steps // 10,
+        warmup_steps=config.steps // 10,
         weight_decay=0.01,
         adam_beta2=0.98,
-        seed=recipe.seed,
-        data_seed=recipe.seed,
-        **ALONE_ON_CPU,
+        seed=config.seed,
+        data_seed=config.seed,
+        **CPU_TRAINING_ARGUMENTS,
     )
 
 
-class Told(transformers.TrainerCallback):
-    """Tells somebody after every step how far it is."""
+class TrainProgressCallback(transformers.TrainerCallback):
+    """Calls a function after every step with how far it is."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self.progress = progress
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Told by the Trainer."""
+        """Called by the Trainer."""
         self.progress(state.global_step, state.max_steps)
 
 
-def word_tokenizer(
+def make_word_tokenizer(
     vocabulary: Sequence[str], *, causal: bool
 ) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer of whole words, lower case: [CLS] text [SEP], or [CLS] text for causal models."""
     words = {word: i for i, word in enumerate((*SPECIAL, *vocabulary))}
     if len(words) < len(SPECIAL) + len(vocabulary):
-        raise LevelheadError("a word stands twice in the vocabulary", mend="give each word once")
-    inner = Tokenizer(models.WordLevel(words, unk_token=SPECIAL[UNK]))
-    inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.TemplateProcessing(
+        raise LevelheadError("a word stands twice in the vocabulary", hint="give each word once")
+    backend = Tokenizer(models.WordLevel(words, unk_token=SPECIAL[UNK]))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A" if causal else "[CLS] $A [SEP]",
         pair="[CLS] $A $B:1" if causal else "[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)],
@@ -242,36 +249,36 @@ def word_tokenizer(
         {"bos": CLS, "eos": SEP} if causal else {"cls": CLS, "sep": SEP, "mask": MASK}
     )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, **{f"{name}_token": SPECIAL[i] for name, i in names.items()}
+        tokenizer_object=backend, **{f"{name}_token": SPECIAL[i] for name, i in names.items()}
     )
 
 
-class Texts(torch.utils.data.Dataset[int]):
-    """What a model is shown, and what it is asked: drawn from one seeded generator."""
+class DocumentDataset(torch.utils.data.Dataset[int]):
+    """Inputs and targets of a model, sampled with one seeded generator."""
 
     def __init__(
         self,
-        recipe: Recipe,
+        config: TrainConfig,
         documents: Sequence[Sequence[str]],
         tokenizer: transformers.PreTrainedTokenizerFast,
-        often: Sequence[str] = (),
+        often_masked: Sequence[str] = (),
     ) -> None:
-        self.architecture, self.size = recipe.architecture, len(tokenizer)
-        self.chance = torch.Generator().manual_seed(recipe.seed)
-        shown: list[tuple[str | tuple[str, str], int]] = (
-            _segments(documents, self.chance)
-            if recipe.architecture == "bert"
-            else [(" ".join(document), IGNORED) for document in documents]
+        self.architecture, self.vocabulary_size = config.architecture, len(tokenizer)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        segments: list[tuple[str | tuple[str, str], int]] = (
+            _make_segments(documents, self.generator)
+            if config.architecture == "bert"
+            else [(" ".join(document), IGNORED_LABEL) for document in documents]
         )
-        self.follows = [label for _, label in shown]
-        encoded = tokenizer.backend_tokenizer.encode_batch([texts for texts, _ in shown])
-        self.ids = [one.ids for one in encoded]
-        self.types = [one.type_ids for one in encoded]
-        self.share = torch.full((len(tokenizer),), MASKED)
-        self.share[: len(SPECIAL)] = 0
-        words = tokenizer.get_vocab()
-        self.share[[words[word] for word in often]] = MASKED_OFTEN
-        self.longest = max(map(len, self.ids))
+        self.next_sentence_labels = [label for _, label in segments]
+        encoded = tokenizer.backend_tokenizer.encode_batch([texts for texts, _ in segments])
+        self.ids = [encoding.ids for encoding in encoded]
+        self.token_types = [encoding.type_ids for encoding in encoded]
+        self.mask_fractions = torch.full((len(tokenizer),), MASK_FRACTION)
+        self.mask_fractions[: len(SPECIAL)] = 0
+        token_ids = tokenizer.get_vocab()
+        self.mask_fractions[[token_ids[word] for word in often_masked]] = MASK_FRACTION_OFTEN
+        self.max_tokens = max(map(len, self.ids))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -279,66 +286,74 @@ class Texts(torch.utils.data.Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
-    def collated(self, chosen: list[int]) -> dict[str, torch.Tensor]:
-        """A batch, padded; what is to be foretold as labels."""
-        ids = _padded([self.ids[i] for i in chosen])
+    def collate(self, indices: list[int]) -> dict[str, torch.Tensor]:
+        """A batch, padded; the targets are its labels."""
+        ids = _pad([self.ids[i] for i in indices])
         batch = {"input_ids": ids, "attention_mask": (ids != PAD).long()}
-        labels = torch.where(ids == PAD, IGNORED, ids)
+        labels = torch.where(ids == PAD, IGNORED_LABEL, ids)
         if self.architecture in CAUSAL:
             return batch | {"labels": labels}
         if self.architecture == "bert":
-            batch["token_type_ids"] = _padded([self.types[i] for i in chosen])
-            batch["next_sentence_label"] = torch.tensor([self.follows[i] for i in chosen])
-        asked = torch.rand(ids.shape, generator=self.chance) < self.share[ids]
-        batch["labels"] = torch.where(asked, labels, IGNORED)
-        how = torch.rand(ids.shape, generator=self.chance)
-        others = torch.randint(len(SPECIAL), self.size, ids.shape, generator=self.chance)
-        shown = torch.where(how < 0.8, MASK, torch.where(how < 0.9, others, ids))
-        batch["input_ids"] = torch.where(asked, shown, ids)
+            batch["token_type_ids"] = _pad([self.token_types[i] for i in indices])
+            batch["next_sentence_label"] = torch.tensor(
+                [self.next_sentence_labels[i] for i in indices]
+            )
+        is_target = torch.rand(ids.shape, generator=self.generator) < self.mask_fractions[ids]
+        batch["labels"] = torch.where(is_target, labels, IGNORED_LABEL)
+        roll = torch.rand(ids.shape, generator=self.generator)
+        random_ids = torch.randint(
+            len(SPECIAL), self.vocabulary_size, ids.shape, generator=self.generator
+        )
+        replacements = torch.where(roll < 0.8, MASK, torch.where(roll < 0.9, random_ids, ids))
+        batch["input_ids"] = torch.where(is_target, replacements, ids)
         return batch
 
 
-def _segments(
-    documents: Sequence[Sequence[str]], chance: torch.Generator
+def _make_segments(
+    documents: Sequence[Sequence[str]], generator: torch.Generator
 ) -> list[tuple[str | tuple[str, str], int]]:
     """Every document cut in two, and now and then alone. Label 0: the second part follows.
 
     Label 1: the second part is the same sentences, by number, of another document, so that neither
-    length nor the way a document begins tells.
+    length nor the way a document begins reveals the label.
     """
 
-    def drawn(count: int) -> int:
-        return int(torch.randint(count, (1,), generator=chance))
+    def random_int(count: int) -> int:
+        return int(torch.randint(count, (1,), generator=generator))
 
     if len(documents) < 2 or min(map(len, documents)) < 2:
         raise LevelheadError(
-            "nothing follows in these documents", mend="give several, of two sentences or more"
+            "nothing follows in these documents", hint="give several, of two sentences or more"
         )
-    found: list[tuple[str | tuple[str, str], int]] = []
-    for number, document in enumerate(documents):
-        begin = drawn(len(document) - 1)
-        middle = begin + 1 + drawn(len(document) - 1 - begin)
-        end = middle + 1 + drawn(len(document) - middle)
-        follows = bool(drawn(2))
-        another = documents[(number + 1 + drawn(len(documents) - 1)) % len(documents)]
-        other = document if follows else another
-        first, second = " ".join(document[begin:middle]), " ".join(other[middle:end])
-        found.append(((first, second), int(not follows)))
-        if not drawn(ALONE):
-            found.append((" ".join(document[begin:middle]), IGNORED))
-    return found
+    segments: list[tuple[str | tuple[str, str], int]] = []
+    for index, document in enumerate(documents):
+        begin = random_int(len(document) - 1)
+        middle = begin + 1 + random_int(len(document) - 1 - begin)
+        end = middle + 1 + random_int(len(document) - middle)
+        is_next = bool(random_int(2))
+        other_document = documents[(index + 1 + random_int(len(documents) - 1)) % len(documents)]
+        second_document = document if is_next else other_document
+        first, second = " ".join(document[begin:middle]), " ".join(second_document[middle:end])
+        segments.append(((first, second), int(not is_next)))
+        if not random_int(SINGLE_SEGMENT_ONE_IN):
+            segments.append((" ".join(document[begin:middle]), IGNORED_LABEL))
+    return segments
 
 
-def _padded(rows: list[list[int]]) -> torch.Tensor:
+def _pad(rows: list[list[int]]) -> torch.Tensor:
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
 
 
-def _model(recipe: Recipe, vocabulary: int, longest: int) -> Any:
-    shape = SHAPES[recipe.architecture]
-    sizes = asdict(recipe) | {"inner": 4 * recipe.width, "positions": longest + 8}
-    settings = {theirs: sizes[ours] for ours, theirs in shape.sizes} | dict(shape.more)
-    ends = {"pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP}
-    settings["initializer_range"] = recipe.width**-0.5  # 0.02 is for models ten times as wide
-    config = getattr(transformers, shape.config)(vocab_size=vocabulary, **ends, **settings)
-    return getattr(transformers, shape.model)(config)
+def _build_model(config: TrainConfig, vocabulary: int, longest: int) -> Any:
+    shape = SHAPES[config.architecture]
+    sizes = asdict(config) | {"inner": 4 * config.width, "positions": longest + 8}
+    settings = {config_name: sizes[size_name] for size_name, config_name in shape.sizes} | dict(
+        shape.extra
+    )
+    special_ids = {"pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP}
+    settings["initializer_range"] = config.width**-0.5  # 0.02 is for models ten times as wide
+    model_config = getattr(transformers, shape.config_class)(
+        vocab_size=vocabulary, **special_ids, **settings
+    )
+    return getattr(transformers, shape.model_class)(model_config)

@@ -1,8 +1,9 @@
-"""A training that may be killed: where it lies until it is done, and what it goes on from.
+"""Resumable training: where its files are until it is complete, and where it resumes.
 
-Until the end all work lies in `folder`.unfinished, beside the goal: the plan, and the Trainer's
-checkpoints (weights, optimizer, schedule, the state of torch's generator). The finished folder
-appears by one renaming, with the plan and the hashes of its weights as its record.
+Until the training is complete, all files are in `folder`.unfinished, next to the final folder: the
+record of the settings, and the Trainer's checkpoints (weights, optimizer, schedule, state of
+torch's generator). The final folder appears by one rename; its record holds the settings and the
+hashes of the weights.
 """
 
 from __future__ import annotations
@@ -16,77 +17,91 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
-from levelhead.core.canonical_json import canonical
+from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash, write_atomic
-from levelhead.engine.locks import claimed
-from levelhead.models.export.save import RECORD, new_folder
+from levelhead.engine.locks import exclusive_lock
+from levelhead.models.export.save import RECORD_FILE, prepare_new_folder
 from levelhead.models.loading.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-WHOLE = "levelhead-whole"
-"""In a checkpoint of the Trainer: it was written to its end."""
+COMPLETE_MARKER = "levelhead-whole"
+"""File that marks a checkpoint of the Trainer as complete."""
 
 
-class Marked(transformers.TrainerCallback):
-    """Says of a checkpoint that it is whole: a process may be killed while it writes one."""
+class CheckpointMarker(transformers.TrainerCallback):
+    """Marks complete checkpoints: a process may be killed while it writes one."""
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Told by the Trainer."""
-        Path(args.output_dir, f"checkpoint-{state.global_step}", WHOLE).touch()
+        """Mark a checkpoint; called by the Trainer after it wrote it."""
+        Path(args.output_dir, f"checkpoint-{state.global_step}", COMPLETE_MARKER).touch()
 
 
-def last_whole(unfinished: Path) -> str | None:
-    """The last whole checkpoint; others go."""
-    whole = []
-    for path in unfinished.glob("checkpoint-*"):
-        if (path / WHOLE).exists():
-            whole.append(path)
+def latest_checkpoint(work_folder: Path) -> str | None:
+    """Return the last complete checkpoint; incomplete ones are deleted."""
+    complete = []
+    # Removed, because the Trainer would count an incomplete checkpoint in its save limit.
+    for path in work_folder.glob("checkpoint-*"):
+        if (path / COMPLETE_MARKER).exists():
+            complete.append(path)
         else:
             shutil.rmtree(path)
-    return str(max(whole, key=lambda path: int(path.name.partition("-")[2]))) if whole else None
+    return (
+        str(max(complete, key=lambda path: int(path.name.partition("-")[2]))) if complete else None
+    )
 
 
 @contextmanager
-def begun(folder: Path, plan: Mapping[str, object]) -> Iterator[Path]:
-    """The place beside a new folder where a plan is worked on, by one process at a time.
+def start_or_resume(folder: Path, record: Mapping[str, object]) -> Iterator[Path]:
+    """Open the working folder of a training, next to its final folder, for one process at a time.
 
-    It is gone at the end; if an error ends the work, it stays, to be gone on with.
+    It is removed at the end. If an error ends the training, it stays, so that a later call resumes.
+
+    Args:
+        folder: Final folder.
+        record: Settings that the weights depend on.
     """
-    target = new_folder(folder)
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    unfinished.mkdir(exist_ok=True)
-    with claimed(str(unfinished)):
-        path, own = unfinished / RECORD, canonical(plan)
-        if path.exists() and path.read_bytes() != own:
+    target = prepare_new_folder(folder)
+    work_folder = target.with_name(f"{target.name}.unfinished")
+    work_folder.mkdir(exist_ok=True)
+    with exclusive_lock(str(work_folder)):
+        path, content = work_folder / RECORD_FILE, to_canonical_json(record)
+        # Resuming with other settings would mix two trainings in one model.
+        if path.exists() and path.read_bytes() != content:
             raise LevelheadError(
-                f"{unfinished} holds a training with another base, other texts or settings",
-                mend="finish that one with what it began with, or remove it, or give another "
+                f"{work_folder} holds a training with another base, other texts or settings",
+                hint="resume it with the settings it started with, or remove it, or give another "
                 "folder",
             )
-        write_atomic(path, own)
-        yield unfinished
-    shutil.rmtree(unfinished, ignore_errors=True)
+        write_atomic(path, content)
+        yield work_folder
+    shutil.rmtree(work_folder, ignore_errors=True)
 
 
-def finished(made: Path, folder: Path, plan: Mapping[str, object]) -> None:
-    """Give a model that was written its record and its final name."""
-    write_atomic(made / RECORD, canonical({**plan, "weights": weights_of(made)}))
-    os.replace(made, folder)
+def publish_model(output_folder: Path, folder: Path, record: Mapping[str, object]) -> None:
+    """Write the record of a saved model, and move the model to its final folder."""
+    # The record comes first: a folder under its final name is always complete.
+    write_atomic(
+        output_folder / RECORD_FILE,
+        to_canonical_json({**record, "weights": hash_weight_files(output_folder)}),
+    )
+    os.replace(output_folder, folder)
 
 
-def is_finished(folder: Path, plan: Mapping[str, object]) -> bool:
-    """Whether a folder holds what this plan ends with, unharmed."""
+def is_finished(folder: Path, record: Mapping[str, object]) -> bool:
+    """Whether a folder holds the complete, undamaged result of a training."""
     try:
-        told = json.loads((folder / RECORD).read_bytes())
-        weights = told.pop("weights")
-        return canonical(told) == canonical(plan) and weights == weights_of(folder)
+        saved = json.loads((folder / RECORD_FILE).read_bytes())
+        weights = saved.pop("weights")
+        return to_canonical_json(saved) == to_canonical_json(
+            record
+        ) and weights == hash_weight_files(folder)
     except (OSError, ValueError, KeyError, AttributeError, LevelheadError):
         return False
 
 
-def weights_of(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of weights, by name."""
+def hash_weight_files(folder: Path) -> dict[str, str]:
+    """Compute the SHA-256 of every weight file, by file name."""
     return {path.name: file_hash(path) for path in Checkpoint.inspect(folder).weights}

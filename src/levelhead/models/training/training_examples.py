@@ -1,7 +1,7 @@
-"""What a model that is trained further is shown and asked, a pure function of seed and row number.
+"""Inputs and targets of continued pretraining, as a pure function of seed and row number.
 
-A row's blanks do not depend on which rows were drawn before it, so that training can go on from any
-step as if it had never stopped.
+The masked positions of a row do not depend on the rows before it, so that a training can resume at
+any step and gives the same weights.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.models.inputs.batching import padded
-from levelhead.models.inputs.tokenizer import NotReadable, Row, TooLong
-from levelhead.models.training.from_scratch import IGNORED
+from levelhead.models.inputs.batching import make_batch
+from levelhead.models.inputs.tokenizer import TextTooLongError, TokenRow, UnreadableTextError
+from levelhead.models.training.from_scratch import IGNORED_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,52 +23,68 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 WINDOW = 16
-"""Batches whose rows are sorted by length together: less padding, half the time."""
+"""Number of batches whose rows are sorted by length together: less padding, half the time."""
 
 
-class Lesson(NamedTuple):
-    """A text as tokens, and the positions that may be asked for."""
+class TrainingExample(NamedTuple):
+    """A text as tokens, and the positions that can be targets."""
 
-    row: Row
-    asked: tuple[int, ...]
+    row: TokenRow
+    target_positions: tuple[int, ...]
 
 
-def lesson(lm: LM, text: str, *, max_tokens: int) -> Lesson | str:
-    """A text to learn from, or why it is none."""
+def make_training_example(lm: LM, text: str, *, max_tokens: int) -> TrainingExample | str:
+    """Convert a text to a training example, or return the reason why it cannot be used."""
+    # The reasons are keys in levelhead.json: their wording is a part of the format.
     too_long = f"more than {max_tokens} tokens"
     try:
         encoded = lm.tokens.encode([text])[0]
-    except TooLong:
+    except TextTooLongError:
         return too_long
-    except NotReadable:
+    except UnreadableTextError:
         return "no tokens"
     except LevelheadError:
         return "a mask token is written out"
     row = encoded.row
     if len(row.ids) > max_tokens:
         return too_long
-    first = 1 if lm.anatomy.cls.causal else 0  # nothing foretells the first token
-    asked = tuple(i for i in encoded.words() if i >= first and row.ids[i] != lm.tokens.unknown)
-    return Lesson(row, asked) if asked else "no token that can be asked for"
+    # A causal model has no prediction for the first token.
+    first = 1 if lm.layout.model_class.causal else 0
+    target_positions = tuple(
+        i for i in encoded.word_positions() if i >= first and row.ids[i] != lm.tokens.unknown
+    )
+    return (
+        TrainingExample(row, target_positions)
+        if target_positions
+        else "no token that can be asked for"
+    )
 
 
-class Lessons(torch.utils.data.Dataset[int]):
-    """Rows in the order they are shown in; a row is named by its number."""
+class TrainingExampleDataset(torch.utils.data.Dataset[int]):
+    """Rows in training order; an item of this dataset is the number of a row."""
 
     def __init__(
         self,
         tokens: Tokens,
-        lessons: Sequence[Lesson],
+        examples: Sequence[TrainingExample],
         *,
         rows: int,
-        batch: int,
-        masked: float | None,
+        batch_size: int,
+        mask_fraction: float | None,
         seed: int,
     ) -> None:
-        self.tokens, self.lessons, self.masked, self.seed = tokens, lessons, masked, seed
-        self.order = _order([len(one.row.ids) for one in lessons], rows, batch, seed)
+        self.tokens, self.examples, self.mask_fraction, self.seed = (
+            tokens,
+            examples,
+            mask_fraction,
+            seed,
+        )
+        self.order = _make_row_order(
+            [len(example.row.ids) for example in examples], rows, batch_size, seed
+        )
+        # A random replacement is never a special token: it would change the structure of the text.
         special = set(tokens.tokenizer.all_special_ids)
-        self.ordinary = np.array([i for i in range(len(tokens.tokenizer)) if i not in special])
+        self.ordinary_ids = np.array([i for i in range(len(tokens.tokenizer)) if i not in special])
 
     def __len__(self) -> int:
         return len(self.order)
@@ -76,42 +92,46 @@ class Lessons(torch.utils.data.Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
-    def collated(self, numbers: list[int]) -> dict[str, torch.Tensor]:
-        """A batch, padded; what is asked for as labels at the tokens' own positions."""
-        shown = [self.lessons[self.order[number]] for number in numbers]
-        rows = [one.row for one in shown]
-        batch = padded(
+    def collate(self, row_numbers: list[int]) -> dict[str, torch.Tensor]:
+        """Build a padded batch; the labels hold the target tokens at their positions."""
+        examples = [self.examples[self.order[row_number]] for row_number in row_numbers]
+        rows = [example.row for example in examples]
+        batch = make_batch(
             rows, range(len(rows)), pad=self.tokens.pad, device=torch.device("cpu")
         ).inputs
         ids = batch["input_ids"]
-        labels = torch.full_like(ids, IGNORED)
-        for place, (number, one) in enumerate(zip(numbers, shown, strict=True)):
-            if self.masked is None:
-                asked = torch.tensor(one.asked)
-                labels[place, asked] = ids[place, asked]
+        labels = torch.full_like(ids, IGNORED_LABEL)
+        for i, (row_number, example) in enumerate(zip(row_numbers, examples, strict=True)):
+            if self.mask_fraction is None:
+                positions = torch.tensor(example.target_positions)
+                labels[i, positions] = ids[i, positions]
                 continue
-            rng = np.random.default_rng((self.seed, number))
-            count = max(1, round(self.masked * len(one.asked)))
-            asked = torch.from_numpy(rng.permutation(one.asked)[:count])
-            labels[place, asked] = ids[place, asked]
-            ids[place, asked] = self._blanked(ids[place, asked], rng)
+            # A generator for each row: masks do not depend on where training was resumed.
+            rng = np.random.default_rng((self.seed, row_number))
+            count = max(1, round(self.mask_fraction * len(example.target_positions)))
+            positions = torch.from_numpy(rng.permutation(example.target_positions)[:count])
+            labels[i, positions] = ids[i, positions]
+            ids[i, positions] = self._mask_tokens(ids[i, positions], rng)
         return batch | {"labels": labels}
 
-    def _blanked(self, ids: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Devlin et al. (2019): 80% the mask, 10% another token, 10% as it is."""
-        how = torch.from_numpy(rng.random(len(ids)))
-        others = torch.from_numpy(rng.choice(self.ordinary, len(ids)))
+    def _mask_tokens(self, ids: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        """Replace targets as Devlin et al. (2019): 80% mask, 10% another token, 10% unchanged."""
+        roll = torch.from_numpy(rng.random(len(ids)))
+        random_ids = torch.from_numpy(rng.choice(self.ordinary_ids, len(ids)))
         masks = torch.full_like(ids, self.tokens.mask)
-        return torch.where(how < 0.8, masks, torch.where(how < 0.9, others, ids))
+        return torch.where(roll < 0.8, masks, torch.where(roll < 0.9, random_ids, ids))
 
 
-def _order(lengths: Sequence[int], rows: int, batch: int, seed: int) -> list[int]:
-    """Which text each row is: as given, but batches of a window are of like length, and mixed."""
+def _make_row_order(lengths: Sequence[int], rows: int, batch_size: int, seed: int) -> list[int]:
+    """Assign texts to rows: in the given order, but sorted by length into batches in each window.
+
+    The batches of a window are shuffled.
+    """
     rng = np.random.default_rng(seed)
     order: list[int] = []
-    for begin in range(0, rows, WINDOW * batch):
-        end = min(begin + WINDOW * batch, rows)
-        part = sorted((i % len(lengths) for i in range(begin, end)), key=lengths.__getitem__)
-        cut = [part[i : i + batch] for i in range(0, len(part), batch)]
-        order += [row for i in rng.permutation(len(cut)) for row in cut[i]]
+    for begin in range(0, rows, WINDOW * batch_size):
+        end = min(begin + WINDOW * batch_size, rows)
+        window = sorted((i % len(lengths) for i in range(begin, end)), key=lengths.__getitem__)
+        batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
+        order += [row for i in rng.permutation(len(batches)) for row in batches[i]]
     return order

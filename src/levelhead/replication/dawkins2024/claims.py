@@ -1,9 +1,9 @@
-"""What Dawkins et al. 2024 say of settings, tested on a measure: section 5, over the fixed grid.
+"""Tests of the claims of Dawkins et al. 2024 about settings: section 5, over the fixed grid.
 
-Every claim is a list of settings that differ in one thing: with it, and without. The paper counts
-how many of them are better with it; here the mean difference over the list stands beside the
-count, with an interval over the measure's units. The settings are all there are: they are not
-redrawn.
+Every claim is a list of pairs of settings that differ in one thing: with it, and without. The paper
+counts how many pairs are better with it. Here the mean difference over the list is reported with
+the count, with an interval over the measure's units. The settings are a fixed grid: they are not
+resampled.
 """
 
 from __future__ import annotations
@@ -13,181 +13,200 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Provenance, Record
-from levelhead.locate.effects import Effects
+from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, has_no_effect
-from levelhead.mitigate.evaluation.gain import bias_of
-from levelhead.mitigate.projection.config_grid import STEPS, Setting
+from levelhead.mitigate.evaluation.gain import bias_aggregate
+from levelhead.mitigate.projection.config_grid import ALL_STEPS, ProjectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.measures.metric import Aspect, Over
-    from levelhead.mitigate.evaluation.gain import Redrawn
+    from levelhead.measures.metric import Aggregate, Metric
+    from levelhead.mitigate.evaluation.gain import PairedResamples
 
 Better = Literal["lower", "higher"]
-Verdict = Literal["yes", "no", "undecided", "untestable"]
-TWO_HARD, TWO_WEIGHTED = STEPS[1], STEPS[3]
+ClaimVerdict = Literal["yes", "no", "undecided", "untestable"]
+TWO_HARD, TWO_WEIGHTED = ALL_STEPS[1], ALL_STEPS[3]
 SHALLOWER = {"penultimate+attn": "penultimate", "penultimate": "last", "last": "sent"}
 
 
-class Compared(Record):
-    """Settings with one thing, beside the same ones without it."""
+class ClaimTest(Record):
+    """Settings with one thing, compared with the same settings without it."""
 
     claim: str
-    level: str
-    """Of the settings with it; "all": of every level."""
-    pairs: Annotated[int, Field(ge=1)]
-    without: float
-    """The measure, on average over the settings without it."""
-    with_it: float
+    edit_point: str
+    """Level of the settings with it; "all": every level."""
+    n_pairs: Annotated[int, Field(ge=1)]
+    mean_without: float
+    """Mean of the measure over the settings without it."""
+    mean_with: float
     difference: Estimate | None
-    """With it, less without, on average; None: it changes nothing."""
+    """Mean difference, with it minus without it; None: it changes nothing."""
     spread: float | None = None
     """The standard deviation of the differences over the pairs of settings."""
-    better: Annotated[int, Field(ge=0)]
-    """In how many pairs the measure is better with it."""
-    holds: Verdict
-    """Better on average, with an interval and a p, corrected for all claims on the measure, that
-    say so; no: worse, likewise; else undecided. Untestable where the model itself shows no effect:
-    then less of the measure is not less bias."""
+    improved_pairs: Annotated[int, Field(ge=0)]
+    """Number of pairs in which the measure is better with it."""
+    verdict: ClaimVerdict
+    """yes: better on average by the interval and by p, corrected for all claims on the measure;
+    no: worse by the same criteria; else undecided. Untestable if the unedited model shows no
+    effect: then a smaller value of the measure is not less bias."""
 
 
-class Findings(Record):
+class ClaimTests(Record):
     """The claims on one measure."""
 
     measure: str
     unit: str = ""
     better: Better
-    claims: Annotated[tuple[Compared, ...], Field(min_length=1)]
-    measured_by: Ruler | None = None
-    """What it is measured by."""
+    claims: Annotated[tuple[ClaimTest, ...], Field(min_length=1)]
+    measured_by: MeasureKey | None = None
+    """The measure."""
     base: Estimate | None = None
-    """The model itself, from parity, tested two-sided; None: not tested."""
+    """The unedited model's difference from parity, tested two-sided; None: not tested."""
     provenance: Provenance | None = None
 
     @property
-    def untestable(self) -> str:
-        """Why no claim can be tested; empty where they can."""
+    def untestable_reason(self) -> str:
+        """The reason why no claim can be tested; empty if they can."""
         return f"{NO_EFFECT} ({self.base})" if has_no_effect(self.base) else ""
 
-    def of(self, claim: str, level: str = "all") -> Compared:
-        """A claim by its name."""
-        for one in self.claims:
-            if (one.claim, one.level) == (claim, level):
-                return one
-        raise LevelheadError(f"no claim {claim!r} at {level}", mend="see .claims")
+    def claim_test(self, claim: str, edit_point: str = "all") -> ClaimTest:
+        """Return a claim by its name."""
+        for test in self.claims:
+            if (test.claim, test.edit_point) == (claim, edit_point):
+                return test
+        raise LevelheadError(f"no claim {claim!r} at {edit_point}", hint="see .claims")
 
 
-def _sent_weighted(one: Setting) -> Setting | None:
-    return _instead(one, sent=STEPS[0]) if one.sent == STEPS[2] else None
+def _without_pooled_weighting(config: ProjectionConfig) -> ProjectionConfig | None:
+    return _replace_steps(config, pooled=ALL_STEPS[0]) if config.pooled == ALL_STEPS[2] else None
 
 
-def _weighted_at(part: Literal["penultimate", "last"]) -> Callable[[Setting], Setting | None]:
-    def without(one: Setting) -> Setting | None:
-        return _instead(one, **{part: TWO_HARD}) if getattr(one, part) == TWO_WEIGHTED else None
+def _without_weighting_at(
+    group: Literal["penultimate", "last"],
+) -> Callable[[ProjectionConfig], ProjectionConfig | None]:
+    def counterpart(config: ProjectionConfig) -> ProjectionConfig | None:
+        return (
+            _replace_steps(config, **{group: TWO_HARD})
+            if getattr(config, group) == TWO_WEIGHTED
+            else None
+        )
 
-    return without
+    return counterpart
 
 
-def _shallower(one: Setting) -> Setting | None:
-    """The setting that this one extends by a level."""
-    level = SHALLOWER.get(one.level)
-    if level is None or (level == "sent" and one.sent is None):
+def _shallower(config: ProjectionConfig) -> ProjectionConfig | None:
+    """Return the setting that this one extends by a level."""
+    edit_point = SHALLOWER.get(config.edit_point)
+    if edit_point is None or (edit_point == "sent" and config.pooled is None):
         return None
-    inner = one.penultimate if level == "penultimate" else None
-    last = None if level == "sent" else one.last
-    return Setting(level=level, penultimate=inner, last=last, sent=one.sent)  # type: ignore[arg-type]
+    inner = config.penultimate if edit_point == "penultimate" else None
+    last = None if edit_point == "sent" else config.last
+    return ProjectionConfig(
+        edit_point=edit_point,  # type: ignore[arg-type]
+        penultimate=inner,
+        last=last,
+        pooled=config.pooled,
+    )
 
 
-def _attention(two_hard: bool) -> Callable[[Setting], Setting | None]:
-    def without(one: Setting) -> Setting | None:
-        if one.level != "penultimate+attn" or (one.penultimate == TWO_HARD) != two_hard:
+def _without_attention(two_hard: bool) -> Callable[[ProjectionConfig], ProjectionConfig | None]:
+    def counterpart(config: ProjectionConfig) -> ProjectionConfig | None:
+        if config.edit_point != "penultimate+attn" or (config.penultimate == TWO_HARD) != two_hard:
             return None
-        return _shallower(one)
+        return _shallower(config)
 
-    return without
+    return counterpart
 
 
-class Claim(NamedTuple):
-    """What the paper says, and for a setting with the thing the one without it."""
+class GridClaim(NamedTuple):
+    """A claim of the paper, and the function that maps a setting to the one without the thing."""
 
     name: str
-    without: Callable[[Setting], Setting | None]
+    counterpart: Callable[[ProjectionConfig], ProjectionConfig | None]
 
 
 CLAIMS = (
-    Claim("one level deeper", _shallower),
-    Claim("weighting at sent", _sent_weighted),
-    Claim("weighting of two dimensions at last", _weighted_at("last")),
-    Claim("weighting of two dimensions at penultimate", _weighted_at("penultimate")),
-    Claim("attention, unless two hard dimensions at its layer", _attention(two_hard=False)),
-    Claim("attention, with two hard dimensions at its layer", _attention(two_hard=True)),
+    GridClaim("one level deeper", _shallower),
+    GridClaim("weighting at sent", _without_pooled_weighting),
+    GridClaim("weighting of two dimensions at last", _without_weighting_at("last")),
+    GridClaim("weighting of two dimensions at penultimate", _without_weighting_at("penultimate")),
+    GridClaim(
+        "attention, unless two hard dimensions at its layer", _without_attention(two_hard=False)
+    ),
+    GridClaim(
+        "attention, with two hard dimensions at its layer", _without_attention(two_hard=True)
+    ),
 )
 
 
-def column_of(aspect: Aspect) -> tuple[Over, Better]:
-    """What is compared of settings, and which way it is better.
+def comparison_aggregate(metric: Metric) -> tuple[Aggregate, Better]:
+    """The quantity that settings are compared by, and the better direction.
 
-    The value, as the paper does; of a measure with one parity for all models the distance from it,
-    since beyond parity it is bias again.
+    It is the value, as in the paper. For a measure with one parity for all models it is the
+    distance from parity, since a value beyond parity is bias in the other direction.
     """
-    if aspect.parity is not None:
-        return bias_of(aspect), "lower"
-    return aspect.over, better_way(aspect)
+    if metric.parity is not None:
+        return bias_aggregate(metric), "lower"
+    return metric.aggregate, better_direction(metric)
 
 
-def better_way(aspect: Aspect) -> Better:
-    """Which way a value is better: less bias, more parity, a lower price."""
-    return "lower" if aspect.worse == "higher" else "higher"
+def better_direction(metric: Metric) -> Better:
+    """The better direction of a value: less bias, more parity, a lower utility cost."""
+    return "lower" if metric.worse == "higher" else "higher"
 
 
-def findings(
-    found: Redrawn,
+def run_claim_tests(
+    resamples: PairedResamples,
     names: Sequence[str],
     *,
     measure: str,
     better: Better,
     unit: str = "",
-    measured_by: Ruler | None = None,
+    measured_by: MeasureKey | None = None,
     provenance: Provenance | None = None,
     base: Estimate | None = None,
-) -> Findings:
+) -> ClaimTests:
     """Test every claim that the settings allow.
 
     Args:
-        found: the measure's value of the base (first) and of the settings, of units redrawn.
-        names: the settings, in its order; names that are no settings of the grid are passed over.
-        measure: its name.
-        better: which way it is better.
-        unit: of the values.
-        measured_by: the measure, asked of such a model.
-        provenance: of what was asked.
-        base: the model itself, from parity, with its two-sided test.
+        resamples: values of the base (first) and of the settings, on resampled units.
+        names: names of the settings, in the same order; names outside the grid are skipped.
+        measure: name of the measure.
+        better: better direction of the measure.
+        unit: unit of the values.
+        measured_by: the measure as queried on this model.
+        provenance: provenance of the responses.
+        base: the unedited model's difference from parity, with its two-sided test.
     """
-    place = {name: i + 1 for i, name in enumerate(names)}
-    lists = [
-        (claim.name, level, pairs)
+    columns = {name: i + 1 for i, name in enumerate(names)}
+    claim_pairs = [
+        (claim.name, edit_point, pairs)
         for claim in CLAIMS
-        for level, pairs in _by_level(_pairs(claim, _settings(names), place))
-    ]
-    if not lists:
-        raise LevelheadError(
-            "no two settings differ in one thing only", mend="give the whole grid of settings"
+        for edit_point, pairs in _by_edit_point(
+            _config_pairs(claim, _parse_configs(names), columns)
         )
-    tested = _effects(found, [pairs for *_, pairs in lists])
-    told = tested.estimates([f"{name}, {level}" for name, level, _ in lists], unit=unit)
-    return Findings(
+    ]
+    if not claim_pairs:
+        raise LevelheadError(
+            "no two settings differ in one thing only", hint="give the full grid of settings"
+        )
+    effects = _mean_effects(resamples, [pairs for *_, pairs in claim_pairs])
+    estimates = effects.to_estimates(
+        [f"{name}, {edit_point}" for name, edit_point, _ in claim_pairs], unit=unit
+    )
+    return ClaimTests(
         measure=measure,
         unit=unit,
         better=better,
         claims=tuple(
-            _compared(found, name, level, np.array(pairs), estimate, better, base)
-            for (name, level, pairs), estimate in zip(lists, told, strict=True)
+            _test_claim(resamples, name, edit_point, np.array(pairs), estimate, better, base)
+            for (name, edit_point, pairs), estimate in zip(claim_pairs, estimates, strict=True)
         ),
         measured_by=measured_by,
         base=base,
@@ -195,89 +214,97 @@ def findings(
     )
 
 
-Pair = tuple[int, int]
+ConfigPair = tuple[int, int]
 """Columns: with it, without it."""
 
 
-def _settings(names: Iterable[str]) -> list[Setting]:
-    found = []
+def _parse_configs(names: Iterable[str]) -> list[ProjectionConfig]:
+    configs = []
     for name in names:
         try:
-            found.append(Setting.named(name))
+            configs.append(ProjectionConfig.from_name(name))
         except LevelheadError:
             continue  # a baseline
-    return found
+    return configs
 
 
-def _pairs(
-    claim: Claim, settings: Iterable[Setting], place: dict[str, int]
-) -> list[tuple[str, Pair]]:
-    found: list[tuple[str, Pair]] = []
-    for one in settings:
-        other = claim.without(one)
-        if other is not None and other.name in place:
-            found.append((one.level, (place[one.name], place[other.name])))
-    return found
+def _config_pairs(
+    claim: GridClaim, configs: Iterable[ProjectionConfig], columns: dict[str, int]
+) -> list[tuple[str, ConfigPair]]:
+    pairs: list[tuple[str, ConfigPair]] = []
+    for config in configs:
+        counterpart = claim.counterpart(config)
+        if counterpart is not None and counterpart.name in columns:
+            pairs.append((config.edit_point, (columns[config.name], columns[counterpart.name])))
+    return pairs
 
 
-def _by_level(pairs: list[tuple[str, Pair]]) -> list[tuple[str, list[Pair]]]:
-    """All of them, and those of each level where there are several levels."""
-    levels = list(dict.fromkeys(level for level, _ in pairs))
-    parts = [(level, [pair for own, pair in pairs if own == level]) for level in levels]
-    every = [("all", [pair for _, pair in pairs])] if pairs else []
-    return every + (parts if len(levels) > 1 else [])
+def _by_edit_point(pairs: list[tuple[str, ConfigPair]]) -> list[tuple[str, list[ConfigPair]]]:
+    """All pairs, and those of each level if there are several levels."""
+    edit_points = list(dict.fromkeys(edit_point for edit_point, _ in pairs))
+    by_point = [
+        (edit_point, [pair for pair_point, pair in pairs if pair_point == edit_point])
+        for edit_point in edit_points
+    ]
+    all_points = [("all", [pair for _, pair in pairs])] if pairs else []
+    return all_points + (by_point if len(edit_points) > 1 else [])
 
 
-def _effects(found: Redrawn, lists: Sequence[Sequence[Pair]]) -> Effects:
-    """The mean difference over each list, of all units and of units redrawn."""
-    columns = [np.array(pairs) for pairs in lists]
+def _mean_effects(
+    resamples: PairedResamples, pair_lists: Sequence[Sequence[ConfigPair]]
+) -> AblationEffects:
+    """The mean difference over each list, on all units and on resampled units."""
+    columns = [np.array(pairs) for pairs in pair_lists]
 
-    def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        each = [(values[..., own[:, 0]] - values[..., own[:, 1]]).mean(axis=-1) for own in columns]
-        return np.stack(each, axis=-1)
+    def mean_differences(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        differences = [
+            (values[..., pair_columns[:, 0]] - values[..., pair_columns[:, 1]]).mean(axis=-1)
+            for pair_columns in columns
+        ]
+        return np.stack(differences, axis=-1)
 
-    return Effects(
-        values=means(found.whole),
-        draws=means(found.draws),
-        base=found.draws[:, 0],
-        design=found.design,
-        level=found.level,
-        items=found.items,
+    return AblationEffects(
+        values=mean_differences(resamples.full),
+        resamples=mean_differences(resamples.resamples),
+        base=resamples.resamples[:, 0],
+        design=resamples.design,
+        level=resamples.level,
+        items=resamples.items,
     )
 
 
-def _compared(
-    found: Redrawn,
+def _test_claim(
+    resamples: PairedResamples,
     claim: str,
-    level: str,
+    edit_point: str,
     pairs: NDArray[np.intp],
     difference: Estimate | None,
     better: Better,
     base: Estimate | None,
-) -> Compared:
-    way = -1 if better == "lower" else 1
-    own, other = found.whole[pairs[:, 0]], found.whole[pairs[:, 1]]
-    return Compared(
+) -> ClaimTest:
+    sign = -1 if better == "lower" else 1
+    with_values, without_values = resamples.full[pairs[:, 0]], resamples.full[pairs[:, 1]]
+    return ClaimTest(
         claim=claim,
-        level=level,
-        pairs=len(pairs),
-        without=float(other.mean()),
-        with_it=float(own.mean()),
+        edit_point=edit_point,
+        n_pairs=len(pairs),
+        mean_without=float(without_values.mean()),
+        mean_with=float(with_values.mean()),
         difference=difference,
-        spread=float((own - other).std(ddof=1)) if len(pairs) > 1 else None,
-        better=int((way * (own - other) > 0).sum()),
-        holds="untestable" if has_no_effect(base) else _verdict(difference, way),
+        spread=float((with_values - without_values).std(ddof=1)) if len(pairs) > 1 else None,
+        improved_pairs=int((sign * (with_values - without_values) > 0).sum()),
+        verdict="untestable" if has_no_effect(base) else _verdict(difference, sign),
     )
 
 
-def _verdict(difference: Estimate | None, way: int) -> Verdict:
+def _verdict(difference: Estimate | None, sign: int) -> ClaimVerdict:
     if difference is None or difference.interval.low <= 0 <= difference.interval.high:
         return "undecided"
     p = difference.p
     if p is None or (p.adjusted or p.value) > 1 - difference.interval.level + 1e-12:
         return "undecided"
-    return "yes" if way * difference.value > 0 else "no"
+    return "yes" if sign * difference.value > 0 else "no"
 
 
-def _instead(one: Setting, **steps: object) -> Setting:
-    return Setting.model_validate(one.model_dump() | steps)
+def _replace_steps(config: ProjectionConfig, **steps: object) -> ProjectionConfig:
+    return ProjectionConfig.model_validate(config.model_dump() | steps)

@@ -1,10 +1,10 @@
-"""Does less bias inside a model mean less bias of what is built on it? Dawkins et al. 2024, 5.
+"""Does less bias inside a model mean less bias downstream? Dawkins et al. 2024, section 5.
 
-The same settings are measured inside the pretrained model and in classifiers trained from it, into
-which the projections are put without retraining. Several classifiers, which differ in the seed of
-their training, are averaged setting by setting. What was sampled are a measure's items (triples,
-occupations, premises): they are redrawn, each measure's apart. The settings are a fixed grid and
-the seeds are those there are: neither is redrawn.
+The same settings are measured inside the pretrained model and in classifiers trained from it, to
+which the projections are added without retraining. Several classifiers, which differ in the seed of
+their training, are averaged by setting. A measure's items (triples, occupations, premises) are a
+sample: they are resampled, separately for each measure. The settings are a fixed grid and the
+seeds are fixed: neither is resampled.
 """
 
 from __future__ import annotations
@@ -16,340 +16,396 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from levelhead.core.calibration import Ruler
+from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Provenance, Record
-from levelhead.mitigate.evaluation.rank_stability import correlated
-from levelhead.mitigate.projection.config_grid import LEVELS
-from levelhead.replication.dawkins2024.claims import Better, Findings, findings
+from levelhead.mitigate.evaluation.rank_stability import correlate_ranks
+from levelhead.mitigate.projection.config_grid import EDIT_POINTS
+from levelhead.replication.dawkins2024.claims import Better, ClaimTests, run_claim_tests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from levelhead.mitigate.evaluation.gain import Redrawn
+    from levelhead.mitigate.evaluation.gain import PairedResamples
 
 Viability = Literal["absolute", "relative"]
-MARGIN = 0.05
-"""The share of the best value below which a loss is none to speak of."""
+REGRET_MARGIN = 0.05
+"""Share of the best value below which a loss counts as negligible."""
 
 
-class Column(Record):
+class MeasureColumn(Record):
     """A measure of the base and of every setting: a column of Table 7."""
 
     name: str
     better: Better
     unit: str = ""
-    measured_by: Ruler | None = None
-    """What it is measured by."""
+    measured_by: MeasureKey | None = None
+    """The measure."""
     base: float
     names: tuple[str, ...]
     values: tuple[float, ...]
-    apart: tuple[tuple[float, ...], ...] = ()
-    """Of each classifier by itself: the base, then the settings."""
+    per_model: tuple[tuple[float, ...], ...] = ()
+    """Values of each classifier: the base, then the settings."""
 
     @property
-    def settings(self) -> dict[str, float]:
+    def values_by_config(self) -> dict[str, float]:
         """The values by setting, in the order of the grid."""
         return dict(zip(self.names, self.values, strict=True))
 
 
-class Best(Record):
+class BestConfig(Record):
     """The best setting of a level by a measure, among those that are viable: Table 5.
 
-    It is the best of those of its level on the items it is reported on: too good.
+    It is chosen and reported on the same items, so its value is optimistic.
     """
 
-    level: str
+    edit_point: str
     """Or "base"."""
     measure: str
-    among: Annotated[int, Field(ge=1)]
-    setting: str | None
+    n_configs: Annotated[int, Field(ge=1)]
+    config: str | None
     """None: no setting of the level is viable."""
     value: float | None = None
-    price: float | None = None
+    utility: float | None = None
 
 
-class Regret(Record):
-    """What is lost outside by a choice made inside, or by another objective."""
+class SelectionRegret(Record):
+    """The extrinsic loss of a selection by an intrinsic measure, or by another objective."""
 
     chosen_by: str
     measure: str
-    setting: str
-    """The best by the one measure."""
-    best: str
-    """The best by the other itself, on all of its items."""
-    lost: Estimate
-    """By how much the best by a measure is better in it than the one chosen by the other, on units
-    left out of its choice."""
-    differ: Literal["yes", "no", "undecided"]
-    """Whether something is lost; no: the upper end is below a twentieth of the best value."""
+    config: str
+    """The best setting by the measure that chooses."""
+    best_config: str
+    """The best setting by the extrinsic measure, on all of its items."""
+    regret: Estimate
+    """How much better the best setting is than the chosen one, on units that were not used to find
+    the best."""
+    verdict: Literal["yes", "no", "undecided"]
+    """Whether there is a loss; no: the upper end is below a twentieth of the best value."""
 
 
-class Downstream(Record):
-    """Tables 5, 6 and 7 of Dawkins et al. 2024, and how far inside and outside agree."""
+class DownstreamReport(Record):
+    """Tables 5, 6 and 7 of Dawkins et al. 2024, and how intrinsic and extrinsic agree."""
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    inside: tuple[str, ...]
-    outside: tuple[str, ...]
+    columns: Annotated[tuple[MeasureColumn, ...], Field(min_length=1)]
+    intrinsic: tuple[str, ...]
+    extrinsic: tuple[str, ...]
     models: Annotated[int, Field(ge=1)]
-    """Classifiers that are averaged."""
-    price: str
+    """Number of averaged classifiers."""
+    utility_measure: str
     viability: Viability
-    keep: float
-    """What a viable setting may lose of the price: in its unit, or as a share of the base's."""
-    limit: float
-    """The worst price that a viable setting has."""
+    max_utility_loss: float
+    """Maximum utility loss of a viable setting: in the unit, or as a share of the base's value."""
+    utility_limit: float
+    """The worst utility value that a viable setting may have."""
     viable: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    """Settings that some model cannot be asked of, or has no value with."""
-    best: tuple[Best, ...]
+    """Settings that some model cannot have, or for which it has no value."""
+    best_configs: tuple[BestConfig, ...]
     correlations: tuple[Estimate, ...]
-    """Spearman, over all settings and the base, of every column inside with every one outside."""
-    regrets: tuple[Regret, ...]
-    findings: tuple[Findings, ...]
+    """Spearman correlations of every intrinsic with every extrinsic column, over settings and
+    base."""
+    regrets: tuple[SelectionRegret, ...]
+    claim_tests: tuple[ClaimTests, ...]
     provenance: tuple[Provenance, ...] = ()
-    """Of every measure of every model."""
+    """Provenance of every measure of every model."""
 
-    def column(self, name: str) -> Column:
-        """A column by its name."""
-        for one in self.columns:
-            if one.name == name:
-                return one
-        raise LevelheadError(f"no column {name!r}", mend="see .columns")
+    def column(self, name: str) -> MeasureColumn:
+        """Return a column by its name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise LevelheadError(f"no column {name!r}", hint="see .columns")
 
 
-class Measured(Record):
-    """How a column reads: its name, which way is better, its unit."""
+class ColumnInfo(Record):
+    """Description of a column: its name, better direction and unit."""
 
     name: str
     better: Better
     unit: str = ""
-    measured_by: Ruler | None = None
-    """What it is measured by."""
+    measured_by: MeasureKey | None = None
+    """The measure."""
 
 
-def averaged(several: Sequence[Redrawn]) -> Redrawn:
-    """The mean over models of one measure, draw by draw: they were asked the same items."""
-    first = several[0]
-    if any(own.items != first.items or own.draws.shape != first.draws.shape for own in several):
+def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
+    """Average one measure over models, resample by resample: all models have the same items."""
+    first = per_model[0]
+    if any(
+        resamples.items != first.items or resamples.resamples.shape != first.resamples.shape
+        for resamples in per_model
+    ):
         raise LevelheadError(
-            "classifiers that are averaged could not read the same items",
-            mend="look at what each dropped, and why",
+            "the classifiers to average did not respond to the same items",
+            hint="look at what each dropped, and why",
         )
     return replace(
         first,
-        whole=np.mean([own.whole for own in several], axis=0),
-        draws=np.mean([own.draws for own in several], axis=0),
-        left=np.mean([own.left for own in several], axis=0),
+        full=np.mean([resamples.full for resamples in per_model], axis=0),
+        resamples=np.mean([resamples.resamples for resamples in per_model], axis=0),
+        out_of_bag=np.mean([resamples.out_of_bag for resamples in per_model], axis=0),
     )
 
 
-def downstream(
+def compare_downstream(
     names: Sequence[str],
-    inside: Mapping[Measured, Redrawn],
-    outside: Mapping[Measured, Sequence[Redrawn]],
+    intrinsic: Mapping[ColumnInfo, PairedResamples],
+    extrinsic: Mapping[ColumnInfo, Sequence[PairedResamples]],
     *,
-    price: str,
+    utility_measure: str,
     left_out: Sequence[str] = (),
-    keep: float = 0.05,
+    max_utility_loss: float = 0.05,
     viability: Viability = "relative",
     provenance: Sequence[Provenance] = (),
-) -> Downstream:
-    """Compare settings inside a model and in what is built on it. No model is run.
+) -> DownstreamReport:
+    """Compare settings by intrinsic and extrinsic measures. No model is run.
 
     Args:
-        names: the settings, in the order of the columns.
-        inside: measures of the pretrained model, base first.
-        outside: measures of each classifier, base first, with units left out.
-        price: one of them, such as an accuracy.
-        left_out: settings that are told to be missing.
-        keep: what a viable setting may lose of it.
-        viability: "absolute": in the price's own unit (points, where it is in %); "relative": as a
-            share of the base's.
-        provenance: of what was asked.
+        names: names of the settings, in the order of the columns.
+        intrinsic: measures of the pretrained model, base first.
+        extrinsic: measures of each classifier, base first, with out-of-bag units.
+        utility_measure: one of the extrinsic measures, such as an accuracy.
+        left_out: settings to report as missing.
+        max_utility_loss: maximum utility loss of a viable setting.
+        viability: "absolute": loss in the unit of the utility measure (points, if it is in %);
+            "relative": loss as a share of the base's value.
+        provenance: provenance of the responses.
     """
     if viability not in ("absolute", "relative"):
-        raise LevelheadError(f"viability is {viability!r}", mend="give absolute or relative")
-    if price not in {one.name for one in outside}:
-        raise LevelheadError(f"{price} is no measure outside", mend="measure the price as well")
-    means = {one: averaged(several) for one, several in outside.items()}
-    if any(len(own.whole) != 1 + len(names) for own in (*inside.values(), *means.values())):
+        raise LevelheadError(f"viability is {viability!r}", hint="give absolute or relative")
+    if utility_measure not in {info.name for info in extrinsic}:
         raise LevelheadError(
-            f"{len(names)} settings, and columns of another length", mend="give every setting once"
+            f"{utility_measure} is not an extrinsic measure", hint="measure the utility as well"
         )
-    columns = [_column(one, own, names) for one, own in inside.items()]
-    columns += [_column(one, means[one], names, apart) for one, apart in outside.items()]
-    paid = next(own for one, own in means.items() if one.name == price)
-    base, way = float(paid.whole[0]), _sign(next(one for one in means if one.name == price))
-    limit = base - way * keep * (abs(base) if viability == "relative" else 1.0)
-    fits = way * paid.whole[1:] >= way * limit - 1e-12
-    every = {**inside, **means}
-    bests = [
-        row
-        for one, own in every.items()
-        if one.name != price
-        for row in _bests(one, own, names, fits if one in means else None, paid.whole[1:])
+    extrinsic_means = {info: average_resamples(per_model) for info, per_model in extrinsic.items()}
+    if any(
+        len(resamples.full) != 1 + len(names)
+        for resamples in (*intrinsic.values(), *extrinsic_means.values())
+    ):
+        raise LevelheadError(
+            f"{len(names)} settings, and columns of another length", hint="give every setting once"
+        )
+    columns = [_column(info, resamples, names) for info, resamples in intrinsic.items()]
+    columns += [
+        _column(info, extrinsic_means[info], names, per_model)
+        for info, per_model in extrinsic.items()
     ]
-    return Downstream(
+    utility = next(
+        resamples for info, resamples in extrinsic_means.items() if info.name == utility_measure
+    )
+    base, sign = (
+        float(utility.full[0]),
+        _sign(next(info for info in extrinsic_means if info.name == utility_measure)),
+    )
+    utility_limit = base - sign * max_utility_loss * (abs(base) if viability == "relative" else 1.0)
+    is_viable = sign * utility.full[1:] >= sign * utility_limit - 1e-12
+    all_columns = {**intrinsic, **extrinsic_means}
+    best_configs = [
+        row
+        for info, resamples in all_columns.items()
+        if info.name != utility_measure
+        for row in _best_configs(
+            info, resamples, names, is_viable if info in extrinsic_means else None, utility.full[1:]
+        )
+    ]
+    return DownstreamReport(
         columns=tuple(columns),
-        inside=tuple(one.name for one in inside),
-        outside=tuple(one.name for one in outside),
-        models=len(next(iter(outside.values()))),
-        price=price,
+        intrinsic=tuple(info.name for info in intrinsic),
+        extrinsic=tuple(info.name for info in extrinsic),
+        models=len(next(iter(extrinsic.values()))),
+        utility_measure=utility_measure,
         viability=viability,
-        keep=keep,
-        limit=limit,
+        max_utility_loss=max_utility_loss,
+        utility_limit=utility_limit,
         left_out=tuple(left_out),
         provenance=tuple(provenance),
-        viable=tuple(name for name, own in zip(names, fits, strict=True) if own),
-        best=tuple(bests),
-        correlations=_correlations(inside, means),
-        regrets=_regrets(inside, means, names, price, fits),
-        findings=tuple(
-            findings(
-                own,
+        viable=tuple(name for name, is_within in zip(names, is_viable, strict=True) if is_within),
+        best_configs=tuple(best_configs),
+        correlations=_correlations(intrinsic, extrinsic_means),
+        regrets=_regrets(intrinsic, extrinsic_means, names, utility_measure, is_viable),
+        claim_tests=tuple(
+            run_claim_tests(
+                resamples,
                 names,
-                measure=one.name,
-                better=one.better,
-                unit=one.unit,
-                measured_by=one.measured_by,
+                measure=info.name,
+                better=info.better,
+                unit=info.unit,
+                measured_by=info.measured_by,
             )
-            for one, own in every.items()
+            for info, resamples in all_columns.items()
         ),
     )
 
 
 def _column(
-    one: Measured, own: Redrawn, names: Sequence[str], apart: Sequence[Redrawn] = ()
-) -> Column:
-    return Column(
-        name=one.name,
-        better=one.better,
-        unit=one.unit,
-        measured_by=one.measured_by,
-        base=float(own.whole[0]),
+    info: ColumnInfo,
+    resamples: PairedResamples,
+    names: Sequence[str],
+    per_model: Sequence[PairedResamples] = (),
+) -> MeasureColumn:
+    return MeasureColumn(
+        name=info.name,
+        better=info.better,
+        unit=info.unit,
+        measured_by=info.measured_by,
+        base=float(resamples.full[0]),
         names=tuple(names),
-        values=tuple(own.whole[1:].tolist()),
-        apart=tuple(tuple(each.whole.tolist()) for each in apart),
+        values=tuple(resamples.full[1:].tolist()),
+        per_model=tuple(tuple(model_resamples.full.tolist()) for model_resamples in per_model),
     )
 
 
-def _bests(
-    one: Measured,
-    own: Redrawn,
+def _best_configs(
+    info: ColumnInfo,
+    resamples: PairedResamples,
     names: Sequence[str],
-    fits: NDArray[np.bool_] | None,
-    paid: NDArray[np.float64],
-) -> list[Best]:
-    """The best of every level; outside, of those that are viable."""
-    found = []
-    for level in LEVELS:
-        places = [i for i, name in enumerate(names) if name.partition(" ")[0] == level]
-        if not places:
+    is_viable: NDArray[np.bool_] | None,
+    utility: NDArray[np.float64],
+) -> list[BestConfig]:
+    """The best setting of every level; by extrinsic measures, among the viable ones."""
+    best_configs = []
+    for edit_point in EDIT_POINTS:
+        indices = [i for i, name in enumerate(names) if name.partition(" ")[0] == edit_point]
+        if not indices:
             continue
-        told = {"level": level, "measure": one.name, "among": len(places)}
-        some = [i for i in places if fits is None or fits[i]]
-        if not some:
-            found.append(Best(setting=None, **told))  # type: ignore[arg-type]
+        fields = {"edit_point": edit_point, "measure": info.name, "n_configs": len(indices)}
+        candidates = [i for i in indices if is_viable is None or is_viable[i]]
+        if not candidates:
+            best_configs.append(BestConfig(config=None, **fields))  # type: ignore[arg-type]
             continue
-        values = _sign(one) * own.whole[1:]
-        place = max(some, key=lambda i: values[i])
-        told |= {"value": float(own.whole[1 + place]), "price": float(paid[place])}
-        found.append(Best(setting=names[place], **told))  # type: ignore[arg-type]
-    return found
+        values = _sign(info) * resamples.full[1:]
+        index = max(candidates, key=lambda i: values[i])
+        fields |= {"value": float(resamples.full[1 + index]), "utility": float(utility[index])}
+        best_configs.append(BestConfig(config=names[index], **fields))  # type: ignore[arg-type]
+    return best_configs
 
 
 def _correlations(
-    inside: Mapping[Measured, Redrawn], outside: Mapping[Measured, Redrawn]
+    intrinsic: Mapping[ColumnInfo, PairedResamples], extrinsic: Mapping[ColumnInfo, PairedResamples]
 ) -> tuple[Estimate, ...]:
-    found = []
-    for one, own in inside.items():
-        for other, far in outside.items():
+    estimates = []
+    for info, resamples in intrinsic.items():
+        for extrinsic_info, extrinsic_resamples in extrinsic.items():
             # -1: the base itself, which is one of the paper's 76 models.
-            first, second = (each.effects(range(-1, len(each.whole) - 1)) for each in (own, far))
-            estimate = correlated(first, second, f"spearman of {one.name} and {other.name}")
-            found += [] if estimate is None else [estimate]
-    return tuple(found)
+            first, second = (
+                column_resamples.effects(range(-1, len(column_resamples.full) - 1))
+                for column_resamples in (resamples, extrinsic_resamples)
+            )
+            estimate = correlate_ranks(
+                first, second, f"spearman of {info.name} and {extrinsic_info.name}"
+            )
+            estimates += [] if estimate is None else [estimate]
+    return tuple(estimates)
 
 
 def _regrets(
-    inside: Mapping[Measured, Redrawn],
-    outside: Mapping[Measured, Redrawn],
+    intrinsic: Mapping[ColumnInfo, PairedResamples],
+    extrinsic: Mapping[ColumnInfo, PairedResamples],
     names: Sequence[str],
-    price: str,
-    fits: NDArray[np.bool_],
-) -> tuple[Regret, ...]:
-    """What the best by every other measure loses in each measure outside, of viable settings."""
-    if not fits.any():
+    utility_measure: str,
+    is_viable: NDArray[np.bool_],
+) -> tuple[SelectionRegret, ...]:
+    """The extrinsic loss of the best setting by every other measure, among viable settings."""
+    if not is_viable.any():
         return ()
-    every = {**inside, **outside}
-    found = []
-    for other, far in outside.items():
-        for one, own in every.items():
-            if one.name in (other.name, price):
+    all_columns = {**intrinsic, **extrinsic}
+    regrets = []
+    for extrinsic_info, extrinsic_resamples in extrinsic.items():
+        for info, resamples in all_columns.items():
+            if info.name in (extrinsic_info.name, utility_measure):
                 continue
-            chosen, best = (
-                int(np.where(fits, _sign(each) * values.whole[1:], -np.inf).argmax())
-                for each, values in ((one, own), (other, far))
-            )
-            lost = _lost(
-                far, _sign(other), (chosen, best), fits, f"{other.name} lost by {one.name}"
-            )
-            found.append(
-                Regret(
-                    chosen_by=one.name,
-                    measure=other.name,
-                    setting=names[chosen],
-                    best=names[best],
-                    lost=lost,
-                    differ=_differ(lost, MARGIN * abs(float(far.whole[1 + best]))),
+            chosen_index, best_index = (
+                int(
+                    np.where(
+                        is_viable, _sign(column_info) * column_resamples.full[1:], -np.inf
+                    ).argmax()
+                )
+                for column_info, column_resamples in (
+                    (info, resamples),
+                    (extrinsic_info, extrinsic_resamples),
                 )
             )
-    return tuple(found)
+            regret = _estimate_regret(
+                extrinsic_resamples,
+                _sign(extrinsic_info),
+                (chosen_index, best_index),
+                is_viable,
+                f"{extrinsic_info.name} lost by {info.name}",
+            )
+            regrets.append(
+                SelectionRegret(
+                    chosen_by=info.name,
+                    measure=extrinsic_info.name,
+                    config=names[chosen_index],
+                    best_config=names[best_index],
+                    regret=regret,
+                    verdict=_regret_verdict(
+                        regret, REGRET_MARGIN * abs(float(extrinsic_resamples.full[1 + best_index]))
+                    ),
+                )
+            )
+    return tuple(regrets)
 
 
-def _lost(
-    far: Redrawn, sign: int, both: tuple[int, int], fits: NDArray[np.bool_], name: str
+def _estimate_regret(
+    resamples: PairedResamples,
+    sign: int,
+    indices: tuple[int, int],
+    is_viable: NDArray[np.bool_],
+    name: str,
 ) -> Estimate:
-    """The mean, on units left out, of the best by the units drawn less the one that was chosen.
+    """The mean out-of-bag difference of the resample's best setting and the chosen one.
 
     Its standard error is the larger of two: that of the difference of the chosen setting and the
-    best one, and that of the same where the best is found anew in every draw.
+    best one, and that of the same difference with the best setting found again in every resample.
     """
-    chosen, best = both
-    if not len(far.left):
-        raise LevelheadError("no units were left out", mend="redraw with left=True")
-    drawn = np.where(fits, sign * far.draws[:, 1:], -np.inf).argmax(axis=1)
-    rows = np.arange(len(drawn))
-    value = float((sign * (far.left[rows, 1 + drawn] - far.left[:, 1 + chosen])).mean())
-    (factor,) = far.design.factors
+    chosen_index, best_index = indices
+    if not len(resamples.out_of_bag):
+        raise LevelheadError("no units were left out", hint="resample with out_of_bag=True")
+    resampled_best = np.where(is_viable, sign * resamples.resamples[:, 1:], -np.inf).argmax(axis=1)
+    rows = np.arange(len(resampled_best))
+    value = float(
+        (
+            sign
+            * (
+                resamples.out_of_bag[rows, 1 + resampled_best]
+                - resamples.out_of_bag[:, 1 + chosen_index]
+            )
+        ).mean()
+    )
+    (factor,) = resamples.design.factors
     spreads = [
-        float((far.draws[rows, 1 + own] - far.draws[:, 1 + chosen]).std(ddof=1))
-        for own in (np.full(len(rows), best), drawn)
+        float(
+            (
+                resamples.resamples[rows, 1 + reference] - resamples.resamples[:, 1 + chosen_index]
+            ).std(ddof=1)
+        )
+        for reference in (np.full(len(rows), best_index), resampled_best)
     ]
-    error = max(spreads) * float(np.sqrt(factor.units / factor.df))
-    reach = float(stats.t.ppf((1 + far.level) / 2, factor.df)) * error
+    error = max(spreads) * float(np.sqrt(factor.n_units / factor.df))
+    half_width = float(stats.t.ppf((1 + resamples.level) / 2, factor.df)) * error
     return Estimate(
         name=name,
         value=value,
         interval=Interval(
-            low=value - reach,
-            high=value + reach,
-            level=far.level,
-            method=f"out of bag, t, {far.design}",
+            low=value - half_width,
+            high=value + half_width,
+            level=resamples.level,
+            method=f"out of bag, t, {resamples.design}",
         ),
         parity=0.0,
-        n=far.design.items,
+        n=resamples.design.n_items,
     )
 
 
-def _differ(lost: Estimate, margin: float) -> Literal["yes", "no", "undecided"]:
-    if lost.interval.low > 0:
+def _regret_verdict(regret: Estimate, margin: float) -> Literal["yes", "no", "undecided"]:
+    if regret.interval.low > 0:
         return "yes"
-    return "no" if lost.interval.high < margin else "undecided"
+    return "no" if regret.interval.high < margin else "undecided"
 
 
-def _sign(one: Measured) -> int:
-    return 1 if one.better == "higher" else -1
+def _sign(info: ColumnInfo) -> int:
+    return 1 if info.better == "higher" else -1

@@ -1,4 +1,4 @@
-"""A map of heads as a table: every head can be pointed at, reached by keys and read aloud."""
+"""A head map as an HTML table: readers reach every head by pointer, keyboard or screen reader."""
 
 from __future__ import annotations
 
@@ -6,69 +6,73 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from levelhead.report.charts.heads.head_map import reach
-from levelhead.report.head_map_labels import heads_of, row
+from levelhead.report.charts.heads.head_map import max_abs_score
+from levelhead.report.head_map_labels import component_row, require_heads
 from levelhead.report.theme import PUOR
 
 if TYPE_CHECKING:
-    from levelhead.locate.head_map import HeadMap, PartScore
+    from levelhead.locate.head_map import ComponentScore, HeadMap
 
-LIGHT = 0.45
-"""Below this luminance, marks are white."""
+DARK_BELOW = 0.45
+"""Marks on cells below this relative luminance are white."""
 
 
-class Cell(NamedTuple):
+class HeadCell(NamedTuple):
     """A head."""
 
     colour: str
-    dark: bool
+    is_dark: bool
     mark: str
-    told: str
+    description: str
 
 
-class Line(NamedTuple):
+class HeadTableRow(NamedTuple):
     """A layer."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[HeadCell, ...]
 
 
-class Grid(NamedTuple):
+class HeadTable(NamedTuple):
     """The map."""
 
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[Line, ...]
+    rows: tuple[HeadTableRow, ...]
 
 
-def grid(found: HeadMap) -> Grid:
+def build_head_table(head_map: HeadMap) -> HeadTable:
     """The scores of all heads, layer by layer."""
-    most = reach(found)
-    layers: dict[int, list[Cell]] = {}
-    for one in heads_of(found):
-        layers.setdefault(one.layer, []).append(_cell(one, most))
-    return Grid(
-        f"Scores of heads by {found.measure}: orange above 0, purple below; a dot: its effect "
+    max_score = max_abs_score(head_map)
+    layers: dict[int, list[HeadCell]] = {}
+    for head in require_heads(head_map):
+        layers.setdefault(head.layer, []).append(_cell(head, max_score))
+    return HeadTable(
+        f"Scores of heads by {head_map.measure}: orange above 0, purple below; a dot: its effect "
         "differs from 0 after correction. Rows are layers, columns heads, counted from 1",
-        tuple(str(i + 1) for i in range(found.heads_a_layer)),
-        tuple(Line(str(layer + 1), tuple(cells)) for layer, cells in sorted(layers.items())),
+        tuple(str(i + 1) for i in range(head_map.heads_per_layer)),
+        tuple(
+            HeadTableRow(str(layer + 1), tuple(cells)) for layer, cells in sorted(layers.items())
+        ),
     )
 
 
-def _cell(one: PartScore, most: float) -> Cell:
-    colour = _colour(one.score / most)
-    told = row(one)
-    words = (
-        f"head {one.label}: score {told['told score']}, effect of ablation "
-        f"{told['told effect']}, interval {told['told interval']}, corrected p {told['told p']}"
+def _cell(head: ComponentScore, max_score: float) -> HeadCell:
+    colour = _colour(head.score / max_score)
+    values = component_row(head)
+    description = (
+        f"head {head.label}: score {values['formatted score']}, effect of ablation "
+        f"{values['formatted effect']}, interval {values['formatted interval']}, corrected p "
+        f"{values['formatted p']}"
     )
-    dark = float(np.dot(colour, (0.2126, 0.7152, 0.0722))) / 255 < LIGHT
-    shown = "#" + "".join(f"{round(part):02x}" for part in colour)
-    return Cell(shown, dark, "●" if one.is_significant else "", words)
+    # Rec. 709 luma weights: the eye sees green as brighter than red, and red than blue.
+    is_dark = float(np.dot(colour, (0.2126, 0.7152, 0.0722))) / 255 < DARK_BELOW
+    hex_colour = "#" + "".join(f"{round(part):02x}" for part in colour)
+    return HeadCell(hex_colour, is_dark, "●" if head.is_significant else "", description)
 
 
 def _colour(share: float) -> tuple[float, ...]:
-    """From -1 to 1, white at 0, as the charts have it."""
+    """The RGB colour of a score from -1 to 1; 0 is white, as in the charts."""
     stops = np.linspace(-1, 1, len(PUOR))
-    parts = [[int(one[i : i + 2], 16) for one in PUOR] for i in (1, 3, 5)]
-    return tuple(float(np.interp(share, stops, part)) for part in parts)
+    channels = [[int(hex_code[i : i + 2], 16) for hex_code in PUOR] for i in (1, 3, 5)]
+    return tuple(float(np.interp(share, stops, channel)) for channel in channels)

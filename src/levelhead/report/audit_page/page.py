@@ -1,4 +1,4 @@
-"""The report of an audit: one file that needs nothing else, the verdict first."""
+"""The report of an audit: one self-contained file that begins with the verdict."""
 
 from __future__ import annotations
 
@@ -7,44 +7,57 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead import __version__
-from levelhead.calibrate.tables import cited
-from levelhead.core.calibration import MISSED, calibrated, mark_of, marked, verdict_of
-from levelhead.core.errors import LevelheadError, MissingExtra
-from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead._version import __version__
+from levelhead.calibrate.tables import summarise_in_one_line
+from levelhead.core.calibration import (
+    DAGGER_NOTE,
+    calibration_verdict,
+    failed_calibration_mark,
+    find_calibration,
+    with_mark,
+)
+from levelhead.core.errors import LevelheadError, MissingExtraError
+from levelhead.core.results import Measurement, Record, StepFailure
+from levelhead.core.verdicts import adjusted_p_value
 from levelhead.data.catalog.datasets import datasets
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.explain.attention.counterstereotype import CounterStereotype
-from levelhead.explain.attention.example import Example
-from levelhead.explain.prompting.knowledge import Knowledge
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
+from levelhead.explain.attention.example import AttentionExample
+from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.locate.head_map import HeadMap
 from levelhead.measures.base import UNFLAGGED
-from levelhead.mitigate.heads.mask_top_heads import Targeted
-from levelhead.mitigate.probing.concept_removal import Removed
-from levelhead.report.audit_page.head_table import Grid, grid
-from levelhead.report.audit_page.verdict import NOT_SHOWN, SIGNS, p_of, unreached, verdict
-from levelhead.report.charts.forest import forest
-from levelhead.report.charts.registry import chart, distribution
-from levelhead.report.head_map_labels import lines
-from levelhead.report.save import runtime, script_of, svg_of
-from levelhead.report.theme import ends, number
-from levelhead.study.steps.measurements import Paired
-from levelhead.study.table import rows
+from levelhead.mitigate.heads.mask_top_heads import MaskingReport
+from levelhead.mitigate.probing.concept_removal import RemovalReport
+from levelhead.report.audit_page.head_table import HeadTable, build_head_table
+from levelhead.report.audit_page.verdict import (
+    LIMITATIONS,
+    STATUS_TEXT,
+    compute_audit_verdict,
+    unreached_measures,
+)
+from levelhead.report.charts.forest import forest_chart
+from levelhead.report.charts.heads.head_distribution import distribution_chart
+from levelhead.report.charts.registry import chart
+from levelhead.report.head_map_labels import head_map_captions
+from levelhead.report.save import render_svg, to_script_json, vega_bundle
+from levelhead.report.theme import format_interval, format_number
+from levelhead.study.steps.measurements import CompareModelsStep
+from levelhead.study.table import result_to_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from altair.typing import ChartType
 
-    from levelhead.report.audit_page.verdict import Ruled, Verdict
+    from levelhead.report.audit_page.verdict import AuditMeasureVerdict, AuditVerdict
     from levelhead.study.audit.audit import Audit
 
-LONGEST = 400
-"""Letters of a text that are shown."""
+MAX_LETTERS = 400
+"""Number of characters of a text that the page shows."""
 TEMPLATES = files("levelhead.report") / "templates"
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Numbers in rows."""
 
     caption: str
@@ -52,8 +65,8 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Figure(NamedTuple):
-    """A picture, and what it was drawn from."""
+class PageFigure(NamedTuple):
+    """A figure and the specification it was rendered from."""
 
     id: str
     caption: str
@@ -65,53 +78,53 @@ class Figure(NamedTuple):
     width: int
 
 
-class Part(NamedTuple):
+class ReportSection(NamedTuple):
     """A part of the report."""
 
     id: str
     title: str
     lines: tuple[str, ...] = ()
-    folded: tuple[Table, ...] = ()
-    """Tables that are opened by whoever wants them."""
-    grids: tuple[Grid, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
+    collapsed_tables: tuple[PageTable, ...] = ()
+    """Tables that a reader has to open."""
+    head_tables: tuple[HeadTable, ...] = ()
+    figures: tuple[PageFigure, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     code: str = ""
 
 
-def page(audit: Audit, results: Mapping[str, Record], *, command: str) -> bytes:
-    """The report as HTML.
+def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: str) -> bytes:
+    """Render the report of an audit as HTML.
 
     Args:
-        audit: what was asked, and what was not.
-        results: what was found, by step.
-        command: what repeats it.
+        audit: plan of the audit: the queried and the skipped measures.
+        results: results by step.
+        command: command that repeats the audit.
     """
     jinja2, markup = _jinja()
-    told = verdict(audit, results)
-    parts = [
-        Part("verdict", "Verdict"),
-        _rulers(told),
-        *_beside(told, audit),
-        *_heads(results),
-        *_knowledge(results),
-        *_removed(results),
-        _limits(audit, results),
-        _data(results),
-        _provenance(audit, results, command),
+    verdict = compute_audit_verdict(audit, results)
+    sections = [
+        ReportSection("verdict", "Verdict"),
+        _measures_section(verdict),
+        *_comparison_section(verdict, audit),
+        *_heads_section(results),
+        *_knowledge_section(results),
+        *_probing_section(results),
+        _omissions_section(audit, results),
+        _data_section(results),
+        _provenance_section(audit, results, command),
     ]
     env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = env.from_string(_file("audit.html")).render(
-        title=shortened(audit.plan.about),
-        about=shortened(audit.about),
-        verdict=told._replace(sentences=tuple(map(shortened, told.sentences))),
-        not_shown=NOT_SHOWN,
-        parts=[_marked(part, markup) for part in parts],
+        title=truncate_text(audit.study_config.description),
+        about=truncate_text(audit.model_summary),
+        verdict=verdict._replace(sentences=tuple(map(truncate_text, verdict.sentences))),
+        not_shown=LIMITATIONS,
+        parts=[_mark_safe(section, markup) for section in sections],
         version=__version__,
         style=markup(_file("audit.css")),
         keys=markup(_file("keys.js")),
         draw=markup(_file("draw.js")),
-        bundle=markup(runtime()),
+        bundle=markup(vega_bundle()),
     )
     return str(text).encode()
 
@@ -120,36 +133,40 @@ def _jinja() -> tuple[Any, Any]:
     try:
         return import_module("jinja2"), import_module("markupsafe").Markup
     except ImportError:
-        raise MissingExtra("writing a report", "report") from None
+        raise MissingExtraError("writing a report", "report") from None
 
 
 def _file(name: str) -> str:
     return (TEMPLATES / name).read_text("utf-8")
 
 
-def _marked(part: Part, markup: Any) -> Part:
-    """Charts' data stand in the page's scripts as they are: nothing there can end a script."""
-    return part._replace(figures=tuple(one._replace(spec=markup(one.spec)) for one in part.figures))
+def _mark_safe(section: ReportSection, markup: Any) -> ReportSection:
+    """Exempt chart data from HTML escaping: `to_script_json` already escapes what ends a script."""
+    return section._replace(
+        figures=tuple(figure._replace(spec=markup(figure.spec)) for figure in section.figures)
+    )
 
 
-def shortened(text: str) -> str:
-    """A text as it can be shown; what is left out is said."""
-    if len(text) <= LONGEST:
+def truncate_text(text: str) -> str:
+    """Shorten a text for the page and state its full length."""
+    if len(text) <= MAX_LETTERS:
         return text
-    return f"{text[:LONGEST]}… ({len(text):,} characters)"
+    return f"{text[:MAX_LETTERS]}… ({len(text):,} characters)"
 
 
-def figure(name: str, drawn: ChartType, caption: str, alt: str) -> Figure:
-    """A picture for the page."""
-    svg = svg_of(drawn)
+def make_figure(name: str, chart: ChartType, caption: str, alt: str) -> PageFigure:
+    """Render a chart as a figure of the page."""
+    svg = render_svg(chart)
     width = int(float(svg.split(b'width="', 1)[1].split(b'"', 1)[0]))
-    return Figure(name, caption, alt, base64.b64encode(svg).decode(), script_of(drawn), width)
+    return PageFigure(
+        name, caption, alt, base64.b64encode(svg).decode(), to_script_json(chart), width
+    )
 
 
 # -- parts
 
 
-MEASURES = (
+MEASURE_COLUMNS = (
     "measure",
     "what it shows",
     "value",
@@ -163,321 +180,386 @@ MEASURES = (
 )
 
 
-def _rulers(told: Verdict) -> Part:
-    core = [row for row in told.rulers if row.is_core]
-    added = [row for row in told.rulers if not row.is_core]
-    biases = [row for row in (*core, *told.derived, *added) if row.role == "bias"]
-    drawn = [
-        (marked(row.name, row.measurement), row.measurement)
+def _measures_section(verdict: AuditVerdict) -> ReportSection:
+    core = [row for row in verdict.measures if row.is_core]
+    added = [row for row in verdict.measures if not row.is_core]
+    biases = [row for row in (*core, *verdict.derived, *added) if row.role == "bias"]
+    plotted = [
+        (with_mark(row.name, row.measurement), row.measurement)
         for row in biases
         if row.measurement is not None
     ]
-    figures: tuple[Figure, ...] = ()
-    if drawn:
-        plot = forest(drawn, title="Measures of bias")
-        alt = f"Values and intervals of {len(drawn)} measures; the numbers are in the table below."
+    figures: tuple[PageFigure, ...] = ()
+    if plotted:
+        plot = forest_chart(plotted, title="Measures of bias")
+        alt = (
+            f"Values and intervals of {len(plotted)} measures; the numbers are in the table below."
+        )
         caption = "Every measure of bias, with its interval and parity."
-        figures = (figure("forest", plot, caption, alt),)
+        figures = (make_figure("forest", plot, caption, alt),)
     tables = [
-        Table(
-            f"Core suite: {told.coverage}; p is corrected for the number of its tests (Holm)",
-            MEASURES,
-            tuple(_ruled(row) for row in (*core, *told.derived)),
+        PageTable(
+            f"Core suite: {verdict.coverage}; p is corrected for the number of its tests (Holm)",
+            MEASURE_COLUMNS,
+            tuple(_measure_row(row) for row in (*core, *verdict.derived)),
         )
     ]
     if added:
-        caption = "Beyond the core suite; p is corrected apart, and the headline counts none of it"
-        tables.append(Table(caption, MEASURES, tuple(map(_ruled, added))))
+        caption = "Beyond the core suite; p is corrected separately; the summary does not count it"
+        tables.append(PageTable(caption, MEASURE_COLUMNS, tuple(map(_measure_row, added))))
     notes = tuple(
-        (row.name, shortened(note))
-        for row in told.rulers
+        (row.name, truncate_text(note))
+        for row in verdict.measures
         if row.measurement is not None
-        for note in (*_calibrated(row.measurement), *row.measurement.notes)
+        for note in (*_calibration_notes(row.measurement), *row.measurement.notes)
     )
-    known = Table("Notes and caveats", ("measure", "note"), notes)
-    folded = (known, *_beside_numbers(told))
-    return Part("rulers", "Measures", folded=folded, figures=figures, tables=tuple(tables))
+    caveats = PageTable("Notes and caveats", ("measure", "note"), notes)
+    collapsed_tables = (caveats, *_supporting_statistics(verdict))
+    return ReportSection(
+        "measures",
+        "Measures",
+        collapsed_tables=collapsed_tables,
+        figures=figures,
+        tables=tuple(tables),
+    )
 
 
-def _beside_numbers(told: Verdict) -> Iterator[Table]:
-    """What numbers can be misread without."""
-    found = tuple(
+def _supporting_statistics(verdict: AuditVerdict) -> Iterator[PageTable]:
+    """Tables of the statistics that help to interpret each measure."""
+    table_rows = tuple(
         (
-            one.name,
-            marked(shortened(beside.name), one.measurement, beside.name),
-            *_numbers(beside),
-            str(beside.n),
+            row.name,
+            with_mark(truncate_text(extra.name), row.measurement, extra.name),
+            *_estimate_cells(extra),
+            str(extra.n),
         )
-        for one in told.rulers
-        if one.measurement is not None
-        for beside in one.measurement.beside
+        for row in verdict.measures
+        if row.measurement is not None
+        for extra in row.measurement.extras
     )
     columns = ("measure", "number", "value", "interval", "parity", "p")
-    if found:
-        yield Table("Supporting statistics", (*columns, "minimum detectable effect", "n"), found)
+    if table_rows:
+        yield PageTable(
+            "Supporting statistics", (*columns, "minimum detectable effect", "n"), table_rows
+        )
 
 
-def _ruled(one: Ruled) -> tuple[str, ...]:
-    if one.measurement is None:
-        sign = f"{SIGNS[one.status]}: {one.reason}" if one.reason else SIGNS[one.status]
-        return (one.name, sign, *[""] * 7, shortened(one.why))
-    own = one.measurement
-    sign = "capability" if one.role == "price" else SIGNS[one.status]
-    if one.toward:
-        sign += f": {one.toward}"
-    elif one.status == "inconclusive":
-        sign += f": {one.reason}"
+def _measure_row(verdict: AuditMeasureVerdict) -> tuple[str, ...]:
+    if verdict.measurement is None:
+        status_text = (
+            f"{STATUS_TEXT[verdict.status]}: {verdict.reason}"
+            if verdict.reason
+            else STATUS_TEXT[verdict.status]
+        )
+        return (verdict.name, status_text, *[""] * 7, truncate_text(verdict.explanation))
+    measurement = verdict.measurement
+    status_text = "capability" if verdict.role == "utility" else STATUS_TEXT[verdict.status]
+    if verdict.toward:
+        status_text += f": {verdict.toward}"
+    elif verdict.status == "inconclusive":
+        status_text += f": {verdict.reason}"
     return (
-        marked(one.name, own),
-        sign,
-        *_numbers(own),
-        used_of(own),
-        verdict_of(own),
-        own.direction,
+        with_mark(verdict.name, measurement),
+        status_text,
+        *_estimate_cells(measurement),
+        format_items_used(measurement),
+        calibration_verdict(measurement),
+        measurement.direction,
     )
 
 
-def used_of(one: Measurement) -> str:
-    """How many items were used, of all that the data set holds; else of those asked.
+def format_items_used(measurement: Measurement) -> str:
+    """Number of used items, out of the full data set or, if its size is unknown, of those queried.
 
     >>> from types import SimpleNamespace as Shown
-    >>> used_of(Shown(n=46, items=46, population=1508, sampled=46 / 1508))
+    >>> format_items_used(Shown(n=46, n_items=46, population=1508, sampled_fraction=46 / 1508))
     '46 of 1,508 (3%)'
-    >>> used_of(Shown(n=45, items=46, population=None, sampled=None))
-    '45 of 46 asked'
+    >>> format_items_used(Shown(n=45, n_items=46, population=None, sampled_fraction=None))
+    '45 of 46 queried'
     """
-    if one.population is None or one.sampled is None:
-        return f"{one.n:,} of {one.items:,} asked"
-    lost = one.items - one.n
-    share = f"{one.sampled:.0%}" if one.sampled >= 0.01 else "below 1%"
-    dropped = f", {lost:,} dropped" if lost else ""
-    return f"{one.n:,} of {one.population:,} ({share}){dropped}"
+    if measurement.population is None or measurement.sampled_fraction is None:
+        return f"{measurement.n:,} of {measurement.n_items:,} queried"
+    n_dropped = measurement.n_items - measurement.n
+    share = (
+        f"{measurement.sampled_fraction:.0%}"
+        if measurement.sampled_fraction >= 0.01
+        else "below 1%"
+    )
+    dropped = f", {n_dropped:,} dropped" if n_dropped else ""
+    return f"{measurement.n:,} of {measurement.population:,} ({share}){dropped}"
 
 
-def _calibrated(one: Measurement) -> tuple[str, ...]:
-    """How the measure did on models with planted bias."""
-    found = calibrated(one)
-    return () if found is None else (f"validation on planted bias: {cited(found)}",)
-
-
-def _numbers(one: Any) -> tuple[str, ...]:
-    p = p_of(one)
+def _calibration_notes(measurement: Measurement) -> tuple[str, ...]:
+    """How the measure performed on models with planted bias."""
+    calibration = find_calibration(measurement)
     return (
-        number(one.value),
-        _interval(one.interval.low, one.interval.high),
-        number(one.parity, missing=""),
+        ()
+        if calibration is None
+        else (f"validation on planted bias: {summarise_in_one_line(calibration)}",)
+    )
+
+
+def _estimate_cells(estimate: Any) -> tuple[str, ...]:
+    p = adjusted_p_value(estimate)
+    return (
+        format_number(estimate.value),
+        _interval(estimate.interval.low, estimate.interval.high),
+        format_number(estimate.parity, missing=""),
         _p(p),
-        number(one.detectable, missing=""),
+        format_number(estimate.detectable, missing=""),
     )
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    """An interval that no line breaks."""
-    return "" if low is None or high is None else ends(low, high).replace(" ", "\u00a0")
+    """Format an interval with no-break spaces, so that a table cell keeps it on one line."""
+    return "" if low is None or high is None else format_interval(low, high).replace(" ", "\u00a0")
 
 
 def _p(p: float | None) -> str:
     if p is None:
         return ""
+    # Four decimals would print smaller p-values as 0, which no test can give.
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
-def _beside(told: Verdict, audit: Audit) -> Iterator[Part]:
-    if not told.comparisons:
+def _comparison_section(verdict: AuditVerdict, audit: Audit) -> Iterator[ReportSection]:
+    if not verdict.comparisons:
         return
     which = (
         ("the other model", "this model")
-        if audit.plan.rows(Paired)
+        if audit.study_config.rows(CompareModelsStep)
         else ("this model", "the edited model")
     )
-    found = [(f"{one.measure} {one.mark}".rstrip(), one.difference) for one in told.comparisons]
-    drawn = forest(found, title=f"Second minus first: {which[1]} - {which[0]}")
-    alt = f"Differences by {len(found)} measures; the numbers are in the table below."
+    differences = [
+        (f"{comparison.measure} {comparison.mark}".rstrip(), comparison.difference)
+        for comparison in verdict.comparisons
+    ]
+    plot = forest_chart(differences, title=f"Second minus first: {which[1]} - {which[0]}")
+    alt = f"Differences by {len(differences)} measures; the numbers are in the table below."
     columns = ("measure", "first", "second", "difference", "interval", "parity", "p")
-    table = Table(
-        "Paired item by item; p corrected for their number (Holm)",
+    table = PageTable(
+        "Paired item by item; p corrected for the number of comparisons (Holm)",
         (*columns, "minimum detectable effect", "what it says"),
         tuple(
             (
                 name,
-                number(one.first.value),
-                number(one.second.value),
-                *_numbers(one.difference),
-                one.verdict,
+                format_number(comparison.first.value),
+                format_number(comparison.second.value),
+                *_estimate_cells(comparison.difference),
+                comparison.verdict,
             )
-            for one, (name, _) in zip(told.comparisons, found, strict=True)
+            for comparison, (name, _) in zip(verdict.comparisons, differences, strict=True)
         ),
     )
-    yield Part(
+    yield ReportSection(
         "against",
         "Item by item",
         (f"First: {which[0]}. Second: {which[1]}.",),
-        figures=(figure("differences", drawn, "Differences, with intervals.", alt),),
+        figures=(make_figure("differences", plot, "Differences, with intervals.", alt),),
         tables=(table,),
     )
 
 
-def _heads(results: Mapping[str, Record]) -> Iterator[Part]:
-    for step, heads in results.items():
-        if not isinstance(heads, HeadMap):
+def _heads_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:
+    for step, head_map in results.items():
+        if not isinstance(head_map, HeadMap):
             continue
         name = step.partition(".")[2]
         figures = [
-            figure(
+            make_figure(
                 f"spread-{name}",
-                distribution(heads),
-                "How scores are spread over heads.",
-                f"Distribution of the scores of {len(heads.heads)} heads.",
+                distribution_chart(head_map),
+                "Distribution of the scores over heads.",
+                f"Distribution of the scores of {len(head_map.heads)} heads.",
             )
         ]
-        figures += _of_heads(results)
-        ranked = heads.ranked
-        differ = sorted(
-            (one for one in ranked if one.is_significant), key=lambda one: -abs(one.effect or 0)
+        figures += _head_figures(results)
+        ranked = head_map.ranked_heads
+        significant = sorted(
+            (head for head in ranked if head.is_significant),
+            key=lambda head: -abs(head.effect or 0),
         )
-        wanted = {one.label for one in (*ranked[:5], *ranked[-5:], *differ[:10])}
-        shown = [one for one in ranked if one.label in wanted]
-        table = Table(
-            "The heads that add or take most, and the largest effects that differ from 0",
+        # The extremes show direction; significant effects may have small scores: list both.
+        labels = {head.label for head in (*ranked[:5], *ranked[-5:], *significant[:10])}
+        heads_in_table = [head for head in ranked if head.label in labels]
+        table = PageTable(
+            "Heads with the largest and smallest scores, and largest effects that differ from 0",
             ("head", "score", "effect of ablation", "interval", "corrected p"),
             tuple(
                 (
-                    one.label,
-                    number(one.score),
-                    number(one.effect, missing="not ablated"),
-                    "" if one.interval is None else _interval(one.interval.low, one.interval.high),
-                    "" if one.p is None else _p(one.p.adjusted),
+                    head.label,
+                    format_number(head.score),
+                    format_number(head.effect, missing="not ablated"),
+                    ""
+                    if head.interval is None
+                    else _interval(head.interval.low, head.interval.high),
+                    "" if head.p is None else _p(head.p.adjusted),
                 )
-                for one in shown
+                for head in heads_in_table
             ),
         )
-        told = tuple(
-            shortened(f"{line}.")
-            for line in (*lines(heads), f"heads: {heads.verdict}", *heads.notes)
+        captions = tuple(
+            truncate_text(f"{line}.")
+            for line in (
+                *head_map_captions(head_map),
+                f"heads: {head_map.verdict}",
+                *head_map.notes,
+            )
         )
-        grids = (grid(heads),)
-        yield Part("heads", "Heads", told, (), grids, tuple(figures), (table,))
+        head_tables = (build_head_table(head_map),)
+        yield ReportSection("heads", "Heads", captions, (), head_tables, tuple(figures), (table,))
 
 
-def _of_heads(results: Mapping[str, Record]) -> Iterator[Figure]:
+def _head_figures(results: Mapping[str, Record]) -> Iterator[PageFigure]:
     captions: tuple[tuple[type[Record], str, str], ...] = (
-        (Targeted, "masking", "What masking heads changes, and what it costs."),
-        (CounterStereotype, "explain", "Attention on a group's word, original and counter."),
-        (Example, "example", "One sentence and its twin, as single heads see them."),
+        (MaskingReport, "masking", "Effect and utility cost of masking heads."),
+        (CounterStereotypeResult, "explain", "Attention on a group's word, original and counter."),
+        (
+            AttentionExample,
+            "example",
+            "One sentence and its counterfactual: attention of single heads.",
+        ),
     )
     for kind, name, caption in captions:
-        for one in results.values():
-            if isinstance(one, kind):
-                alt = f"{caption} Its numbers stand in table.csv."
-                yield figure(name, chart(one), caption, alt)
+        for result in results.values():
+            if isinstance(result, kind):
+                alt = f"{caption} The numbers are in table.csv."
+                yield make_figure(name, chart(result), caption, alt)
 
 
-def _knowledge(results: Mapping[str, Record]) -> Iterator[Part]:
-    for step, one in results.items():
-        if isinstance(one, Knowledge):
-            caption = "What knowledge before a sentence does to whom the model puts into it."
-            drawn = figure("knowledge", chart(one), caption, f"{caption} Numbers: table.csv.")
-            numbers = [row for row in rows(step, one) if ", top " not in row.name]
-            table = Table(
+def _knowledge_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:
+    for step, result in results.items():
+        if isinstance(result, KnowledgeResult):
+            caption = "How knowledge before a prompt changes the group that the model predicts."
+            knowledge_figure = make_figure(
+                "knowledge", chart(result), caption, f"{caption} Numbers: table.csv."
+            )
+            numbers = [row for row in result_to_rows(step, result) if ", top " not in row.name]
+            table = PageTable(
                 "Counterexamples (Zhang 2023)",
                 ("", "number", "value", "interval", "p"),
                 tuple(
                     (
                         row.name,
                         row.what,
-                        number(row.value),
+                        format_number(row.value),
                         _interval(row.low, row.high),
                         _p(row.p if row.adjusted is None else row.adjusted),
                     )
                     for row in numbers
                 ),
             )
-            yield Part("knowledge", "Counterexamples", figures=(drawn,), folded=(table,))
+            yield ReportSection(
+                "knowledge",
+                "Counterexamples",
+                figures=(knowledge_figure,),
+                collapsed_tables=(table,),
+            )
 
 
-def _removed(results: Mapping[str, Record]) -> Iterator[Part]:
-    for one in results.values():
-        if isinstance(one, Removed):
-            drawn = figure("removed", chart(one), "What probes still read.", "Probes' AUC.")
-            said = [f"{one.verdict}: {one.why}", *one.notes]
-            said += [f"The measure that fell or did not: {MISSED}."] if mark_of(one.gain_by) else []
-            yield Part("removed", "Removed or hidden", tuple(said), figures=(drawn,))
+def _probing_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:
+    for result in results.values():
+        if isinstance(result, RemovalReport):
+            probing_figure = make_figure(
+                "removed", chart(result), "What probes still detect.", "Probes' AUC."
+            )
+            captions = [f"{result.verdict}: {result.reason}", *result.notes]
+            captions += (
+                [f"The measure of the edit's effect: {DAGGER_NOTE}."]
+                if failed_calibration_mark(result.bias_measure)
+                else []
+            )
+            yield ReportSection(
+                "removed", "Removed or hidden", tuple(captions), figures=(probing_figure,)
+            )
 
 
-def _limits(audit: Audit, results: Mapping[str, Record]) -> Part:
-    left: list[tuple[str, str, str]] = [
-        (one.what, one.reason, shortened(one.why)) for one in audit.left_out
+def _omissions_section(audit: Audit, results: Mapping[str, Record]) -> ReportSection:
+    skipped: list[tuple[str, str, str]] = [
+        (item.name, item.reason, truncate_text(item.details)) for item in audit.omitted
     ]
-    left += [
-        (step, "not measured", shortened(f"{one.what} ({one.mend})"))
-        for step, one in {**results, **unreached(audit, results)}.items()
-        if isinstance(one, Inconclusive)
+    skipped += [
+        (step, "not measured", truncate_text(f"{result.problem} ({result.hint})"))
+        for step, result in {**results, **unreached_measures(audit, results)}.items()
+        if isinstance(result, StepFailure)
     ]
-    tables = [Table("Skipped", ("what", "reason", "details"), tuple(left))] * bool(left)
-    if audit.cut:
+    tables = [PageTable("Skipped", ("what", "reason", "details"), tuple(skipped))] * bool(skipped)
+    if audit.truncated:
         budget = f" in {audit.budget:g} seconds" if audit.budget else ""
-        cut = tuple((one.what, f"{one.asked:,} of {one.whole:,}") for one in audit.cut)
-        tables.append(Table(f"Sampled{budget}", ("what", "questions"), cut))
-    said = () if tables else ("Everything that fits this model was asked whole.",)
-    return Part("limits", "Skipped and sampled", said, tables=tuple(tables))
+        truncated_rows = tuple(
+            (item.name, f"{item.n_used:,} of {item.n_total:,}") for item in audit.truncated
+        )
+        tables.append(PageTable(f"Sampled{budget}", ("what", "questions"), truncated_rows))
+    captions = () if tables else ("Every measure that fits this model was queried in full.",)
+    return ReportSection("limits", "Skipped and sampled", captions, tables=tuple(tables))
 
 
-def _data(results: Mapping[str, Record]) -> Part:
+def _data_section(results: Mapping[str, Record]) -> ReportSection:
     names: dict[str, None] = {}
     flagged = []
-    for step, one in results.items():
-        if isinstance(one, Measurement):
-            names |= dict.fromkeys(one.provenance.data)
-            clean = next((own.n for own in one.beside if own.name == UNFLAGGED), None)
-            if clean is not None:
+    for step, result in results.items():
+        if isinstance(result, Measurement):
+            names |= dict.fromkeys(result.provenance.data)
+            n_clean = next((extra.n for extra in result.extras if extra.name == UNFLAGGED), None)
+            if n_clean is not None:
                 key = step.rpartition(".")[2]
-                flagged.append((key, f"{one.n - clean:,} of {one.n:,}"))
-    cards = tuple(_cards(list(names)))
-    tables = [Table("What was asked, and what it cannot tell", _CARD, cards)] if cards else []
+                flagged.append((key, f"{result.n - n_clean:,} of {result.n:,}"))
+    cards = tuple(_dataset_cards(list(names)))
+    tables = [PageTable("Data of the audit, and its limits", _CARD_COLUMNS, cards)] if cards else []
     if flagged:
-        columns = ("measure", "items the linter finds something wrong with")
-        tables.append(Table("Flags", columns, tuple(flagged)))
-    return Part("data", "Data", tables=tuple(tables))
+        columns = ("measure", "items that the linter flags")
+        tables.append(PageTable("Flags", columns, tuple(flagged)))
+    return ReportSection("data", "Data", tables=tuple(tables))
 
 
-_CARD = ("data", "licence", "what it is", "what it cannot tell")
+_CARD_COLUMNS = ("data", "licence", "what it is", "limits")
 
 
-def _cards(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The data sets and lexicons that these sources name, each once."""
-    known = datasets()
-    seen: set[str] = set()
+def _dataset_cards(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Rows for the data sets and lexicons that the sources name, without duplicates."""
+    known_datasets = datasets()
+    listed: set[str] = set()
     for name in names:
         words = name.replace("/", " ").replace(":", " ").split()
         for word in words:
-            if word in known and word not in seen:
-                one = known[word]
-                yield one.name, one.licence, one.about, one.cannot
-                seen.add(word)
-        if name.startswith("lexicon ") and (own := name.removeprefix("lexicon ")) not in seen:
-            seen.add(own)
+            if word in known_datasets and word not in listed:
+                dataset = known_datasets[word]
+                yield dataset.name, dataset.licence, dataset.about, dataset.cannot
+                listed.add(word)
+        if (
+            name.startswith("lexicon ")
+            and (lexicon_name := name.removeprefix("lexicon ")) not in listed
+        ):
+            listed.add(lexicon_name)
             try:
-                lexicon = any_lexicon(own)
-            except LevelheadError:  # a lexicon of the user's, which is not here any more
-                yield shortened(own), "", "a lexicon", "it is not here any more"
+                lexicon = resolve_lexicon(lexicon_name)
+            except LevelheadError:  # the user's lexicon, deleted since the audit
+                yield truncate_text(lexicon_name), "", "a lexicon", "not available any more"
                 continue
             yield lexicon.name, lexicon.licence, "a lexicon", lexicon.limits
 
 
-def _provenance(audit: Audit, results: Mapping[str, Record], command: str) -> Part:
-    found = next((one for one in results.values() if isinstance(one, Measurement)), None)
-    told: list[tuple[str, str]] = [("what was asked", audit.request)]
-    if found is not None:
-        own = found.provenance
-        told += [
-            ("model", shortened(own.model)),
-            ("SHA-256 of its files and edits", own.model_hash),
-            ("revision", own.revision or "none"),
-            *((f"edit {i}", one) for i, one in enumerate(own.edits, 1)),
-            *((f"version of {name}", str(one)) for name, one in own.versions.items()),
+def _provenance_section(audit: Audit, results: Mapping[str, Record], command: str) -> ReportSection:
+    measurement = next(
+        (result for result in results.values() if isinstance(result, Measurement)), None
+    )
+    entries: list[tuple[str, str]] = [("hash of the request", audit.request_hash)]
+    if measurement is not None:
+        provenance = measurement.provenance
+        entries += [
+            ("model", truncate_text(provenance.model)),
+            ("SHA-256 of its files and edits", provenance.model_hash),
+            ("revision", provenance.revision or "none"),
+            *((f"edit {i}", edit) for i, edit in enumerate(provenance.edits, 1)),
+            *(
+                (f"version of {name}", str(version))
+                for name, version in provenance.versions.items()
+            ),
         ]
-    plan = audit.plan
-    told += [(key, str(getattr(plan, key))) for key in ("seed", "threads", "draws", "permutations")]
-    told += [(f"measure {name}", shortened(text)) for name, text in plan.measures.items()]
-    table = Table("Everything the numbers depend on", ("what", "which"), tuple(told))
-    return Part("provenance", "Provenance", tables=(table,), code=command)
+    config = audit.study_config
+    entries += [
+        (key, str(getattr(config, key))) for key in ("seed", "threads", "resamples", "permutations")
+    ]
+    entries += [(f"measure {name}", truncate_text(text)) for name, text in config.measures.items()]
+    table = PageTable("Everything the numbers depend on", ("what", "which"), tuple(entries))
+    return ReportSection("provenance", "Provenance", tables=(table,), code=command)

@@ -1,7 +1,8 @@
-"""An audit in plain words: what the measures show, what they cannot show, and what was skipped.
+"""The verdict of an audit in words: what the measures show, their limits, and what was skipped.
 
-The headline counts the core suite alone, which is the same whatever the budget; what was added
-stands beside it and is corrected apart, so that it changes neither a count nor a p-value there.
+The summary sentence counts only the core suite, which does not depend on the time budget. Added
+measures are reported with it and corrected separately: they change no count and no p-value of the
+core suite.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.core.calibration import calibrated
-from levelhead.core.results import Inconclusive, Measurement, Record, Skill
+from levelhead.core.calibration import find_calibration
+from levelhead.core.results import Measurement, Record, Skill, StepFailure
 from levelhead.core.verdicts import (
+    NO_POWER,
     NO_SKILL,
-    POWERLESS,
     REFUTED,
     UNCHECKED,
     Status,
-    measure_verdict,
+    adjusted_p_value,
+    decide_measure_verdict,
 )
-from levelhead.core.verdicts import p_value as p_of
-from levelhead.explain.prompting.knowledge import Knowledge
-from levelhead.measures.compare import Comparison, corrected_comparisons
-from levelhead.measures.inference import corrected
-from levelhead.measures.utility.pronoun_agreement import GAP
-from levelhead.report.theme import ends, number
+from levelhead.explain.prompting.knowledge import KnowledgeResult
+from levelhead.measures.compare import Comparison, holm_corrected_comparisons
+from levelhead.measures.inference import holm_corrected
+from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
+from levelhead.report.theme import format_interval, format_number
 from levelhead.study.audit.budget_shares import COUNTEREXAMPLES
-from levelhead.study.distributed import SPENT
+from levelhead.study.distributed import OUT_OF_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
     from levelhead.study.audit.audit import Audit
     from levelhead.study.audit.core_suite import Role
 
-__all__ = ["NOT_SHOWN", "SIGNS", "Ruled", "Verdict", "p_of", "unreached", "verdict"]
-
-SIGNS: dict[Status, str] = {
+STATUS_TEXT: dict[Status, str] = {
     "differs": "significant bias",
     "unclear": "test and interval disagree",
     "not shown": "no bias shown",
@@ -46,127 +45,141 @@ SIGNS: dict[Status, str] = {
     "not measured": "skipped",
 }
 CONCLUSIVE: tuple[Status, ...] = ("differs", "unclear", "not shown")
-"""What a measure says that can tell bias from none."""
-NOT_SHOWN = (
-    "What no measure here asks: other groups, languages, domains and tasks.",
-    "That groups are treated alike. Where no bias is shown, one smaller than the minimum "
-    "detectable effect beside it may still be there.",
+"""The statuses of a measure that can distinguish bias from no bias."""
+LIMITATIONS = (
+    "Bias towards other groups, or in other languages, domains and tasks.",
+    "That groups are treated alike. Where no bias is shown, a bias smaller than the reported "
+    "minimum detectable effect is still possible.",
     "How the model behaves in your application: intrinsic scores often do not predict it "
     "(Dawkins et al. 2024). Measure that, too: levelhead measure -m counterfactual.",
 )
 AGREEMENT = "agreement"
 GAP_ROW, BASE_ROW = "agreement gap", "counterexamples, base prompts"
-"""Rows that are derived from what another measure or the counterexamples show."""
-AGREES = 60.0
-"""Percent of pronouns that agree (chance: 50): whoever knows one in five and guesses the others.
-Below that, a gap between the groups is a habit of saying one pronoun, not worse knowledge."""
+"""Rows that are derived from another measure or from the counterexamples."""
+MIN_AGREEMENT = 60.0
+"""Percent of pronouns that agree (random guessing: 50). A model that knows one pronoun in five and
+guesses the others reaches 60: 20 + 80 / 2. Below that, a gap between the groups shows a preference
+for one pronoun, not worse knowledge."""
 
 
-class Ruled(NamedTuple):
-    """What one measure says."""
+class AuditMeasureVerdict(NamedTuple):
+    """The verdict of one measure."""
 
     name: str
     role: Role
     status: Status
     measurement: Measurement | None
-    why: str
+    explanation: str
     """In words."""
     is_core: bool = True
     toward: str = ""
-    """Which way the model differs from parity, in words; empty where it is not shown to."""
+    """Direction of the difference from parity, in words; empty if no difference is shown."""
     reason: str = ""
-    """Of an inconclusive measure or a skipped one: why, in a few words that can be counted."""
+    """Why a measure is inconclusive or skipped, in a few fixed words that can be counted."""
 
 
-class Verdict(NamedTuple):
-    """What all say together."""
+class AuditVerdict(NamedTuple):
+    """The verdict of the complete audit."""
 
     headline: str
     sentences: tuple[str, ...]
-    rulers: tuple[Ruled, ...]
+    measures: tuple[AuditMeasureVerdict, ...]
     """The measures of the audit: the core suite first, then what was added."""
     comparisons: tuple[Comparison, ...]
-    """With p corrected together."""
-    derived: tuple[Ruled, ...] = ()
-    """Further findings that the headline counts: made of what a measure reports beside itself."""
+    """Comparisons, with p corrected for multiple tests."""
+    derived: tuple[AuditMeasureVerdict, ...] = ()
+    """Further findings that the summary counts, derived from a measure's extra statistics."""
     coverage: str = ""
     """How much of the core suite was run, and why the rest was not."""
     is_complete: bool = True
-    """Whether the whole core suite was run."""
+    """Whether the complete core suite was run."""
     is_conclusive: bool = True
-    """Whether any measure could tell bias from none: without one, nothing was audited."""
+    """Whether any measure could distinguish bias from no bias: without one, nothing was audited."""
 
 
-REASONS = (REFUTED, NO_SKILL, POWERLESS, UNCHECKED)
-"""Why a measure is inconclusive, as its verdict begins."""
-NOT_REACHED = Inconclusive(
-    what="the run ended before it was asked", mend="call the audit again: it goes on from there"
+REASONS = (REFUTED, NO_SKILL, NO_POWER, UNCHECKED)
+"""Reasons for an inconclusive measure; its verdict begins with one of them."""
+NOT_REACHED = StepFailure(
+    problem="the run ended before this measure", hint="call the audit again: it resumes from there"
 )
 
 
-def unreached(audit: Audit, results: Mapping[str, Record]) -> dict[str, Inconclusive]:
-    """The measures of an audit that has not ended, which it has not come to."""
-    asked = {step.rpartition(".")[2] for step in results if step.startswith("cell.")}
-    skipped = {row.what for row in audit.left_out}
+def unreached_measures(audit: Audit, results: Mapping[str, Record]) -> dict[str, StepFailure]:
+    """The planned measures that an unfinished audit has not reached."""
+    reached = {step.rpartition(".")[2] for step in results if step.startswith("cell.")}
+    skipped = {row.name for row in audit.omitted}
     return {
-        name: NOT_REACHED for name, _ in audit.roles if name not in asked and name not in skipped
+        name: NOT_REACHED for name, _ in audit.roles if name not in reached and name not in skipped
     }
 
 
-def verdict(audit: Audit, results: Mapping[str, Record]) -> Verdict:
-    """The p-values of the core suite are corrected together (Holm); those that were added, apart.
+def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditVerdict:
+    """Compute the verdict of an audit.
 
-    So are those of the differences.
+    The p-values of the core suite are corrected together (Holm), those of added measures and those
+    of comparisons separately.
     """
     roles, core = dict(audit.roles), set(audit.core_names)
     cells = {
-        step.rpartition(".")[2]: one for step, one in results.items() if step.startswith("cell.")
+        step.rpartition(".")[2]: result
+        for step, result in results.items()
+        if step.startswith("cell.")
     }
-    measured = {name: one for name, one in cells.items() if isinstance(one, Measurement)}
-    biases = {name: one for name, one in measured.items() if roles.get(name) == "bias"}
-    first = {name: one for name, one in biases.items() if name in core}
-    if (gap := _gap(measured.get(AGREEMENT))) is not None and AGREEMENT in core:
+    measured = {name: result for name, result in cells.items() if isinstance(result, Measurement)}
+    biases = {
+        name: measurement for name, measurement in measured.items() if roles.get(name) == "bias"
+    }
+    first = {name: measurement for name, measurement in biases.items() if name in core}
+    if (gap := _agreement_gap(measured.get(AGREEMENT))) is not None and AGREEMENT in core:
         first[GAP_ROW] = gap
-    second = {name: one for name, one in biases.items() if name not in core}
-    base = _base(results, _agreement_skill(measured.get(AGREEMENT)))
-    # The same question without counterexamples: it says nothing new where cloze was measured.
+    second = {name: measurement for name, measurement in biases.items() if name not in core}
+    base = _base_prompts(results, _agreement_skill(measured.get(AGREEMENT)))
+    # The base prompts are cloze prompts: where the cloze measure was run, they add no evidence.
     if base is not None and COUNTEREXAMPLES in core and COUNTEREXAMPLES not in measured:
         second[BASE_ROW] = base
-    judged = {**_corrected(first), **_corrected(second)}
-    skipped = {row.what: row for row in audit.left_out}
-    rulers = []
-    for name, role in audit.roles:  # in the audit's order, whichever the results are in
-        record = judged.get(name, cells.get(name, NOT_REACHED))
-        row = _ruled(name, role, record)
+    # Two Holm families: what the time budget adds must not weaken the tests of the core suite.
+    tested = {**_correct_p_values(first), **_correct_p_values(second)}
+    skipped = {verdict.name: verdict for verdict in audit.omitted}
+    verdicts = []
+    for (
+        name,
+        role,
+    ) in audit.roles:  # the order of the audit, which may differ from that of the results
+        record = tested.get(name, cells.get(name, NOT_REACHED))
+        verdict = _assess_measure(name, role, record)
         if name not in cells and name in skipped:
-            why, reason = skipped[name].why, skipped[name].reason
-            row = Ruled(name, role, "not measured", None, why, reason=reason)
-        rulers.append(row._replace(is_core=name in core))
+            explanation, reason = skipped[name].details, skipped[name].reason
+            verdict = AuditMeasureVerdict(
+                name, role, "not measured", None, explanation, reason=reason
+            )
+        verdicts.append(verdict._replace(is_core=name in core))
     derived = tuple(
-        _ruled(name, "bias", judged[name]) for name in (GAP_ROW, BASE_ROW) if name in judged
+        _assess_measure(name, "bias", tested[name])
+        for name in (GAP_ROW, BASE_ROW)
+        if name in tested
     )
-    planned = [row for row in rulers if row.is_core]
-    coverage, is_complete = _coverage(planned)
-    counted = [row for row in (*planned, *derived) if row.role == "bias"]
-    compared = _compared(results, core)
-    return Verdict(
-        _headline(counted, coverage, is_complete=is_complete),
-        _sentences([*rulers, *derived], compared, results),
-        tuple(rulers),
-        compared,
+    core_verdicts = [verdict for verdict in verdicts if verdict.is_core]
+    coverage, is_complete = _describe_coverage(core_verdicts)
+    bias_verdicts = [verdict for verdict in (*core_verdicts, *derived) if verdict.role == "bias"]
+    comparisons = _correct_comparisons(results, core)
+    return AuditVerdict(
+        _write_headline(bias_verdicts, coverage, is_complete=is_complete),
+        _write_sentences([*verdicts, *derived], comparisons, results),
+        tuple(verdicts),
+        comparisons,
         derived,
         coverage,
         is_complete,
-        any(row.status in CONCLUSIVE for row in counted),
+        any(verdict.status in CONCLUSIVE for verdict in bias_verdicts),
     )
 
 
-def _corrected(family: Mapping[str, Measurement]) -> dict[str, Measurement]:
-    return dict(zip(family, corrected(list(family.values())), strict=True))
+def _correct_p_values(family: Mapping[str, Measurement]) -> dict[str, Measurement]:
+    return dict(zip(family, holm_corrected(list(family.values())), strict=True))
 
 
 def _agreement_skill(agreement: Measurement | None) -> Skill | None:
-    """The share of pronouns that agree as a skill; margins have no threshold."""
+    """The share of pronouns that agree, as a skill; margins have no threshold."""
     if agreement is None or agreement.measure != "pronoun_agreement":
         return None
     return Skill(
@@ -174,22 +187,24 @@ def _agreement_skill(agreement: Measurement | None) -> Skill | None:
         value=agreement.value,
         interval=agreement.interval,
         chance=50.0,
-        threshold=AGREES,
+        threshold=MIN_AGREEMENT,
         n=agreement.n,
         unit="%",
     )
 
 
-def _gap(agreement: Measurement | None) -> Measurement | None:
+def _agreement_gap(agreement: Measurement | None) -> Measurement | None:
     """The difference of agreement between two groups as a measurement of bias."""
     gap = next(
-        (one for one in agreement.beside if one.name.startswith(GAP)) if agreement else iter(()),
+        (extra for extra in agreement.extras if extra.name.startswith(GAP_PREFIX))
+        if agreement
+        else iter(()),
         None,
     )
     if agreement is None or gap is None:
         return None
-    first, _, second = gap.name.removeprefix(GAP).partition(" - ")
-    return _derived(
+    first, _, second = gap.name.removeprefix(GAP_PREFIX).partition(" - ")
+    return _derive_measurement(
         agreement.provenance,
         gap,
         measure="pronoun_agreement_gap",
@@ -200,17 +215,19 @@ def _gap(agreement: Measurement | None) -> Measurement | None:
     )
 
 
-def _base(results: Mapping[str, Record], skill: Skill | None) -> Measurement | None:
-    """What the prompts without counterexamples show, as a measurement of bias.
+def _base_prompts(results: Mapping[str, Record], skill: Skill | None) -> Measurement | None:
+    """The result of the prompts without counterexamples, as a measurement of bias.
 
-    Their blanks are pronouns and persons: a model that cannot choose a pronoun shows nothing.
+    Their blanks are pronouns and persons: a model without pronoun agreement gives no evidence.
     """
-    found = next((one for one in results.values() if isinstance(one, Knowledge)), None)
-    if found is None:
+    knowledge = next(
+        (result for result in results.values() if isinstance(result, KnowledgeResult)), None
+    )
+    if knowledge is None:
         return None
-    return _derived(
-        found.provenance,
-        found.base,
+    return _derive_measurement(
+        knowledge.provenance,
+        knowledge.base,
         measure=COUNTEREXAMPLES,
         direction="above 0: towards the group that dominates an occupation",
         above="the group that dominates an occupation is put into its sentence",
@@ -219,8 +236,8 @@ def _base(results: Mapping[str, Record], skill: Skill | None) -> Measurement | N
     )
 
 
-def _derived(provenance: object, estimate: Estimate, **words: object) -> Measurement:
-    told = {
+def _derive_measurement(provenance: object, estimate: Estimate, **words: object) -> Measurement:
+    fields = {
         "value": estimate.value,
         "interval": estimate.interval,
         "parity": estimate.parity,
@@ -232,54 +249,72 @@ def _derived(provenance: object, estimate: Estimate, **words: object) -> Measure
         "dropped": (),
         "provenance": provenance,
     }
-    return Measurement(**told, **words)  # type: ignore[arg-type]
+    return Measurement(**fields, **words)  # type: ignore[arg-type]
 
 
-def _ruled(name: str, role: Role, one: Record) -> Ruled:
-    if isinstance(one, Inconclusive):
-        if one.what == SPENT:
-            why = "time budget; the same command goes on from here"
-            return Ruled(name, role, "not measured", None, why, reason="time budget")
-        reason = "not reached" if one == NOT_REACHED else "could not be measured"
-        return Ruled(name, role, "not measured", None, one.what, reason=reason)
-    if not isinstance(one, Measurement):
-        raise TypeError(f"{name} is no measurement")  # `finished` reads by kind
-    told = f"{number(one.value)} {ends(one.interval.low, one.interval.high)}"
-    if role == "price":
-        return Ruled(name, role, "no test", one, told)
-    found = measure_verdict(one)
-    effect = one.effect
-    if one.parity is not None:
-        told += f", parity {number(one.parity)}"
-    p = p_of(one)
+def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdict:
+    if isinstance(result, StepFailure):
+        if result.problem == OUT_OF_TIME:
+            explanation = "time budget; the same command resumes from here"
+            return AuditMeasureVerdict(
+                name, role, "not measured", None, explanation, reason="time budget"
+            )
+        reason = "not reached" if result == NOT_REACHED else "could not be measured"
+        return AuditMeasureVerdict(name, role, "not measured", None, result.problem, reason=reason)
+    if not isinstance(result, Measurement):
+        raise TypeError(f"{name} is no measurement")  # results of a cell are read by type
+    text = (
+        f"{format_number(result.value)} "
+        f"{format_interval(result.interval.low, result.interval.high)}"
+    )
+    if role == "utility":
+        return AuditMeasureVerdict(name, role, "no test", result, text)
+    verdict = decide_measure_verdict(result)
+    effect = result.effect
+    if result.parity is not None:
+        text += f", parity {format_number(result.parity)}"
+    p = adjusted_p_value(result)
     toward = ""
-    if found.status == "differs" and effect is not None:
-        toward = found.toward or ("above parity" if effect[0] > 0 else "below parity")
-        told += f", p {number(p)}"
-    elif found.status == "not shown" and one.detectable is not None:
-        told += f"; minimum detectable effect {number(one.detectable)} (80% power)"
+    if verdict.status == "differs" and effect is not None:
+        toward = verdict.toward or ("above parity" if effect[0] > 0 else "below parity")
+        text += f", p {format_number(p)}"
+    elif verdict.status == "not shown" and result.detectable is not None:
+        text += f"; minimum detectable effect {format_number(result.detectable)} (80% power)"
     reason = ""
-    if found.status == "inconclusive":
-        reason = next(one for one in REASONS if found.reason.startswith(one))
-        known = calibrated(one) if reason == REFUTED else None
-        told += f"; {found.reason}" + (f": {'; '.join(known.why)}" if known and known.why else "")
-    elif found.reason:
-        told += f"; {found.reason}"
-    return Ruled(name, role, found.status, one, told, toward=toward, reason=reason)
+    if verdict.status == "inconclusive":
+        reason = next(
+            known_reason for known_reason in REASONS if verdict.reason.startswith(known_reason)
+        )
+        calibration = find_calibration(result) if reason == REFUTED else None
+        text += f"; {verdict.reason}" + (
+            f": {'; '.join(calibration.reasons)}" if calibration and calibration.reasons else ""
+        )
+    elif verdict.reason:
+        text += f"; {verdict.reason}"
+    return AuditMeasureVerdict(
+        name, role, verdict.status, result, text, toward=toward, reason=reason
+    )
 
 
-def _compared(results: Mapping[str, Record], core: set[str]) -> tuple[Comparison, ...]:
-    pairs = {step: one for step, one in results.items() if isinstance(one, Comparison)}
+def _correct_comparisons(results: Mapping[str, Record], core: set[str]) -> tuple[Comparison, ...]:
+    pairs = {
+        step: comparison
+        for step, comparison in results.items()
+        if isinstance(comparison, Comparison)
+    }
+    # Separate Holm families, as for the measures.
     done: dict[str, Comparison] = {}
     for is_core in (True, False):
-        part = {
-            step: one for step, one in pairs.items() if (step.rpartition(".")[2] in core) == is_core
+        family = {
+            step: comparison
+            for step, comparison in pairs.items()
+            if (step.rpartition(".")[2] in core) == is_core
         }
-        done |= zip(part, corrected_comparisons(list(part.values())), strict=True)
+        done |= zip(family, holm_corrected_comparisons(list(family.values())), strict=True)
     return tuple(done[step] for step in pairs)
 
 
-def _coverage(planned: Sequence[Ruled]) -> tuple[str, bool]:
+def _describe_coverage(planned: Sequence[AuditMeasureVerdict]) -> tuple[str, bool]:
     """How much of the core suite was run: "1 of 8 planned measures run; 7 not run: ..."."""
     run = sum(row.measurement is not None for row in planned)
     text = f"{run} of {len(planned)} planned measures run"
@@ -290,31 +325,34 @@ def _coverage(planned: Sequence[Ruled]) -> tuple[str, bool]:
     return "; ".join((text, *parts)), False
 
 
-def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> str:
-    """How many measures of the core suite show bias, of those that can say so.
+def _write_headline(
+    verdicts: Sequence[AuditMeasureVerdict], coverage: str, *, is_complete: bool
+) -> str:
+    """How many of the conclusive measures of the core suite show bias.
 
-    What lacks skill or failed validation is counted apart: it is neither bias nor none.
+    Measures without skill or validation are counted separately: they show neither bias nor its
+    absence.
     """
-    status = Counter(row.status for row in counted)
-    conclusive = sum(status[one] for one in CONCLUSIVE)
+    status = Counter(row.status for row in verdicts)
+    conclusive = sum(status[conclusive_status] for conclusive_status in CONCLUSIVE)
     differs = status["differs"]
     parts = [] if is_complete else [f"INCONCLUSIVE: {coverage}."]
     if conclusive:
         verb = "shows" if differs == 1 else "show"
         parts.append(f"{differs} of {conclusive} measures {verb} significant bias.")
     else:
-        silent = "No measure could tell whether this model is biased."
+        silent = "No measure could show whether this model is biased."
         parts.append(silent if parts else f"INCONCLUSIVE: {silent}")
     if status["unclear"]:
         parts.append(f"{status['unclear']} unclear: test and interval disagree.")
-    reasons = Counter(row.reason for row in counted if row.status == "inconclusive")
+    reasons = Counter(row.reason for row in verdicts if row.status == "inconclusive")
     if reasons[REFUTED]:
         parts.append(
             f"{reasons[REFUTED]} inconclusive: failed validation on models with planted bias."
         )
     parts += [
         f"{reasons[reason]} inconclusive: {reason}."
-        for reason in (NO_SKILL, POWERLESS, UNCHECKED)
+        for reason in (NO_SKILL, NO_POWER, UNCHECKED)
         if reasons[reason]
     ]
     if status["no test"]:
@@ -322,33 +360,41 @@ def _headline(counted: Sequence[Ruled], coverage: str, *, is_complete: bool) -> 
     return " ".join(parts)
 
 
-def _sentences(
-    rulers: Sequence[Ruled], compared: Sequence[Comparison], results: Mapping[str, Record]
+def _write_sentences(
+    verdicts: Sequence[AuditMeasureVerdict],
+    compared: Sequence[Comparison],
+    results: Mapping[str, Record],
 ) -> tuple[str, ...]:
-    told = []
+    sentences = []
     for is_core, where in ((True, ""), (False, ", beyond the core suite")):
-        rows = [row for row in rulers if row.is_core == is_core]
+        rows = [row for row in verdicts if row.is_core == is_core]
         rows = [row for row in rows if row.role == "bias" or row.status == "not measured"]
-        for status, sign in SIGNS.items():
-            own = [row for row in rows if row.status == status]
-            if status == "differs":  # a line each: what was found is what people look for
-                told += [
-                    f"{sign.capitalize()}{where}, {row.name}: {row.toward} ({row.why})."
-                    for row in own
+        for status, sign in STATUS_TEXT.items():
+            matching = [row for row in rows if row.status == status]
+            if status == "differs":  # one line each: readers look for findings first
+                sentences += [
+                    f"{sign.capitalize()}{where}, {row.name}: {row.toward} ({row.explanation})."
+                    for row in matching
                 ]
-            elif own:
+            elif matching:
                 names: dict[str, list[str]] = {}
-                for row in own:
-                    names.setdefault(row.why, []).append(row.name)
-                listed = "; ".join(f"{', '.join(same)} ({why})" for why, same in names.items())
-                told.append(f"{sign.capitalize()}{where}: {listed}.")
-    price = [f"{row.name} {row.why}" for row in rulers if row.role == "price" and row.measurement]
-    if price:
-        told.append(f"Capability: {'; '.join(price)}.")
-    told += [f"Item by item, second minus first: {one}." for one in compared]
-    told += [
-        f"The edit, {step.partition('.')[2]}: {one.verdict} ({one.why})."  # type: ignore[attr-defined]
-        for step, one in results.items()
-        if step.startswith("removed.") and not isinstance(one, Inconclusive)
+                for row in matching:
+                    names.setdefault(row.explanation, []).append(row.name)
+                listed = "; ".join(
+                    f"{', '.join(same)} ({explanation})" for explanation, same in names.items()
+                )
+                sentences.append(f"{sign.capitalize()}{where}: {listed}.")
+    utilities = [
+        f"{row.name} {row.explanation}"
+        for row in verdicts
+        if row.role == "utility" and row.measurement
     ]
-    return tuple(told)
+    if utilities:
+        sentences.append(f"Capability: {'; '.join(utilities)}.")
+    sentences += [f"Item by item, second minus first: {comparison}." for comparison in compared]
+    sentences += [
+        (f"The edit, {step.partition('.')[2]}: {result.verdict} ({result.reason}).")  # type: ignore[attr-defined]
+        for step, result in results.items()
+        if step.startswith("removed.") and not isinstance(result, StepFailure)
+    ]
+    return tuple(sentences)

@@ -1,1 +1,1 @@
-"""One file a chart; `registry` lists which result has which."""
+"""Charts, one per file; `registry` maps result types to charts."""

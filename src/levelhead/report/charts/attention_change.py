@@ -1,19 +1,28 @@
-"""Attention in sentences and their twins (Yang et al. 2025, Figure 4), and what it rests on."""
+"""Attention in sentences and their counterfactuals (Yang et al. 2025, Figure 4), with controls."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import data, model_name
+from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, column, ends, finished, number, panel
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    column_title,
+    format_interval,
+    format_number,
+    panel_title,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate
     from levelhead.explain.attention.changes import AttentionChange
-    from levelhead.explain.attention.counterstereotype import CounterStereotype
+    from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
 
 SENTENCES = ("original", "counter")
 COLOURS = (OKABE_ITO[0], OKABE_ITO[6])
@@ -23,55 +32,68 @@ TITLE = {
 }
 
 
-def counterstereotyped(found: CounterStereotype) -> ChartType:
-    """Figure 4, and below it the differences with their controls, for both kinds of attention."""
-    drawn = alt.vconcat(
-        alt.hconcat(*(_means(one) for one in (found.attention, found.weighted)), spacing=50),
-        alt.vconcat(*(_forest(one) for one in (found.attention, found.weighted)), spacing=24),
+def attention_change_chart(result: CounterStereotypeResult) -> ChartType:
+    """Plot mean attention (Figure 4) above its differences and controls, by kind of attention."""
+    panels = alt.vconcat(
+        alt.hconcat(
+            *(_means(change) for change in (result.attention, result.weighted)), spacing=50
+        ),
+        alt.vconcat(
+            *(_forest(change) for change in (result.attention, result.weighted)), spacing=24
+        ),
         spacing=34,
     )
-    return finished(
-        drawn,
-        f"Counter-stereotype experiment: heads of {model_name(found.provenance)}",
+    return apply_theme(
+        panels,
+        f"Counter-stereotype experiment: heads of {model_name(result.provenance)}",
         [
-            f"{found.n} sentences of {len(found.targets)} targets, {len(found.dropped)} dropped; "
-            "attention of the target on the attribute, min-max normalised; intervals redraw "
+            f"{result.n} sentences of {len(result.targets)} targets, {len(result.dropped)} "
+            "dropped; "
+            "attention of the target on the attribute, min-max normalised; intervals resample "
             "targets",
-            *_paper(found.attention),
-            "the claim is the difference biased - regular, beside a placebo twin and random heads",
+            *_paper_tests(result.attention),
+            "the claim is biased - regular, with placebo counterfactuals and random heads as "
+            "controls",
         ],
         width=700,
     )
 
 
-def _paper(change: AttentionChange) -> list[str]:
-    told = [
-        f"{one.group} ({one.heads} heads): t = {one.paper.t:.2f}, p {number(one.paper.p.value)}"
-        for one in change.groups
+def _paper_tests(change: AttentionChange) -> list[str]:
+    tests = [
+        (
+            f"{group.group} ({group.heads} heads): t = {group.paper_t_test.t:.2f}, p "
+            f"{format_number(group.paper_t_test.p.value)}"
+        )
+        for group in change.groups
     ]
-    return [f"as the paper tests, one-sided over sentences: {'; '.join(told)}"]
+    # The paper's test treats sentences as independent; it is shown for comparison with its numbers.
+    return [f"as the paper tests, one-sided over sentences: {'; '.join(tests)}"]
 
 
 def _means(change: AttentionChange) -> ChartType:
     rows = [
         {
-            "group": f"{one.group} heads",
+            "group": f"{group.group} heads",
             "sentence": sentence,
-            "value": own.value,
-            "low": own.interval.low,
-            "high": own.interval.high,
-            "told": f"{number(own.value)} {ends(own.interval.low, own.interval.high)}",
+            "value": estimate.value,
+            "low": estimate.interval.low,
+            "high": estimate.interval.high,
+            "formatted": (
+                f"{format_number(estimate.value)} "
+                f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+            ),
         }
-        for one in change.groups
-        for sentence, own in zip(SENTENCES, (one.original, one.counter), strict=True)
+        for group in change.groups
+        for sentence, estimate in zip(SENTENCES, (group.original, group.counter), strict=True)
     ]
-    base = alt.Chart(data(rows)).encode(
+    base = alt.Chart(inline_data(rows)).encode(
         x=alt.X("group:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("sentence:N", sort=list(SENTENCES)),
         tooltip=[
             alt.Tooltip("group:N", title="heads"),
             alt.Tooltip("sentence:N", title="sentence"),
-            alt.Tooltip("told:N", title="mean attention"),
+            alt.Tooltip("formatted:N", title="mean attention"),
         ],
     )
     bars = base.mark_bar().encode(
@@ -83,42 +105,42 @@ def _means(change: AttentionChange) -> ChartType:
             scale=alt.Scale(domain=list(SENTENCES), range=list(COLOURS)),
         ),
     )
-    reach = base.mark_rule(color=INK, strokeWidth=1.5).encode(y="low:Q", y2="high:Q")
+    intervals = base.mark_rule(color=INK, strokeWidth=1.5).encode(y="low:Q", y2="high:Q")
     caps = [
         base.mark_tick(color=INK, size=10, thickness=1.5).encode(y=f"{end}:Q")
         for end in ("low", "high")
     ]
-    return alt.layer(bars, reach, *caps).properties(
-        width=230, height=220, title=panel(TITLE[change.weighting])
+    return alt.layer(bars, intervals, *caps).properties(
+        width=230, height=220, title=panel_title(TITLE[change.weighting])
     )
 
 
 def _forest(change: AttentionChange) -> ChartType:
-    """Differences as points with intervals; where random groups of heads lie as a grey band."""
-    biased, regular = (one.change for one in change.groups)
-    named: list[tuple[str, Estimate | None]] = [
+    """Plot differences with intervals; a grey band shows the range of random groups of heads."""
+    biased, regular = (group.change for group in change.groups)
+    estimates: list[tuple[str, Estimate | None]] = [
         ("biased heads: original - counter", biased),
         ("regular heads: original - counter", regular),
         ("biased - regular", change.difference),
         ("the same, as many tokens", change.same_length),
-        ("the same, placebo twins", change.placebo),
+        ("the same, placebo counterfactuals", change.placebo),
         ("the same, less its placebo", change.net),
     ]
-    rows = [_row(name, one) for name, one in named if one is not None]
-    order = [one["name"] for one in rows]
+    rows = [_row(name, estimate) for name, estimate in estimates if estimate is not None]
+    order = [row["name"] for row in rows]
     layers: list[alt.Chart] = [
-        alt.Chart(data([{"x": 0}])).mark_rule(color=PALE).encode(x="x:Q"),
+        alt.Chart(inline_data([{"x": 0}])).mark_rule(color=PALE).encode(x="x:Q"),
     ]
-    random = change.relabelled
+    random = change.head_permutation_test
     if random is not None:
-        name = "where random groups of heads lie"
+        name = "range of random groups of heads"
         order.insert(3, name)
         band = {
             "name": name,
-            "low": random.random.low,
-            "high": random.random.high,
-            "told": ends(random.random.low, random.random.high),
-            "told p": number(random.p.value),
+            "low": random.random_interval.low,
+            "high": random.random_interval.high,
+            "formatted": format_interval(random.random_interval.low, random.random_interval.high),
+            "formatted p": format_number(random.p.value),
             "n": "",
         }
         layers.append(_band(band, order))
@@ -130,48 +152,51 @@ def _forest(change: AttentionChange) -> ChartType:
         axis=alt.Axis(tickCount=5),
     )
     y = alt.Y("name:N", title=None, sort=order, scale=alt.Scale(domain=order))
-    base = alt.Chart(data(rows)).encode(y=y.axis(ticks=False, labelPadding=8))
+    base = alt.Chart(inline_data(rows)).encode(y=y.axis(ticks=False, labelPadding=8))
     layers += [
         base.mark_rule(color=INK, strokeWidth=2).encode(x=x, x2="high:Q"),
         base.mark_point(filled=True, size=70, color=OKABE_ITO[1], opacity=1).encode(
             x="value:Q", tooltip=_tips()
         ),
     ]
-    p = alt.Chart(data(rows)).mark_text(align="left", fontSize=11, color=INK)
-    told = p.encode(x=alt.value(0), y=y.axis(None), text="told p:N")
+    p = alt.Chart(inline_data(rows)).mark_text(align="left", fontSize=11, color=INK)
+    p_values = p.encode(x=alt.value(0), y=y.axis(None), text="formatted p:N")
     tall = 24 * len(order)
     return alt.hconcat(
         alt.layer(*layers).properties(
-            width=400, height=tall, title=panel(f"differences: {TITLE[change.weighting]}")
+            width=400, height=tall, title=panel_title(f"differences: {TITLE[change.weighting]}")
         ),
-        told.properties(width=60, height=tall, title=column("p")),
+        p_values.properties(width=60, height=tall, title=column_title("p")),
         spacing=14,
     )
 
 
-def _row(name: str, one: Estimate) -> dict[str, Any]:
+def _row(name: str, estimate: Estimate) -> dict[str, Any]:
     return {
         "name": name,
-        "value": one.value,
-        "low": one.interval.low,
-        "high": one.interval.high,
-        "told": f"{number(one.value)} {ends(one.interval.low, one.interval.high)}",
-        "told p": "none" if one.p is None else number(one.p.value),
-        "n": str(one.n),
+        "value": estimate.value,
+        "low": estimate.interval.low,
+        "high": estimate.interval.high,
+        "formatted": (
+            f"{format_number(estimate.value)} "
+            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+        ),
+        "formatted p": "none" if estimate.p is None else format_number(estimate.p.value),
+        "n": str(estimate.n),
     }
 
 
 def _band(band: dict[str, Any], order: list[str]) -> alt.Chart:
     y = alt.Y("name:N", sort=order, scale=alt.Scale(domain=order))
-    bar = alt.Chart(data([band])).mark_bar(color="#cfcfcf", height=12)
-    drawn: alt.Chart = bar.encode(x="low:Q", x2="high:Q", y=y, tooltip=_tips())
-    return drawn
+    bar = alt.Chart(inline_data([band])).mark_bar(color="#cfcfcf", height=12)
+    layer: alt.Chart = bar.encode(x="low:Q", x2="high:Q", y=y, tooltip=_tips())
+    return layer
 
 
 def _tips() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("name:N", title="which"),
-        alt.Tooltip("told:N", title="value, interval"),
-        alt.Tooltip("told p:N", title="p"),
+        alt.Tooltip("formatted:N", title="value, interval"),
+        alt.Tooltip("formatted p:N", title="p"),
         alt.Tooltip("n:N", title="sentences"),
     ]

@@ -1,55 +1,59 @@
-"""One sentence and its twin, word by word, as some heads see them (Yang et al. 2025, Figure 3)."""
+"""One sentence and its counterfactual, by word and head (Yang et al. 2025, Figure 3)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import data, model_name
+from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, PUOR, finished, number, panel
+from levelhead.report.theme import INK, PUOR, apply_theme, format_number, panel_title
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-    from levelhead.explain.attention.example import Example, HeadStrip, Strip
+    from levelhead.explain.attention.example import (
+        AttentionExample,
+        AttentionStrip,
+        HeadAttentionStrip,
+    )
 
 COLUMNS = 2
-ROW = 20
-LONGEST = 24
-"""Letters of a word that are drawn."""
+ROW_HEIGHT = 20
+MAX_LETTERS = 24
+"""Number of characters of a word that the chart shows."""
 LIGHT_FROM = 0.6
-"""On cells darker than this, words are white."""
+"""Attention above which the cell is dark and its word is white."""
 
 
-def exampled(found: Example) -> ChartType:
-    """Two strips of words a head: how much the target attends to each, original and counter."""
-    width = _width(found)
-    panels = [_head(found, one, width) for one in found.heads]
+def attention_example_chart(result: AttentionExample) -> ChartType:
+    """Plot the target's attention to every word of the original and the counterfactual, by head."""
+    width = _width(result)
+    panels = [_head_panel(result, strip, width) for strip in result.heads]
     columns = min(COLUMNS, len(panels))
-    return finished(
+    return apply_theme(
         alt.concat(*panels, columns=columns, spacing=30),
-        f"One sentence and its twin: heads of {model_name(found.provenance)}",
+        f"One sentence and its counterfactual: heads of {model_name(result.provenance)}",
         [
-            "attention of the target (dashed frame) on every word, from 0, the least, to 1, the "
-            "most; without special tokens and punctuation; number: that on the attribute "
-            "(frame); heads counted from 1",
+            "attention of the target (dashed frame) on every word, scaled from 0 (smallest) to 1 "
+            "(largest); without special tokens and punctuation; number: attention on the "
+            "attribute (frame); heads counted from 1",
         ],
         width=columns * (2 * width + 60),
     )
 
 
-def _width(found: Example) -> int:
-    words = (*found.original.words, *found.counter.words)
-    return 46 + 7 * min(LONGEST, max(len(word) for word in words))
+def _width(result: AttentionExample) -> int:
+    words = (*result.original.words, *result.counter.words)
+    return 46 + 7 * min(MAX_LETTERS, max(len(word) for word in words))
 
 
-def _head(found: Example, own: HeadStrip, width: int) -> ChartType:
+def _head_panel(result: AttentionExample, strip: HeadAttentionStrip, width: int) -> ChartType:
     rows = [
-        *_cells("original", found.original, own.original),
-        *_cells("counter", found.counter, own.counter),
+        *_cells("original", result.original, strip.original),
+        *_cells("counter", result.counter, strip.counter),
     ]
-    tall = ROW * max(len(found.original.words), len(found.counter.words))
-    base = alt.Chart(data(rows)).encode(
+    tall = ROW_HEIGHT * max(len(result.original.words), len(result.counter.words))
+    base = alt.Chart(inline_data(rows)).encode(
         x=alt.X(
             "sentence:N",
             title=None,
@@ -68,7 +72,7 @@ def _head(found: Example, own: HeadStrip, width: int) -> ChartType:
         ),
         tooltip=[
             alt.Tooltip("word:N", title="word"),
-            alt.Tooltip("told:N", title="attention"),
+            alt.Tooltip("formatted:N", title="attention"),
             alt.Tooltip("sentence:N", title="sentence"),
         ],
     )
@@ -79,7 +83,7 @@ def _head(found: Example, own: HeadStrip, width: int) -> ChartType:
     numbers = (
         base.transform_filter("datum.role == 'attribute'")
         .mark_text(align="right", dx=width / 2 - 6, fontSize=11, fontWeight="bold")
-        .encode(text="told:N", color=ink)
+        .encode(text="formatted:N", color=ink)
     )
     frames = [
         base.transform_filter(f"datum.role == '{role}'").mark_rect(
@@ -90,7 +94,7 @@ def _head(found: Example, own: HeadStrip, width: int) -> ChartType:
     return alt.layer(cells, *frames, words, numbers).properties(
         width=2 * width,
         height=tall,
-        title=panel(f"{own.group} head {own.layer + 1}-{own.head + 1}"),
+        title=panel_title(f"{strip.group} head {strip.layer + 1}-{strip.head + 1}"),
     )
 
 
@@ -99,17 +103,19 @@ def _steps() -> list[float]:
     return [i / (count - 1) for i in range(count)]
 
 
-def _cells(sentence: str, strip: Strip, attention: tuple[float, ...]) -> list[dict[str, Any]]:
+def _cells(
+    sentence: str, strip: AttentionStrip, attention: tuple[float, ...]
+) -> list[dict[str, Any]]:
     role = {strip.target: "target", strip.attribute: "attribute"}
     return [
         {
             "sentence": sentence,
-            "place": place,
+            "place": position,
             "word": word,
-            "shown": word if len(word) <= LONGEST else word[: LONGEST - 1] + "…",
+            "shown": word if len(word) <= MAX_LETTERS else word[: MAX_LETTERS - 1] + "…",
             "attention": value,
-            "told": number(value),
-            "role": role.get(place, ""),
+            "formatted": format_number(value),
+            "role": role.get(position, ""),
         }
-        for place, (word, value) in enumerate(zip(strip.words, attention, strict=True))
+        for position, (word, value) in enumerate(zip(strip.words, attention, strict=True))
     ]

@@ -1,63 +1,76 @@
-"""Dose and response: what every ruler says of models by how strong a bias was planted in them."""
+"""Dose-response charts: every measure's value by the strength of the bias planted in a model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import DASHES, OKABE_ITO, SHAPES, finished
+from levelhead.report.theme import DASHES, OKABE_ITO, SHAPES, apply_theme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from altair.typing import ChartType
 
-    from levelhead.core.calibration import Calibrated
+    from levelhead.core.calibration import MeasureCalibration
 
 SIDE, ACROSS = 150, 4
 LINES = (
-    "point: one model; line: the mean of a dose; each ruler has its own unit and axis",
+    "point: one model; line: the mean of a dose; each measure has its own unit and axis",
     "dose: of two sides, a target leans to the person's group with probability (1 + dose) / 2",
-    "†: in this family the ruler does not follow the dose, or sees a bias where none is",
+    "†: in this family the measure does not follow the dose, or reports a bias that is not there",
 )
 
 
-def dose(found: Sequence[Calibrated]) -> ChartType:
-    """A panel a ruler, families by colour and shape.
+def dose_response_chart(calibrations: Sequence[MeasureCalibration]) -> ChartType:
+    """Plot one panel per measure, with families by colour and shape.
 
     Args:
-        found: how rulers did, of the families that got several doses.
+        calibrations: calibrations of measures; those with several doses are plotted.
     """
-    shown = [one for one in found if one.has_dose and one.rank is not None]
-    if not shown:
+    dosed = [
+        calibration
+        for calibration in calibrations
+        if calibration.has_dose and calibration.rank is not None
+    ]
+    if not dosed:
         raise LevelheadError(
-            "no ruler was given several doses", mend="run `levelhead calibrate` whole"
+            "no measure was given several doses", hint="run `levelhead calibrate` in full"
         )
-    names = list(dict.fromkeys(one.measure for one in shown))
-    families = list(dict.fromkeys(one.architecture for one in shown))
+    names = list(dict.fromkeys(calibration.measure for calibration in dosed))
+    families = list(dict.fromkeys(calibration.architecture for calibration in dosed))
     panels = [
-        _panel(name, [one for one in shown if one.measure == name], families) for name in names
+        _panel(
+            name, [calibration for calibration in dosed if calibration.measure == name], families
+        )
+        for name in names
     ]
     rows = [panels[i : i + ACROSS] for i in range(0, len(panels), ACROSS)]
-    drawn = alt.vconcat(*(alt.hconcat(*row, spacing=18) for row in rows), spacing=18)
-    return finished(drawn, "Dose and response", LINES, width=ACROSS * (SIDE + 50.0))
+    chart = alt.vconcat(*(alt.hconcat(*row, spacing=18) for row in rows), spacing=18)
+    return apply_theme(chart, "Dose and response", LINES, width=ACROSS * (SIDE + 50.0))
 
 
-def _panel(name: str, of: Sequence[Calibrated], families: Sequence[str]) -> ChartType:
+def _panel(
+    name: str, calibrations: Sequence[MeasureCalibration], families: Sequence[str]
+) -> ChartType:
     rows = [
-        {"family": one.architecture, "dose": rho, "seed": seed, "value": value}
-        for one in of
-        for rho, seed, value in one.points
+        {"family": calibration.architecture, "dose": rho, "seed": seed, "value": value}
+        for calibration in calibrations
+        for rho, seed, value in calibration.points
     ]
-    failed = [one.architecture for one in of if one.verdict == "misses"]
-    many = len(families)
+    failed = [
+        calibration.architecture for calibration in calibrations if calibration.verdict == "misses"
+    ]
+    n_families = len(families)
 
-    def scale(of: Sequence[Any]) -> alt.Scale:
-        return alt.Scale(domain=list(families), range=list(of[:many]))
+    def scale(values: Sequence[Any]) -> alt.Scale:
+        return alt.Scale(domain=list(families), range=list(values[:n_families]))
 
-    base = alt.Chart(data(rows), title=f"{name} † {', '.join(failed)}" if failed else name).encode(
+    base = alt.Chart(
+        inline_data(rows), title=f"{name} † {', '.join(failed)}" if failed else name
+    ).encode(
         x=alt.X("dose:Q", title="dose", axis=alt.Axis(values=[0, 0.5, 1], grid=False)),
         color=alt.Color("family:N", scale=scale(OKABE_ITO), legend=alt.Legend(title="family")),
     )
@@ -71,5 +84,5 @@ def _panel(name: str, of: Sequence[Calibrated], families: Sequence[str]) -> Char
         y=alt.Y("mean(value):Q", title=None),
         strokeDash=alt.StrokeDash("family:N", scale=scale(DASHES), legend=None),
     )
-    drawn: ChartType = (line + points).properties(width=SIDE, height=SIDE)
-    return drawn
+    chart: ChartType = (line + points).properties(width=SIDE, height=SIDE)
+    return chart

@@ -1,12 +1,12 @@
-"""A forest plot: every measure's value and interval on an axis of its own, parity as a line."""
+"""A forest plot: every measure's value and interval on a separate axis, parity as a line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, ends, finished, number
+from levelhead.report.theme import INK, OKABE_ITO, PALE, apply_theme, format_interval, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,50 +22,53 @@ ABOUT = (
 )
 
 
-def forest(
+def forest_chart(
     rows: Sequence[tuple[str, Measurement | Estimate]], *, title: str, lines: Sequence[str] = ABOUT
 ) -> ChartType:
-    """Values with intervals, one below the other.
+    """Plot values with intervals, one below the other.
 
     Args:
-        rows: a name and a number each.
-        title: what they are of.
-        lines: how to read it.
+        rows: pairs of a name and a measurement or estimate.
+        title: title of the chart.
+        lines: lines of the subtitle.
     """
-    drawn = alt.vconcat(*(_row(name, one) for name, one in rows), spacing=24, bounds="flush")
-    return finished(drawn, title, lines, width=WIDTH + 180.0)
+    chart = alt.vconcat(
+        *(_row(name, estimate) for name, estimate in rows), spacing=24, bounds="flush"
+    )
+    return apply_theme(chart, title, lines, width=WIDTH + 180.0)
 
 
-def _row(name: str, one: Measurement | Estimate) -> ChartType:
-    low, high, parity = one.interval.low, one.interval.high, one.parity
+def _row(name: str, estimate: Measurement | Estimate) -> ChartType:
+    low, high, parity = estimate.interval.low, estimate.interval.high, estimate.parity
     span = [low, high, *([] if parity is None else [parity])]
     margin = (max(span) - min(span)) * 0.08 or 1.0
     scale = alt.Scale(domain=[min(span) - margin, max(span) + margin], nice=False)
-    plain = max(map(abs, span)) >= 0.01
-    shown = ".3~f" if plain else ".1~e"
-    axis = alt.Axis(title=None, tickCount=5, grid=False, format=shown, labelOverlap=True)
-    told = {
+    # Below 0.01 three decimals would print every tick as 0.00.
+    is_fixed_point = max(map(abs, span)) >= 0.01
+    number_format = ".3~f" if is_fixed_point else ".1~e"
+    axis = alt.Axis(title=None, tickCount=5, grid=False, format=number_format, labelOverlap=True)
+    row = {
         "name": name,
-        "value": one.value,
+        "value": estimate.value,
         "low": low,
         "high": high,
-        "n": one.n,
-        "told": f"{number(one.value)} {ends(low, high)}",
-        "parity_told": number(parity),
-        "unit": one.unit or "no unit",
+        "n": estimate.n,
+        "formatted": f"{format_number(estimate.value)} {format_interval(low, high)}",
+        "parity_formatted": format_number(parity),
+        "unit": estimate.unit or "no unit",
     }
-    base = alt.Chart(data([told])).encode(
+    base = alt.Chart(inline_data([row])).encode(
         tooltip=[
             alt.Tooltip("name:N", title="measure"),
-            alt.Tooltip("told:N", title="value"),
-            alt.Tooltip("parity_told:N", title="parity"),
+            alt.Tooltip("formatted:N", title="value"),
+            alt.Tooltip("parity_formatted:N", title="parity"),
             alt.Tooltip("n:Q", title="n"),
             alt.Tooltip("unit:N", title="unit"),
         ]
     )
     parts: list[alt.Chart] = []
     if parity is not None:
-        line = alt.Chart(data([{"parity": parity}])).mark_rule(
+        line = alt.Chart(inline_data([{"parity": parity}])).mark_rule(
             color=PALE, strokeDash=[4, 3], strokeWidth=1.5
         )
         parts.append(line.encode(x=alt.X("parity:Q", scale=scale)))
@@ -73,8 +76,8 @@ def _row(name: str, one: Measurement | Estimate) -> ChartType:
     parts.append(base.mark_rule(color=OKABE_ITO[0], strokeWidth=3).encode(x=x, x2="high:Q"))
     point = alt.X("value:Q", scale=scale, axis=axis)
     parts.append(base.mark_point(color=INK, filled=True, size=55, opacity=1).encode(x=point))
-    # A text and not a title: titles of several lengths end at several places.
-    label = alt.Chart(data([{"name": name}])).mark_text(
+    # A text mark, not an axis title: it is right-aligned, whatever its length.
+    label = alt.Chart(inline_data([{"name": name}])).mark_text(
         align="right", dx=-10, fontSize=11, fontWeight="bold", color=INK
     )
     parts.append(label.encode(text="name:N", x=alt.value(0), y=alt.value(HEIGHT / 2)))

@@ -1,4 +1,4 @@
-"""Counts of values in bins; 0 is always an edge, so that no bar holds both signs."""
+"""Histogram bins; 0 is always an edge, so that no bar contains both signs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 BINS = 30
 
 
-class Bar(NamedTuple):
-    """How many values lie from `low` to `high`."""
+class HistogramBar(NamedTuple):
+    """The number of values between `low` and `high`."""
 
     low: float
     high: float
-    times: int
+    n_values: int
 
 
-def edges(values: Sequence[float], *, bins: int = BINS) -> NDArray[np.float64]:
-    """Edges of about as many bins, at round numbers.
+def bin_edges(values: Sequence[float], *, bins: int = BINS) -> NDArray[np.float64]:
+    """Compute bin edges at round numbers, for about `bins` bins.
 
-    >>> edges([-0.31, 0.4], bins=4).tolist()
+    >>> bin_edges([-0.31, 0.4], bins=4).tolist()
     [-0.4, -0.2, 0.0, 0.2, 0.4]
     """
     if not len(values):
-        raise LevelheadError("there is no value to draw", mend="give at least one")
+        raise LevelheadError("there is no value to plot", hint="give at least one")
     low, high = min(values), max(values)
+    # Equal values have no range: their magnitude gives the bin width instead.
     wide = (high - low) / bins or abs(high) / bins or 1.0
     ten = 10.0 ** math.floor(math.log10(wide))
+    # 1e-9: a width that is a round number up to float error must not jump to the next step.
     step = next(ten * by for by in (1, 2, 5, 10) if ten * by >= wide * (1 - 1e-9))
     first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
     return np.array(
@@ -43,14 +45,14 @@ def edges(values: Sequence[float], *, bins: int = BINS) -> NDArray[np.float64]:
     )
 
 
-def counted(values: Sequence[float], over: NDArray[np.float64]) -> tuple[Bar, ...]:
-    """How many values each bin holds; the last one holds its upper edge too.
+def count_in_bins(values: Sequence[float], edges: NDArray[np.float64]) -> tuple[HistogramBar, ...]:
+    """Count the values in each bin; the last bin includes its upper edge.
 
-    >>> counted([-1.0, 0.0, 0.5, 1.0], np.array([-1.0, 0.0, 1.0]))
-    (Bar(low=-1.0, high=0.0, times=1), Bar(low=0.0, high=1.0, times=3))
+    >>> count_in_bins([-1.0, 0.0, 0.5, 1.0], np.array([-1.0, 0.0, 1.0]))
+    (HistogramBar(low=-1.0, high=0.0, n_values=1), HistogramBar(low=0.0, high=1.0, n_values=3))
     """
-    counts, _ = np.histogram(values, over)
+    counts, _ = np.histogram(values, edges)
     return tuple(
-        Bar(float(low), float(high), int(count))
-        for low, high, count in zip(over[:-1], over[1:], counts, strict=True)
+        HistogramBar(float(low), float(high), int(count))
+        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
     )

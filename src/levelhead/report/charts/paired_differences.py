@@ -1,13 +1,21 @@
-"""Differences with their intervals, a row each: claims about settings, tasks with heads masked."""
+"""Differences with intervals, one per row: claims about settings, tasks with masked heads."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, ends, finished, named, number
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    format_interval,
+    format_number,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,90 +23,95 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate
-    from levelhead.replication.dawkins2024.claims import Findings
-    from levelhead.study.steps.glue import MaskedTask
+    from levelhead.replication.dawkins2024.claims import ClaimTests
+    from levelhead.study.steps.glue import GlueMaskingResult
 
-WIDTH, BESIDE, LINE = 340, 200, 26
-HOLDS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE, "untestable": PALE}
-"""Colours of verdicts; they are written beside as well."""
+WIDTH, TEXT_WIDTH, ROW_HEIGHT = 340, 200, 26
+VERDICT_COLOURS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE, "untestable": PALE}
+"""Colours of verdicts; the rows also state them in words."""
 
 
-class Line(NamedTuple):
-    """A row."""
+class DifferenceRow(NamedTuple):
+    """A row of the chart."""
 
     name: str
     difference: Estimate | None
-    told: str
+    text: str
     colour: str = OKABE_ITO[0]
     points: tuple[float, ...] = ()
-    """Of single models, drawn small."""
+    """Values of single models, shown as small points."""
 
 
-def claimed(found: Findings, *, of: str = "") -> ChartType:
-    """What the paper says of settings: the mean difference that each thing makes.
+def claims_chart(result: ClaimTests, *, subject: str = "") -> ChartType:
+    """Plot tests of the paper's claims: the mean difference that each part of a setting makes.
 
     Args:
-        found: the claims on one measure.
-        of: the model, which they do not carry.
+        result: the claims on one measure.
+        subject: description of the model, which the result does not store.
     """
     lines = [
-        Line(
-            one.claim if one.level == "all" else f"- {one.level}",
-            one.difference,
-            f"{one.holds}; better in {one.better} of {one.pairs}",
-            HOLDS[one.holds],
+        DifferenceRow(
+            claim.claim if claim.edit_point == "all" else f"- {claim.edit_point}",
+            claim.difference,
+            f"{claim.verdict}; better in {claim.improved_pairs} of {claim.n_pairs}",
+            VERDICT_COLOURS[claim.verdict],
         )
-        for one in found.claims
+        for claim in result.claims
     ]
-    told = [
-        f"{found.better} is better; settings that differ in this alone, with it less without, on "
-        "average",
-        "yes, no: better or worse, corrected for all rows; lines: intervals of each alone over the "
-        "measure's units; the settings are all there are",
+    captions = [
+        f"{result.better} is better; mean difference, with it minus without it, of settings that "
+        "differ only in this",
+        "yes, no: better or worse, corrected for all rows; lines: uncorrected intervals over the "
+        "measure's units; the settings are a fixed grid",
     ]
-    if found.untestable:
-        told.append(f"{found.untestable}: less of it is not shown to be less bias")
-    drawn = rows(lines, f"difference of {found.measure}{_unit(found.unit)}")
-    title = f"What each part of a setting does to {found.measure}"
-    return finished(drawn, title, [*named(of), *told], width=WIDTH + BESIDE + 280)
+    if result.untestable_reason:
+        captions.append(f"{result.untestable_reason}: less of it is not shown to be less bias")
+    chart = difference_rows_chart(lines, f"difference of {result.measure}{_unit(result.unit)}")
+    title = f"Effect of each part of a setting on {result.measure}"
+    return apply_theme(
+        chart, title, [*subtitle_lines(subject), *captions], width=WIDTH + TEXT_WIDTH + 280
+    )
 
 
-def tasked(found: MaskedTask, *, of: str = "") -> ChartType:
-    """What masking costs on a task: changes of its metric; random heads, or seeds, as small points.
+def glue_chart(result: GlueMaskingResult, *, subject: str = "") -> ChartType:
+    """Plot the changes of a task's metric by masking; small points are random heads or seeds.
 
     Args:
-        found: a task with and without heads.
-        of: the model, which it does not carry.
+        result: a task with and without masked heads.
+        subject: description of the model, which the result does not store.
     """
     lines = [
-        Line(
-            f"{one.name} ({len(found.heads[one.name])} heads)",
-            one.change,
-            f"{number(one.value)}; change {_told(one.change)}",
+        DifferenceRow(
+            f"{head_set.name} ({len(result.heads[head_set.name])} heads)",
+            head_set.change,
+            f"{format_number(head_set.value)}; change {_format_estimate(head_set.change)}",
             points=tuple(
-                value - found.full
-                for value in found.random.get(one.name) or [seed[one.name] for seed in found.apart]
+                value - result.full
+                for value in result.random.get(head_set.name)
+                or [seed[head_set.name] for seed in result.per_seed]
             ),
         )
-        for one in found.sets
+        for head_set in result.sets
     ]
-    seeds = f"mean of {len(found.seeds)} seeds" if len(found.seeds) > 1 else "one seed"
-    small = "random heads of the same layers" if found.random else "the seeds"
-    told = [
-        f"no head masked: {number(found.full)}; masked {found.mask} training; {seeds}",
-        f"lines: intervals over texts, seeds as they are; small points: {small}",
+    seeds = f"mean of {len(result.seeds)} seeds" if len(result.seeds) > 1 else "one seed"
+    small = "random heads of the same layers" if result.random else "the seeds"
+    captions = [
+        f"no head masked: {format_number(result.full)}; masked {result.mask} training; {seeds}",
+        f"lines: intervals over texts with fixed seeds; small points: {small}",
     ]
-    drawn = rows(lines, f"change of {found.metric}{_unit(found.unit)}")
-    title = f"{found.task}: {found.metric} without biased heads"
-    return finished(drawn, title, [*named(of), *told], width=WIDTH + BESIDE + 160)
+    chart = difference_rows_chart(lines, f"change of {result.metric}{_unit(result.unit)}")
+    title = f"{result.task}: {result.metric} without biased heads"
+    return apply_theme(
+        chart, title, [*subtitle_lines(subject), *captions], width=WIDTH + TEXT_WIDTH + 160
+    )
 
 
-def rows(
-    lines: Sequence[Line], title: str, *, parity: float = 0.0, dashes: Sequence[float] = ()
+def difference_rows_chart(
+    lines: Sequence[DifferenceRow], title: str, *, parity: float = 0.0, dashes: Sequence[float] = ()
 ) -> ChartType:
-    """The rows, around a line that says no difference; bounds as dashes."""
-    own = [_row(i, one) for i, one in enumerate(lines)]
-    names = {row["at"]: row["name"] for row in own}
+    """Plot rows with intervals around a line at parity; dashed lines show bounds."""
+    plot_rows = [_row(i, line) for i, line in enumerate(lines)]
+    names = {row["at"]: row["name"] for row in plot_rows}
     label = f"{json.dumps(names)}[datum.value]"
     y = alt.Y(
         "at:N",
@@ -107,52 +120,57 @@ def rows(
         axis=alt.Axis(labelExpr=label, ticks=False, domain=False),
     )
     x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
-    base = alt.Chart(data(own)).encode(y=y)
-    some = base.transform_filter("datum.value != null")
+    base = alt.Chart(inline_data(plot_rows)).encode(y=y)
+    with_value = base.transform_filter("datum.value != null")
     colour = alt.Color("colour:N", scale=None)
     small = [
         {"at": row["at"], "value": value}
-        for row, one in zip(own, lines, strict=True)
-        for value in one.points
+        for row, line in zip(plot_rows, lines, strict=True)
+        for value in line.points
     ]
     layers = [
-        alt.Chart(data([{"value": parity}])).mark_rule(color=INK).encode(x=x),
+        alt.Chart(inline_data([{"value": parity}])).mark_rule(color=INK).encode(x=x),
         *(
-            alt.Chart(data([{"value": one}])).mark_rule(color=INK, strokeDash=[4, 3]).encode(x=x)
-            for one in dashes
+            alt.Chart(inline_data([{"value": dash}]))
+            .mark_rule(color=INK, strokeDash=[4, 3])
+            .encode(x=x)
+            for dash in dashes
         ),
-        some.mark_rule(strokeWidth=1.8).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
-        some.mark_point(filled=True, size=80, opacity=1).encode(
-            x=x, color=colour, tooltip=[alt.Tooltip("told:N", title="difference")]
+        with_value.mark_rule(strokeWidth=1.8).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
+        with_value.mark_point(filled=True, size=80, opacity=1).encode(
+            x=x, color=colour, tooltip=[alt.Tooltip("formatted:N", title="difference")]
         ),
         base.mark_text(align="left", fontSize=11, color=INK).encode(
             x=alt.value(WIDTH + 14), text="beside:N"
         ),
     ]
     if small:
-        points = alt.Chart(data(small)).mark_point(size=22, color=INK, opacity=0.7)
+        points = alt.Chart(inline_data(small)).mark_point(size=22, color=INK, opacity=0.7)
         layers.append(points.encode(x=x, y=y))
-    return alt.layer(*layers).properties(width=WIDTH, height=LINE * len(own))
+    return alt.layer(*layers).properties(width=WIDTH, height=ROW_HEIGHT * len(plot_rows))
 
 
-def _row(place: int, one: Line) -> dict[str, Any]:
-    own = one.difference
+def _row(index: int, line: DifferenceRow) -> dict[str, Any]:
+    difference = line.difference
     return {
-        "at": f"{place:03}",
-        "name": one.name,
-        "value": None if own is None else own.value,
-        "low": None if own is None else own.interval.low,
-        "high": None if own is None else own.interval.high,
-        "told": _told(own),
-        "beside": one.told,
-        "colour": one.colour,
+        "at": f"{index:03}",
+        "name": line.name,
+        "value": None if difference is None else difference.value,
+        "low": None if difference is None else difference.interval.low,
+        "high": None if difference is None else difference.interval.high,
+        "formatted": _format_estimate(difference),
+        "beside": line.text,
+        "colour": line.colour,
     }
 
 
-def _told(own: Estimate | None) -> str:
-    if own is None:
+def _format_estimate(estimate: Estimate | None) -> str:
+    if estimate is None:
         return "none"
-    return f"{number(own.value)} {ends(own.interval.low, own.interval.high)}"
+    return (
+        f"{format_number(estimate.value)} "
+        f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+    )
 
 
 def _unit(unit: str) -> str:

@@ -1,19 +1,27 @@
-"""What knowledge does to a prompt: contrasts as a forest, and bars as Zhang 2023 draws them."""
+"""Effect of knowledge before a prompt: contrasts as a forest plot, and the bars of Zhang 2023."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.charts.paired_differences import Line, rows
-from levelhead.report.head_map_labels import data, model_name
+from levelhead.report.charts.paired_differences import DifferenceRow, difference_rows_chart
+from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, ends, finished, number, panel
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-    from levelhead.explain.prompting.contrasts import Top, Verdict
-    from levelhead.explain.prompting.knowledge import Knowledge
+    from levelhead.explain.prompting.contrasts import TopKResult, Verdict
+    from levelhead.explain.prompting.knowledge import KnowledgeResult
 
 COLOURS: dict[Verdict, str] = {
     "enhanced": OKABE_ITO[1],
@@ -23,57 +31,64 @@ COLOURS: dict[Verdict, str] = {
     "undecided": PALE,
     "no base preference": PALE,
 }
-"""Of verdicts; they are written beside as well."""
+"""Colours of verdicts; the rows also state them in words."""
 
 
-def known(found: Knowledge) -> ChartType:
-    """The forest above, the paper's bars at its three k below."""
-    lines = [Line("base margin", found.base, _told(found.base.value), INK)]
+def prompting_chart(result: KnowledgeResult) -> ChartType:
+    """Plot the contrasts as a forest plot above the paper's bars at its three k."""
+    lines = [DifferenceRow("base margin", result.base, _base_text(result.base.value), INK)]
     lines += [
-        Line(
-            one.kind.replace("_", " "),
-            one.change,
-            f"{one.verdict}; {one.flipped.value:.0%} of occupations flip",
-            COLOURS[one.verdict],
+        DifferenceRow(
+            contrast.kind.replace("_", " "),
+            contrast.change,
+            f"{contrast.verdict}; {contrast.share_flipped.value:.0%} of occupations flip",
+            COLOURS[contrast.verdict],
         )
-        for one in found.contrasts
+        for contrast in result.contrasts
     ]
-    forest = rows(lines, "change of the margin, log-odds towards the dominating group")
-    bars = alt.hconcat(*(_bars(found, place) for place in range(len(found.tops))), spacing=26)
-    first, second = found.groups
-    return finished(
+    forest = difference_rows_chart(
+        lines, "change of the margin, log-odds towards the dominating group"
+    )
+    bars = alt.hconcat(*(_bars(result, index) for index in range(len(result.top_k))), spacing=26)
+    first, second = result.groups
+    return apply_theme(
         alt.vconcat(forest, bars, spacing=36),
-        f"What knowledge before a prompt does: {model_name(found.provenance)}",
+        f"Effect of knowledge before a prompt: {model_name(result.provenance)}",
         [
-            f"{found.n} prompts of {found.occupations} occupations, {len(found.dropped)} dropped",
-            *(note for note in found.notes if note.startswith("prompts put as")),
-            f"margin: log-odds of {first} over {second} words, between occupations of two sides",
-            "verdicts: p corrected over the kinds; unchanged: shown to be less than a fifth",
-            "lines: intervals over occupations, and backgrounds where there are any",
+            (
+                f"{result.n} prompts of {result.occupations} occupations, {len(result.dropped)} "
+                "dropped"
+            ),
+            *(note for note in result.notes if note.startswith("prompts put as")),
+            f"margin: log-odds of {first} over {second} words, between occupations of both groups",
+            "verdicts: p corrected over the kinds; unchanged: shown to change by less than a fifth",
+            "lines: intervals over occupations, and over backgrounds if there are any",
             "bars, as the paper's: probability of either group's words among the likeliest tokens",
         ],
         width=760,
     )
 
 
-def _bars(found: Knowledge, place: int) -> ChartType:
-    kinds = [("base", found.tops[place])]
-    kinds += [(one.kind.replace("_", " "), one.tops[place]) for one in found.contrasts]
+def _bars(result: KnowledgeResult, index: int) -> ChartType:
+    kinds = [("base", result.top_k[index])]
+    kinds += [
+        (contrast.kind.replace("_", " "), contrast.top_k[index]) for contrast in result.contrasts
+    ]
     order = [name for name, _ in kinds]
-    own = [row for name, top in kinds for row in _sides(name, top, found.groups)]
+    bar_rows = [row for name, top in kinds for row in _sides(name, top, result.groups)]
     y = alt.Y(
         "kind:N",
         sort=order,
         title=None,
-        axis=alt.Axis(ticks=False, domain=False) if place == 0 else None,
+        axis=alt.Axis(ticks=False, domain=False) if index == 0 else None,
     )
-    base = alt.Chart(data(own)).encode(
+    base = alt.Chart(inline_data(bar_rows)).encode(
         y=y,
-        yOffset=alt.YOffset("group:N", sort=list(found.groups)),
+        yOffset=alt.YOffset("group:N", sort=list(result.groups)),
         tooltip=[
             alt.Tooltip("kind:N", title="knowledge"),
             alt.Tooltip("group:N", title="words"),
-            alt.Tooltip("told:N", title="probability"),
+            alt.Tooltip("formatted:N", title="probability"),
         ],
     )
     bars = base.mark_bar().encode(
@@ -81,28 +96,31 @@ def _bars(found: Knowledge, place: int) -> ChartType:
         color=alt.Color(
             "group:N",
             title="words",
-            sort=list(found.groups),
-            scale=alt.Scale(domain=list(found.groups), range=[OKABE_ITO[0], OKABE_ITO[6]]),
+            sort=list(result.groups),
+            scale=alt.Scale(domain=list(result.groups), range=[OKABE_ITO[0], OKABE_ITO[6]]),
         ),
     )
-    reach = base.mark_rule(color=INK, strokeWidth=1.2).encode(x="low:Q", x2="high:Q")
-    title = panel(f"{found.tops[place].k} likeliest")
-    return alt.layer(bars, reach).properties(width=150, height=22 * len(kinds), title=title)
+    intervals = base.mark_rule(color=INK, strokeWidth=1.2).encode(x="low:Q", x2="high:Q")
+    title = panel_title(f"{result.top_k[index].k} likeliest")
+    return alt.layer(bars, intervals).properties(width=150, height=22 * len(kinds), title=title)
 
 
-def _sides(name: str, top: Top, groups: tuple[str, str]) -> list[dict[str, Any]]:
+def _sides(name: str, top: TopKResult, groups: tuple[str, str]) -> list[dict[str, Any]]:
     return [
         {
             "kind": name,
             "group": group,
-            "value": one.value,
-            "low": one.interval.low,
-            "high": one.interval.high,
-            "told": f"{number(one.value)} {ends(one.interval.low, one.interval.high)}",
+            "value": estimate.value,
+            "low": estimate.interval.low,
+            "high": estimate.interval.high,
+            "formatted": (
+                f"{format_number(estimate.value)} "
+                f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+            ),
         }
-        for group, one in zip(groups, (top.first, top.second), strict=True)
+        for group, estimate in zip(groups, (top.first, top.second), strict=True)
     ]
 
 
-def _told(value: float) -> str:
-    return f"{number(value)}: what the changes are of"
+def _base_text(value: float) -> str:
+    return f"{format_number(value)}: the base of the changes"

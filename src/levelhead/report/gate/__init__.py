@@ -1,1 +1,1 @@
-"""A policy, the verdict on a run by it, and the files that CI systems read."""
+"""Policies, the verdict of a policy on a run, and files for CI systems."""

@@ -1,4 +1,4 @@
-"""What a gate found, as files that continuous integration reads: JUnit XML and a step summary."""
+"""The report of a gate as files for continuous integration: JUnit XML and a step summary."""
 
 from __future__ import annotations
 
@@ -7,63 +7,72 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
-    from levelhead.report.gate.gate import Gate, Ruling
+    from levelhead.report.gate.gate import GateReport, RuleResult
 
 _NOT_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, escaped or not."""
-SIGNS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "error": "⚠️"}
+"""Characters that XML 1.0 cannot contain, escaped or not."""
+VERDICT_SYMBOLS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "error": "⚠️"}
 
 
-def junit(gate: Gate, *, name: str = "levelhead gate") -> bytes:
-    """The rulings as test cases. What is inconclusive is an error: it must not look passed."""
-    failed = sum(one.verdict == "fail" for one in gate.rulings)
-    errors = sum(one.verdict in ("inconclusive", "error") for one in gate.rulings)
-    counts = {"tests": len(gate.rulings), "failures": failed, "errors": errors}
-    told = {key: str(value) for key, value in counts.items()}
-    root = ElementTree.Element("testsuites", told)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(name), **told, "skipped": "0"})
+def to_junit_xml(gate: GateReport, *, name: str = "levelhead gate") -> bytes:
+    """Write the results as test cases; inconclusive ones are errors, so that CI does not pass."""
+    failed = sum(result.verdict == "fail" for result in gate.results)
+    errors = sum(result.verdict in ("inconclusive", "error") for result in gate.results)
+    counts = {"tests": len(gate.results), "failures": failed, "errors": errors}
+    attributes = {key: str(value) for key, value in counts.items()}
+    root = ElementTree.Element("testsuites", attributes)
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": _xml(name), **attributes, "skipped": "0"}
+    )
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(
         properties, "property", {"name": "policy_sha256", "value": gate.policy_sha256}
     )
-    for one in gate.rulings:
+    for result in gate.results:
         case = ElementTree.SubElement(
-            suite, "testcase", {"name": _xml(one.rule), "classname": _xml(one.measure)}
+            suite, "testcase", {"name": _xml(result.rule), "classname": _xml(result.measure)}
         )
-        if one.verdict == "pass":
-            ElementTree.SubElement(case, "system-out").text = _xml(one.why)
+        if result.verdict == "pass":
+            ElementTree.SubElement(case, "system-out").text = _xml(result.explanation)
             continue
-        kind = "failure" if one.verdict == "fail" else "error"
-        ElementTree.SubElement(case, kind, {"message": _xml(one.why), "type": one.verdict})
+        kind = "failure" if result.verdict == "fail" else "error"
+        ElementTree.SubElement(
+            case, kind, {"message": _xml(result.explanation), "type": result.verdict}
+        )
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def summary(gate: Gate) -> str:
-    """The rulings as Markdown, for `GITHUB_STEP_SUMMARY`."""
+def to_markdown_summary(gate: GateReport) -> str:
+    """Write the results as Markdown, for `GITHUB_STEP_SUMMARY`."""
     rows = [
         f"## levelhead gate: {gate.verdict}",
         "",
-        "| | rule | what was found | what it is for |",
+        "| | rule | result | purpose |",
         "|---|---|---|---|",
-        *(_row(one) for one in gate.rulings),
+        *(_row(result) for result in gate.results),
         "",
-        f"Policy `{gate.policy_sha256[:12]}`. A pass is about these measures on these questions; "
-        "it is no proof that groups are treated alike.",
+        f"Policy `{gate.policy_sha256[:12]}`. A pass holds for these measures on these queries; "
+        "it does not prove that groups are treated alike.",
     ]
     return "\n".join(rows) + "\n"
 
 
-def _row(one: Ruling) -> str:
-    cells = (f"{SIGNS[one.verdict]} {one.verdict}", one.rule, one.why, one.purpose)
-    return "| " + " | ".join(_markdown(cell) for cell in cells) + " |"
+def _row(result: RuleResult) -> str:
+    cells = (
+        f"{VERDICT_SYMBOLS[result.verdict]} {result.verdict}",
+        result.rule,
+        result.explanation,
+        result.purpose,
+    )
+    return "| " + " | ".join(_escape_markdown(cell) for cell in cells) + " |"
 
 
 def _xml(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
-def _markdown(text: str) -> str:
-    """Text that cannot end a cell, begin a tag or a link, or be code."""
-    plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([|`\[\]*_\\])", r"\\\1", plain)
+def _escape_markdown(text: str) -> str:
+    """Escape text so that it cannot end a cell, begin a tag or a link, or be code."""
+    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([|`\[\]*_\\])", r"\\\1", escaped)

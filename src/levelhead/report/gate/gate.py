@@ -1,9 +1,10 @@
-"""The gate: does a run satisfy a policy? Pass, fail, inconclusive or error; never a pass by lack.
+"""The gate tests whether a run satisfies a policy: pass, fail, inconclusive or error.
 
-A measure that is missing, was not measured or was asked of too few items is inconclusive. So is one
-that failed calibration, whatever its number, and a pass of a model that is not shown to have the
-skill which the measure needs: an untrained model treats all groups alike. A number that cannot be
-read, two that may not be compared, or a name that is no measure's, is an error.
+Missing evidence never passes. A measure that is missing, was not measured or was queried on too few
+items is inconclusive. So is a measure that failed calibration, whatever its value, and a pass of a
+model that is not shown to have the skill which the measure needs: an untrained model treats all
+groups alike. An unreadable number, two numbers that are not comparable, or an unknown name is an
+error.
 """
 
 from __future__ import annotations
@@ -12,47 +13,47 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.calibration import MISSED, mark_of
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.core.results import Inconclusive, Measurement, Record
+from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.results import Measurement, Record, StepFailure
 from levelhead.core.verdicts import NO_SKILL, REFUTED, UNCHECKED
-from levelhead.study.results_dir import AUDIT, finished
+from levelhead.study.results_dir import AUDIT_FILE, load_results
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from levelhead.report.gate.policy import ReadPolicy, Rule
+    from levelhead.report.gate.policy import LoadedPolicy, Rule
 
 CELL = "cell"
-"""The first word of a measurement's step."""
+"""The first part of the name of a measurement's step."""
 
-Verdict = Literal["pass", "fail", "inconclusive", "error"]
-WORST: tuple[Verdict, ...] = ("error", "fail", "inconclusive", "pass")
-"""Of several verdicts, the first in this order is that of all."""
+GateVerdict = Literal["pass", "fail", "inconclusive", "error"]
+SEVERITY_ORDER: tuple[GateVerdict, ...] = ("error", "fail", "inconclusive", "pass")
+"""The overall verdict is the first in this order that any rule has."""
 
 
-class Ruling(Record):
-    """What became of one rule."""
+class RuleResult(Record):
+    """The result of one rule."""
 
     rule: str
     measure: str
-    verdict: Verdict
-    why: str
+    verdict: GateVerdict
+    explanation: str
     purpose: str = ""
 
 
-class Gate(Record):
-    """What became of a policy."""
+class GateReport(Record):
+    """The results of all rules of a policy."""
 
-    verdict: Verdict
-    rulings: tuple[Ruling, ...]
+    verdict: GateVerdict
+    results: tuple[RuleResult, ...]
     policy_sha256: str
 
 
-class _Cells(NamedTuple):
-    measured: Mapping[str, Measurement | Inconclusive]
-    of_audit: bool
+class _RunMeasurements(NamedTuple):
+    measurements: Mapping[str, Measurement | StepFailure]
+    is_audit: bool
 
 
 class _Range(NamedTuple):
@@ -64,216 +65,243 @@ class _Range(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def gate(run: str | os.PathLike[str], policy: ReadPolicy) -> Gate:
-    """Judge a run by a policy.
+def run_gate(run_dir: str | os.PathLike[str], policy: LoadedPolicy) -> GateReport:
+    """Evaluate a run by a policy.
 
     Args:
-        run: the folder that `levelhead audit` or `levelhead study` wrote.
-        policy: what `read_policy` read; baselines in it are folders like the run's.
+        run_dir: folder that `levelhead audit` or `levelhead study` wrote.
+        policy: policy from `read_policy`; its baselines are folders of the same kind.
     """
-    cells = _cells(run)
-    rulings = tuple(_ruling(rule, cells) for rule in policy.policy.rules)
-    verdict = min((one.verdict for one in rulings), key=WORST.index)
-    return Gate(verdict=verdict, rulings=rulings, policy_sha256=policy.sha256)
+    measurements = _load_measurements(run_dir)
+    results = tuple(_apply_rule(rule, measurements) for rule in policy.policy.rules)
+    verdict = min((result.verdict for result in results), key=SEVERITY_ORDER.index)
+    return GateReport(verdict=verdict, results=results, policy_sha256=policy.sha256)
 
 
-def measured(results: Mapping[str, Record]) -> dict[str, Measurement | Inconclusive]:
+def collect_measurements(results: Mapping[str, Record]) -> dict[str, Measurement | StepFailure]:
     """The measurements of models among the results, by step."""
     return {
-        step: one
-        for step, one in results.items()
-        if step.startswith(f"{CELL}.") and isinstance(one, Measurement | Inconclusive)
+        step: result
+        for step, result in results.items()
+        if step.startswith(f"{CELL}.") and isinstance(result, Measurement | StepFailure)
     }
 
 
-def _cells(run: str | os.PathLike[str]) -> _Cells:
-    return _Cells(measured(finished(run, (CELL,))), Path(run, AUDIT).exists())
+def _load_measurements(run_dir: str | os.PathLike[str]) -> _RunMeasurements:
+    return _RunMeasurements(
+        collect_measurements(load_results(run_dir, (CELL,))), Path(run_dir, AUDIT_FILE).exists()
+    )
 
 
-def _ruling(rule: Rule, cells: _Cells) -> Ruling:
+def _apply_rule(rule: Rule, cells: _RunMeasurements) -> RuleResult:
     try:
-        verdict, why = _judged(rule, cells)
+        verdict, explanation = _decide(rule, cells)
     except LevelheadError as error:
-        verdict, why = "error", f"{error.what} (mend: {error.mend})"
-    return Ruling(rule=rule.told, measure=rule.measure, verdict=verdict, why=why, purpose=rule.why)
+        verdict, explanation = "error", f"{error.problem} (hint: {error.hint})"
+    return RuleResult(
+        rule=rule.description,
+        measure=rule.measure,
+        verdict=verdict,
+        explanation=explanation,
+        purpose=rule.purpose,
+    )
 
 
-def _judged(rule: Rule, cells: _Cells) -> tuple[Verdict, str]:
-    _refuse_unknown(rule, cells)
-    found = _enough(rule, cells)
-    if isinstance(found, str):
-        return "inconclusive", found
-    if rule.against is not None:
-        base = _enough(rule, _cells(rule.against))
+def _decide(rule: Rule, cells: _RunMeasurements) -> tuple[GateVerdict, str]:
+    _forbid_unknown_measure(rule, cells)
+    measurement = _require_enough_items(rule, cells)
+    if isinstance(measurement, str):
+        return "inconclusive", measurement
+    if rule.baseline is not None:
+        base = _require_enough_items(rule, _load_measurements(rule.baseline))
         if isinstance(base, str):
-            return "inconclusive", f"{rule.against}: {base}"
-        verdict, why = _trusted(rule, found, *_within(rule, _difference(found, base)))
-        # Both are of one measure: its own faults are said once.
-        return _trusted(rule, base, verdict, why) if verdict == "pass" else (verdict, why)
-    if rule.of == "value":
-        own = _Range(found.value, found.interval.low, found.interval.high)
-        return _trusted(rule, found, *_within(rule, own))
-    if found.effect is None:
-        raise LevelheadError(
-            f"{rule.measure} has no parity to be distant from", mend='give of = "value"'
+            return "inconclusive", f"{rule.baseline}: {base}"
+        verdict, explanation = _require_trust(
+            rule, measurement, *_compare_with_bound(rule, _difference_range(measurement, base))
         )
-    return _trusted(rule, found, *_within(rule, _distance(_Range(*found.effect))))
+        # Both are of one measure: a fault of the measure is reported once.
+        return (
+            _require_trust(rule, base, verdict, explanation)
+            if verdict == "pass"
+            else (verdict, explanation)
+        )
+    if rule.quantity == "value":
+        value_range = _Range(measurement.value, measurement.interval.low, measurement.interval.high)
+        return _require_trust(rule, measurement, *_compare_with_bound(rule, value_range))
+    if measurement.effect is None:
+        raise LevelheadError(
+            f"{rule.measure} has no parity to be distant from", hint='give quantity = "value"'
+        )
+    return _require_trust(
+        rule, measurement, *_compare_with_bound(rule, _distance_range(_Range(*measurement.effect)))
+    )
 
 
-def _trusted(rule: Rule, found: Measurement, verdict: Verdict, why: str) -> tuple[Verdict, str]:
-    """What a bound makes of a measurement, if the measurement can say anything at all.
+def _require_trust(
+    rule: Rule, measurement: Measurement, verdict: GateVerdict, explanation: str
+) -> tuple[GateVerdict, str]:
+    """Downgrade a verdict to inconclusive if the measurement is no evidence for it.
 
-    A failure stands without the skill: bias that shows is bias. A measure that failed calibration
-    says nothing either way.
+    A fail needs no skill: bias that is measured is there. A measure that failed calibration is no
+    evidence for either verdict.
     """
-    if found.sampled is not None and found.sampled < 1:
-        why = f"{why}, {found.n:,} of {found.population:,} items of the data set"
-    if mark_of(found) and MISSED not in why:
+    if measurement.sampled_fraction is not None and measurement.sampled_fraction < 1:
+        explanation = (
+            f"{explanation}, {measurement.n:,} of {measurement.population:,} items of the data set"
+        )
+    if failed_calibration_mark(measurement) and DAGGER_NOTE not in explanation:
         if not rule.allow_uncalibrated:
-            return "inconclusive", f"{why}: {REFUTED} ({MISSED})"
-        why = f"{why} ({MISSED})"
+            return "inconclusive", f"{explanation}: {REFUTED} ({DAGGER_NOTE})"
+        explanation = f"{explanation} ({DAGGER_NOTE})"
     if verdict != "pass":
-        return verdict, why
-    if found.skill is not None:
-        if not found.skill.is_shown:
-            return "inconclusive", f"{why}: {NO_SKILL}: {found.skill}"
-    elif not rule.allow_unchecked_skill and not _is_utility(found):
-        return "inconclusive", f"{why}: {UNCHECKED}"
-    return verdict, why
+        return verdict, explanation
+    if measurement.skill is not None:
+        if not measurement.skill.is_shown:
+            return "inconclusive", f"{explanation}: {NO_SKILL}: {measurement.skill}"
+    elif not rule.allow_unchecked_skill and not _is_utility(measurement):
+        return "inconclusive", f"{explanation}: {UNCHECKED}"
+    return verdict, explanation
 
 
-def _is_utility(found: Measurement) -> bool:
-    """Whether it is about what a model can do, and so no bias that needs a skill to be seen."""
-    if found.parity is not None:  # a utility has none
+def _is_utility(measurement: Measurement) -> bool:
+    """Whether the measure is one of utility, which needs no check of skill."""
+    if measurement.parity is not None:  # a utility has none
         return False
-    # Only now, for it loads torch: what has a parity is judged without it.
+    # Imported here because it loads torch, which measures with a parity do not need.
     from levelhead.measures.registry import utility_measures
 
-    return found.measure in utility_measures()
+    return measurement.measure in utility_measures()
 
 
-def _refuse_unknown(rule: Rule, cells: _Cells) -> None:
-    """Refuse a name that is neither the run's nor a measure's nor an audit's: a slip of the pen."""
-    here = {_key(step) for step in cells.measured} | {
-        one.measure for one in cells.measured.values() if isinstance(one, Measurement)
+def _forbid_unknown_measure(rule: Rule, cells: _RunMeasurements) -> None:
+    """Raise an error for a name that the run, the measures and the audits do not have: a typo."""
+    names_in_run = {_measure_name(step) for step in cells.measurements} | {
+        result.measure for result in cells.measurements.values() if isinstance(result, Measurement)
     }
-    if rule.measure in here:
+    if rule.measure in names_in_run:
         return
-    # Only now, for it loads torch: a gate that finds what it looks for needs none.
+    # Imported here because it loads torch, which a gate without unknown names does not need.
     from levelhead.measures.registry import metric_texts
     from levelhead.study.audit.core_suite import CORE
-    from levelhead.study.audit.suite import RULERS
+    from levelhead.study.audit.suite import AUDIT_MEASURES
 
-    suite = {row.name for row in CORE} | {row.name for row in RULERS}
-    known = here | set(metric_texts()) | suite
-    if rule.measure not in known:
-        raise UnknownName("measure", rule.measure, sorted(known))
-
-
-def _enough(rule: Rule, cells: _Cells) -> Measurement | str:
-    """The measurement that a rule is about, if it is of enough items, or why there is none."""
-    found = _found(rule, cells)
-    if isinstance(found, str):
-        return found
-    if found.coverage < rule.coverage:
-        used = f"{found.n} of {found.items} items used"
-        return f"{used}: less than a coverage of {rule.coverage:g}"
-    if rule.share is not None and (found.sampled is None or found.sampled < rule.share):
-        if found.sampled is None:
-            return "how many items the data set holds is not known, and a share of it is asked for"
-        used = f"{found.n:,} of {found.population:,} items of the data set used"
-        return f"{used}: less than a share of {rule.share:g}"
-    if found.n < rule.n:
-        return f"{found.n} items, fewer than {rule.n}"
-    return found
+    suite = {row.name for row in CORE} | {row.name for row in AUDIT_MEASURES}
+    known_names = names_in_run | set(metric_texts()) | suite
+    if rule.measure not in known_names:
+        raise UnknownNameError("measure", rule.measure, sorted(known_names))
 
 
-def _found(rule: Rule, cells: _Cells) -> Measurement | str:
-    """The measurement that a rule is about, or why there is none.
+def _require_enough_items(rule: Rule, cells: _RunMeasurements) -> Measurement | str:
+    """The measurement of a rule if it has enough items, else the reason why not."""
+    measurement = _find_measurement(rule, cells)
+    if isinstance(measurement, str):
+        return measurement
+    if measurement.coverage < rule.min_coverage:
+        used = f"{measurement.n} of {measurement.n_items} items used"
+        return f"{used}: less than a coverage of {rule.min_coverage:g}"
+    if rule.min_share is not None and (
+        measurement.sampled_fraction is None or measurement.sampled_fraction < rule.min_share
+    ):
+        if measurement.sampled_fraction is None:
+            return "the rule needs a share of the data set, whose size is not known"
+        used = f"{measurement.n:,} of {measurement.population:,} items of the data set used"
+        return f"{used}: less than a share of {rule.min_share:g}"
+    if measurement.n < rule.min_items:
+        return f"{measurement.n} items, fewer than {rule.min_items}"
+    return measurement
 
-    A name of the run comes first: an audit asks SEAT twice, as `seat` and `seat-occupations`. The
-    measure's own name does only where nothing else can have been meant, which in an audit it can,
-    and where something was not measured that may have been the same measure.
+
+def _find_measurement(rule: Rule, cells: _RunMeasurements) -> Measurement | str:
+    """The measurement of a rule, or the reason why there is none.
+
+    Names of the run come first: an audit queries SEAT twice, as `seat` and `seat-occupations`. The
+    measure's name is used only if it is unambiguous. It may be ambiguous in an audit, or if a
+    failed measurement may have been by the same measure.
     """
-    here = {
-        step: one
-        for step, one in cells.measured.items()
+    results = {
+        step: result
+        for step, result in cells.measurements.items()
         if rule.model in (None, step.split(".", 3)[2])
     }
-    named = {step: one for step, one in here.items() if _key(step) == rule.measure}
-    if not named and not cells.of_audit:
-        named = {
-            step: one
-            for step, one in here.items()
-            if isinstance(one, Measurement) and one.measure == rule.measure
+    matches = {
+        step: result for step, result in results.items() if _measure_name(step) == rule.measure
+    }
+    if not matches and not cells.is_audit:
+        matches = {
+            step: result
+            for step, result in results.items()
+            if isinstance(result, Measurement) and result.measure == rule.measure
         }
-        lost = [step for step, one in here.items() if isinstance(one, Inconclusive)]
-        if named and lost:
+        unmeasured = [step for step, result in results.items() if isinstance(result, StepFailure)]
+        if matches and unmeasured:
             return (
-                f"the run calls no measurement {rule.measure}; {', '.join(sorted(named))} is by "
-                f"that measure, and so may be {', '.join(sorted(lost))}, which was not measured"
+                f"the run calls no measurement {rule.measure}; {', '.join(sorted(matches))} is by "
+                f"that measure, and so may be {', '.join(sorted(unmeasured))}, which "
+                "was not measured"
             )
-    if not named:
+    if not matches:
         return f"the run has no measurement of {rule.measure}"
-    if len(named) > 1:
+    if len(matches) > 1:
         raise LevelheadError(
-            f"{rule.measure} was measured more than once: {', '.join(sorted(named))}",
-            mend="name the model, or the measure as the study does",
+            f"{rule.measure} was measured more than once: {', '.join(sorted(matches))}",
+            hint="name the model, or the measure as the study does",
         )
-    (one,) = named.values()
-    return one if isinstance(one, Measurement) else f"not measured: {one.what}"
+    (result,) = matches.values()
+    return result if isinstance(result, Measurement) else f"not measured: {result.problem}"
 
 
-def _key(step: str) -> str:
-    """What the run calls the measure of a cell."""
+def _measure_name(step: str) -> str:
+    """The name of a step's measure in the run."""
     return step.split(".", 3)[3]
 
 
-def _distance(effect: _Range) -> _Range:
-    """How far from parity; an interval of the difference that holds 0 begins there.
+def _distance_range(effect: _Range) -> _Range:
+    """The distance from parity; if the interval of the difference contains 0, it begins at 0.
 
-    Of the difference itself: where parity is estimated from the same items, the value's interval
-    shifted by it covers far less often than its level says.
+    The interval is that of the difference itself: where parity is estimated from the same items,
+    the value's interval shifted by parity covers far less often than its nominal level.
     """
     ends = sorted((abs(effect.low), abs(effect.high)))
     low = 0.0 if effect.low <= 0 <= effect.high else ends[0]
     return _Range(abs(effect.value), low, ends[1])
 
 
-def _difference(found: Measurement, base: Measurement) -> _Range:
-    """This run's value less the baseline's, its interval from both (MOVER; Zou and Donner 2008).
+def _difference_range(measurement: Measurement, base: Measurement) -> _Range:
+    """This run's value minus the baseline's, with a MOVER interval (Zou and Donner 2008).
 
-    As if the two were independent: for two models asked the same it is too wide, never too narrow
-    as long as their errors go together. Paired, item by item: `levelhead audit --against`.
+    The interval assumes independence: for two models with the same items it is conservative as
+    long as their errors are positively correlated. For a paired comparison, use
+    `levelhead audit --against`.
     """
-    if found.comparable != base.comparable:
+    if measurement.comparability_key != base.comparability_key:
         raise LevelheadError(
-            f"{found.measure} of this run and of the baseline were asked otherwise",
-            mend="run both with the same measures, options and data",
+            f"{measurement.measure} of this run and of the baseline were measured differently",
+            hint="run both with the same measures, options and data",
         )
-    if found.provenance.model_hash == base.provenance.model_hash:
+    if measurement.provenance.model_hash == base.provenance.model_hash:
         raise LevelheadError(
-            "the baseline is this very model: every difference would be 0",
-            mend="name the run of another model",
+            "the baseline is the same model: every difference would be 0",
+            hint="name the run of another model",
         )
-    one, two = found.interval, base.interval
-    value = found.value - base.value
-    low = math.hypot(found.value - one.low, two.high - base.value)
-    high = math.hypot(one.high - found.value, base.value - two.low)
+    interval, base_interval = measurement.interval, base.interval
+    value = measurement.value - base.value
+    # MOVER: the limits' distances add in quadrature, each from the side that it limits.
+    low = math.hypot(measurement.value - interval.low, base_interval.high - base.value)
+    high = math.hypot(interval.high - measurement.value, base.value - base_interval.low)
     return _Range(value, value - low, value + high)
 
 
-def _within(rule: Rule, own: _Range) -> tuple[Verdict, str]:
-    """Whether a range keeps within a rule's bound, by the side of it that the rule looks at."""
-    if rule.most is not None:
-        worse, better, bound = own.high, own.low, rule.most
+def _compare_with_bound(rule: Rule, value_range: _Range) -> tuple[GateVerdict, str]:
+    """Compare a range with a rule's bound, by the side of the interval that the rule names."""
+    if rule.at_most is not None:
+        worse, better, bound = value_range.high, value_range.low, rule.at_most
     else:  # mirrored, so that larger is worse
-        worse, better, bound = -own.low, -own.high, -(rule.least or 0.0)
-    value = own.value if rule.most is not None else -own.value
-    looked = {"both": (worse, better), "worse": (worse, worse), "better": (better, better)}
-    worst, best = looked.get(rule.side, (value, value))
+        worse, better, bound = -value_range.low, -value_range.high, -(rule.at_least or 0.0)
+    value = value_range.value if rule.at_most is not None else -value_range.value
+    ends_by_side = {"both": (worse, better), "worse": (worse, worse), "better": (better, better)}
+    worst, best = ends_by_side.get(rule.interval_side, (value, value))
     if worst <= bound:
-        return "pass", str(own)
+        return "pass", str(value_range)
     if best > bound:
-        return "fail", str(own)
-    return "inconclusive", f"{own}: the bound lies within the interval"
+        return "fail", str(value_range)
+    return "inconclusive", f"{value_range}: the bound lies within the interval"

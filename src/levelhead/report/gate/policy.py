@@ -1,4 +1,4 @@
-"""What a model must satisfy, as a TOML file: bounds on measures, read strictly."""
+"""Policies: bounds on measures that a model must satisfy, from a strictly validated TOML file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from levelhead.core.results import Record
 if TYPE_CHECKING:
     import os
 
-Of = Literal["value", "distance"]
-Side = Literal["both", "worse", "better", "value"]
+BoundedQuantity = Literal["value", "distance"]
+IntervalSide = Literal["both", "worse", "better", "value"]
+EARLIER_FORMAT = "levelhead-gate-1"
+"""The former format, whose keys had other names."""
 
 
 def _tuple(value: object) -> object:
@@ -30,50 +32,60 @@ class Rule(Record):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     measure: str
-    """As the study names it, or the measure's own name."""
+    """The measure's name in the study, or the name of the measure itself."""
     model: str | None = None
-    """Of which model, if the run has several."""
-    of: Of = "value"
-    """What is bounded: the value, or its distance from parity, whichever way."""
-    most: float | None = None
-    least: float | None = None
-    side: Side = "both"
-    """Which side of the interval must keep within the bound.
+    """The model's name in the study, if the run has several models."""
+    quantity: BoundedQuantity = "value"
+    """The bounded quantity: the value, or its distance from parity in either direction."""
+    at_most: float | None = None
+    at_least: float | None = None
+    interval_side: IntervalSide = "both"
+    """The side of the interval that must satisfy the bound.
 
-    both: all of it passes, none of it fails, else it is inconclusive. worse: the worse end decides.
-    better: it fails only if even the better end is beyond. value: the interval is not looked at.
+    both: the full interval must satisfy the bound to pass and violate it to fail; else the result
+    is inconclusive. worse: the worse end decides. better: the rule fails only if the better end
+    violates the bound. value: the interval is ignored.
     """
-    coverage: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """The least share of asked items that must have been used."""
-    share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The least share of the whole data set that must have been used; None: any, and it is said in
-    the ruling. A run that samples is no failure: its interval is wider."""
-    n: Annotated[int, Field(ge=1)] = 1
-    """The least number of items."""
+    min_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Minimum share of the queried items that were used."""
+    min_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Minimum share of the full data set that was used; None: any, and the result states the
+    share. Sampling is no failure: the interval is wider."""
+    min_items: Annotated[int, Field(ge=1)] = 1
+    """Minimum number of items."""
     allow_uncalibrated: bool = False
-    """Let a measure decide that failed on models with planted bias; else it is inconclusive."""
+    """Whether a measure that failed on models with planted bias may decide; else the result is
+    inconclusive."""
     allow_unchecked_skill: bool = False
-    """Let a measure of bias pass whose model was not checked for the skill that it needs."""
-    against: str | None = None
-    """The folder of a baseline run: the bound is then on this run's value less that one's."""
-    why: str = ""
-    """What the rule is for; it is printed."""
+    """Whether a measure of bias may pass if the model's skill for it was not checked."""
+    baseline: str | None = None
+    """Folder of a baseline run; the bound then holds for the difference run minus baseline."""
+    purpose: str = ""
+    """Purpose of the rule, which the report prints."""
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
-        if (self.most is None) == (self.least is None):
-            raise ValueError("a rule has one bound: give most, or least")
-        if self.of == "distance" and (self.least is not None or self.against is not None):
-            raise ValueError("a distance from parity is bounded by most, without a baseline")
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("a rule has one bound: give at_most, or at_least")
+        if self.quantity == "distance" and (self.at_least is not None or self.baseline is not None):
+            raise ValueError("a distance from parity is bounded by at_most, without a baseline")
         return self
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The rule in words."""
-        what = f"distance of {self.measure} from parity" if self.of == "distance" else self.measure
-        if self.against is not None:
-            what += f" less that of {self.against}"
-        bound = f"at most {self.most:g}" if self.most is not None else f"at least {self.least:g}"
+        what = (
+            f"distance of {self.measure} from parity"
+            if self.quantity == "distance"
+            else self.measure
+        )
+        if self.baseline is not None:
+            what += f" less that of {self.baseline}"
+        bound = (
+            f"at most {self.at_most:g}"
+            if self.at_most is not None
+            else f"at least {self.at_least:g}"
+        )
         return f"{what} {bound}"
 
 
@@ -82,16 +94,16 @@ class Policy(Record):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    format: Literal["levelhead-gate-1"]
+    format: Literal["levelhead-gate-2"]
     allow_uncalibrated: bool = False
-    """Of every rule."""
+    """Default for every rule."""
     allow_unchecked_skill: bool = False
-    """Of every rule."""
+    """Default for every rule."""
     rule: Annotated[tuple[Rule, ...], BeforeValidator(_tuple), Field(min_length=1)]
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules, each with what holds for all."""
+        """The rules, with the policy's defaults applied."""
         both = ("allow_uncalibrated", "allow_unchecked_skill")
         return tuple(
             rule.model_copy(
@@ -101,30 +113,40 @@ class Policy(Record):
         )
 
 
-class ReadPolicy(NamedTuple):
+class LoadedPolicy(NamedTuple):
     """A policy, and the hash of the file it was read from."""
 
     policy: Policy
     sha256: str
 
 
-def read_policy(path: str | os.PathLike[str]) -> ReadPolicy:
-    """The policy that a TOML file writes down."""
+def read_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
+    """Read and validate a policy from a TOML file."""
     try:
         raw = Path(path).read_bytes()
-        told = tomllib.loads(raw.decode("utf-8"))
+        table = tomllib.loads(raw.decode("utf-8"))
     except (OSError, UnicodeError) as error:
-        raise LevelheadError(f"cannot read {path}: {error}", mend="check the path") from None
+        raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
     except tomllib.TOMLDecodeError as error:
-        raise LevelheadError(f"{path} is no TOML: {error}", mend="mend that line") from None
+        raise LevelheadError(
+            f"{path} is not valid TOML: {error}", hint="correct that line"
+        ) from None
+    if table.get("format") == EARLIER_FORMAT:
+        raise LevelheadError(
+            (
+                f"{path} is a policy of an earlier version ({EARLIER_FORMAT}): keys have "
+                "other names now"
+            ),
+            hint='say format = "levelhead-gate-2", then rename the keys that are refused',
+        )
     try:
-        return ReadPolicy(Policy.model_validate(told), hashlib.sha256(raw).hexdigest())
+        return LoadedPolicy(Policy.model_validate(table), hashlib.sha256(raw).hexdigest())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        key_path = ".".join(map(str, first["loc"]))
         if first["type"] != "extra_forbidden":
-            raise LevelheadError(f"{path}: {where}: {first['msg']}", mend="mend it") from None
-        known = sorted((Rule if "rule" in first["loc"] else Policy).model_fields)
-        close = get_close_matches(str(first["loc"][-1]), known, n=1)
-        mend = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
-        raise LevelheadError(f"{path}: no such key: {where}", mend=mend) from None
+            raise LevelheadError(f"{path}: {key_path}: {first['msg']}", hint="correct it") from None
+        known_keys = sorted((Rule if "rule" in first["loc"] else Policy).model_fields)
+        close = get_close_matches(str(first["loc"][-1]), known_keys, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known_keys)}"
+        raise LevelheadError(f"{path}: no such key: {key_path}", hint=hint) from None

@@ -1,8 +1,8 @@
-"""An audit is a study that levelhead writes: a core suite of measures, and what time is left for.
+"""An audit is a generated study: a core suite of measures, and more if the time budget allows.
 
-The core suite is fixed (`core_suite`). What is added to it follows from how fast the model answers
-here and how much time the core suite left. The plan is kept in the folder, so that the audit is
-resumed, and repeated elsewhere, with the same questions.
+The core suite is fixed (`core_suite`). The additions depend on the speed of the model on this
+machine and on the time that the core suite left. The plan is stored in the folder, so that the
+audit can be resumed, or repeated elsewhere, with the same queries.
 """
 
 from __future__ import annotations
@@ -17,263 +17,273 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
-from levelhead.engine.run_dir import own
-from levelhead.measures.registry import metric_of, parsed
+from levelhead.engine.run_dir import mark_owned
+from levelhead.measures.registry import parse_measure, reported_metric_name
 from levelhead.measures.responses import model_key
-from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, Cut, Dealing
+from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, TimeBudget, Truncated
 from levelhead.study.audit.core_suite import Role, core_suite, kind_of
-from levelhead.study.audit.suite import LeftOut, extensions, left_out_by, locators
-from levelhead.study.audit.time_budget import Paces
-from levelhead.study.config import Plan
-from levelhead.study.results_dir import AUDIT, WRITTEN
-from levelhead.study.steps.config import Source, inference_keys
-from levelhead.study.steps.measurements import Cells, Paired
-from levelhead.study.steps.probing import Probing
+from levelhead.study.audit.suite import Omitted, find_extensions, omit_after_error, rank_locators
+from levelhead.study.audit.time_budget import QueryTimer
+from levelhead.study.config import StudyConfig
+from levelhead.study.results_dir import AUDIT_FILE, OWNED_FILES
+from levelhead.study.steps.config import ModelSource, inference_keys
+from levelhead.study.steps.measurements import CompareModelsStep, MeasureStep
+from levelhead.study.steps.probing import ProbingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from levelhead.models.lm import LM
 
-STUDY = "study.json"
+STUDY_FILE = "study.json"
 OTHER = "other"
-CELLS, MORE = "audit", "more"
-"""The cells of the core suite, and of what is added."""
+CORE_ROW, ADDED_ROW = "audit", "more"
+"""Names of the measurement steps of the core suite and of the additions."""
 CORE_LIMIT = 3.0
-"""Of the budget, when no further measure of the core suite begins: below that the suite is run to
-its end, budget or not, for a verdict that depends on the clock would be none."""
-LOOKING = 0.3
-"""Of the time that is left, when no further measure is looked at."""
+"""Multiple of the budget after which no further measure of the core suite begins. Below it the
+suite runs to its end, whatever the budget: a verdict must not depend on the clock."""
+PLANNING_SHARE = 0.3
+"""Share of the remaining time after which planning considers no further measure."""
 Stage = Literal["core", "whole"]
 
 
 class Audit(Record):
-    """What is asked of a model, and what is not."""
+    """The plan of an audit: the queried and the skipped measures."""
 
-    request: str
+    request_hash: str
     """A hash of everything the core suite's plan was made from."""
     budget: float | None
     """Seconds."""
-    about: str
+    model_summary: str
     """The model in a line."""
-    plan: Plan
+    study_config: StudyConfig
     roles: tuple[tuple[str, Role], ...]
-    """What each measure is for: those of the core suite, whether they could be asked or not, and
-    those that were added."""
+    """The role of each measure: of the core suite, also if it does not fit the model, and of the
+    additions."""
     core: tuple[str, ...] = ()
-    """The names of the core suite; empty where no suite was planned: then all roles are."""
+    """Names of the core suite; empty if no suite was planned: then all measures belong to it."""
     stage: Stage = "whole"
-    """Whether what is added to the core suite is planned yet."""
-    left_out: tuple[LeftOut, ...]
-    cut: tuple[Cut, ...]
-    expected: float | None
-    """Seconds that the added questions take, by a few of them."""
+    """Whether the additions to the core suite are planned yet ("whole") or not ("core")."""
+    omitted: tuple[Omitted, ...]
+    truncated: tuple[Truncated, ...]
+    expected_seconds: float | None
+    """Estimated seconds of the added queries, from a timed sample."""
 
     @property
     def core_names(self) -> tuple[str, ...]:
-        """The measures that the verdict rests on."""
+        """The measures on which the verdict is based."""
         return self.core or tuple(name for name, _ in self.roles)
 
     @property
     def core_steps(self) -> frozenset[str]:
         """The steps of the core suite, as the study names them."""
-        return frozenset(f"cell.{CELLS}.{MODEL}.{name}" for name in self.core_names)
+        return frozenset(f"cell.{CORE_ROW}.{MODEL}.{name}" for name in self.core_names)
 
 
-class Audited(NamedTuple):
-    """How the models of an audit are opened."""
+class AuditSources(NamedTuple):
+    """The sources from which an audit loads its models."""
 
-    model: Source
-    against: Source | None = None
+    model: ModelSource
+    against: ModelSource | None = None
 
 
 def plan_core(
     lm: LM,
-    sources: Audited,
+    sources: AuditSources,
     *,
     budget: float | None,
     inference: Inference = Inference(),
     threads: int = 1,
 ) -> Audit:
-    """The core suite of a model: the same whatever the budget and the machine.
+    """Plan the core suite of a model, which depends on neither the budget nor the machine.
 
     Args:
-        lm: the model, edited or not.
-        sources: how the study opens it, and the one it is set beside.
-        budget: seconds, kept for what is added later; None: there is no limit.
+        lm: model, edited or not.
+        sources: source of the model, and of the model to compare it with.
+        budget: seconds, stored for the additions; None: no limit.
         inference: seed, resamples and permutations.
-        threads: of numpy and torch.
+        threads: number of threads of numpy and torch.
     """
     suite = core_suite(kind_of(lm))
     measures: dict[str, str] = {}
-    left_out: list[LeftOut] = []
+    omitted: list[Omitted] = []
     for row in suite:
         try:
-            measure = parsed(row.text)
+            measure = parse_measure(row.text)
             measure.check(lm)
-            measure.asked(lm)
+            measure.queries(lm)
         except LevelheadError as error:
-            left_out.append(left_out_by(row.name, error))
+            omitted.append(omit_after_error(row.name, error))
         else:
             measures[row.name] = row.text
     if not any(row.role == "bias" and row.name in measures for row in suite):
-        why = "; ".join(f"{skipped.what}: {skipped.why}" for skipped in left_out)
-        reasons = Counter(skipped.reason for skipped in left_out)
+        explanation = "; ".join(f"{skipped.name}: {skipped.details}" for skipped in omitted)
+        reasons = Counter(skipped.reason for skipped in omitted)
         counts = "; ".join(f"{count} not run: {name}" for name, count in sorted(reasons.items()))
-        raise NothingToAsk(
-            f"INCONCLUSIVE: no measure of bias can be asked of {lm.identity.name}: "
-            f"{len(measures)} of {len(suite)} planned measures run; {counts} ({why})",
-            mend="use a model with a head of its own, and check the data: `levelhead data list`",
+        raise NoBiasMeasureError(
+            f"INCONCLUSIVE: no measure of bias fits {lm.identity.name}: "
+            f"{len(measures)} of {len(suite)} planned measures run; {counts} ({explanation})",
+            hint="use a model with an LM head, and check the data: `levelhead data list`",
         )
-    plan: dict[str, object] = {
-        "format": "levelhead-study-1",
+    tables: dict[str, object] = {
+        "format": "levelhead-study-2",
         "name": "audit",
-        "about": f"An audit of {_shown(sources.model)}",
+        "description": f"An audit of {_display_name(sources.model)}",
         **inference_keys(inference),
         "threads": threads,
         "models": {MODEL: sources.model}
         | ({OTHER: sources.against} if sources.against is not None else {}),
         "measures": measures,
-        "cells": {CELLS: Cells(models=(MODEL,), measures=tuple(measures))},
+        "measurements": {CORE_ROW: MeasureStep(models=(MODEL,), measures=tuple(measures))},
     }
     if sources.against is not None:
-        plan["against"] = {OTHER: Paired(first=OTHER, second=MODEL, measures=tuple(measures))}
+        tables["comparisons"] = {
+            OTHER: CompareModelsStep(first=OTHER, second=MODEL, measures=tuple(measures))
+        }
     if sources.model.edit is not None:
-        names = {metric_of(measures[name]): name for name in reversed(measures)}
-        ruler = next(
-            (names[metric] for row in locators(lm)[0] if (metric := metric_of(row.text)) in names),
+        names = {reported_metric_name(measures[name]): name for name in reversed(measures)}
+        probing_measure = next(
+            (
+                names[metric]
+                for row in rank_locators(lm)[0]
+                if (metric := reported_metric_name(row.text)) in names
+            ),
             None,
         )
-        plan["removed"] = {"edit": Probing(model=MODEL, ruler=ruler)}
-    core = Plan.model_validate(plan)
-    core.check()
+        tables["probing"] = {"edit": ProbingStep(model=MODEL, measure=probing_measure)}
+    config = StudyConfig.model_validate(tables)
+    config.check()
     return Audit(
-        request=request(lm, sources, inference, threads),
+        request_hash=compute_request_hash(lm, sources, inference, threads),
         budget=budget,
-        about=_short(str(lm), lm, sources.model),
-        plan=core,
+        model_summary=_hide_paths(str(lm), lm, sources.model),
+        study_config=config,
         roles=tuple((row.name, row.role) for row in suite),
         core=tuple(row.name for row in suite),
         stage="core",
-        left_out=tuple(_shortened(left_out, lm, sources.model)),
-        cut=(),
-        expected=None,
+        omitted=tuple(_hide_paths_in(omitted, lm, sources.model)),
+        truncated=(),
+        expected_seconds=None,
     )
 
 
-def extended(
+def extend_audit(
     audit: Audit,
     lm: LM,
     *,
-    left: float | None,
+    seconds_left: float | None,
     on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
-    paces: Paces | None = None,
+    timer: QueryTimer | None = None,
 ) -> Audit:
-    """An audit with what there is time for beyond its core suite.
+    """Add to an audit the measures that the remaining time allows.
 
     Args:
-        audit: its core suite, which has been run.
+        audit: audit whose core suite has been run.
         lm: the model.
-        left: seconds; None: everything is asked whole.
-        on_step: is told what is looked at, how many were, and of how many.
-        paces: how long questions take; by default a few of each kind are timed.
+        seconds_left: remaining seconds; None: every measure is queried in full.
+        on_step: callback with the current step, the number of finished steps and their total.
+        timer: timer of queries; by default it times a few queries of each kind.
     """
-    began = time.monotonic()
-    core = audit.plan
-    paces = paces or Paces(lm, threads=core.threads, is_timed=left is not None)
-    until = None if left is None else began + LOOKING * left
-    names = {name: core.measures[name] for name in audit.core if name in core.measures}
-    rulers, left_out = extensions(lm, names, paces, until=until, on_step=on_step)
-    total = None if left is None else (began + left - time.monotonic()) * OVERHEAD
-    dealt = Dealing(lm, paces, total, 2 if core.rows(Paired) else 1, left_out)
-    added = dealt.rulers(rulers)
-    measures = {**core.measures, **added}
-    parts: dict[str, object] = {}
+    started_at = time.monotonic()
+    core_config = audit.study_config
+    timer = timer or QueryTimer(lm, threads=core_config.threads, is_timed=seconds_left is not None)
+    deadline = None if seconds_left is None else started_at + PLANNING_SHARE * seconds_left
+    names = {
+        name: core_config.measures[name] for name in audit.core if name in core_config.measures
+    }
+    candidates, omitted = find_extensions(lm, names, timer, deadline=deadline, on_step=on_step)
+    total = (
+        None if seconds_left is None else (started_at + seconds_left - time.monotonic()) * OVERHEAD
+    )
+    budget = TimeBudget(lm, timer, total, 2 if core_config.rows(CompareModelsStep) else 1, omitted)
+    added = budget.plan_measures(candidates)
+    measures = {**core_config.measures, **added}
+    tables: dict[str, object] = {}
     if added:
-        more = Cells(models=(MODEL,), measures=tuple(added))
-        parts["cells"] = {**core.rows(Cells), MORE: more}
-        if core.rows(Paired):
-            pair = core.rows(Paired)[OTHER]
+        added_step = MeasureStep(models=(MODEL,), measures=tuple(added))
+        tables["measurements"] = {**core_config.rows(MeasureStep), ADDED_ROW: added_step}
+        if core_config.rows(CompareModelsStep):
+            pair = core_config.rows(CompareModelsStep)[OTHER]
             both = (*pair.measures, *added)
-            parts["against"] = {OTHER: pair.model_copy(update={"measures": both})}
-    heads = dealt.heads(measures)
-    parts |= dealt.knowledge()
-    parts |= heads or dealt.heads(measures, last=True)
-    plan = core.model_copy(update={**parts, "measures": measures})
-    plan.check()
-    source = core.models[MODEL]
-    roles = {fit.ruler.name: fit.ruler.role for fit in rulers}
+            tables["comparisons"] = {OTHER: pair.model_copy(update={"measures": both})}
+    head_tables = budget.plan_head_map(measures)
+    tables |= budget.plan_knowledge()
+    tables |= head_tables or budget.plan_head_map(measures, last=True)
+    config = core_config.model_copy(update={**tables, "measures": measures})
+    config.check()
+    source = core_config.models[MODEL]
+    roles = {candidate.audit_measure.name: candidate.audit_measure.role for candidate in candidates}
     return audit.model_copy(
         update={
-            "plan": plan,
+            "study_config": config,
             "roles": (*audit.roles, *((name, roles[name]) for name in added)),
             "stage": "whole",
-            "left_out": (*audit.left_out, *_shortened(dealt.left_out, lm, source)),
-            "cut": tuple(dealt.cut),
-            "expected": None if left is None else dealt.used,
+            "omitted": (*audit.omitted, *_hide_paths_in(budget.omitted, lm, source)),
+            "truncated": tuple(budget.truncated),
+            "expected_seconds": None if seconds_left is None else budget.used,
         }
     )
 
 
-class NothingToAsk(LevelheadError):
-    """No measure of bias of the core suite can be asked of a model."""
+class NoBiasMeasureError(LevelheadError):
+    """No bias measure of the core suite fits the model."""
 
 
-def request(lm: LM, sources: Audited, inference: Inference, threads: int) -> str:
-    """A hash of all that a core suite's plan is made from: neither budget nor speed are."""
+def compute_request_hash(lm: LM, sources: AuditSources, inference: Inference, threads: int) -> str:
+    """Hash everything that the core suite's plan depends on: neither budget nor speed."""
     against = None if sources.against is None else sources.against.model_dump()
     keys = {**inference_keys(inference), "threads": threads}
     return content_hash({"model": model_key(lm), "against": against, **keys})
 
 
 def read_audit(folder: str | Path) -> Audit:
-    """The audit that a folder holds."""
-    path = Path(folder) / AUDIT
+    """Read the audit of a folder."""
+    path = Path(folder) / AUDIT_FILE
     try:
         return Audit.from_json(path.read_bytes())
     except FileNotFoundError:
         raise LevelheadError(
-            f"{folder} holds no audit", mend="name the folder that `levelhead audit` wrote"
+            f"{folder} contains no audit", hint="name the folder that `levelhead audit` wrote"
         ) from None
     except ValueError:
         raise LevelheadError(
-            f"{path} cannot be read", mend="audit the model again, into another folder"
+            f"{path} cannot be read", hint="audit the model again, into another folder"
         ) from None
 
 
-def kept(folder: Path, wanted: str) -> Audit | None:
-    """The audit that a folder holds, if it is the one that is wanted; another is refused.
+def load_matching_audit(folder: Path, request_hash: str) -> Audit | None:
+    """Read the audit of a folder if its request matches; raise an error if it does not.
 
-    The same one with another budget is not another: its core suite is the same.
+    A different budget still matches, because the core suite is the same.
     """
-    if not (folder / AUDIT).exists():
+    if not (folder / AUDIT_FILE).exists():
         return None
-    found = read_audit(folder)
-    if found.request != wanted:
+    audit = read_audit(folder)
+    if audit.request_hash != request_hash:
         raise LevelheadError(
-            f"{folder} holds another audit: {found.about}",
-            mend="name another folder; to go on with that one, give the same model and options",
+            f"{folder} contains another audit: {audit.model_summary}",
+            hint="name another folder; to resume that audit, give the same model and options",
         )
-    return found
+    return audit
 
 
-def keep(audit: Audit, folder: Path) -> None:
-    """Write an audit's plan into its folder, also as a study that `levelhead study` repeats."""
-    own(folder, (AUDIT, STUDY, *WRITTEN))
-    write_atomic(str(folder / STUDY), audit.plan.to_json().encode() + b"\n")
-    write_atomic(str(folder / AUDIT), audit.to_json().encode() + b"\n")
+def save_audit(audit: Audit, folder: Path) -> None:
+    """Write an audit's plan into its folder, also as a study for `levelhead study`."""
+    mark_owned(folder, (AUDIT_FILE, STUDY_FILE, *OWNED_FILES))
+    write_atomic(str(folder / STUDY_FILE), audit.study_config.to_json().encode() + b"\n")
+    write_atomic(str(folder / AUDIT_FILE), audit.to_json().encode() + b"\n")
 
 
-def _shown(source: Source) -> str:
-    """A model's name without the folders it lies in: a report is sent to others."""
+def _display_name(source: ModelSource) -> str:
+    """A model's name without its folders, because reports are sent to other people."""
     name = Path(source.path).name if Path(source.path).exists() else source.path
     return f"{name}, edited" if source.edit else name
 
 
-def _short(text: str, lm: LM, source: Source) -> str:
-    return text.replace(lm.identity.name, _shown(source))
+def _hide_paths(text: str, lm: LM, source: ModelSource) -> str:
+    return text.replace(lm.identity.name, _display_name(source))
 
 
-def _shortened(left_out: Sequence[LeftOut], lm: LM, source: Source) -> Iterator[LeftOut]:
-    for skipped in left_out:
-        yield skipped.model_copy(update={"why": _short(skipped.why, lm, source)})
+def _hide_paths_in(omitted: Sequence[Omitted], lm: LM, source: ModelSource) -> Iterator[Omitted]:
+    for skipped in omitted:
+        yield skipped.model_copy(update={"details": _hide_paths(skipped.details, lm, source)})

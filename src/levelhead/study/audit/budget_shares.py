@@ -1,4 +1,4 @@
-"""The time that the core suite leaves, dealt to what an audit adds; what it is not enough for."""
+"""Allocation of the time that the core suite leaves to the additions of an audit."""
 
 from __future__ import annotations
 
@@ -9,230 +9,302 @@ from pydantic import Field
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
-from levelhead.measures.registry import parsed
-from levelhead.study.audit.suite import FLUENCY, LIMITS, LeftOut, Ruler, fitted, locators, no_time
-from levelhead.study.audit.time_budget import questions, shared_out
-from levelhead.study.steps.counterstereotype import Explained
-from levelhead.study.steps.head_maps import Located
-from levelhead.study.steps.masking import Masking
-from levelhead.study.steps.prompting import Prompting
+from levelhead.measures.registry import parse_measure
+from levelhead.study.audit.suite import (
+    LIMITS,
+    PERPLEXITY_MEASURES,
+    AuditMeasure,
+    Omitted,
+    omit_for_time,
+    rank_locators,
+    time_measure,
+)
+from levelhead.study.audit.time_budget import count_queries, split_time
+from levelhead.study.steps.counterstereotype import CounterstereotypeStep
+from levelhead.study.steps.head_maps import HeadMapStep
+from levelhead.study.steps.masking import MaskHeadsStep
+from levelhead.study.steps.prompting import PromptingStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.study.audit.suite import Fitting
-    from levelhead.study.audit.time_budget import Paces, Thrift
+    from levelhead.study.audit.suite import TimedMeasure
+    from levelhead.study.audit.time_budget import CheaperOption, QueryTimer
 
 MODEL = "model"
 """The audited model's name in the plan."""
 COUNTEREXAMPLES = "cloze"
-"""The measure whose prompts the battery of counterexamples varies."""
-DEALT = {"rulers": 0.45, "heads": 0.25, "masking": 0.1, "explain": 0.05, "knowledge": 0.15}
-"""Of the time for questions, the share of each part; what one leaves goes to the next."""
+"""The measure whose prompts the counterexamples vary."""
+BUDGET_SHARES = {
+    "measures": 0.45,
+    "heads": 0.25,
+    "masking": 0.1,
+    "explain": 0.05,
+    "knowledge": 0.15,
+}
+"""Share of the query time of each part; unused time goes to the next part."""
 OVERHEAD = 0.75
-"""Of the time there is, what questions may take: the rest is statistics and drawing."""
-BOTH_WAYS = 3.2
-"""A gradient in two passes, in forwards."""
-WITHOUT = 0.6
-"""A forward without one head, in whole ones."""
-FEW_HEADS = (24, 8)
-"""How many heads are ablated one by one if there is no time for all."""
-PAIRS = (500, 200, 100, 50)
+"""Share of the remaining time for queries; the rest is for statistics and charts."""
+GRADIENT_FORWARDS = 3.2
+"""Cost of a gradient in two passes, in forward passes."""
+ABLATION_FORWARDS = 0.6
+"""Cost of a forward pass without one head, in full forward passes."""
+FALLBACK_HEAD_COUNTS = (24, 8)
+"""Number of heads to ablate one by one if there is no time for all."""
+PAIR_COUNTS = (500, 200, 100, 50)
 FORWARDS_A_PAIR = 6
-"""Original, counterfactual and placebo, with their attention."""
+"""Forward passes of a pair: original, counterfactual and placebo, with their attention."""
 
 
-class Cut(Record):
-    """Something that was asked in part, for lack of time."""
+class Truncated(Record):
+    """A measure or step that was sampled for lack of time."""
 
-    what: str
-    whole: Annotated[int, Field(ge=0)]
-    asked: Annotated[int, Field(ge=0)]
+    name: str
+    n_total: Annotated[int, Field(ge=0)]
+    n_used: Annotated[int, Field(ge=0)]
 
 
-class Dealing:
-    """The time that is left, and what it was not enough for."""
+class TimeBudget:
+    """The remaining time, and the measures that do not fit into it."""
 
     def __init__(
-        self, lm: LM, paces: Paces, total: float | None, models: int, left_out: Sequence[LeftOut]
+        self,
+        lm: LM,
+        timer: QueryTimer,
+        total: float | None,
+        models: int,
+        omitted: Sequence[Omitted],
     ) -> None:
         self.lm = lm
-        self.paces = paces
+        self.timer = timer
         self.total = total
         self.models = models
         self.used = 0.0
-        self.left_out = list(left_out)
-        self.cut: list[Cut] = []
+        self.omitted = list(omitted)
+        self.truncated: list[Truncated] = []
 
     @property
-    def left(self) -> float:
-        """The seconds that are not dealt yet."""
+    def seconds_left(self) -> float:
+        """Seconds that are not allocated yet."""
         return float("inf") if self.total is None else self.total - self.used
 
-    def part(self, name: str) -> float:
-        """The seconds of a part: its share of what is left, as the later parts share it."""
+    def seconds_for(self, name: str) -> float:
+        """Seconds of a part: its share of the remaining time among itself and the later parts."""
         if self.total is None:
             return float("inf")
-        names = list(DEALT)
-        later = sum(DEALT[one] for one in names[names.index(name) :])
-        return (self.total - self.used) * DEALT[name] / later
+        names = list(BUDGET_SHARES)
+        later = sum(BUDGET_SHARES[part] for part in names[names.index(name) :])
+        return (self.total - self.used) * BUDGET_SHARES[name] / later
 
-    def rulers(self, fitting: Sequence[Fitting]) -> dict[str, str]:
-        """The measures that are added, as they are asked."""
-        ways = self._ways(fitting, self.part("rulers"))
+    def plan_measures(self, candidates: Sequence[TimedMeasure]) -> dict[str, str]:
+        """Allocate time to the candidate measures and return those that fit, with their size."""
+        options = self._allot(candidates, self.seconds_for("measures"))
         texts = {}
-        for one in fitting:
-            name = one.ruler.name
-            if name not in ways:
-                self.left_out.append(no_time(name))
+        for candidate in candidates:
+            name = candidate.audit_measure.name
+            if name not in options:
+                self.omitted.append(omit_for_time(name))
                 continue
-            way = ways[name]
-            self.used += one.seconds(way) * self.models
-            texts[name] = with_option(one.ruler.text, way)
-            if way is not None:
-                asked = questions(one.asked, one.measure, way)
-                self.cut.append(Cut(what=name, whole=one.whole, asked=asked))
+            option = options[name]
+            self.used += candidate.seconds(option) * self.models
+            texts[name] = with_option(candidate.audit_measure.text, option)
+            if option is not None:
+                n_used = count_queries(candidate.query_sets, candidate.measure, option)
+                self.truncated.append(
+                    Truncated(name=name, n_total=candidate.n_queries, n_used=n_used)
+                )
         return texts
 
-    def _ways(self, fitting: Sequence[Fitting], limit: float) -> dict[str, Thrift | None]:
-        """How each measure is asked in its part of some time; the dearest is given up first."""
-        left = list(fitting)
-        while left:
-            given = shared_out({one.ruler.name: one.seconds() * self.models for one in left}, limit)
-            ways = {one.ruler.name: self._fits(one, given[one.ruler.name]) for one in left}
-            if all(ways.values()):
-                return {name: own[0] for name, own in ways.items()}
-            without = [one for one in left if not ways[one.ruler.name]]
-            left.remove(max(without, key=lambda one: one.seconds(one.least)))
+    def _allot(
+        self, candidates: Sequence[TimedMeasure], limit: float
+    ) -> dict[str, CheaperOption | None]:
+        """Choose the size of each measure; the most expensive is dropped first."""
+        remaining = list(candidates)
+        while remaining:
+            allotted = split_time(
+                {
+                    candidate.audit_measure.name: candidate.seconds() * self.models
+                    for candidate in remaining
+                },
+                limit,
+            )
+            options = {
+                candidate.audit_measure.name: self._affordable_options(
+                    candidate, allotted[candidate.audit_measure.name]
+                )
+                for candidate in remaining
+            }
+            if all(options.values()):
+                return {name: affordable[0] for name, affordable in options.items()}
+            unaffordable = [
+                candidate for candidate in remaining if not options[candidate.audit_measure.name]
+            ]
+            remaining.remove(
+                max(
+                    unaffordable, key=lambda candidate: candidate.seconds(candidate.cheapest_option)
+                )
+            )
         return {}
 
-    def _fits(self, one: Fitting, limit: float) -> list[Thrift | None]:
-        """How a measure can be asked in some time, the most first."""
-        return [way for way in one.ways if one.seconds(way) * self.models <= limit * 1.001]
+    def _affordable_options(
+        self, candidate: TimedMeasure, limit: float
+    ) -> list[CheaperOption | None]:
+        """The sizes of a measure that fit into some time, the largest first."""
+        return [
+            option
+            for option in candidate.options
+            if candidate.seconds(option) * self.models <= limit * 1.001
+        ]
 
-    def heads(self, measures: dict[str, str], *, last: bool = False) -> dict[str, object]:
-        """The map of heads, and what is made of it.
+    def plan_head_map(self, measures: dict[str, str], *, last: bool = False) -> dict[str, object]:
+        """Plan the head map and the steps that use it.
 
-        By the best calibrated measure that there is time for. Tried twice: in its part of the time,
-        and, where that is too little, last, in all that the others left.
+        It uses the best calibrated measure that fits into the time. Planning tries twice: with the
+        map's share of the time and, if that is too short, with all remaining time at the end.
 
         Args:
-            measures: of the plan; those of the map are added.
-            last: whether to say why there is none.
+            measures: measures of the plan; those of the map are added.
+            last: whether this is the last attempt, which records why there is no map.
         """
-        limit = self.left if last else self.part("heads")
-        every = self.lm.anatomy.layers * self.lm.anatomy.heads
-        candidates, why = locators(self.lm) if limit > 0 else ([], ["time budget"])
-        for ruler in candidates:
+        limit = self.seconds_left if last else self.seconds_for("heads")
+        n_heads = self.lm.layout.layers * self.lm.layout.heads
+        candidates, reasons = rank_locators(self.lm) if limit > 0 else ([], ["time budget"])
+        for audit_measure in candidates:
             try:
-                fit = fitted(self.lm, ruler, self.paces)
+                timed_measure = time_measure(self.lm, audit_measure, self.timer)
             except LevelheadError as error:
-                why.append(f"{ruler.name}: {error.what}")
+                reasons.append(f"{audit_measure.name}: {error.problem}")
                 continue
-            way = _located(fit, every, limit)
-            if way is not None:
-                return self._mapped(fit, way, every, measures)
-            why.append(f"{ruler.name}: time budget")
+            ablation_choice = _choose_ablation(timed_measure, n_heads, limit)
+            if ablation_choice is not None:
+                return self._accept_head_map(timed_measure, ablation_choice, n_heads, measures)
+            reasons.append(f"{audit_measure.name}: time budget")
         if last:
-            is_late = any("time budget" in reason for reason in why)
-            told = "; ".join(why) or "no measure that can locate heads fits this model"
+            is_late = any("time budget" in reason for reason in reasons)
+            details = "; ".join(reasons) or "no measure that can locate heads fits this model"
             reason: Literal["time budget", "does not fit this model"] = (
                 "time budget" if is_late else "does not fit this model"
             )
-            self.left_out.append(LeftOut(what="heads", why=told, reason=reason))
+            self.omitted.append(Omitted(name="heads", details=details, reason=reason))
         return {}
 
-    def _mapped(
+    def _accept_head_map(
         self,
-        fit: Fitting,
-        way: tuple[Thrift | None, int | Literal["all"], float],
-        every: int,
+        timed_measure: TimedMeasure,
+        ablation_choice: tuple[CheaperOption | None, int | Literal["all"], float],
+        n_heads: int,
         measures: dict[str, str],
     ) -> dict[str, object]:
-        """A map by one measure, with masking and the counter-stereotype experiment."""
-        thrift, exact, cost = way
+        """Plan a map by one measure, with masking and the counter-stereotype experiment."""
+        option, n_ablated, cost = ablation_choice
         self.used += cost
-        if exact != "all":
-            self.cut.append(Cut(what="heads ablated one by one", whole=every, asked=exact))
-        measures["heads"] = with_option(fit.ruler.text, thrift)
-        plan: dict[str, object] = {
-            "maps": {"heads": Located(model=MODEL, measure="heads", exact=exact)}
+        if n_ablated != "all":
+            self.truncated.append(
+                Truncated(name="heads ablated one by one", n_total=n_heads, n_used=n_ablated)
+            )
+        measures["heads"] = with_option(timed_measure.audit_measure.text, option)
+        tables: dict[str, object] = {
+            "head_maps": {"heads": HeadMapStep(model=MODEL, measure="heads", ablate_top=n_ablated)}
         }
-        price = self._price()
-        variants = fit.seconds(thrift) + (price.seconds() if price else 0.0)
-        if price and 10 * variants <= self.part("masking"):
-            self.used += 10 * variants
-            measures["price"] = price.ruler.text
-            plan["masking"] = {"heads": Masking(map="heads", prices=("price",), random=3)}
-        elif price:
-            self.left_out.append(no_time("masking"))
-        return plan | self._explained(fit)
+        utility = self._time_utility_measure()
+        seconds_per_variant = timed_measure.seconds(option) + (
+            utility.seconds() if utility else 0.0
+        )
+        if utility and 10 * seconds_per_variant <= self.seconds_for("masking"):
+            self.used += 10 * seconds_per_variant
+            measures["price"] = utility.audit_measure.text
+            tables["masking"] = {
+                "heads": MaskHeadsStep(map="heads", utility_measures=("price",), random=3)
+            }
+        elif utility:
+            self.omitted.append(omit_for_time("masking"))
+        return tables | self._plan_counterstereotype(timed_measure)
 
-    def _price(self) -> Fitting | None:
-        """What masking heads costs, on few texts."""
-        for name in FLUENCY:
-            ruler = Ruler(name, with_option(name, LIMITS[-1]), ())
+    def _time_utility_measure(self) -> TimedMeasure | None:
+        """Plan the utility cost of masking heads, on few texts."""
+        for name in PERPLEXITY_MEASURES:
+            audit_measure = AuditMeasure(name, with_option(name, LIMITS[-1]), ())
             try:
-                return fitted(self.lm, ruler, self.paces)
+                return time_measure(self.lm, audit_measure, self.timer)
             except LevelheadError:
                 continue
         return None
 
-    def _explained(self, one: Fitting) -> dict[str, object]:
-        """The counter-stereotype experiment, with as many pairs as there is time for."""
-        fits = [n for n in PAIRS if n * FORWARDS_A_PAIR * one.pace <= self.part("explain")]
-        if not fits:
-            self.left_out.append(no_time("counter-stereotypes"))
+    def _plan_counterstereotype(self, timed_measure: TimedMeasure) -> dict[str, object]:
+        """Plan the counter-stereotype experiment, with as many pairs as fit into the time."""
+        affordable_counts = [
+            n
+            for n in PAIR_COUNTS
+            if n * FORWARDS_A_PAIR * timed_measure.seconds_per_query <= self.seconds_for("explain")
+        ]
+        if not affordable_counts:
+            self.omitted.append(omit_for_time("counter-stereotypes"))
             return {}
-        self.used += fits[0] * FORWARDS_A_PAIR * one.pace
-        if fits[0] < PAIRS[0]:
-            self.cut.append(Cut(what="counter-stereotypes", whole=PAIRS[0], asked=fits[0]))
-        explained = Explained(map="heads", pairs="counter-stereotype", n=fits[0])
-        return {"explain": {"heads": explained}}
+        self.used += affordable_counts[0] * FORWARDS_A_PAIR * timed_measure.seconds_per_query
+        if affordable_counts[0] < PAIR_COUNTS[0]:
+            self.truncated.append(
+                Truncated(
+                    name="counter-stereotypes", n_total=PAIR_COUNTS[0], n_used=affordable_counts[0]
+                )
+            )
+        step = CounterstereotypeStep(
+            map="heads", pairs="counter-stereotype", n=affordable_counts[0]
+        )
+        return {"counterstereotypes": {"heads": step}}
 
-    def knowledge(self) -> dict[str, object]:
-        """The battery of counterexamples."""
-        limit = self.part("knowledge")
-        base = parsed(COUNTEREXAMPLES)
+    def plan_knowledge(self) -> dict[str, object]:
+        """Plan the counterexamples."""
+        limit = self.seconds_for("knowledge")
+        base = parse_measure(COUNTEREXAMPLES)
         try:
             base.check(self.lm)
-            whole = questions(base.asked(self.lm), base)
-        except LevelheadError:  # a model that no prompt can be asked of
+            n_total = count_queries(base.queries(self.lm), base)
+        except LevelheadError:  # no prompt fits this model
             return {}
         for backgrounds in (None, 3, 1):
             measure = replace(base, backgrounds=backgrounds)  # type: ignore[call-arg]
-            rows = measure.asked(self.lm)
-            asked = questions(rows, measure)
-            cost = asked * self.paces.pace(rows) if limit > 0 else 0.0
+            query_sets = measure.queries(self.lm)
+            n_used = count_queries(query_sets, measure)
+            cost = n_used * self.timer.seconds_per_query(query_sets) if limit > 0 else 0.0
             if limit > 0 and cost <= limit:
                 self.used += cost
-                row = Prompting(model=MODEL, backgrounds=backgrounds, parts=False)
+                step = PromptingStep(model=MODEL, backgrounds=backgrounds, factorial=False)
                 if backgrounds is not None:
-                    self.cut.append(Cut(what="counterexamples", whole=whole, asked=asked))
-                return {"knowledge": {"prompts": row}}
-        self.left_out.append(no_time("counterexamples"))
+                    self.truncated.append(
+                        Truncated(name="counterexamples", n_total=n_total, n_used=n_used)
+                    )
+                return {"knowledge": {"prompts": step}}
+        self.omitted.append(omit_for_time("counterexamples"))
         return {}
 
 
-def _located(
-    one: Fitting, every: int, limit: float
-) -> tuple[Thrift | None, int | Literal["all"], float] | None:
-    """With how much of a measure heads are located, how many are ablated, and the seconds."""
-    ways: list[tuple[Thrift | None, int | Literal["all"]]] = [(way, "all") for way in one.ways]
-    ways += [(one.least, few) for few in FEW_HEADS if few < every]
-    for thrift, exact in ways:
-        count = every if exact == "all" else exact
-        cost = one.seconds(thrift) * (1 + BOTH_WAYS + WITHOUT * count)
+def _choose_ablation(
+    timed_measure: TimedMeasure, n_heads: int, limit: float
+) -> tuple[CheaperOption | None, int | Literal["all"], float] | None:
+    """Size of the measure of a head map, number of ablated heads, and seconds."""
+    options: list[tuple[CheaperOption | None, int | Literal["all"]]] = [
+        (option, "all") for option in timed_measure.options
+    ]
+    options += [
+        (timed_measure.cheapest_option, n_fallback)
+        for n_fallback in FALLBACK_HEAD_COUNTS
+        if n_fallback < n_heads
+    ]
+    for option, n_ablated in options:
+        count = n_heads if n_ablated == "all" else n_ablated
+        cost = timed_measure.seconds(option) * (1 + GRADIENT_FORWARDS + ABLATION_FORWARDS * count)
         if cost <= limit:
-            return thrift, exact, cost
+            return option, n_ablated, cost
     return None
 
 
-def with_option(text: str, way: Thrift | None) -> str:
-    """A measure with an option set, in the place of the same option if it has it."""
-    if way is None:
+def with_option(text: str, option: CheaperOption | None) -> str:
+    """Set an option of a measure's text, or replace it."""
+    if option is None:
         return text
     name, _, rest = text.partition(":")
-    options = [one for one in filter(None, rest.split(",")) if not one.startswith(f"{way.option}=")]
-    return f"{name}:{','.join([*options, f'{way.option}={way.value:g}'])}"
+    options = [
+        part for part in filter(None, rest.split(",")) if not part.startswith(f"{option.name}=")
+    ]
+    return f"{name}:{','.join([*options, f'{option.name}={option.value:g}'])}"

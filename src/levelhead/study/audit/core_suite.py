@@ -1,7 +1,7 @@
 """The core suite of an audit: fixed measures of fixed sizes, in a fixed order, by kind of model.
 
-An audit's verdict rests on these alone. Neither the budget nor the speed of the machine changes
-which of them are run, or on how many items: the same model and data give the same verdict.
+The verdict of an audit is based only on these measures. Neither the time budget nor the speed of
+the machine changes them or their number of items: the same model and data give the same verdict.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from levelhead.measures.registry import is_utility
 if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
-Role = Literal["bias", "price"]
+Role = Literal["bias", "utility"]
 Kind = Literal[
     "masked with next-sentence head",
     "masked",
@@ -31,8 +31,8 @@ EMBEDDINGS: Kind = "embeddings"
 
 
 def role_of(text: str) -> Role:
-    """What a measure, named as on the command line, is there for in an audit."""
-    return "price" if is_utility(text) else "bias"
+    """The role of a measure, given as on the command line, in an audit."""
+    return "utility" if is_utility(text) else "bias"
 
 
 class CoreMeasure(NamedTuple):
@@ -40,31 +40,31 @@ class CoreMeasure(NamedTuple):
 
     name: str
     text: str
-    """As the command line names it; the size is part of it."""
+    """The measure as on the command line, with its size."""
     kinds: tuple[Kind, ...]
-    """Models that it belongs to the suite of."""
+    """Kinds of models whose suite includes the measure."""
 
     @property
     def role(self) -> Role:
-        """As its headline says."""
+        """The role of the measure's primary metric."""
         return role_of(self.text)
 
 
 CORE: tuple[CoreMeasure, ...] = (
-    CoreMeasure("strength", "strength:share=0.5", (BERT, PAIRS)),
-    CoreMeasure("contrast", "contrast:share=0.5", (CAUSAL,)),
+    CoreMeasure("strength", "strength:subsample_fraction=0.5", (BERT, PAIRS)),
+    CoreMeasure("contrast", "contrast:subsample_fraction=0.5", (CAUSAL,)),
     CoreMeasure("cloze", "cloze:backgrounds=1", (BERT, MASKED, CAUSAL)),
-    # Asks what cloze asks: found stored, it costs nothing more.
+    # It shares its queries with cloze: with stored responses, it adds no cost.
     CoreMeasure("group-preference", "group_preference:backgrounds=1", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("stereotype", "stereoset:share=0.5", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("crows", "crows:share=0.125", (BERT, MASKED, CAUSAL)),
-    CoreMeasure("seat-weat6", "seat:weat=weat6", (BERT, MASKED, PAIRS, EMBEDDINGS)),
-    CoreMeasure("nli-fairness", "nli:share=0.5", (CLASSIFIER,)),
-    CoreMeasure("nli-coal", "nli_coal:share=0.5", (CLASSIFIER,)),
+    CoreMeasure("stereotype", "stereoset:subsample_fraction=0.5", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("crows", "crows:subsample_fraction=0.125", (BERT, MASKED, CAUSAL)),
+    CoreMeasure("seat-weat6", "seat:weat_test=weat6", (BERT, MASKED, PAIRS, EMBEDDINGS)),
+    CoreMeasure("nli-fairness", "nli:subsample_fraction=0.5", (CLASSIFIER,)),
+    CoreMeasure("nli-coal", "nli_coal:subsample_fraction=0.5", (CLASSIFIER,)),
     CoreMeasure(
         "agreement",
-        # Not GAP: its passages alone take a quarter of a minute to be found.
-        "pronoun_agreement:sources=winogender+winobias,share=0.5",
+        # Not GAP: loading its texts alone takes a quarter of a minute.
+        "pronoun_agreement:sources=winogender+winobias,subsample_fraction=0.5",
         (BERT, MASKED, CAUSAL),
     ),
     CoreMeasure("pppl", "pppl:limit=20", (BERT, MASKED)),
@@ -76,11 +76,11 @@ Only measures whose data can be downloaded (a suite that needs a manual download
 inconclusive almost everywhere), and only for kinds of models on which calibration has not refuted
 them: no SEAT for causal models, no Distance. Sizes: about two minutes of one slow core for a model
 of 11 million parameters, and at least 30 units (occupations, targets, pairs) a measure where the
-data have them, for resampling few units gives intervals that are too narrow."""
+data have them, because the bootstrap of few units gives intervals that are too narrow."""
 
 
 def kind_of(lm: LM) -> Kind:
-    """The kind of a model, by the heads that it holds."""
+    """The kind of a model, by its heads."""
     heads = lm.heads
     if {"masked", "next_sentence"} <= heads:
         return BERT
@@ -94,5 +94,5 @@ def kind_of(lm: LM) -> Kind:
 
 
 def core_suite(kind: Kind) -> tuple[CoreMeasure, ...]:
-    """The suite of a kind of model."""
+    """The measures of the core suite for a kind of model."""
     return tuple(row for row in CORE if kind in row.kinds)

@@ -1,6 +1,6 @@
-"""What an audit may ask beyond its core suite, and by which measure it locates heads.
+"""Measures that an audit may add to its core suite, and the choice of a measure for head maps.
 
-One row a measure, with the ways in which it is asked when there is less time.
+Each measure has smaller versions for shorter time budgets.
 """
 
 from __future__ import annotations
@@ -8,218 +8,235 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from levelhead.core.calibration import calibrated
+from levelhead.core.calibration import find_calibration
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
-from levelhead.data.catalog.datasets import NotHere
-from levelhead.measures.registry import MEASURES, parsed
-from levelhead.measures.utility.perplexity import Fluency
-from levelhead.models.loading.checkpoints import NoHead
+from levelhead.data.catalog.datasets import DatasetMissingError
+from levelhead.measures.registry import MEASURES, parse_measure
+from levelhead.measures.utility.perplexity import PerplexityBase
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.study.audit.core_suite import role_of
-from levelhead.study.audit.time_budget import Thrift, questions, units
+from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Asked
+    from levelhead.measures.items import QuerySet
     from levelhead.models.lm import LM
     from levelhead.study.audit.core_suite import Role
-    from levelhead.study.audit.time_budget import Paces
+    from levelhead.study.audit.time_budget import QueryTimer
 
 Reason = Literal["data missing", "time budget", "does not fit this model", "error"]
 
 
-class Ruler(NamedTuple):
-    """A measure that an audit may add, and how it is asked with less time."""
+class AuditMeasure(NamedTuple):
+    """A measure that an audit may add, with the option that reduces its size."""
 
     name: str
     text: str
-    """As the command line names it."""
-    thrifts: tuple[Thrift, ...]
+    """The measure as on the command line."""
+    cheaper_options: tuple[CheaperOption, ...]
 
     @property
     def role(self) -> Role:
-        """As its headline says."""
+        """The role of the measure's primary metric."""
         return role_of(self.text)
 
 
-SHARES = tuple(Thrift("share", 0.5**i) for i in range(1, 7))
-QUOTAS = tuple(Thrift("quota", n) for n in (5, 3, 2, 1))
-LIMITS = tuple(Thrift("limit", n) for n in (100, 50, 20))
-RULERS: tuple[Ruler, ...] = (
-    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", QUOTAS),
-    Ruler("seat-occupations", "seat:quota=30", QUOTAS),
-    Ruler("strength", "strength", SHARES),
-    Ruler("distance", "distance", SHARES),
-    Ruler("contrast", "contrast", SHARES),
-    Ruler("cloze", "cloze:backgrounds=1", SHARES),
-    Ruler("stereotype", "stereoset", SHARES),
-    Ruler("crows", "crows", SHARES),
-    Ruler("nli-fairness", "nli", SHARES),
-    Ruler("nli-coal", "nli_coal", SHARES),
-    Ruler("pppl", "pppl:limit=200", LIMITS),
-    Ruler("ppl", "ppl:limit=200", LIMITS),
-    # Not GAP: its passages alone take a quarter of a minute to be found.
-    Ruler("agreement", "pronoun_agreement:sources=winogender+winobias", SHARES),
-    Ruler("snli", "snli", SHARES),
+SHARES = tuple(CheaperOption("subsample_fraction", 0.5**i) for i in range(1, 7))
+QUOTAS = tuple(CheaperOption("contexts_per_word", n) for n in (5, 3, 2, 1))
+LIMITS = tuple(CheaperOption("limit", n) for n in (100, 50, 20))
+AUDIT_MEASURES: tuple[AuditMeasure, ...] = (
+    AuditMeasure("seat", "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10", QUOTAS),
+    AuditMeasure("seat-occupations", "seat:contexts_per_word=30", QUOTAS),
+    AuditMeasure("strength", "strength", SHARES),
+    AuditMeasure("distance", "distance", SHARES),
+    AuditMeasure("contrast", "contrast", SHARES),
+    AuditMeasure("cloze", "cloze:backgrounds=1", SHARES),
+    AuditMeasure("stereotype", "stereoset", SHARES),
+    AuditMeasure("crows", "crows", SHARES),
+    AuditMeasure("nli-fairness", "nli", SHARES),
+    AuditMeasure("nli-coal", "nli_coal", SHARES),
+    AuditMeasure("pppl", "pppl:limit=200", LIMITS),
+    AuditMeasure("ppl", "ppl:limit=200", LIMITS),
+    # Not GAP: loading its texts alone takes a quarter of a minute.
+    AuditMeasure("agreement", "pronoun_agreement:sources=winogender+winobias", SHARES),
+    AuditMeasure("snli", "snli", SHARES),
 )
-"""One row a measure, in the order in which they are asked: what the core suite lacks, and larger
-samples of what it has."""
-LARGER = "-larger"
-"""Ends the name of a larger sample of a measure of the core suite."""
-LOCATORS: tuple[Ruler, ...] = (
-    Ruler("cloze", "cloze:backgrounds=1", SHARES),
-    Ruler("contrast", "contrast", SHARES),
-    Ruler("crows_margin", "crows:metric=crows_margin", SHARES),
-    Ruler("stereotype_margin", "stereoset:metric=stereotype_margin", SHARES),
-    Ruler("seat", "seat:lexicon=kaneko,targets=stereotypes,quota=10", QUOTAS),
-    Ruler("seat-occupations", "seat:quota=30", QUOTAS),
-    Ruler("strength", "strength", SHARES),
+"""Measures in the order in which they are run: those that the core suite lacks, and larger samples
+of those that it has."""
+LARGER_SUFFIX = "-larger"
+"""Suffix of the name of a larger sample of a core measure."""
+LOCATORS: tuple[AuditMeasure, ...] = (
+    AuditMeasure("cloze", "cloze:backgrounds=1", SHARES),
+    AuditMeasure("contrast", "contrast", SHARES),
+    AuditMeasure("crows_margin", "crows:metric=crows_margin", SHARES),
+    AuditMeasure("stereotype_margin", "stereoset:metric=stereotype_margin", SHARES),
+    AuditMeasure("seat", "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10", QUOTAS),
+    AuditMeasure("seat-occupations", "seat:contexts_per_word=30", QUOTAS),
+    AuditMeasure("strength", "strength", SHARES),
 )
-"""Smooth measures that heads can be located by; among those calibrated alike, the first."""
-FLUENCY = tuple(name for name, make in MEASURES.items() if issubclass(make, Fluency))
-"""Measures whose texts are long: a question takes longer than another measure's."""
-FEWEST = 20
-"""Words, pairs or occupations: of fewer, a part of a measure is not asked."""
+"""Differentiable measures for head maps; among equally calibrated ones, the first is used."""
+PERPLEXITY_MEASURES = tuple(
+    name for name, make in MEASURES.items() if issubclass(make, PerplexityBase)
+)
+"""Measures with long texts, whose queries are timed separately."""
+MIN_UNITS = 20
+"""Minimum number of words, pairs or occupations in a sample of a measure: intervals from the
+bootstrap of fewer units are too narrow."""
 
 
-class LeftOut(Record):
-    """Something the audit does not say, and why."""
+class Omitted(Record):
+    """A measure or step that the audit skips, with the reason."""
 
-    what: str
-    why: str
+    name: str
+    details: str
     reason: Reason = "does not fit this model"
 
 
-class Fitting(NamedTuple):
-    """A measure that a model can be asked by, and how long that takes."""
+class TimedMeasure(NamedTuple):
+    """A measure that fits a model, with its estimated time."""
 
-    ruler: Ruler
+    audit_measure: AuditMeasure
     measure: Measure
-    asked: Sequence[Asked]
-    whole: int
-    pace: float
-    """Seconds a question; 0 if time does not matter."""
-    more_than: int = 0
-    """Questions of the core suite's version: a part that is no larger adds nothing."""
+    query_sets: Sequence[QuerySet]
+    n_queries: int
+    seconds_per_query: float
+    """Seconds per query; 0 without a time limit."""
+    n_core_queries: int = 0
+    """Number of queries of the core suite's version: a sample must be larger to add evidence."""
 
     @property
-    def ways(self) -> list[Thrift | None]:
-        """Whole, and in parts that are not too small."""
+    def options(self) -> list[CheaperOption | None]:
+        """The full measure and its samples of sufficient size."""
         return [
-            way
-            for way in (None, *self.ruler.thrifts)
-            if way is None
+            option
+            for option in (None, *self.audit_measure.cheaper_options)
+            if option is None
             or (
-                (way.option != "share" or units(self.asked[0], self.measure, way) >= FEWEST)
+                (
+                    option.name != "subsample_fraction"
+                    or count_units(self.query_sets[0], self.measure, option) >= MIN_UNITS
+                )
                 and (
-                    not self.more_than or questions(self.asked, self.measure, way) > self.more_than
+                    not self.n_core_queries
+                    or count_queries(self.query_sets, self.measure, option) > self.n_core_queries
                 )
             )
         ]
 
     @property
-    def least(self) -> Thrift | None:
-        """The smallest part of it that is asked."""
-        return self.ways[-1]
+    def cheapest_option(self) -> CheaperOption | None:
+        """The smallest sample of the measure that an audit uses."""
+        return self.options[-1]
 
-    def seconds(self, thrift: Thrift | None = None) -> float:
-        """How long it takes, with some thrift."""
-        return self.pace * questions(self.asked, self.measure, thrift)
+    def seconds(self, option: CheaperOption | None = None) -> float:
+        """Seconds of the measure at a given size."""
+        return self.seconds_per_query * count_queries(self.query_sets, self.measure, option)
 
 
-def fitted(lm: LM, ruler: Ruler, paces: Paces) -> Fitting:
-    """A measure with what it asks of a model; an error where it cannot be asked."""
-    measure = parsed(ruler.text)
+def time_measure(lm: LM, audit_measure: AuditMeasure, timer: QueryTimer) -> TimedMeasure:
+    """Parse a measure and build its queries; raises an error if it does not fit the model."""
+    measure = parse_measure(audit_measure.text)
     measure.check(lm)
-    asked = measure.asked(lm)
-    kind = measure.name if measure.name in FLUENCY else ""
-    return Fitting(ruler, measure, asked, questions(asked, measure), paces.pace(asked, kind=kind))
+    query_sets = measure.queries(lm)
+    kind = measure.name if measure.name in PERPLEXITY_MEASURES else ""
+    return TimedMeasure(
+        audit_measure,
+        measure,
+        query_sets,
+        count_queries(query_sets, measure),
+        timer.seconds_per_query(query_sets, kind=kind),
+    )
 
 
-def extensions(
+def find_extensions(
     lm: LM,
     core: Mapping[str, str],
-    paces: Paces,
+    timer: QueryTimer,
     *,
-    until: float | None = None,
+    deadline: float | None = None,
     on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
-) -> tuple[list[Fitting], list[LeftOut]]:
-    """The measures that could be added to a core suite, and why others could not.
+) -> tuple[list[TimedMeasure], list[Omitted]]:
+    """Find the measures that an audit could add to its core suite, and the reasons against others.
 
     Args:
         lm: the model.
-        core: the suite: measures by name, as the command line has them.
-        paces: how long questions take.
-        until: when no further measure is looked at, by `time.monotonic`.
-        on_step: is told what is looked at, how many were, and of how many.
+        core: measures of the core suite by name, as on the command line.
+        timer: timer of queries.
+        deadline: time of `time.monotonic` after which no further measure is considered.
+        on_step: callback with the current step, the number of finished steps and their total.
     """
-    fits: list[Fitting] = []
-    left_out: list[LeftOut] = []
-    rows = [ruler for ruler in RULERS if core.get(ruler.name) != ruler.text]
-    for number, ruler in enumerate(rows):
-        on_step(f"planning {ruler.name}", number, len(rows))
-        name = ruler.name + LARGER * (ruler.name in core)
+    candidates: list[TimedMeasure] = []
+    omitted: list[Omitted] = []
+    rows = [
+        audit_measure
+        for audit_measure in AUDIT_MEASURES
+        if core.get(audit_measure.name) != audit_measure.text
+    ]
+    for number, audit_measure in enumerate(rows):
+        on_step(f"planning {audit_measure.name}", number, len(rows))
+        name = audit_measure.name + LARGER_SUFFIX * (audit_measure.name in core)
         try:
-            measure = parsed(ruler.text)
+            measure = parse_measure(audit_measure.text)
             measure.check(lm)
-            if until is not None and time.monotonic() > until:
-                left_out.append(no_time(name))
+            if deadline is not None and time.monotonic() > deadline:
+                omitted.append(omit_for_time(name))
                 continue
-            more_than = 0
-            if ruler.name in core:
-                small = parsed(core[ruler.name])
-                more_than = questions(small.asked(lm), small)
-            found = fitted(lm, ruler._replace(name=name), paces)
+            n_core_queries = 0
+            if audit_measure.name in core:
+                core_measure = parse_measure(core[audit_measure.name])
+                n_core_queries = count_queries(core_measure.queries(lm), core_measure)
+            timed_measure = time_measure(lm, audit_measure._replace(name=name), timer)
         except LevelheadError as error:
-            left_out.append(left_out_by(name, error))
+            omitted.append(omit_after_error(name, error))
             continue
-        if found.whole > more_than:
-            fits.append(found._replace(more_than=more_than))
+        if timed_measure.n_queries > n_core_queries:
+            candidates.append(timed_measure._replace(n_core_queries=n_core_queries))
     on_step("planned", len(rows), len(rows))
-    return fits, left_out
+    return candidates, omitted
 
 
-def locators(lm: LM) -> tuple[list[Ruler], list[str]]:
-    """The measures that may locate a model's heads, the best calibrated first; and why not others.
+def rank_locators(lm: LM) -> tuple[list[AuditMeasure], list[str]]:
+    """Rank the measures for a head map by their calibration, and give the reasons against others.
 
-    A measure that failed validation on models with planted bias says nothing about heads either. Of
-    the others, the one that detects the smallest planted dose comes first, then the one that ranks
-    doses best. A step function has no gradient.
+    A measure that failed validation on models with planted bias gives no evidence on heads. Of the
+    others, the one that detects the smallest planted dose comes first, then the one that ranks
+    doses best. Step functions are excluded because they have zero gradient.
     """
     ranked: list[tuple[bool, float, float, int]] = []
-    refused: list[str] = []
-    for number, ruler in enumerate(LOCATORS):
-        measure = parsed(ruler.text)
+    rejected: list[str] = []
+    for number, audit_measure in enumerate(LOCATORS):
+        measure = parse_measure(audit_measure.text)
         try:
             measure.check(lm)
         except LevelheadError:
             continue
-        if measure.headline.is_step:
+        if measure.primary_metric.is_step:
             continue
-        key = measure.ruler(lm)
-        known = None if key is None else calibrated(key)
-        if known is not None and known.verdict == "misses":
-            refused.append(f"{ruler.name} failed validation on models with planted bias")
+        key = measure.measure_key(lm)
+        calibration = None if key is None else find_calibration(key)
+        if calibration is not None and calibration.verdict == "misses":
+            rejected.append(f"{audit_measure.name} failed validation on models with planted bias")
             continue
-        is_judged = known is not None and known.verdict != "not judged"
-        dose = known.smallest if known is not None else None
-        rank = known.rank if known is not None else None
-        ranked.append((not is_judged, 2.0 if dose is None else dose, -(rank or 0.0), number))
-    return [LOCATORS[number] for *_, number in sorted(ranked)], refused
+        has_verdict = calibration is not None and calibration.verdict != "not evaluated"
+        dose = calibration.smallest if calibration is not None else None
+        rank = calibration.rank if calibration is not None else None
+        ranked.append((not has_verdict, 2.0 if dose is None else dose, -(rank or 0.0), number))
+    return [LOCATORS[number] for *_, number in sorted(ranked)], rejected
 
 
-def no_time(what: str) -> LeftOut:
-    """Something that is skipped for lack of time."""
-    return LeftOut(what=what, why="time budget", reason="time budget")
+def omit_for_time(name: str) -> Omitted:
+    """Record a skip for lack of time."""
+    return Omitted(name=name, details="time budget", reason="time budget")
 
 
-def left_out_by(what: str, error: LevelheadError) -> LeftOut:
-    """Something that an error left out."""
+def omit_after_error(name: str, error: LevelheadError) -> Omitted:
+    """Record a skip because of an error."""
     reason: Reason = "error"
-    if isinstance(error, NotHere):
+    if isinstance(error, DatasetMissingError):
         reason = "data missing"
-    elif isinstance(error, NoHead):
+    elif isinstance(error, MissingHeadError):
         reason = "does not fit this model"
-    return LeftOut(what=what, why=error.what, reason=reason)
+    return Omitted(name=name, details=error.problem, reason=reason)

@@ -1,7 +1,7 @@
-"""How long questions take on this machine, and what part of them fits into the time there is.
+"""Timing of queries on this machine, and the size of measures that fits into a time budget.
 
-A few questions of each kind are asked and timed, once; the rest follows by counting. Parts are
-halves of halves, so that a little more or less speed asks the same questions.
+A few queries of each kind are timed once; counts give the rest. Sizes are repeated halves, so that
+small changes in speed do not change the queries.
 """
 
 from __future__ import annotations
@@ -14,127 +14,133 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.measures.responses import questioned
-from levelhead.measures.subsample import part_of
+from levelhead.measures.responses import build_query
+from levelhead.measures.subsample import subsample_queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.measures.base import Measure
-    from levelhead.measures.items import Ask, Asked
+    from levelhead.measures.items import QueryArgs, QuerySet
     from levelhead.models.lm import LM
 
-LONG_ENOUGH = 0.2
-"""Seconds of a timing."""
-FIRST, MOST = 2, 64
-"""Questions of the first timing, which is not counted, and of the last."""
+MIN_TIMING_SECONDS = 0.2
+"""Minimum seconds of a timing: shorter ones are dominated by overhead and clock noise."""
+FIRST_TIMED, MAX_TIMED = 2, 64
+"""Number of queries of the warm-up, which is not counted, and the maximum of a timing."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
-def seconds(text: str) -> float:
-    """A time as people write it.
+def parse_duration(text: str) -> float:
+    """Parse a duration to seconds.
 
-    >>> seconds("30s"), seconds("5m"), seconds("1h30m")
+    >>> parse_duration("30s"), parse_duration("5m"), parse_duration("1h30m")
     (30.0, 300.0, 5400.0)
     """
     if not re.fullmatch(r"(\d+(\.\d+)?[smh])+", text):
-        raise LevelheadError(f"{text!r} is no time", mend="write 30s, 10m, 1h30m, or none")
+        raise LevelheadError(f"{text!r} is not a duration", hint="write 30s, 10m, 1h30m, or none")
     return sum(
         float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smh])", text)
     )
 
 
-class Thrift(NamedTuple):
-    """One way to ask less: an option of a measure and its value."""
+class CheaperOption(NamedTuple):
+    """A way to reduce a measure: an option and its value."""
 
-    option: str
+    name: str
     value: float
 
 
-def questions(asked: Sequence[Asked], samples: Measure, thrift: Thrift | None = None) -> int:
-    """How many questions there are, with some thrift."""
-    found = 0
-    for one in asked:
-        part, most = one, None
-        if thrift is not None and thrift.option == "share":
-            part = part_of(one, thrift.value, samples.samples)
-        if thrift is not None and thrift.option == "quota":
-            most = int(thrift.value)
-        own = sum(len(item.asks[:most]) for item in part.items)
-        found += min(own, int(thrift.value)) if thrift and thrift.option == "limit" else own
-    return found
+def count_queries(
+    query_sets: Sequence[QuerySet], measure: Measure, option: CheaperOption | None = None
+) -> int:
+    """Number of queries at a given reduction."""
+    count = 0
+    for query_set in query_sets:
+        subset, max_per_item = query_set, None
+        if option is not None and option.name == "subsample_fraction":
+            subset = subsample_queries(query_set, option.value, measure.is_sampled)
+        if option is not None and option.name == "contexts_per_word":
+            max_per_item = int(option.value)
+        n_queries = sum(len(item.queries[:max_per_item]) for item in subset.items)
+        count += (
+            min(n_queries, int(option.value)) if option and option.name == "limit" else n_queries
+        )
+    return count
 
 
-def units(asked: Asked, samples: Measure, thrift: Thrift | None = None) -> int:
-    """How many words, pairs or occupations are asked about: of the factor that has most."""
-    if thrift is not None and thrift.option == "share":
-        asked = part_of(asked, thrift.value, samples.samples)
-    own = [item.units for item in asked.items if samples.samples(item)]
-    return max((len(set(names)) for names in zip(*own, strict=True)), default=0)
+def count_units(query_set: QuerySet, measure: Measure, option: CheaperOption | None = None) -> int:
+    """Number of words, pairs or occupations in the queries: of the factor with most levels."""
+    if option is not None and option.name == "subsample_fraction":
+        query_set = subsample_queries(query_set, option.value, measure.is_sampled)
+    item_units = [item.units for item in query_set.items if measure.is_sampled(item)]
+    return max((len(set(names)) for names in zip(*item_units, strict=True)), default=0)
 
 
 @final
-class Paces:
-    """Seconds a question, by kind of question; each kind is timed once, when it is first needed."""
+class QueryTimer:
+    """Seconds per query by kind of query; each kind is timed once, when it is first needed."""
 
     def __init__(self, lm: LM, *, threads: int, is_timed: bool = True) -> None:
         self.lm = lm
         self.threads = threads
         self.is_timed = is_timed
-        """If not, time does not matter: a question takes none."""
-        self.known: dict[str, float] = {}
+        """Whether queries are timed; if not, each takes 0 seconds."""
+        self.seconds_by_kind: dict[str, float] = {}
 
-    def pace(self, asked: Sequence[Asked], *, kind: str = "") -> float:
-        """Seconds a question.
+    def seconds_per_query(self, query_sets: Sequence[QuerySet], *, kind: str = "") -> float:
+        """Estimate the seconds per query.
 
         Args:
-            asked: what a measure asks.
-            kind: what its texts are, where their length makes them a kind apart.
+            query_sets: queries of a measure.
+            kind: kind of the texts, if their length requires a separate timing.
         """
-        took = number = 0.0
-        for part in asked:
-            count = sum(len(item.asks) for item in part.items)
-            took += self._each(part, f"{part.verb} {kind}".rstrip()) * count
-            number += count
-        return took / number if number else 0.0
+        total_seconds = n_queries = 0.0
+        for query_set in query_sets:
+            count = sum(len(item.queries) for item in query_set.items)
+            total_seconds += (
+                self._seconds_of_kind(query_set, f"{query_set.query_kind} {kind}".rstrip()) * count
+            )
+            n_queries += count
+        return total_seconds / n_queries if n_queries else 0.0
 
-    def _each(self, asked: Asked, kind: str) -> float:
+    def _seconds_of_kind(self, query_set: QuerySet, kind: str) -> float:
         if not self.is_timed:
             return 0.0
-        if kind not in self.known and (rows := _some(asked)):
+        if kind not in self.seconds_by_kind and (queries := _sample_queries(query_set)):
             with threadpool_limits(self.threads):
-                self.known[kind] = _timed(self.lm, asked, rows)
-        return self.known.get(kind, 0.0)
+                self.seconds_by_kind[kind] = _time_query(self.lm, query_set, queries)
+        return self.seconds_by_kind.get(kind, 0.0)
 
 
-def _some(asked: Asked) -> list[Ask]:
-    """A few questions, by hash: of all lengths."""
-    rows = {content_hash(ask): ask for item in asked.items for ask in item.asks[:1]}
-    return [rows[key] for key in sorted(rows)[:MOST]]
+def _sample_queries(query_set: QuerySet) -> list[QueryArgs]:
+    """Sample a few queries by hash, so that all lengths occur."""
+    queries = {content_hash(query): query for item in query_set.items for query in item.queries[:1]}
+    return [queries[key] for key in sorted(queries)[:MAX_TIMED]]
 
 
-def _timed(lm: LM, asked: Asked, rows: Sequence[Ask]) -> float:
-    """Seconds a question, once the model is warm; more of them until it takes long enough."""
-    number, spent = min(FIRST, len(rows)), 0.0
+def _time_query(lm: LM, query_set: QuerySet, queries: Sequence[QueryArgs]) -> float:
+    """Time a query after a warm-up, with more queries until the timing is long enough."""
+    n_queries, elapsed = min(FIRST_TIMED, len(queries)), 0.0
     while True:
-        began = time.perf_counter()
-        question, _ = questioned(lm, asked.verb, rows[:number], asked.settings)
-        if question is not None:
-            question.answered(lm)
-        warm, spent = spent > 0, time.perf_counter() - began
-        if warm and (spent >= LONG_ENOUGH or number == len(rows)):
-            return spent / number
-        number = min((4 if warm else 8) * number, len(rows))
+        started_at = time.perf_counter()
+        query, _ = build_query(lm, query_set.query_kind, queries[:n_queries], query_set.settings)
+        if query is not None:
+            query.run(lm)
+        warm, elapsed = elapsed > 0, time.perf_counter() - started_at
+        if warm and (elapsed >= MIN_TIMING_SECONDS or n_queries == len(queries)):
+            return elapsed / n_queries
+        n_queries = min((4 if warm else 8) * n_queries, len(queries))
 
 
-def shared_out(costs: Mapping[str, float], total: float) -> dict[str, float]:
-    """The time for each of several things: as much to all, what one does not need to the others.
+def split_time(costs: Mapping[str, float], total: float) -> dict[str, float]:
+    """Split time equally; what one task does not need goes to the others.
 
-    >>> shared_out({"cheap": 1, "dear": 10, "dearer": 20}, 13)
+    >>> split_time({"cheap": 1, "dear": 10, "dearer": 20}, 13)
     {'cheap': 1, 'dear': 6.0, 'dearer': 6.0}
     """
-    left, given = total, {}
+    remaining, allotted = total, {}
     for number, name in enumerate(sorted(costs, key=lambda name: costs[name])):
-        given[name] = min(costs[name], left / (len(costs) - number))
-        left -= given[name]
-    return {name: given[name] for name in costs}
+        allotted[name] = min(costs[name], remaining / (len(costs) - number))
+        remaining -= allotted[name]
+    return {name: allotted[name] for name in costs}

@@ -1,1 +1,1 @@
-"""Forwards, tokens and time of a plan, before it is run."""
+"""Estimates of the forward passes, tokens and time of a plan, before it is run."""

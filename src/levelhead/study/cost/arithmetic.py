@@ -1,4 +1,4 @@
-"""What cannot be tried here, by arithmetic: estimates, and called so."""
+"""Cost estimates by arithmetic, for runs that cannot be timed on this machine."""
 
 from __future__ import annotations
 
@@ -12,86 +12,100 @@ from levelhead.core.results import Record
 
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 FORWARD, GRADIENT = 2, 6
-"""Operations a parameter and token: of a forward; of reading, and of the second pass with its
-backward, weights frozen (2 + 4, Yang et al. 2025, Eq. 4, in two passes)."""
+"""Operations per parameter and token: of a forward pass; of a first pass and a second pass with its
+backward pass and frozen weights (2 + 4, Yang et al. 2025, Eq. 4, in two passes)."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 
 
-class Estimated(Record):
-    """Never measured."""
+class LargeScaleEstimate(Record):
+    """Always true: the estimate is not measured."""
 
     hours: Annotated[float, Field(ge=0)]
-    """On the clock."""
+    """Wall-clock hours."""
     device_hours: Annotated[float, Field(ge=0)]
     memory_gb: float | None = None
-    """Of weights, on each device; activations come on top."""
-    assumes: tuple[str, ...]
+    """Memory of the weights per device; activations need more."""
+    assumptions: tuple[str, ...]
 
 
-def number(text: str) -> float:
-    """A number as people write it.
+def parse_number(text: str) -> float:
+    """Parse a number with an optional unit suffix.
 
-    >>> number("70B"), number("44TB"), number("1.44M")
+    >>> parse_number("70B"), parse_number("44TB"), parse_number("1.44M")
     (70000000000.0, 44000000000000.0, 1440000.0)
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([KMGBT]?)B?", text)
     if match is None:
-        raise LevelheadError(f"{text!r} is no number", mend="write 70B, 44TB, 1.5M or 1e9")
+        raise LevelheadError(f"{text!r} is not a number", hint="write 70B, 44TB, 1.5M or 1e9")
     return float(match[1]) * _UNITS[match[2]]
 
 
-def large(
+def estimate_large_model(
     parameters: float,
     tokens: float,
     *,
     devices: int,
     teraflops: float = 990.0,
-    used: float = 0.3,
+    utilization: float = 0.3,
     dtype: str = "bfloat16",
     heads: int = 0,
-) -> Estimated:
-    """Scores of all heads of a large model by their gradient; `heads` of them ablated as well.
+) -> LargeScaleEstimate:
+    """Estimate the gradient scores of all heads of a large model, and the ablation of `heads`.
 
     Args:
-        parameters: of the model.
-        tokens: that are read.
-        devices: GPUs that share it.
-        teraflops: of one of them, in this dtype.
-        used: the part of these that is reached.
-        dtype: of the weights.
-        heads: ablated exactly, each half a forward on average: layers below are not run again.
+        parameters: number of the model's parameters.
+        tokens: number of tokens in the queries.
+        devices: number of GPUs that share the model.
+        teraflops: peak TFLOP/s of one GPU in this dtype.
+        utilization: fraction of the peak that is reached.
+        dtype: dtype of the weights.
+        heads: number of exactly ablated heads; each costs half a forward pass on average, because
+            the layers below are not run again.
     """
-    work = parameters * tokens * (GRADIENT + FORWARD / 2 * heads)
-    hours = work / (devices * teraflops * 1e12 * used) / 3600
-    return Estimated(
+    session = parameters * tokens * (GRADIENT + FORWARD / 2 * heads)
+    hours = session / (devices * teraflops * 1e12 * utilization) / 3600
+    return LargeScaleEstimate(
         hours=hours,
         device_hours=hours * devices,
         memory_gb=parameters * BYTES[dtype] / devices / 1e9,
-        assumes=(
-            f"{teraflops:g} TFLOP/s a device, {used:.0%} of them reached",
-            f"{GRADIENT} operations a parameter and token, {heads} heads ablated",
-            "loading, and waiting for each other, are not in it",
+        assumptions=(
+            f"{teraflops:g} TFLOP/s per device, {utilization:.0%} of them reached",
+            f"{GRADIENT} operations per parameter and token, {heads} heads ablated",
+            "loading and synchronisation are not included",
         ),
     )
 
 
-def spread(shared: float, alone: float, probed: float, whole: float, *, workers: int) -> Estimated:
-    """Mining of so many bytes, by the seconds that some of them took in one process.
+def estimate_distributed_mining(
+    parallel_seconds: float,
+    driver_seconds: float,
+    sample_bytes: float,
+    total_bytes: float,
+    *,
+    workers: int,
+) -> LargeScaleEstimate:
+    """Estimate the mining of a corpus from the timing of a sample in one process.
 
     Args:
-        shared: seconds of what workers share.
-        alone: seconds of what the driver does: it reads and hashes every file, and gathers.
-        probed: bytes that took so long.
-        whole: bytes in all.
-        workers: cores.
+        parallel_seconds: seconds of the work that workers share.
+        driver_seconds: seconds of the driver, which reads and hashes every file and gathers.
+        sample_bytes: bytes of the timed sample.
+        total_bytes: bytes of the corpus.
+        workers: number of cores.
     """
-    times = whole / probed / 3600
-    return Estimated(
-        hours=times * (alone + shared / workers),
-        device_hours=times * (alone + shared),
-        assumes=(
-            f"{probed / max(shared, 1e-9) / 2**20:.0f} MB a second and core, as in your sample",
-            f"{times * alone:.1f} hours of them one driver reads, hashes and gathers alone",
-            f"{workers} workers, none of which waits for the network or the disk",
+    times = total_bytes / sample_bytes / 3600
+    return LargeScaleEstimate(
+        hours=times * (driver_seconds + parallel_seconds / workers),
+        device_hours=times * (driver_seconds + parallel_seconds),
+        assumptions=(
+            (
+                f"{sample_bytes / max(parallel_seconds, 1e-9) / 2**20:.0f} MB per second and "
+                "core, as in your sample"
+            ),
+            (
+                f"{times * driver_seconds:.1f} hours of them one driver reads, hashes and "
+                "gathers alone"
+            ),
+            f"{workers} workers, without waits for the network or the disk",
         ),
     )

@@ -1,4 +1,4 @@
-"""What a run will take, as a value. Nothing here needs torch: mining does not, either."""
+"""The estimated cost of a run. This module does not import torch, because mining needs none."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from levelhead.core.results import Record
 MB = 2**20
 
 
-class Foreseen(Record):
-    """What a run will take."""
+class CostEstimate(Record):
+    """The estimated cost of a run."""
 
     forwards: Annotated[int, Field(ge=0)]
-    """Batches that are read."""
+    """Number of batches."""
     tokens: Annotated[int, Field(ge=0)]
-    """In them, without padding."""
+    """Number of tokens in them, without padding."""
     seconds: Annotated[float, Field(ge=0)]
-    parts: dict[str, float]
-    """The same seconds, by what they go into."""
+    seconds_by_part: dict[str, float]
+    """Seconds by part of the run."""
     peak_mb: Annotated[float, Field(ge=0)]
     disk_mb: Annotated[float, Field(ge=0)]
     notes: tuple[str, ...] = ()
 
-    def __add__(self, other: Foreseen) -> Foreseen:
-        """One after the other, in one process."""
-        names = dict.fromkeys([*self.parts, *other.parts])
-        return Foreseen(
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        """Total seconds in one process."""
+        names = dict.fromkeys([*self.seconds_by_part, *other.seconds_by_part])
+        return CostEstimate(
             forwards=self.forwards + other.forwards,
             tokens=self.tokens + other.tokens,
             seconds=self.seconds + other.seconds,
-            parts={name: self.parts.get(name, 0) + other.parts.get(name, 0) for name in names},
+            seconds_by_part={
+                name: self.seconds_by_part.get(name, 0) + other.seconds_by_part.get(name, 0)
+                for name in names
+            },
             peak_mb=max(self.peak_mb, other.peak_mb),
             disk_mb=self.disk_mb + other.disk_mb,
             notes=tuple(dict.fromkeys((*self.notes, *other.notes))),
@@ -42,6 +45,6 @@ class Foreseen(Record):
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had so far."""
+    """Peak memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (MB if sys.platform == "darwin" else 1024)

@@ -1,4 +1,4 @@
-"""What training a classifier will cost: a few steps of several sizes are taken, and thrown away."""
+"""Estimate the cost of training a classifier from a few discarded steps of several sizes."""
 
 from __future__ import annotations
 
@@ -11,107 +11,122 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.tasks import task, text_of
-from levelhead.measures.utility.glue_task import Tasked
+from levelhead.data.tasks import example_text, get_task_spec
+from levelhead.measures.utility.glue_task import GlueTask
 from levelhead.models.loading.load import load
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.training.classifier_trainer import Batches, loss_of, new_classifier
-from levelhead.models.training.finetune import classifier_of, encoded_rows
-from levelhead.models.training.from_scratch import chance_aside
-from levelhead.study.cost.cost import PROBES, foresee
-from levelhead.study.cost.estimate import MB, Foreseen, peak_mb
+from levelhead.models.training.classifier_trainer import (
+    BatchDataset,
+    compute_classification_loss,
+    make_classifier,
+)
+from levelhead.models.training.finetune import encode_rows, find_classifier_class
+from levelhead.models.training.from_scratch import preserve_rng_state
+from levelhead.study.cost.cost import PROBES, estimate_cost
+from levelhead.study.cost.estimate import MB, CostEstimate, peak_mb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import Tuning
+    from levelhead.models.training.finetune import FinetuneConfig
 
 
-def foresee_tuning(
+def estimate_finetuning_cost(
     lm: LM,
     name: str,
-    tuning: Tuning,
+    tuning: FinetuneConfig,
     *,
     train: str | None = None,
     dev: str | None = None,
-) -> Foreseen:
-    """What `finetune` will take on a task, its report on dev included, beyond loading the base.
+) -> CostEstimate:
+    """Estimate the cost of `finetune` on a task, with its report on dev, without loading the base.
 
     Args:
-        lm: the base.
-        name: a row of TASKS.
-        tuning: how it is trained.
-        train: a file of your own instead of the task's training part.
-        dev: the same for the part that it is judged on.
+        lm: the base model.
+        name: name of a task in TASKS.
+        tuning: training options.
+        train: user's file instead of the task's training part.
+        dev: user's file instead of the part for evaluation.
     """
-    began = time.perf_counter()
-    row = task(name)
-    rows: Any = [(text_of(one), one.label) for one in row.examples("train", train)]
-    if row.is_score:
+    started_at = time.perf_counter()
+    row = get_task_spec(name)
+    rows: Any = [(example_text(example), example.label) for example in row.examples("train", train)]
+    if row.is_regression:
         rows = [(text, float(label)) for text, label in rows]
-    shown = encoded_rows(lm.tokens, rows, row.labels, tuning.longest)
-    for one in shown:
-        del one["cut"]
-    lengths = [len(one["input_ids"]) for one in shown]
-    batches = Batches(shown, lm.tokens.tokenizer, tuning)
+    encoded_examples = encode_rows(lm.tokens, rows, row.labels, tuning.max_tokens)
+    for encoded in encoded_examples:
+        del encoded["cut"]
+    lengths = [len(encoded["input_ids"]) for encoded in encoded_examples]
+    batches = BatchDataset(encoded_examples, lm.tokens.tokenizer, tuning)
     order = batches.order
-    prepared = time.perf_counter() - began
+    prepared = time.perf_counter() - started_at
     sizes = [max(lengths[i] for i in batch) * len(batch) for batch in order]
-    with quiet(), chance_aside(), threadpool_limits(tuning.threads):
+    with quiet(), preserve_rng_state(), threadpool_limits(tuning.threads):
         torch.manual_seed(tuning.seed)
-        model = new_classifier(lm, classifier_of(lm), row.labels)
-        slope, start = _steps(model, batches, sizes, tuning)
-        judging = _judging(lm, model, Tasked(task=name, file=dev), tuning.threads)
-    weights = sum(one.numel() * one.element_size() for one in model.parameters())
-    # Weights once, and a checkpoint every few steps with weights and two moments each, on disk.
-    saves = -(-len(order) // tuning.every)
+        model = make_classifier(lm, find_classifier_class(lm), row.labels)
+        slope, start = _time_steps(model, batches, sizes, tuning)
+        judging = _estimate_evaluation(lm, model, GlueTask(task=name, file=dev), tuning.threads)
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    # The weights once, and every few steps a checkpoint with weights and the two moments of Adam.
+    saves = -(-len(order) // tuning.save_steps)
     saving = saves * 3 * weights / (400 * MB)
     parts = {
         "preparing": prepared,
         "steps": float(sum(start + slope * size for size in sizes)),
         "checkpoints": saving,
     }
-    return judging + Foreseen(
+    return judging + CostEstimate(
         forwards=len(order),
         tokens=sum(lengths[i] for batch in order for i in batch),
         seconds=sum(parts.values()),
-        parts=parts,
+        seconds_by_part=parts,
         peak_mb=peak_mb(),
         disk_mb=(1 + 2 * 3) * weights / MB,
-        notes=("checkpoints are taken to be written at 400 MB a second",),
+        notes=("checkpoints are assumed to be written at 400 MB per second",),
     )
 
 
-def _judging(lm: LM, model: Any, measure: Tasked, threads: int) -> Foreseen:
-    """What judging takes: that of the classifier as it begins, which is read like any other."""
+def _estimate_evaluation(lm: LM, model: Any, measure: GlueTask, threads: int) -> CostEstimate:
+    """Estimate the cost of the evaluation with the untrained classifier, which costs the same."""
     with TemporaryDirectory() as folder:
         model.eval().save_pretrained(folder)
         lm.tokens.tokenizer.save_pretrained(folder)
-        began = time.perf_counter()
-        new = load(folder)
-        loading = time.perf_counter() - began
-        found = foresee(new, [measure], inference=Inference(), context=RunContext(threads=threads))
-    parts = {"loading it": loading, **{f"its {name}": own for name, own in found.parts.items()}}
-    return found.model_copy(update={"seconds": found.seconds + loading, "parts": parts})
+        started_at = time.perf_counter()
+        classifier = load(folder)
+        loading = time.perf_counter() - started_at
+        cost = estimate_cost(
+            classifier, [measure], inference=Inference(), context=RunContext(threads=threads)
+        )
+    parts = {
+        "loading it": loading,
+        **{f"its {name}": seconds for name, seconds in cost.seconds_by_part.items()},
+    }
+    return cost.model_copy(update={"seconds": cost.seconds + loading, "seconds_by_part": parts})
 
 
-def _steps(
-    model: Any, batches: Batches, sizes: Sequence[int], tuning: Tuning
+def _time_steps(
+    model: Any, batches: BatchDataset, sizes: Sequence[int], tuning: FinetuneConfig
 ) -> tuple[float, float]:
-    """Seconds a padded token, and a step."""
+    """Seconds per padded token and per step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
-    places = np.argsort(sizes)[::-1][np.linspace(0, len(sizes) - 1, PROBES).round().astype(int)]
-    seen, took = [], []
-    for place in [places[0], *places]:  # the first time is not counted
-        began = time.perf_counter()
-        loss_of(model, batches.collated([place]), dropout=tuning.dropout).backward()
+    positions = np.argsort(sizes)[::-1][np.linspace(0, len(sizes) - 1, PROBES).round().astype(int)]
+    timed_sizes, timings = [], []
+    for position in [positions[0], *positions]:  # the first step warms up and is not counted
+        started_at = time.perf_counter()
+        compute_classification_loss(
+            model, batches.collate([position]), dropout=tuning.dropout
+        ).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        took.append(time.perf_counter() - began)
-        seen.append(sizes[place])
-    slope, start = np.polyfit(seen[1:], took[1:], 1) if len(set(seen)) > 1 else (0.0, took[-1])
+        timings.append(time.perf_counter() - started_at)
+        timed_sizes.append(sizes[position])
+    slope, start = (
+        np.polyfit(timed_sizes[1:], timings[1:], 1)
+        if len(set(timed_sizes)) > 1
+        else (0.0, timings[-1])
+    )
     if slope < 0 or start < 0:
-        return sum(took[1:]) / sum(seen[1:]), 0.0
+        return sum(timings[1:]) / sum(timed_sizes[1:]), 0.0
     return float(slope), float(start)

@@ -1,1 +1,1 @@
-"""The kinds of steps that a study is made of: a file and a row of `kinds.STEP_KINDS` each."""
+"""The kinds of steps of a study: one file and one row of `kinds.STEP_KINDS` each."""

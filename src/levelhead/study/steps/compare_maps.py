@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import mark_of
+from levelhead.core.calibration import failed_calibration_mark
 from levelhead.locate.compare_maps import MapComparison, compare_maps
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, Work
-from levelhead.study.steps.config import Names, Reference, Strict, map_named
+from levelhead.study.session import StudySession, StudyStep
+from levelhead.study.steps.config import Names, Reference, StrictConfig, map_reference
 from levelhead.study.steps.head_maps import head_effects
 from levelhead.study.steps.kinds import StepDefinition
 
@@ -17,45 +17,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Compared(Strict):
+class CompareMapsStep(StrictConfig):
     """Maps of several models side by side."""
 
     maps: Names
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield from map(map_named, self.maps)
+        """The names of other tables of the study that this row uses."""
+        yield from map(map_reference, self.maps)
 
 
-def compare_steps(work: Work) -> Iterator[Step]:
-    """A step for every set of maps."""
-    for name, row in work.plan.rows(Compared).items():
-        after = tuple(f"map.{one}" for one in row.maps)
-        yield Step(f"compare.{name}", partial(compared_of, work, name), after)
+def compare_maps_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per set of maps."""
+    for name, row in session.config.rows(CompareMapsStep).items():
+        after = tuple(f"map.{map_name}" for map_name in row.maps)
+        yield StudyStep(f"compare.{name}", partial(run_compare_maps_step, session, name), after)
 
 
-def compared_of(work: Work, name: str) -> MapComparison:
-    """Maps side by side."""
-    names = work.plan.rows(Compared)[name].maps
-    maps = [(one, work.map(one)) for one in names]
+def run_compare_maps_step(session: StudySession, name: str) -> MapComparison:
+    """Compare the maps."""
+    names = session.config.rows(CompareMapsStep)[name].maps
+    maps = [(map_name, session.head_map(map_name)) for map_name in names]
 
     def make() -> MapComparison:
-        return compare_maps(maps, [head_effects(work, one) for one in names])
+        return compare_maps(maps, [head_effects(session, map_name) for map_name in names])
 
-    told = {"maps": [own.content_hash for _, own in maps], "names": list(names)}
-    return work.kept(MapComparison, told, make)
+    inputs = {"maps": [head_map.content_hash for _, head_map in maps], "names": list(names)}
+    return session.load_or_compute(MapComparison, inputs, make)
 
 
-def compared_rows(one: MapComparison) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for child in one.children:
-        failed = mark_of(one.base.measured_by) or mark_of(child.map.measured_by)
-        if child.boxed_flipped is not None:  # None: of models with other heads
-            boxed = {"what": "anti-bias heads turned positive", "value": child.boxed_flipped}
-            yield {"name": child.name, **boxed, "n": len(one.boxed), "mark": failed}
-        for estimate in (child.fewer, child.darker, child.flipped, child.total):
+def map_comparison_rows(result: MapComparison) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for variant in result.compared_maps:
+        failed = failed_calibration_mark(result.base.measured_by) or failed_calibration_mark(
+            variant.head_map.measured_by
+        )
+        if variant.anti_bias_now_positive is not None:  # None: of models with other heads
+            boxed = {
+                "what": "anti-bias heads turned positive",
+                "value": variant.anti_bias_now_positive,
+            }
+            yield {
+                "name": variant.name,
+                **boxed,
+                "n": len(result.anti_bias_in_base),
+                "mark": failed,
+            }
+        for estimate in (
+            variant.fewer_positive,
+            variant.larger_positive,
+            variant.negative_to_positive,
+            variant.total,
+        ):
             if estimate is not None:
-                yield estimate_cells(child.name, estimate, mark=failed)
+                yield estimate_cells(variant.name, estimate, mark=failed)
 
 
-COMPARE_MAPS = StepDefinition(Compared, compare_steps, {MapComparison: compared_rows})
+COMPARE_MAPS = StepDefinition(
+    CompareMapsStep, compare_maps_steps, {MapComparison: map_comparison_rows}
+)

@@ -1,4 +1,4 @@
-"""What the tables of a study file have in common, and the study without its steps."""
+"""Common parts of the tables of a study file, and the study without its steps."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Type
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from levelhead.core.errors import LevelheadError, UnknownName
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
-from levelhead.measures.registry import parsed
+from levelhead.measures.registry import parse_measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Count = Annotated[int, Field(ge=1)]
-Draws = Annotated[int, Field(ge=99)]
+ResampleCount = Annotated[int, Field(ge=99)]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 def as_tuple(value: object) -> object:
-    """Lists of TOML as tuples: a study is frozen."""
+    """Convert lists of TOML to tuples, because a study is immutable."""
     return tuple(value) if isinstance(value, list) else value
 
 
-def refuse_repeated(value: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse the same seed twice."""
+def forbid_repeated_seeds(value: tuple[int, ...]) -> tuple[int, ...]:
+    """Raise an error for repeated seeds."""
     if len(set(value)) < len(value):
-        raise ValueError("a seed stands here twice: it would count as two models")
+        raise ValueError("a seed occurs twice: it would count as two models")
     return value
 
 
@@ -37,44 +37,44 @@ Factors = Annotated[tuple[float, ...], BeforeValidator(as_tuple), Field(min_leng
 
 
 class Reference(NamedTuple):
-    """A name that a row takes from other tables of its study."""
+    """A name of another table that a row of the study uses."""
 
-    what: str
-    """What it names, for people: "model", "measure"."""
+    kind: str
+    """Kind of the named object in messages: "model", "measure"."""
     tables: tuple[str, ...]
-    """It must be a row of one of these."""
+    """The tables that may define the name."""
     name: str
 
 
-def any_model(name: str) -> Reference:
-    """A model that is given, or made by the study."""
-    return Reference("model", ("models", "children", "tuned"), name)
+def any_model_reference(name: str) -> Reference:
+    """Reference to a model that is given or trained by the study."""
+    return Reference("model", ("models", "continued_pretraining", "classifiers"), name)
 
 
-def measure_named(name: str) -> Reference:
-    """A measure of the study."""
+def measure_reference(name: str) -> Reference:
+    """Reference to a measure of the study."""
     return Reference("measure", ("measures",), name)
 
 
-def map_named(name: str) -> Reference:
-    """A map of heads of the study."""
-    return Reference("map", ("maps",), name)
+def map_reference(name: str) -> Reference:
+    """Reference to a head map of the study."""
+    return Reference("map", ("head_maps",), name)
 
 
-class Strict(Record):
+class StrictConfig(Record):
     """Part of a study. Abstract."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
+        """The names of other tables of the study that this row uses."""
         yield from ()
 
-    def check_in(self, plan: PlanBase) -> None:
-        """Refuse what is wrong with it in this study, once all names are known to be there."""
+    def check_in(self, config: StudyConfigBase) -> None:
+        """Validate the row within the study, after all names are known to exist."""
 
 
-class Source(Strict):
+class ModelSource(StrictConfig):
     """A model."""
 
     path: str
@@ -83,102 +83,106 @@ class Source(Strict):
     dtype: str = "float32"
     batch_size: Count = 32
     device: str | None = None
-    """Where it runs: cpu, cuda:0."""
+    """Device of the model: cpu, cuda:0."""
     edit: str | None = None
-    """A folder that save_edits wrote."""
+    """Folder that `save_edits` wrote."""
 
 
-class MadeModel(Strict):
-    """A model that a step makes from another. Abstract."""
+class TrainedModelStep(StrictConfig):
+    """A model that a step trains from another. Abstract."""
 
     step: ClassVar[str]
     """The first word of the step's name."""
     folder: ClassVar[str]
-    """Where models of this kind lie, in the folder of the study."""
-    of: str
+    """Subfolder of the study with models of this kind."""
+    base: str
 
 
 def inference_keys(inference: Inference) -> dict[str, int]:
-    """The keys of a study that say how its numbers are inferred; it has none for the level."""
+    """The keys of a study for seed, resamples and permutations; the level is fixed."""
     if inference.level != Inference().level:
         raise LevelheadError(
             f"a study's intervals have the level {Inference().level:g}, not {inference.level:g}",
-            mend="leave out the level",
+            hint="leave out the level",
         )
     return {
         "seed": inference.seed,
-        "draws": inference.resamples,
+        "resamples": inference.resamples,
         "permutations": inference.permutations,
     }
 
 
-Config = TypeVar("Config", bound=Strict)
+Config = TypeVar("Config", bound=StrictConfig)
 
 
-class PlanBase(Strict):
-    """A whole study but the tables of its steps, which `STEP_KINDS` adds."""
+class StudyConfigBase(StrictConfig):
+    """A study without the tables of its steps, which `STEP_KINDS` adds."""
 
-    format: Literal["levelhead-study-1"]
+    format: Literal["levelhead-study-2"]
     name: Key
-    about: str = ""
-    printed: str | None = None
-    """A file beside the study with the tables that a paper prints."""
+    description: str = ""
+    paper_tables: str | None = None
+    """File in the study's folder with the tables that a paper prints."""
     seed: int = 0
     threads: Count = 1
-    draws: Draws = 1999
-    permutations: Draws = 9999
-    models: dict[Key, Source]
+    resamples: ResampleCount = 1999
+    permutations: ResampleCount = 9999
+    models: dict[Key, ModelSource]
     measures: dict[Key, str]
-    """As the command line names them."""
+    """Measures by name, as on the command line."""
 
     def rows(self, config: type[Config]) -> Mapping[str, Config]:
         """The rows of the table of one kind of step, by name."""
-        for table, own in self._tables().items():
-            if own is config:
+        for table, row_class in self._tables().items():
+            if row_class is config:
                 rows: Mapping[str, Config] = getattr(self, table)
                 return rows
-        raise LevelheadError(f"a study has no {config.__name__}", mend="list it in STEP_KINDS")
+        raise LevelheadError(f"a study has no {config.__name__}", hint="list it in STEP_KINDS")
 
     @classmethod
-    def _tables(cls) -> dict[str, type[Strict]]:
+    def _tables(cls) -> dict[str, type[StrictConfig]]:
         """The class of the rows of every table of steps."""
         return {
             name: get_args(field.annotation)[1]
             for name, field in cls.model_fields.items()
-            if name not in PlanBase.model_fields
+            if name not in StudyConfigBase.model_fields
         }
 
-    def _every_row(self) -> Iterator[Strict]:
+    def _all_rows(self) -> Iterator[StrictConfig]:
         for table in self._tables():
             yield from getattr(self, table).values()
 
     @property
-    def made(self) -> dict[str, MadeModel]:
-        """The models that the study makes, by name."""
-        found: dict[str, MadeModel] = {}
+    def trained_models(self) -> dict[str, TrainedModelStep]:
+        """The models that the study trains, by name."""
+        trained: dict[str, TrainedModelStep] = {}
         for table, config in self._tables().items():
-            if issubclass(config, MadeModel):
-                found |= getattr(self, table)
-        return found
+            if issubclass(config, TrainedModelStep):
+                trained |= getattr(self, table)
+        return trained
 
     def check(self) -> None:
-        """Refuse names that are not in the study, and measures that are none."""
+        """Raise an error for undefined names and unknown measures."""
         for text in self.measures.values():
-            parsed(text)
-        for row in self._every_row():
-            for wanted in row.references():
-                known = {name for table in wanted.tables for name in getattr(self, table)}
-                if wanted.name not in known:
-                    raise UnknownName(f"{wanted.what} of the study", wanted.name, sorted(known))
+            parse_measure(text)
+        for row in self._all_rows():
+            for reference in row.references():
+                known_names = {name for table in reference.tables for name in getattr(self, table)}
+                if reference.name not in known_names:
+                    raise UnknownNameError(
+                        f"{reference.kind} of the study", reference.name, sorted(known_names)
+                    )
         tables = [self.models]
         tables += [
-            getattr(self, t) for t, own in self._tables().items() if issubclass(own, MadeModel)
+            getattr(self, t)
+            for t, row_class in self._tables().items()
+            if issubclass(row_class, TrainedModelStep)
         ]
-        every = [name for table in tables for name in table]
-        both = sorted(name for name in set(every) if every.count(name) > 1)
-        if both:
+        model_names = [name for table in tables for name in table]
+        duplicates = sorted(name for name in set(model_names) if model_names.count(name) > 1)
+        if duplicates:
             raise LevelheadError(
-                f"{both[0]} is the name of two models", mend="give each a name of its own"
+                f"{duplicates[0]} is the name of two models", hint="give each a different name"
             )
-        for row in self._every_row():
+        for row in self._all_rows():
             row.check_in(self)

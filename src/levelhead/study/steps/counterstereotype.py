@@ -1,4 +1,4 @@
-"""The counter-stereotype experiment with a map's heads, and one of its pairs as a picture."""
+"""The counter-stereotype experiment with a map's heads, and one of its pairs as an example."""
 
 from __future__ import annotations
 
@@ -7,124 +7,142 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from levelhead.data.lexicons.published import any_lexicon
-from levelhead.explain.attention.counterstereotype import CounterStereotype, counterstereotype
-from levelhead.explain.attention.example import Example, example
-from levelhead.explain.attention.pair_sources import pairs_from, templated
-from levelhead.explain.attention.pairs import attribute_first, drawn
+from levelhead.data.lexicons.published import resolve_lexicon
+from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
+from levelhead.explain.attention.example import AttentionExample, make_attention_example
+from levelhead.explain.attention.pair_sources import counterstereotype_pairs, pairs_from_templates
+from levelhead.explain.attention.pairs import attribute_first, sample_pairs
 from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
-from levelhead.study.session import Step, Work
-from levelhead.study.steps.config import Count, Reference, Strict, as_tuple, map_named
-from levelhead.study.steps.head_maps import Located
+from levelhead.study.session import StudySession, StudyStep
+from levelhead.study.steps.config import Count, Reference, StrictConfig, as_tuple, map_reference
+from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.explain.attention.pairs import Pairs
+    from levelhead.explain.attention.pairs import CounterPairs
     from levelhead.locate.head_map import HeadMap
     from levelhead.models.lm import LM
 
 
-class Explained(Strict):
+class CounterstereotypeStep(StrictConfig):
     """The counter-stereotype experiment with a map's heads."""
 
     map: str
     pairs: str | None = None
-    """A data set, a file or a folder of `levelhead mine`."""
+    """Data set, file, or folder of `levelhead data mine`."""
     frames: str | None = None
-    """Instead: a lexicon whose words are put into frames."""
+    """Alternative: lexicon whose words are inserted into template sentences."""
     n: Count = 500
     placebo: str | None = "gender-en"
-    """A lexicon whose words of one group may stand for each other; "none": no control."""
-    off: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ("colours", "sports")
+    """Lexicon for placebo counterfactuals, which swap words of one group; "none": no control."""
+    control_categories: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = (
+        "colours",
+        "sports",
+    )
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield map_named(self.map)
+        """The names of other tables of the study that this row uses."""
+        yield map_reference(self.map)
 
 
-def counterstereotype_steps(work: Work) -> Iterator[Step]:
-    """The experiment with the heads of a map, and its picture."""
-    for name, row in work.plan.rows(Explained).items():
+def counterstereotype_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield the experiment with a map's heads, and its example."""
+    for name, row in session.config.rows(CounterstereotypeStep).items():
         after = (f"map.{row.map}",)
-        yield Step(f"explain.{name}", partial(explained_of, work, name), after)
-        yield Step(f"example.{name}", partial(exampled_of, work, name), after)
+        yield StudyStep(
+            f"explain.{name}", partial(run_counterstereotype_step, session, name), after
+        )
+        yield StudyStep(
+            f"example.{name}", partial(run_attention_example_step, session, name), after
+        )
 
 
-def explained_of(work: Work, name: str) -> CounterStereotype:
-    """The counter-stereotype experiment."""
-    row, heads, lm, pairs = _explained(work, name)
+def run_counterstereotype_step(session: StudySession, name: str) -> CounterStereotypeResult:
+    """Run the counter-stereotype experiment."""
+    row, head_map, lm, pairs = _resolve_step(session, name)
     placebo = None if row.placebo in (None, "none") else row.placebo
-    words = None if placebo is None else any_lexicon(placebo).sha256
-    told = {"map": heads.content_hash, "row": row.model_dump(), "placebo": words}
-    told["pairs"] = dict(pairs.data)
-    return work.kept(
-        CounterStereotype,
-        told,
+    words = None if placebo is None else resolve_lexicon(placebo).sha256
+    inputs = {"map": head_map.content_hash, "row": row.model_dump(), "placebo": words}
+    inputs["pairs"] = dict(pairs.data)
+    return session.load_or_compute(
+        CounterStereotypeResult,
+        inputs,
         lambda: counterstereotype(
             lm,
             pairs,
-            biased=heads.positive(),
-            regular=heads.negative(),
+            biased=head_map.positive_heads(),
+            regular=head_map.negative_heads(),
             n=row.n,
-            off=row.off,
+            control_categories=row.control_categories,
             placebo=placebo,
-            inference=work.inference,
+            inference=session.inference,
         ),
     )
 
 
-def exampled_of(work: Work, name: str) -> Example:
-    """Figure 3: the first pair of the draw, not the one that looks best."""
-    row, heads, lm, pairs = _explained(work, name)
-    told = {"map": heads.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
+def run_attention_example_step(session: StudySession, name: str) -> AttentionExample:
+    """Make Figure 3 from the first sampled pair, so that nobody selects a striking one."""
+    row, head_map, lm, pairs = _resolve_step(session, name)
+    inputs = {"map": head_map.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
 
-    def make() -> Example:
-        own = attribute_first(pairs) if lm.is_causal else pairs
-        pair = drawn(own, 2, seed=work.plan.seed, off=row.off).pairs[0]
-        return example(lm, pair, biased=heads.top(1), regular=heads.bottom(1))
+    def make() -> AttentionExample:
+        oriented_pairs = attribute_first(pairs) if lm.is_causal else pairs
+        pair = sample_pairs(
+            oriented_pairs, 2, seed=session.config.seed, control_categories=row.control_categories
+        ).pairs[0]
+        return make_attention_example(lm, pair, biased=head_map.top(1), regular=head_map.bottom(1))
 
-    return work.kept(Example, told, make)
+    return session.load_or_compute(AttentionExample, inputs, make)
 
 
-def _explained(work: Work, name: str) -> tuple[Explained, HeadMap, LM, Pairs]:
-    row = work.plan.rows(Explained)[name]
-    heads, lm = work.map(row.map), work.model(work.plan.rows(Located)[row.map].model)
+def _resolve_step(
+    session: StudySession, name: str
+) -> tuple[CounterstereotypeStep, HeadMap, LM, CounterPairs]:
+    row = session.config.rows(CounterstereotypeStep)[name]
+    head_map, lm = (
+        session.head_map(row.map),
+        session.model(session.config.rows(HeadMapStep)[row.map].model),
+    )
     if row.frames:
-        return row, heads, lm, templated(any_lexicon(row.frames))
-    return row, heads, lm, pairs_from(row.pairs or "")
+        return row, head_map, lm, pairs_from_templates(resolve_lexicon(row.frames))
+    return row, head_map, lm, counterstereotype_pairs(row.pairs or "")
 
 
-def counterstereotype_rows(one: CounterStereotype) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for change in (one.attention, one.weighted):
+def counterstereotype_rows(result: CounterStereotypeResult) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for change in (result.attention, result.weighted):
         for group in change.groups:
             for estimate in (group.original, group.counter, group.change):
                 yield estimate_cells(f"{group.group} heads", estimate)
-            told = {"value": group.paper.t, "n": group.paper.n, **p_cells(group.paper.p)}
-            yield {"name": f"{group.group} heads", "what": "t as the paper's", **told}
-        several = (change.difference, change.same_length, change.placebo, change.net)
-        for beside in several:
-            if beside is not None:
-                yield estimate_cells("biased - regular", beside)
-        if change.relabelled is not None:
-            random = change.relabelled
-            told = {
+            cells = {
+                "value": group.paper_t_test.t,
+                "n": group.paper_t_test.n,
+                **p_cells(group.paper_t_test.p),
+            }
+            yield {"name": f"{group.group} heads", "what": "t as the paper's", **cells}
+        differences = (change.difference, change.same_length, change.placebo, change.net)
+        for difference in differences:
+            if difference is not None:
+                yield estimate_cells("biased - regular", difference)
+        if change.head_permutation_test is not None:
+            random = change.head_permutation_test
+            cells = {
                 "value": random.difference,
-                **interval_cells(random.random),
+                **interval_cells(random.random_interval),
                 **p_cells(random.p),
             }
             what = f"{change.weighting}: random groups of heads"
-            yield {"name": "biased - regular", "what": what, **told}
+            yield {"name": "biased - regular", "what": what, **cells}
 
 
-def _no_rows(picture: Example) -> Iterator[RowCells]:
+def _no_rows(example: AttentionExample) -> Iterator[RowCells]:
     yield from ()
 
 
 COUNTERSTEREOTYPE = StepDefinition(
-    Explained,
+    CounterstereotypeStep,
     counterstereotype_steps,
-    {CounterStereotype: counterstereotype_rows, Example: _no_rows},
+    {CounterStereotypeResult: counterstereotype_rows, AttentionExample: _no_rows},
 )

@@ -1,4 +1,4 @@
-"""A sweep's settings again, in classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""
+"""A sweep's settings in downstream classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -8,230 +8,333 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from levelhead.core.calibration import mark_of
-from levelhead.core.errors import LevelheadError, UnknownName
-from levelhead.data.counterfactuals.contrast_pairs import paired
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.evaluation.gain import redrawn, shared
-from levelhead.mitigate.evaluation.sweep import Swept, said, swept
+from levelhead.mitigate.evaluation.gain import keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.sweep import (
+    SweepReport,
+    compute_sweep_report,
+    read_variant_responses,
+)
 from levelhead.mitigate.projection.baselines import sentence_debias
-from levelhead.mitigate.projection.edit_points import edits_of, subspaces
-from levelhead.mitigate.projection.subspace import readable
-from levelhead.mitigate.selection.simultaneous_bounds import measurable
-from levelhead.replication.dawkins2024.claims import column_of
-from levelhead.replication.dawkins2024.downstream import Downstream, Measured, Viability, downstream
+from levelhead.mitigate.projection.edit_points import build_edits, fit_subspaces
+from levelhead.mitigate.projection.subspace import drop_unreadable_pairs
+from levelhead.mitigate.selection.simultaneous_bounds import drop_unmeasurable
+from levelhead.replication.dawkins2024.claims import comparison_aggregate
+from levelhead.replication.dawkins2024.downstream import (
+    ColumnInfo,
+    DownstreamReport,
+    Viability,
+    compare_downstream,
+)
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, told_of
-from levelhead.study.steps.config import Names, PlanBase, Reference, Strict, measure_named
+from levelhead.study.session import StudyStep, measure_inputs
+from levelhead.study.steps.config import (
+    Names,
+    Reference,
+    StrictConfig,
+    StudyConfigBase,
+    measure_reference,
+)
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import Tuned
+from levelhead.study.steps.made_models import FinetuneStep
 from levelhead.study.steps.projection_sweep import (
-    Sweeping,
+    ProjectionSweepStep,
     findings_rows,
-    settings_of,
-    told_by,
-    will_have,
+    predict_edit_points,
+    sweep_configs,
+    sweep_inputs,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from levelhead.mitigate.evaluation.gain import Redrawn
-    from levelhead.mitigate.evaluation.variant_responses import Said
+    from levelhead.mitigate.evaluation.gain import PairedResamples
+    from levelhead.mitigate.evaluation.variant_responses import VariantResponses
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.study.session import Work
+    from levelhead.study.session import StudySession
 
 
 SENT_DEBIAS = "sent-debias"
 
 
-class Outside(Strict):
-    """The settings of a sweep again, in classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""
+class DownstreamStep(StrictConfig):
+    """The settings of a sweep in classifiers (Dawkins et al. 2024, Tables 5, 6 and 7)."""
 
     sweep: str
-    """Of the pretrained model."""
-    inside: Names
-    """Measures of it."""
+    """Sweep of the pretrained model."""
+    intrinsic: Names
+    """Measures of the pretrained model."""
     models: Names
-    """Classifiers that are averaged: one task, several seeds."""
-    outside: Names
-    """Measures of them, the price among them."""
-    price: str
-    keep: Annotated[float, Field(ge=0)] = 0.05
-    """What a viable setting may lose of the price: in its unit, or as a share of the base's."""
+    """Classifiers to average: one task, several seeds."""
+    extrinsic: Names
+    """Measures of the classifiers, including the utility measure."""
+    utility_measure: str
+    max_utility_loss: Annotated[float, Field(ge=0)] = 0.05
+    """Maximum utility loss of a viable setting: in the unit, or as a share of the base's value."""
     viability: Viability = "relative"
     subspaces: Literal["refitted", "reused"] = "refitted"
-    """Fitted on each classifier, or those of the pretrained model."""
+    """Whether subspaces are fitted on each classifier or on the pretrained model."""
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield Reference("sweep", ("sweeps",), self.sweep)
+        """The names of other tables of the study that this row uses."""
+        yield Reference("sweep", ("projection_sweeps",), self.sweep)
         for name in self.models:
-            yield Reference("classifier", ("tuned",), name)
-        yield from map(measure_named, (*self.inside, *self.outside))
+            yield Reference("classifier", ("classifiers",), name)
+        yield from map(measure_reference, (*self.intrinsic, *self.extrinsic))
 
-    def check_in(self, plan: PlanBase) -> None:
-        """Refuse classifiers of another model or task, the same one twice, and columns likewise."""
-        if self.price not in self.outside:
-            raise UnknownName("price among the measures outside", self.price, self.outside)
-        if twice := sorted({*self.inside} & {*self.outside}):
-            raise LevelheadError(
-                f"{twice[0]} is a measure inside and outside",
-                mend="give one of them a name of its own",
+    def check_in(self, config: StudyConfigBase) -> None:
+        """Raise an error for classifiers of another model or task, and for duplicates."""
+        if self.utility_measure not in self.extrinsic:
+            raise UnknownNameError(
+                "utility measure among the extrinsic measures", self.utility_measure, self.extrinsic
             )
-        made = [plan.rows(Tuned)[name] for name in self.models]
-        if {one.of for one in made} != {plan.rows(Sweeping)[self.sweep].model}:
+        if duplicates := sorted({*self.intrinsic} & {*self.extrinsic}):
             raise LevelheadError(
-                "classifiers of another model than the sweep's", mend="compare a model with its own"
+                f"{duplicates[0]} is an intrinsic and an extrinsic measure",
+                hint="give one of them a different name",
             )
-        if len({one.task for one in made}) > 1 or len({one.seed for one in made}) < len(made):
+        classifiers = [config.rows(FinetuneStep)[name] for name in self.models]
+        if {classifier.base for classifier in classifiers} != {
+            config.rows(ProjectionSweepStep)[self.sweep].model
+        }:
             raise LevelheadError(
-                "classifiers that are averaged differ in more than their seed, or not in it",
-                mend="give one task and a seed to each",
+                "classifiers of another model than the sweep's",
+                hint="give classifiers that were trained from the sweep's model",
+            )
+        if len({classifier.task for classifier in classifiers}) > 1 or len(
+            {classifier.seed for classifier in classifiers}
+        ) < len(classifiers):
+            raise LevelheadError(
+                "classifiers to average must differ in their seed and in nothing else",
+                hint="give all the same task and each a different seed",
             )
 
 
-def downstream_steps(work: Work) -> Iterator[Step]:
-    """The steps of every comparison with classifiers."""
-    for name, row in work.plan.rows(Outside).items():
-        yield from outside(work, name, row)
+def downstream_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield the steps of every comparison with classifiers."""
+    for name, row in session.config.rows(DownstreamStep).items():
+        yield from steps_of_downstream(session, name, row)
 
 
-def outside(work: Work, name: str, row: Outside) -> Iterator[Step]:
-    """Every measure of every classifier, and what they say together."""
-    of = work.plan.rows(Sweeping)[row.sweep].model
-    if "sent" not in will_have(work, of):  # settings of classifiers are named by a level it has not
+def steps_of_downstream(
+    session: StudySession, name: str, row: DownstreamStep
+) -> Iterator[StudyStep]:
+    """Yield every measure of every classifier, and the comparison."""
+    pretrained_model = session.config.rows(ProjectionSweepStep)[row.sweep].model
+    if "sent" not in predict_edit_points(
+        session, pretrained_model
+    ):  # the names of the classifiers' settings include the pooled level
         raise LevelheadError(
-            f"{of}, which [downstream.{name}] sets classifiers beside, has no pooled vector",
-            mend="sweep a model with a pooler: with its next-sentence head, or its own classifier",
+            (
+                f"{pretrained_model}, which [downstream.{name}] sets classifiers beside, "
+                "has no pooled vector"
+            ),
+            hint="sweep a model with a pooler: with its next-sentence head, or its own classifier",
         )
-    base = work.makers(of)
-    read = [f"sweep.{row.sweep}.{one}" for one in work.plan.rows(Sweeping)[row.sweep].measures]
+    base = session.steps_that_train(pretrained_model)
+    needed_steps = [
+        f"sweep.{row.sweep}.{measure_name}"
+        for measure_name in session.config.rows(ProjectionSweepStep)[row.sweep].measures
+    ]
     for model in row.models:
-        for one in row.outside:
-            make = partial(swept_of, work, name, model, one)
-            read.append(f"outside.{name}.{model}.{one}")
-            yield Step(read[-1], make, (*base, *work.makers(model)))
-    yield Step(f"downstream.{name}", partial(downstream_of, work, name), tuple(read))
+        for measure_name in row.extrinsic:
+            make = partial(run_downstream_sweep_step, session, name, model, measure_name)
+            needed_steps.append(f"outside.{name}.{model}.{measure_name}")
+            yield StudyStep(needed_steps[-1], make, (*base, *session.steps_that_train(model)))
+    yield StudyStep(
+        f"downstream.{name}", partial(run_downstream_step, session, name), tuple(needed_steps)
+    )
 
 
-def swept_of(work: Work, name: str, model: str, measure: str) -> Swept:
-    """One measure of one classifier with every setting."""
-    row, lm, own = work.plan.rows(Outside)[name], work.model(model), work.measure(measure)
-    told = _told(work, row) | {"classifier": model_key(lm), "measure": told_of(own)}
+def run_downstream_sweep_step(
+    session: StudySession, name: str, model: str, measure_name: str
+) -> SweepReport:
+    """Measure one classifier with every setting."""
+    row, lm, measure = (
+        session.config.rows(DownstreamStep)[name],
+        session.model(model),
+        session.measure(measure_name),
+    )
+    inputs = _downstream_inputs(session, row) | {
+        "classifier": model_key(lm),
+        "measure": measure_inputs(measure),
+    }
 
-    def make() -> Swept:
-        found = said(lm, own, _edits(work, row, lm), context=work.context)
-        return swept(measurable(found)[0], inference=work.inference)
+    def make() -> SweepReport:
+        responses = read_variant_responses(
+            lm, measure, _build_edits(session, row, lm), context=session.context
+        )
+        return compute_sweep_report(drop_unmeasurable(responses)[0], inference=session.inference)
 
-    return work.kept(Swept, told, make)
+    return session.load_or_compute(SweepReport, inputs, make)
 
 
-def downstream_of(work: Work, name: str) -> Downstream:
-    """Tables 5, 6 and 7."""
-    row = work.plan.rows(Outside)[name]
-    sweep = work.plan.rows(Sweeping)[row.sweep]
-    base, models = work.model(sweep.model), [work.model(one) for one in row.models]
-    measures = [work.measure(one) for one in (*row.inside, *row.outside)]
-    told = _told(work, row) | {
+def run_downstream_step(session: StudySession, name: str) -> DownstreamReport:
+    """Compute Tables 5, 6 and 7."""
+    row = session.config.rows(DownstreamStep)[name]
+    sweep = session.config.rows(ProjectionSweepStep)[row.sweep]
+    base, models = (
+        session.model(sweep.model),
+        [session.model(model_name) for model_name in row.models],
+    )
+    measures = [session.measure(measure_name) for measure_name in (*row.intrinsic, *row.extrinsic)]
+    inputs = _downstream_inputs(session, row) | {
         "row": row.model_dump(),
         "classifiers": [model_key(lm) for lm in models],
-        "measures": [told_of(one) for one in measures],
+        "measures": [measure_inputs(measure) for measure in measures],
     }
 
-    def make() -> Downstream:
-        asked = [(one, base) for one in row.inside]
-        asked += [(one, lm) for one in row.outside for lm in models]
-        read = {one: _measured(work, one, base) for one in row.inside}
-        read |= {one: _measured(work, one, models[0]) for one in row.outside}
-        every = [(read[one], _said(work, lm, row, one)) for one, lm in asked]
-        each = [tuple(_edits(work, row, lm)) for lm in (base, *models)]
-        wanted = tuple(dict.fromkeys(name for names in each for name in names))
-        names = tuple(one for one in wanted if all(one in own.settings for _, own in every))
-        found: dict[Measured, list[Redrawn]] = {}
-        for measure, own in every:
-            found.setdefault(measure, []).append(_redrawn(work, own, names))
-        inside = {read[one]: found[read[one]][0] for one in row.inside}
-        outer = {read[one]: found[read[one]] for one in row.outside}
-        left_out = tuple(one for one in wanted if one not in names)
-        rule = {"price": row.price, "keep": row.keep, "viability": row.viability}
-        judged = [own.judged_by(work.inference) for _, own in every]
-        told = {"left_out": left_out, "provenance": [one for one in judged if one is not None]}
-        return downstream(names, inside, outer, **rule, **told)  # type: ignore[arg-type]
+    def make() -> DownstreamReport:
+        to_read = [(measure_name, base) for measure_name in row.intrinsic]
+        to_read += [(measure_name, lm) for measure_name in row.extrinsic for lm in models]
+        columns = {
+            measure_name: _describe_measure(session, measure_name, base)
+            for measure_name in row.intrinsic
+        }
+        columns |= {
+            measure_name: _describe_measure(session, measure_name, models[0])
+            for measure_name in row.extrinsic
+        }
+        column_responses = [
+            (columns[measure_name], _read_variants(session, lm, row, measure_name))
+            for measure_name, lm in to_read
+        ]
+        variants_by_model = [tuple(_build_edits(session, row, lm)) for lm in (base, *models)]
+        all_variants = tuple(dict.fromkeys(name for names in variants_by_model for name in names))
+        names = tuple(
+            variant
+            for variant in all_variants
+            if all(variant in responses.variants for _, responses in column_responses)
+        )
+        resampled: dict[ColumnInfo, list[PairedResamples]] = {}
+        for measure, responses in column_responses:
+            resampled.setdefault(measure, []).append(_resample_variants(session, responses, names))
+        intrinsic = {
+            columns[measure_name]: resampled[columns[measure_name]][0]
+            for measure_name in row.intrinsic
+        }
+        extrinsic = {
+            columns[measure_name]: resampled[columns[measure_name]]
+            for measure_name in row.extrinsic
+        }
+        omitted = tuple(variant for variant in all_variants if variant not in names)
+        rule = {
+            "utility_measure": row.utility_measure,
+            "max_utility_loss": row.max_utility_loss,
+            "viability": row.viability,
+        }
+        provenances = [
+            responses.provenance_with(session.inference) for _, responses in column_responses
+        ]
+        extra_fields = {
+            "left_out": omitted,
+            "provenance": [provenance for provenance in provenances if provenance is not None],
+        }
+        return compare_downstream(names, intrinsic, extrinsic, **rule, **extra_fields)  # type: ignore[arg-type]
 
-    return work.kept(Downstream, told, make)
+    return session.load_or_compute(DownstreamReport, inputs, make)
 
 
-def _said(work: Work, lm: LM, row: Outside, measure: str) -> Said:
-    """What a model says with every setting that has a value; behind all that is read: as it is."""
-    edits = _edits(work, row, lm)
-    found = said(lm, work.measure(measure), edits, context=work.context)
-    kept, _ = measurable(found)
-    every = {**kept.settings, **dict.fromkeys(kept.behind, kept.base)}
-    return replace(kept, settings=every, behind=())
+def _read_variants(
+    session: StudySession, lm: LM, row: DownstreamStep, measure_name: str
+) -> VariantResponses:
+    """Values of a model with every setting; edits after all sites that are read change nothing."""
+    edits = _build_edits(session, row, lm)
+    responses = read_variant_responses(
+        lm, session.measure(measure_name), edits, context=session.context
+    )
+    measurable_responses, _ = drop_unmeasurable(responses)
+    variants = {
+        **measurable_responses.variants,
+        **dict.fromkeys(measurable_responses.unaffected_variants, measurable_responses.base),
+    }
+    return replace(measurable_responses, variants=variants, unaffected_variants=())
 
 
-def _redrawn(work: Work, own: Said, names: Sequence[str]) -> Redrawn:
-    readouts, _ = shared([own.base, *(own.settings[name] for name in names)])
-    head = own.measure.headline
-    over, _ = column_of(head)
-    return redrawn(own.measure, readouts, over, aspect=head, inference=work.inference, left=True)
+def _resample_variants(
+    session: StudySession, variant_responses: VariantResponses, names: Sequence[str]
+) -> PairedResamples:
+    responses, _ = keep_common_items(
+        [variant_responses.base, *(variant_responses.variants[name] for name in names)]
+    )
+    metric = variant_responses.measure.primary_metric
+    aggregate, _ = comparison_aggregate(metric)
+    return resample_paired(
+        variant_responses.measure,
+        responses,
+        aggregate,
+        metric=metric,
+        inference=session.inference,
+        out_of_bag=True,
+    )
 
 
-def _measured(work: Work, name: str, lm: LM) -> Measured:
-    measure = work.measure(name)
-    told = {"unit": measure.headline.unit, "measured_by": measure.ruler(lm)}
-    return Measured(name=name, better=column_of(measure.headline)[1], **told)  # type: ignore[arg-type]
+def _describe_measure(session: StudySession, name: str, lm: LM) -> ColumnInfo:
+    measure = session.measure(name)
+    fields = {"unit": measure.primary_metric.unit, "measured_by": measure.measure_key(lm)}
+    return ColumnInfo(name=name, better=comparison_aggregate(measure.primary_metric)[1], **fields)  # type: ignore[arg-type]
 
 
-def _edits(work: Work, row: Outside, lm: LM) -> dict[str, tuple[Edit, ...]]:
-    """The 74 settings and SentenceDebias, on this model's activations or the pretrained one's."""
-    sweep = work.plan.rows(Sweeping)[row.sweep]
-    base = work.model(sweep.model)
+def _build_edits(session: StudySession, row: DownstreamStep, lm: LM) -> dict[str, tuple[Edit, ...]]:
+    """The 74 settings and SentenceDebias, fitted on this or the pretrained model."""
+    sweep = session.config.rows(ProjectionSweepStep)[row.sweep]
+    base = session.model(sweep.model)
     source = base if row.subspaces == "reused" else lm
     key = f"{model_key(source)} {sweep.pairs} {sweep.n} {sweep.centered}"
-    if key not in work.debiased:
-        pairs = paired(sweep.pairs, n=sweep.n)
-        work.fitted[key] = subspaces(source, pairs, centered=sweep.centered)
-        work.debiased[key] = sentence_debias(source, readable(source, pairs)[0])
-    fitted = work.fitted[key]
-    found: dict[str, tuple[Edit, ...]] = {SENT_DEBIAS: work.debiased[key]}
-    return found | {one.name: edits_of(lm, one, fitted) for one in settings_of(lm, sweep)}
-
-
-def _told(work: Work, row: Outside) -> dict[str, object]:
-    sweep = work.plan.rows(Sweeping)[row.sweep]
-    return {"sweep": told_by(work, sweep), "subspaces": row.subspaces, "also": SENT_DEBIAS}
-
-
-def downstream_rows(one: Downstream) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    failed = {column.name: mark_of(column.measured_by) for column in one.columns}
-    for column in one.columns:
-        told = {"what": column.name, "unit": column.unit, "mark": failed[column.name]}
-        for name, value in {"base": column.base, **column.settings}.items():
-            yield {"name": name, "value": value, **told}
-    for best in one.best:
-        if best.value is not None:
-            told = {"what": f"best by {best.measure}", "mark": failed[best.measure]}
-            named = f"{best.level}: {best.setting}"
-            yield {"name": named, "value": best.value, "n": best.among, **told}
-    what = f"least {one.price} of a viable setting, and how many are"
-    yield {"name": "viable", "what": what, "value": one.limit, "n": len(one.viable)}
-    both = {
-        f"spearman of {a} and {b}": failed[a] or failed[b] for a in one.inside for b in one.outside
-    }
-    for estimate in one.correlations:
-        yield estimate_cells("inside and outside", estimate, mark=both[estimate.name])
-    for regret in one.regrets:
-        name = f"{regret.setting}, not {regret.best}; they differ: {regret.differ}"
-        yield estimate_cells(
-            name, regret.lost, mark=failed[regret.chosen_by] or failed[regret.measure]
+    if key not in session.sentence_debias_edits:
+        pairs = contrast_pairs(sweep.pairs, n=sweep.n)
+        session.subspaces[key] = fit_subspaces(source, pairs, centered=sweep.centered)
+        session.sentence_debias_edits[key] = sentence_debias(
+            source, drop_unreadable_pairs(source, pairs)[0]
         )
-    for found in one.findings:
-        for row in findings_rows(found):
-            yield {"mark": mark_of(found.measured_by), **row}
+    fitted_subspaces = session.subspaces[key]
+    edits: dict[str, tuple[Edit, ...]] = {SENT_DEBIAS: session.sentence_debias_edits[key]}
+    return edits | {
+        config.name: build_edits(lm, config, fitted_subspaces)
+        for config in sweep_configs(lm, sweep)
+    }
 
 
-DOWNSTREAM = StepDefinition(Outside, downstream_steps, {Downstream: downstream_rows})
+def _downstream_inputs(session: StudySession, row: DownstreamStep) -> dict[str, object]:
+    sweep = session.config.rows(ProjectionSweepStep)[row.sweep]
+    return {"sweep": sweep_inputs(session, sweep), "subspaces": row.subspaces, "also": SENT_DEBIAS}
+
+
+def downstream_rows(result: DownstreamReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    failed_marks = {
+        column.name: failed_calibration_mark(column.measured_by) for column in result.columns
+    }
+    for column in result.columns:
+        cells = {"what": column.name, "unit": column.unit, "mark": failed_marks[column.name]}
+        for name, value in {"base": column.base, **column.values_by_config}.items():
+            yield {"name": name, "value": value, **cells}
+    for best in result.best_configs:
+        if best.value is not None:
+            cells = {"what": f"best by {best.measure}", "mark": failed_marks[best.measure]}
+            label = f"{best.edit_point}: {best.config}"
+            yield {"name": label, "value": best.value, "n": best.n_configs, **cells}
+    what = f"least {result.utility_measure} of a viable setting, and how many are"
+    yield {"name": "viable", "what": what, "value": result.utility_limit, "n": len(result.viable)}
+    correlation_marks = {
+        f"spearman of {a} and {b}": failed_marks[a] or failed_marks[b]
+        for a in result.intrinsic
+        for b in result.extrinsic
+    }
+    for estimate in result.correlations:
+        yield estimate_cells("inside and outside", estimate, mark=correlation_marks[estimate.name])
+    for regret in result.regrets:
+        name = f"{regret.config}, not {regret.best_config}; they differ: {regret.verdict}"
+        yield estimate_cells(
+            name, regret.regret, mark=failed_marks[regret.chosen_by] or failed_marks[regret.measure]
+        )
+    for finding in result.claim_tests:
+        for row in findings_rows(finding):
+            yield {"mark": failed_calibration_mark(finding.measured_by), **row}
+
+
+DOWNSTREAM = StepDefinition(DownstreamStep, downstream_steps, {DownstreamReport: downstream_rows})

@@ -9,42 +9,42 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from levelhead.core.results import Estimate, Record
-from levelhead.data.tasks import task
-from levelhead.locate.head_map import label
-from levelhead.locate.validation.random_heads import random_heads
+from levelhead.data.tasks import get_task_spec
+from levelhead.locate.head_map import head_label
+from levelhead.locate.validation.random_heads import sample_random_heads
 from levelhead.measures.responses import model_key
-from levelhead.measures.utility.glue_task import Tasked
-from levelhead.mitigate.evaluation.gain import redrawn, shared
-from levelhead.mitigate.evaluation.sweep import SweptSetting, said
-from levelhead.mitigate.evaluation.variant_responses import Said
-from levelhead.mitigate.heads.mask import mask
-from levelhead.mitigate.heads.mask_top_heads import SETS, chosen
-from levelhead.replication.dawkins2024.downstream import averaged
+from levelhead.measures.utility.glue_task import GlueTask
+from levelhead.mitigate.evaluation.gain import keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.sweep import VariantRow, read_variant_responses
+from levelhead.mitigate.evaluation.variant_responses import VariantResponses
+from levelhead.mitigate.heads.mask import mask_heads
+from levelhead.mitigate.heads.mask_top_heads import RANDOM_HEAD_SETS, select_heads
+from levelhead.replication.dawkins2024.downstream import average_resamples
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, Work, told_of
+from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
     Names,
-    PlanBase,
     Reference,
-    Strict,
+    StrictConfig,
+    StudyConfigBase,
     as_tuple,
-    map_named,
-    refuse_repeated,
+    forbid_repeated_seeds,
+    map_reference,
 )
-from levelhead.study.steps.head_maps import Located
+from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import How, trained
+from levelhead.study.steps.made_models import ClassifierTraining, ensure_classifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from levelhead.mitigate.evaluation.gain import Redrawn
+    from levelhead.mitigate.evaluation.gain import PairedResamples
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
 
 
-class Masks(Strict):
+class GlueMaskingStep(StrictConfig):
     """Tasks with heads masked (Yang et al. 2025, Table 2)."""
 
     map: str
@@ -53,172 +53,215 @@ class Masks(Strict):
         tuple[int, ...],
         BeforeValidator(as_tuple),
         Field(min_length=1),
-        AfterValidator(refuse_repeated),
+        AfterValidator(forbid_repeated_seeds),
     ] = (0,)
     mask: Literal["before", "after"] = "after"
-    """Masked while the classifier is trained, or in the trained one."""
+    """Whether heads are masked during training ("before") or in the trained classifier."""
     k: Count = 3
     random: Annotated[int, Field(ge=0)] = 0
-    """So many sets of random heads of the same layers stand beside every set; masked after training
-    only, since before it each would be a training of its own."""
+    """Number of random head sets of the same layers per set, as a control. Only for masking after
+    training: before it, each set would need a separate training."""
     epochs: Annotated[float, Field(gt=0)] | None = None
-    rate: Annotated[float, Field(gt=0)] = 1e-4
-    batch: Count = 32
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    batch_size: Count = 32
     dropout: bool = True
-    """Whether the base's own acts while it is trained."""
+    """Whether the base model's dropout is active in training."""
 
     @model_validator(mode="after")
     def _random_after(self) -> Self:
         if self.random and self.mask == "before":
-            raise ValueError("random sets of heads are masked after training: say mask = 'after'")
+            raise ValueError(
+                "random sets of heads can only be masked after training: give mask = 'after'"
+            )
         return self
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield map_named(self.map)
+        """The names of other tables of the study that this row uses."""
+        yield map_reference(self.map)
 
-    def check_in(self, plan: PlanBase) -> None:
-        """Refuse tasks that there are none of."""
+    def check_in(self, config: StudyConfigBase) -> None:
+        """Raise an error for unknown tasks."""
         for name in self.tasks:
-            task(name)
+            get_task_spec(name)
 
 
-class MaskedTask(Record):
-    """What masking heads costs on one task: a column of Yang et al. 2025, Table 2."""
+class GlueMaskingResult(Record):
+    """The utility cost of masking heads on one task: a column of Yang et al. 2025, Table 2."""
 
     task: str
     metric: str
     unit: str = ""
     mask: str
-    """before or after training."""
+    """"before" or "after" training."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     heads: dict[str, tuple[str, ...]]
-    """Those of every set, by the paper's names."""
+    """Heads of every set, by the paper's names."""
     full: float
-    """Of no head masked, on average over the seeds."""
-    sets: Annotated[tuple[SweptSetting, ...], Field(min_length=1)]
-    """On average over the seeds; intervals of the changes over items, seeds as they are."""
-    apart: tuple[dict[str, float], ...]
-    """Of every seed by itself, no head masked as "full"."""
+    """Value without masked heads, averaged over seeds."""
+    sets: Annotated[tuple[VariantRow, ...], Field(min_length=1)]
+    """Values averaged over seeds; intervals of changes are over items with fixed seeds."""
+    per_seed: tuple[dict[str, float], ...]
+    """Values by seed; "full" is without masked heads."""
     random: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """With random heads of the same layers masked, by set, on average over the seeds."""
+    """Values with random heads of the same layers masked, by set, averaged over seeds."""
 
     def p(self, name: str) -> float:
-        """That random heads of the same layers leave as little of the metric: (b + 1) / (m + 1)."""
-        (value,) = (one.value for one in self.sets if one.name == name)
+        """p-value against random heads of the same layers: (b + 1) / (m + 1)."""
+        (value,) = (head_set.value for head_set in self.sets if head_set.name == name)
         random = self.random[name]
-        return (sum(one <= value for one in random) + 1) / (len(random) + 1)
+        return (sum(random_value <= value for random_value in random) + 1) / (len(random) + 1)
 
 
-def glue_steps(work: Work) -> Iterator[Step]:
-    """A step for every task; those of one task share the models they train."""
-    before: dict[str, tuple[str, ...]] = {}
-    for name, masks in work.plan.rows(Masks).items():
-        for one in masks.tasks:
-            make, step = partial(glue_of, work, name, one), f"glue.{name}.{one}"
-            yield Step(step, make, (f"map.{masks.map}", *before.get(one, ())))
-            before[one] = (*before.get(one, ()), step)
+def glue_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per task; steps of one task share their trained models."""
+    earlier_steps: dict[str, tuple[str, ...]] = {}
+    for name, masks in session.config.rows(GlueMaskingStep).items():
+        for task_name in masks.tasks:
+            make, step = (
+                partial(run_glue_step, session, name, task_name),
+                f"glue.{name}.{task_name}",
+            )
+            yield StudyStep(step, make, (f"map.{masks.map}", *earlier_steps.get(task_name, ())))
+            earlier_steps[task_name] = (*earlier_steps.get(task_name, ()), step)
 
 
-def glue_of(work: Work, name: str, of: str) -> MaskedTask:
-    """One task with no head masked, the top k, and all positive ones."""
-    row = work.plan.rows(Masks)[name]
-    heads, source = work.map(row.map), work.plan.rows(Located)[row.map].model
-    sets = {f"top {row.k}": chosen(heads, "top", row.k), "all positive": heads.positive()}
-    masks: dict[str, tuple[Edit, ...]] = {one: (mask(sites),) for one, sites in sets.items()}
-    base, measure = work.model(source), Tasked(task=of, part="dev")
-    for one, sites in sets.items():
-        rng = work.inference.rng("random heads", one)
-        drawn = [random_heads(sites, base.anatomy.heads, rng=rng) for _ in range(row.random)]
-        masks |= {f"{one}, random {i}": (mask(own),) for i, own in enumerate(drawn)}
-    told = {
-        "map": heads.content_hash,
+def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaskingResult:
+    """Measure a task without masked heads, with the top k masked, and with all positive ones."""
+    row = session.config.rows(GlueMaskingStep)[name]
+    head_map, source = session.head_map(row.map), session.config.rows(HeadMapStep)[row.map].model
+    sets = {
+        f"top {row.k}": select_heads(head_map, "top", row.k),
+        "all positive": head_map.positive_heads(),
+    }
+    masks: dict[str, tuple[Edit, ...]] = {
+        set_name: (mask_heads(sites),) for set_name, sites in sets.items()
+    }
+    base, measure = session.model(source), GlueTask(task=task_name, part="dev")
+    for set_name, sites in sets.items():
+        rng = session.inference.rng("random heads", set_name)
+        random_sets = [
+            sample_random_heads(sites, base.layout.heads, rng=rng) for _ in range(row.random)
+        ]
+        masks |= {
+            f"{set_name}, random {i}": (mask_heads(random_sites),)
+            for i, random_sites in enumerate(random_sets)
+        }
+    inputs = {
+        "map": head_map.content_hash,
         "row": row.model_dump(exclude={"tasks"}),
-        "train": dict(task(of).hashes("train")),
-        "epochs": row.epochs or task(of).epochs,
-        "measure": told_of(measure),
+        "train": dict(get_task_spec(task_name).hashes("train")),
+        "epochs": row.epochs or get_task_spec(task_name).epochs,
+        "measure": measure_inputs(measure),
         "model": model_key(base),
     }
 
-    def make() -> MaskedTask:
-        head, apart, found = measure.headline, [], []
-        beside = 1 + len(sets)
+    def make() -> GlueMaskingResult:
+        metric, per_seed, resampled = measure.primary_metric, [], []
+        n_reported = 1 + len(sets)
         for seed in row.seeds:
-            how = How(of, seed, row.epochs, row.rate, row.batch, row.dropout)
-            said = _said(work, base, how, masks, row)
-            readouts, _ = shared([said.base, *said.settings.values()])
-            found.append(
-                redrawn(measure, readouts, head.over, aspect=head, inference=work.inference)
+            training = ClassifierTraining(
+                task_name, seed, row.epochs, row.learning_rate, row.batch_size, row.dropout
             )
-            values = [float(value) for value in found[-1].whole]
-            apart.append(dict(zip(("full", *sets), values, strict=False)))
-        mean = averaged(found)
-        # Random heads are no hypotheses: they share no correction with the sets.
-        of_sets = replace(mean, whole=mean.whole[:beside], draws=mean.draws[:, :beside])
-        random = mean.whole[beside:].reshape(len(sets), row.random).tolist()
-        return MaskedTask(
-            task=of,
-            metric=task(of).metrics[0],
-            unit=head.unit,
+            variant_responses = _read_masked(session, base, training, masks, row)
+            responses, _ = keep_common_items(
+                [variant_responses.base, *variant_responses.variants.values()]
+            )
+            resampled.append(
+                resample_paired(
+                    measure, responses, metric.aggregate, metric=metric, inference=session.inference
+                )
+            )
+            values = [float(value) for value in resampled[-1].full]
+            per_seed.append(dict(zip(("full", *sets), values, strict=False)))
+        mean = average_resamples(resampled)
+        # Random heads are a control and no hypotheses: they are not in the sets' correction.
+        of_sets = replace(
+            mean, full=mean.full[:n_reported], resamples=mean.resamples[:, :n_reported]
+        )
+        random = mean.full[n_reported:].reshape(len(sets), row.random).tolist()
+        return GlueMaskingResult(
+            task=task_name,
+            metric=get_task_spec(task_name).metrics[0],
+            unit=metric.unit,
             mask=row.mask,
             seeds=row.seeds,
-            heads={one: tuple(label(site) for site in sites) for one, sites in sets.items()},
-            full=float(mean.whole[0]),
-            sets=_changes(of_sets, tuple(sets), head.unit),
-            apart=tuple(apart),
+            heads={
+                set_name: tuple(head_label(site) for site in sites)
+                for set_name, sites in sets.items()
+            },
+            full=float(mean.full[0]),
+            sets=_changes(of_sets, tuple(sets), metric.unit),
+            per_seed=tuple(per_seed),
             random=dict(zip(sets, map(tuple, random), strict=True)) if row.random else {},
         )
 
-    return work.kept(MaskedTask, told, make)
+    return session.load_or_compute(GlueMaskingResult, inputs, make)
 
 
-def _said(work: Work, base: LM, how: How, masks: dict[str, tuple[Edit, ...]], row: Masks) -> Said:
-    """What a classifier says to its task, with and without heads."""
-    measure, place = Tasked(task=how.task, part="dev"), work.folder / "glue" / how.task
-    key = f"{how.seed}"
-    source = work.plan.rows(Located)[row.map].model
-    whole = work.trained(trained(work, base, how, place / key), source)
+def _read_masked(
+    session: StudySession,
+    base: LM,
+    training: ClassifierTraining,
+    masks: dict[str, tuple[Edit, ...]],
+    row: GlueMaskingStep,
+) -> VariantResponses:
+    """Responses of a classifier on its task, with and without masked heads."""
+    measure, task_dir = (
+        GlueTask(task=training.task, part="dev"),
+        session.folder / "glue" / training.task,
+    )
+    key = f"{training.seed}"
+    source = session.config.rows(HeadMapStep)[row.map].model
+    classifier = session.load_trained(
+        ensure_classifier(session, base, training, task_dir / key), source
+    )
     if row.mask == "after":
-        return said(whole, measure, masks, context=work.context)
-    found = {}
+        return read_variant_responses(classifier, measure, masks, context=session.context)
+    responses = {}
     for i, (name, edits) in enumerate(masks.items()):
-        folder = trained(work, base, how, place / f"{key}-masked-{i}", edits=edits)
-        found[name] = measure.read(work.trained(folder, source), context=work.context)[0]
-    return Said(measure, measure.read(whole, context=work.context)[0], found)
-
-
-def _changes(mean: Redrawn, names: Sequence[str], unit: str) -> tuple[SweptSetting, ...]:
-    effects = mean.effects(way=-1)
-    changes: tuple[Estimate | None, ...] = (None,) * len(names)  # not one answer changes
-    if (effects.errors > 0).any():
-        changes = effects.estimates([f"change, {one}" for one in names], unit=unit)
-    return tuple(
-        SweptSetting(name=name, value=float(value), change=change)
-        for name, value, change in zip(names, mean.whole[1:], changes, strict=True)
+        folder = ensure_classifier(
+            session, base, training, task_dir / f"{key}-masked-{i}", edits=edits
+        )
+        responses[name] = measure.read(
+            session.load_trained(folder, source), context=session.context
+        )[0]
+    return VariantResponses(
+        measure, measure.read(classifier, context=session.context)[0], responses
     )
 
 
-def masked_task_rows(one: MaskedTask) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    told = {"what": one.metric, "unit": one.unit}
-    yield {"name": f"{one.task}, full", "value": one.full, **told}
-    for setting in one.sets:
-        name = f"{one.task}, {setting.name} {one.mask} training"
-        yield {"name": name, "value": setting.value, **told}
+def _changes(mean: PairedResamples, names: Sequence[str], unit: str) -> tuple[VariantRow, ...]:
+    effects = mean.effects(sign=-1)
+    changes: tuple[Estimate | None, ...] = (None,) * len(names)  # no response changes
+    if (effects.standard_errors > 0).any():
+        changes = effects.to_estimates([f"change, {set_name}" for set_name in names], unit=unit)
+    return tuple(
+        VariantRow(name=name, value=float(value), change=change)
+        for name, value, change in zip(names, mean.full[1:], changes, strict=True)
+    )
+
+
+def glue_masking_rows(result: GlueMaskingResult) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    cells = {"what": result.metric, "unit": result.unit}
+    yield {"name": f"{result.task}, full", "value": result.full, **cells}
+    for setting in result.sets:
+        name = f"{result.task}, {setting.name} {result.mask} training"
+        yield {"name": name, "value": setting.value, **cells}
         if setting.change is not None:
-            yield estimate_cells(name, setting.change, f"change of {one.metric}")
-        if random := one.random.get(setting.name):
+            yield estimate_cells(name, setting.change, f"change of {result.metric}")
+        if random := result.random.get(setting.name):
             yield {
-                "name": f"{one.task}, random heads of the layers of {setting.name}",
-                "what": f"{one.metric}, mean and range; p: that they leave as little",
+                "name": f"{result.task}, random heads of the layers of {setting.name}",
+                "what": f"{result.metric}, mean and range; p: that they leave as little",
                 "value": sum(random) / len(random),
                 "low": min(random),
                 "high": max(random),
-                "over": f"{len(random)} {SETS}",
+                "over": f"{len(random)} {RANDOM_HEAD_SETS}",
                 "n": len(random),
-                "unit": one.unit,
-                "p": one.p(setting.name),
+                "unit": result.unit,
+                "p": result.p(setting.name),
             }
 
 
-GLUE = StepDefinition(Masks, glue_steps, {MaskedTask: masked_task_rows})
+GLUE = StepDefinition(GlueMaskingStep, glue_steps, {GlueMaskingResult: glue_masking_rows})

@@ -1,4 +1,4 @@
-"""Maps of heads, and the controls that belong to them."""
+"""Head maps and their controls."""
 
 from __future__ import annotations
 
@@ -7,346 +7,388 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from levelhead.locate.describe import Description, describe
-from levelhead.locate.effects import effects
-from levelhead.locate.head_map import Ablation, By, HeadMap, Part, SplitBy
-from levelhead.locate.score_heads import locate, without_each
-from levelhead.locate.validation.greedy import Greedy, confirmed, greedy
-from levelhead.locate.validation.random_heads import Control, control
-from levelhead.locate.validation.repeated_splits import Repeated, Spread, repeated
-from levelhead.locate.validation.split import halves
+from levelhead.locate.describe import MapDescription, describe_map
+from levelhead.locate.effects import estimate_effects
+from levelhead.locate.head_map import Ablation, Component, HeadMap, LocateMethod, SplitBy
+from levelhead.locate.score_heads import ablate_each, locate
+from levelhead.locate.validation.greedy import (
+    GreedySelection,
+    confirm_greedy_selection,
+    select_heads_greedily,
+)
+from levelhead.locate.validation.random_heads import RandomHeadControl, compare_with_random_heads
+from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability, repeat_splits
+from levelhead.locate.validation.split import split_items
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.heads.mask_top_heads import chosen
+from levelhead.mitigate.heads.mask_top_heads import select_heads
 from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
-from levelhead.study.session import Step, Work, told_of
+from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
-    Draws,
     Reference,
-    Strict,
-    any_model,
+    ResampleCount,
+    StrictConfig,
+    any_model_reference,
     as_tuple,
-    measure_named,
+    measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.locate.attribution.variants import Variants
-    from levelhead.locate.effects import Effects
-    from levelhead.locate.validation.split import Half, Split
+    from levelhead.locate.attribution.variants import AblationResponses
+    from levelhead.locate.effects import AblationEffects
+    from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
-    from levelhead.measures.responses import Readouts
+    from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 
-Parts = Annotated[tuple[Part, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+Components = Annotated[tuple[Component, ...], BeforeValidator(as_tuple), Field(min_length=1)]
 
 
-class Located(Strict):
-    """A map of heads, and the controls that belong to it."""
+class HeadMapStep(StrictConfig):
+    """A head map and its controls."""
 
     model: str
     measure: str
-    by: By = "gradient"
-    parts: Parts = ("heads",)
+    method: LocateMethod = "gradient"
+    components: Components = ("heads",)
     ablation: Ablation = "zero"
-    exact: Count | Literal["all", "none"] | None = None
+    ablate_top: Count | Literal["all", "none"] | None = None
     split: Literal["auto"] | SplitBy = "auto"
-    sign: Literal["found", "+", "-"] = "found"
-    describe: Draws | None = None
-    """Relabellings that descriptions stand beside."""
+    bias_direction: Literal["auto", "+", "-"] = "auto"
+    description_permutations: ResampleCount | None = None
+    """Number of label permutations for the null distribution of descriptions."""
     controls: Annotated[int, Field(ge=199)] | None = None
-    """Random sets of heads, of the same layers as the top k and all positive ones."""
+    """Number of random head sets of the same layers as the top k and all positive heads."""
     control_sizes: Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(as_tuple)] = (3,)
     splits: Count | None = None
-    """Repeated splits."""
-    quick: str | None = None
-    """A measure with fewer contexts for controls and repeated splits."""
+    """Number of repeated splits."""
+    quick_measure: str | None = None
+    """Faster measure, with fewer contexts, for controls and repeated splits."""
     k: Count = 3
-    greedy: Count | None = None
-    """Candidates of greedy selection."""
+    greedy_candidates: Count | None = None
+    """Number of candidates of greedy selection."""
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield any_model(self.model)
-        yield measure_named(self.measure)
-        if self.quick is not None:
-            yield measure_named(self.quick)
+        """The names of other tables of the study that this row uses."""
+        yield any_model_reference(self.model)
+        yield measure_reference(self.measure)
+        if self.quick_measure is not None:
+            yield measure_reference(self.quick_measure)
 
 
-def map_steps(work: Work) -> Iterator[Step]:
-    """Every map, and behind it what describes and confirms it."""
-    for name, row in work.plan.rows(Located).items():
-        yield Step(f"map.{name}", partial(map_of, work, name), work.makers(row.model))
-        for step in _steps_of_map(work, name, row):
+def head_map_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield every map, and after it the steps that describe and confirm it."""
+    for name, row in session.config.rows(HeadMapStep).items():
+        yield StudyStep(
+            f"map.{name}",
+            partial(run_head_map_step, session, name),
+            session.steps_that_train(row.model),
+        )
+        for step in _steps_of_map(session, name, row):
             yield step._replace(after=(f"map.{name}",))
 
 
-def _steps_of_map(work: Work, name: str, row: Located) -> Iterator[Step]:
-    if row.describe:
-        yield Step(f"describe.{name}", partial(described_of, work, name))
+def _steps_of_map(session: StudySession, name: str, row: HeadMapStep) -> Iterator[StudyStep]:
+    if row.description_permutations:
+        yield StudyStep(f"describe.{name}", partial(run_description_step, session, name))
     if row.controls:
         for k in row.control_sizes:
-            yield Step(f"control.{name}.{k}", partial(controlled_of, work, name, k))
+            yield StudyStep(f"control.{name}.{k}", partial(run_random_heads_step, session, name, k))
     if row.splits:
-        yield Step(f"splits.{name}", partial(repeated_of, work, name))
-    if row.greedy:
-        yield Step(f"greedy.{name}", partial(greedy_of, work, name))
+        yield StudyStep(f"splits.{name}", partial(run_repeated_splits_step, session, name))
+    if row.greedy_candidates:
+        yield StudyStep(f"greedy.{name}", partial(run_greedy_step, session, name))
 
 
-def map_of(work: Work, name: str) -> HeadMap:
-    """A map of heads."""
-    row = work.plan.rows(Located)[name]
-    lm, measure = work.model(row.model), work.measure(row.measure)
-    return work.kept(
+def run_head_map_step(session: StudySession, name: str) -> HeadMap:
+    """Compute a head map."""
+    row = session.config.rows(HeadMapStep)[name]
+    lm, measure = session.model(row.model), session.measure(row.measure)
+    return session.load_or_compute(
         HeadMap,
-        {"map": row.model_dump(), "measure": told_of(measure), "model": model_key(lm)},
+        {"map": row.model_dump(), "measure": measure_inputs(measure), "model": model_key(lm)},
         lambda: locate(
             lm,
             measure,
-            by=row.by,
-            parts=row.parts,
+            method=row.method,
+            components=row.components,
             ablation=row.ablation,
-            exact=row.exact,
+            ablate_top=row.ablate_top,
             split=row.split,
-            sign=row.sign,
-            inference=work.inference,
-            context=work.context,
+            bias_direction=row.bias_direction,
+            inference=session.inference,
+            context=session.context,
         ),
     )
 
 
-def described_of(work: Work, name: str) -> Description:
-    """A map described beside relabelled ones."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    return work.kept(
-        Description,
-        {"map": heads.content_hash, "relabellings": row.describe},
-        lambda: describe(
-            work.measure(row.measure),
-            *ablated_heads(work, name),
-            relabellings=row.describe or 0,
-            inference=work.inference,
-            measured_by=heads.measured_by,
+def run_description_step(session: StudySession, name: str) -> MapDescription:
+    """Describe a map against maps with permuted labels."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    return session.load_or_compute(
+        MapDescription,
+        {"map": head_map.content_hash, "relabellings": row.description_permutations},
+        lambda: describe_map(
+            session.measure(row.measure),
+            *ablated_heads(session, name),
+            n_relabellings=row.description_permutations or 0,
+            inference=session.inference,
+            measured_by=head_map.measured_by,
         ),
     )
 
 
-def controlled_of(work: Work, name: str, k: int | str) -> Control:
-    """The top heads beside random ones, on the confirm half."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    lm, measure = work.model(row.model), work.measure(row.quick or row.measure)
-    sites = chosen(heads, "top", k)  # type: ignore[arg-type]
+def run_random_heads_step(session: StudySession, name: str, k: int | str) -> RandomHeadControl:
+    """Test the top heads against random ones on the confirm half."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    lm, measure = session.model(row.model), session.measure(row.quick_measure or row.measure)
+    sites = select_heads(head_map, "top", k)  # type: ignore[arg-type]
 
-    def make() -> Control:
-        readouts, cut = split_halves(work, lm, measure, heads)
-        cut.refuse_one()
-        return control(
+    def make() -> RandomHeadControl:
+        responses, split = split_halves(session, lm, measure, head_map)
+        split.require_two_halves()
+        return compare_with_random_heads(
             lm,
             measure,
-            cut.confirm.of(readouts),
+            split.confirmation.select(responses),
             sites,
-            sign=heads.direction.sign,
-            draws=row.controls or 199,
-            inference=work.inference,
-            context=work.context,
+            sign=head_map.bias_sign.sign,
+            n_random_sets=row.controls or 199,
+            inference=session.inference,
+            context=session.context,
         )
 
-    told = {"map": heads.content_hash, "k": k, "draws": row.controls}
-    return work.kept(Control, told | {"measure": told_of(measure)}, make)
+    inputs = {"map": head_map.content_hash, "k": k, "draws": row.controls}
+    return session.load_or_compute(
+        RandomHeadControl, inputs | {"measure": measure_inputs(measure)}, make
+    )
 
 
-def repeated_of(work: Work, name: str) -> Repeated:
-    """Found and confirmed again and again."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    lm, measure = work.model(row.model), work.measure(row.quick or row.measure)
+def run_repeated_splits_step(session: StudySession, name: str) -> SplitStability:
+    """Select and confirm heads on repeated splits."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    lm, measure = session.model(row.model), session.measure(row.quick_measure or row.measure)
 
-    def make() -> Repeated:
-        readouts, cut = split_halves(work, lm, measure, heads)
-        sites = [one.site for one in heads.heads]
-        ablated = without_each(
-            lm, measure, readouts, sites, cut=cut, ablation=row.ablation, context=work.context
-        )
-        return repeated(
+    def make() -> SplitStability:
+        responses, split = split_halves(session, lm, measure, head_map)
+        sites = [head.site for head in head_map.heads]
+        ablated = ablate_each(
             lm,
             measure,
-            readouts,
+            responses,
+            sites,
+            split=split,
+            ablation=row.ablation,
+            context=session.context,
+        )
+        return repeat_splits(
+            lm,
+            measure,
+            responses,
             k=row.k,
-            splits=row.splits or 20,
-            by=cut.by,
-            sign=heads.direction.sign,
-            ablated=ablated,
-            inference=work.inference,
-            context=work.context,
+            n_splits=row.splits or 20,
+            split_by=split.split_by,
+            sign=head_map.bias_sign.sign,
+            ablation_responses=ablated,
+            inference=session.inference,
+            context=session.context,
         )
 
-    told = {"map": heads.content_hash, "splits": row.splits, "k": row.k}
-    return work.kept(Repeated, told | {"measure": told_of(measure)}, make)
+    inputs = {"map": head_map.content_hash, "splits": row.splits, "k": row.k}
+    return session.load_or_compute(
+        SplitStability, inputs | {"measure": measure_inputs(measure)}, make
+    )
 
 
-def greedy_of(work: Work, name: str) -> Greedy:
-    """Heads chosen one after another, on the find half."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    lm, measure = work.model(row.model), work.measure(row.measure)
+def run_greedy_step(session: StudySession, name: str) -> GreedySelection:
+    """Select heads one after another on the find half."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    lm, measure = session.model(row.model), session.measure(row.measure)
 
-    def make() -> Greedy:
-        readouts, cut = split_halves(work, lm, measure, heads)
-        cut.refuse_one()
-        candidates = heads.positive()[: row.greedy]
-        chosen = greedy(
+    def make() -> GreedySelection:
+        responses, split = split_halves(session, lm, measure, head_map)
+        split.require_two_halves()
+        candidates = head_map.positive_heads()[: row.greedy_candidates]
+        selection = select_heads_greedily(
             lm,
             measure,
-            cut.find.of(readouts),
+            split.discovery.select(responses),
             candidates,
-            k=row.k,
-            sign=heads.direction.sign,
-            inference=work.inference,
-            context=work.context,
+            max_heads=row.k,
+            sign=head_map.bias_sign.sign,
+            inference=session.inference,
+            context=session.context,
         )
-        return confirmed(
+        return confirm_greedy_selection(
             lm,
             measure,
-            cut.confirm.of(readouts),
-            chosen,
+            split.confirmation.select(responses),
+            selection,
             candidates,
-            sign=heads.direction.sign,
-            inference=work.inference,
-            context=work.context,
+            sign=head_map.bias_sign.sign,
+            inference=session.inference,
+            context=session.context,
         )
 
-    return work.kept(Greedy, {"map": heads.content_hash, "k": row.k, "of": row.greedy}, make)
+    return session.load_or_compute(
+        GreedySelection,
+        {"map": head_map.content_hash, "k": row.k, "of": row.greedy_candidates},
+        make,
+    )
 
 
-def split_halves(work: Work, lm: LM, measure: Measure, heads: HeadMap) -> tuple[Readouts, Split]:
-    """What a model says to a measure, and the halves that a map was made with.
+def split_halves(
+    session: StudySession, lm: LM, measure: Measure, head_map: HeadMap
+) -> tuple[Responses, ItemSplit]:
+    """Responses of a model to a measure, and the halves of a map.
 
-    A quicker measure of the same words takes the halves of the map's own: one word more or less
-    would deal them anew.
+    A faster measure of the same words uses the map's halves: a new split could assign words of the
+    find half to the confirm half.
     """
-    found = measure.read(lm, context=work.context)[0]
-    own = found
-    if measure.settings != heads.measurement.provenance.settings["measure"]:
-        own = work.measure(_measure_of(work, heads)).read(lm, context=work.context)[0]
-    return found, halves(measure, own, by=heads.halves.by, seed=heads.halves.seed)
+    responses = measure.read(lm, context=session.context)[0]
+    map_responses = responses
+    if measure.settings != head_map.measurement.provenance.settings["measure"]:
+        map_responses = session.measure(_measure_of(session, head_map)).read(
+            lm, context=session.context
+        )[0]
+    return responses, split_items(
+        measure, map_responses, split_by=head_map.split.split_by, seed=head_map.split.seed
+    )
 
 
-def _measure_of(work: Work, heads: HeadMap) -> str:
-    """The name of the measure that a map was made with."""
+def _measure_of(session: StudySession, head_map: HeadMap) -> str:
+    """The name of a map's measure."""
     maps = (
         row
-        for name, row in work.plan.rows(Located).items()
-        if work.done.get(f"map.{name}") is heads
+        for name, row in session.config.rows(HeadMapStep).items()
+        if session.results.get(f"map.{name}") is head_map
     )
     return next(maps).measure
 
 
-def ablated_heads(work: Work, name: str) -> tuple[Variants, Half]:
-    """The model without each head of a map, and the confirm half."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    lm, measure = work.model(row.model), work.measure(row.measure)
-    found, cut = split_halves(work, lm, measure, heads)
-    sites = [one.site for one in heads.scores if one.effect is not None]
-    ablated = without_each(
-        lm, measure, found, sites, cut=cut, ablation=row.ablation, context=work.context
+def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, SplitHalf]:
+    """Ablate each head of a map, and return the confirm half."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    lm, measure = session.model(row.model), session.measure(row.measure)
+    responses, split = split_halves(session, lm, measure, head_map)
+    sites = [score.site for score in head_map.scores if score.effect is not None]
+    ablated = ablate_each(
+        lm, measure, responses, sites, split=split, ablation=row.ablation, context=session.context
     )
-    return ablated, cut.confirm
+    return ablated, split.confirmation
 
 
-def head_effects(work: Work, name: str) -> Effects:
-    """A map's effects on the confirm half; the same draws for all maps of a measure."""
-    row, heads = work.plan.rows(Located)[name], work.map(name)
-    ablated, confirm = ablated_heads(work, name)
-    return effects(
-        work.measure(row.measure),
-        confirm.varied(ablated, None),
-        [confirm.varied(ablated, i) for i in range(len(ablated.variants))],
-        sign=heads.direction.sign,
-        inference=work.inference,
+def head_effects(session: StudySession, name: str) -> AblationEffects:
+    """A map's effects on the confirm half; all maps of a measure share the same resamples."""
+    row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
+    ablated, confirm = ablated_heads(session, name)
+    return estimate_effects(
+        session.measure(row.measure),
+        confirm.select_variant(ablated, None),
+        [confirm.select_variant(ablated, i) for i in range(len(ablated.variants))],
+        sign=head_map.bias_sign.sign,
+        inference=session.inference,
         name="effects, confirm half",
     )
 
 
-def map_rows(one: HeadMap) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield estimate_cells("find half", one.halves.find, one.measure)
-    if one.halves.confirm:
-        yield estimate_cells("confirm half", one.halves.confirm, one.measure)
-    yield {"name": "map", "what": "sign", "value": one.direction.sign}
-    positive = sum(score.score > 0 for score in one.heads)
-    yield {"name": "map", "what": "positive scores", "value": positive, "n": len(one.heads)}
-    for score in one.scores:
+def head_map_rows(result: HeadMap) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield estimate_cells("find half", result.split.discovery, result.measure)
+    if result.split.confirmation:
+        yield estimate_cells("confirm half", result.split.confirmation, result.measure)
+    yield {"name": "map", "what": "sign", "value": result.bias_sign.sign}
+    positive = sum(score.score > 0 for score in result.heads)
+    yield {"name": "map", "what": "positive scores", "value": positive, "n": len(result.heads)}
+    for score in result.scores:
         yield {"name": score.label, "what": "score", "value": score.score}
         if score.effect is not None:
-            told = {
+            cells = {
                 "detectable": score.detectable,
                 **interval_cells(score.interval),
                 **p_cells(score.p),
             }
-            yield {"name": score.label, "what": "effect", "value": score.effect, **told}
-    for estimate in (one.agreement, one.replication):
+            yield {"name": score.label, "what": "effect", "value": score.effect, **cells}
+    for estimate in (result.agreement, result.replication):
         if estimate is not None:
             yield estimate_cells("map", estimate)
 
 
-def description_rows(one: Description) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for figure in (*one.figures, *one.layers):
-        told = {"low": figure.null_low, "high": figure.null_high, "parity": figure.null_median}
+def description_rows(result: MapDescription) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for statistic in (*result.statistics, *result.layer_sums):
+        cells = {
+            "low": statistic.null_low,
+            "high": statistic.null_high,
+            "parity": statistic.null_median,
+        }
         yield {
             "name": "description",
-            "what": figure.name,
-            "value": figure.value,
-            "method": f"{one.relabellings} relabellings" if one.relabellings else "",
-            "over": f"{one.relabellings} relabellings" if one.relabellings else "",
-            **told,
-            **p_cells(figure.p),
+            "what": statistic.name,
+            "value": statistic.value,
+            "method": f"{result.n_relabellings} relabellings" if result.n_relabellings else "",
+            "over": f"{result.n_relabellings} relabellings" if result.n_relabellings else "",
+            **cells,
+            **p_cells(statistic.p),
         }
 
 
-def control_rows(one: Control) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    name = f"{len(one.heads)} heads"
-    yield estimate_cells(name, one.effect)
-    told = {"value": one.median, "p": one.p.value, "n": len(one.random)}
-    yield {"name": name, "what": "random heads, median", **told}
-    yield {"name": name, "what": "random heads, 95%", "value": one.top, "n": len(one.random)}
+def control_rows(result: RandomHeadControl) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    name = f"{len(result.heads)} heads"
+    yield estimate_cells(name, result.effect)
+    cells = {"value": result.random_median, "p": result.p.value, "n": len(result.random_effects)}
+    yield {"name": name, "what": "random heads, median", **cells}
+    yield {
+        "name": name,
+        "what": "random heads, 95%",
+        "value": result.random_95th_percentile,
+        "n": len(result.random_effects),
+    }
 
 
-def repeated_rows(one: Repeated) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for spread in (one.joint, one.overlap, one.replication):
+def split_stability_rows(result: SplitStability) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for spread in (result.joint_effect, result.overlap, result.replication):
         if spread is not None:
             yield _spread_row(spread)
-    for head, count in one.chosen:
-        yield {"name": head, "what": f"splits with it in the top {one.k}", "value": count}
+    for head, count in result.selection_counts:
+        yield {"name": head, "what": f"splits with it in the top {result.k}", "value": count}
 
 
-def _spread_row(one: Spread) -> RowCells:
-    told = {"low": one.low, "high": one.high, "method": "range over splits", "n": one.splits}
-    told["over"] = f"{one.splits} splits"
-    return {"name": "splits", "what": one.name, "value": one.median, **told}
+def _spread_row(spread: SplitRange) -> RowCells:
+    cells = {
+        "low": spread.low,
+        "high": spread.high,
+        "method": "range over splits",
+        "n": spread.n_splits,
+    }
+    cells["over"] = f"{spread.n_splits} splits"
+    return {"name": "splits", "what": spread.name, "value": spread.median, **cells}
 
 
-def greedy_rows(one: Greedy) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield {"name": "greedy", "what": "heads", "value": len(one.steps)}
-    for step in one.steps:
+def greedy_rows(result: GreedySelection) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield {"name": "greedy", "what": "heads", "value": len(result.steps)}
+    for step in result.steps:
         yield estimate_cells(step.head, step.gain, "gain")
-    for estimate in (one.joint, one.top):
+    for estimate in (result.joint_effect, result.top_heads_effect):
         if estimate is not None:
             yield estimate_cells("confirm half", estimate)
 
 
 HEAD_MAPS = StepDefinition(
-    Located,
-    map_steps,
+    HeadMapStep,
+    head_map_steps,
     {
-        HeadMap: map_rows,
-        Description: description_rows,
-        Control: control_rows,
-        Repeated: repeated_rows,
-        Greedy: greedy_rows,
+        HeadMap: head_map_rows,
+        MapDescription: description_rows,
+        RandomHeadControl: control_rows,
+        SplitStability: split_stability_rows,
+        GreedySelection: greedy_rows,
     },
 )

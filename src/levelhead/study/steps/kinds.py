@@ -1,7 +1,7 @@
-"""All kinds of steps, in the order in which they are run and people read them.
+"""All kinds of steps, in the order of runs and reports.
 
-To add one: a file beside this one with a config class, the steps it makes, and the rows of its
-results (a `StepDefinition`), and a row here.
+To add one, write a file in this folder with a config class, its steps and the table rows of its
+results (a `StepDefinition`), and add a row here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 if TYPE_CHECKING:
     from levelhead.core.results import Record
     from levelhead.study.row import RowCells
-    from levelhead.study.session import Step, Work
-    from levelhead.study.steps.config import Strict
+    from levelhead.study.session import StudySession, StudyStep
+    from levelhead.study.steps.config import StrictConfig
 
 ToRows = Callable[[Any], Iterator["RowCells"]]
 
@@ -24,14 +24,14 @@ ToRows = Callable[[Any], Iterator["RowCells"]]
 @final
 @dataclass(frozen=True)
 class StepDefinition:
-    """What a kind of step is: its rows in a study file, its steps, and its rows in the table."""
+    """A kind of step: its rows in a study file, its steps, and its rows in the table."""
 
-    config: type[Strict]
-    """A row of its table in a study file; says which names it refers to."""
-    steps: Callable[[Work], Iterator[Step]]
-    """All steps of this kind, each with those it needs."""
+    config: type[StrictConfig]
+    """Class of a row of its table in a study file, which lists the names that it uses."""
+    steps: Callable[[StudySession], Iterator[StudyStep]]
+    """Generator of all steps of this kind, each with the steps that it needs."""
     rows: Mapping[type[Record], ToRows]
-    """The numbers of each kind of result, for the table of the study."""
+    """Functions that make table rows, by class of result."""
 
 
 @final
@@ -40,81 +40,101 @@ class StepKind:
     """A row of STEP_KINDS."""
 
     table: str
-    """Its table in a study file."""
-    home: str
-    """Where its `StepDefinition` is. Imported when it is needed: a gate that reads measurements
-    needs no torch."""
+    """Name of its table in a study file."""
+    definition_path: str
+    """Import path of its `StepDefinition`. Imported lazily: a gate that reads measurements needs no
+    torch."""
     results: Mapping[str, str]
-    """The class of its results, by the first word of the step's name."""
+    """Class of its results, by the first part of the step's name."""
 
     @cached_property
     def definition(self) -> StepDefinition:
-        """Its definition, imported now."""
-        found: StepDefinition = resolve_name(f"levelhead.study.steps.{self.home}")
-        return found
+        """Import and return the definition."""
+        definition: StepDefinition = resolve_name(f"levelhead.study.steps.{self.definition_path}")
+        return definition
 
 
 STEP_KINDS = (
     StepKind(
-        "children", "made_models:CHILDREN", {"child": "mitigate.training.cda_and_dropout:Child"}
+        "continued_pretraining",
+        "made_models:CONTINUED_PRETRAINING",
+        {"child": "mitigate.training.cda_and_dropout:TrainedVariant"},
     ),
-    StepKind("tuned", "made_models:TUNED", {"tuned": "study.steps.made_models:Trained"}),
-    StepKind("cells", "measurements:CELLS", {"cell": "core.results:Measurement"}),
-    StepKind("against", "measurements:COMPARISONS", {"against": "measures.compare:Comparison"}),
-    StepKind("removed", "probing:PROBING", {"removed": "mitigate.probing.concept_removal:Removed"}),
     StepKind(
-        "maps",
+        "classifiers",
+        "made_models:FINETUNING",
+        {"tuned": "study.steps.made_models:TrainedClassifier"},
+    ),
+    StepKind("measurements", "measurements:MEASUREMENTS", {"cell": "core.results:Measurement"}),
+    StepKind("comparisons", "measurements:COMPARISONS", {"against": "measures.compare:Comparison"}),
+    StepKind(
+        "probing",
+        "probing:PROBING",
+        {"removed": "mitigate.probing.concept_removal:RemovalReport"},
+    ),
+    StepKind(
+        "head_maps",
         "head_maps:HEAD_MAPS",
         {
             "map": "locate.head_map:HeadMap",
-            "describe": "locate.describe:Description",
-            "control": "locate.validation.random_heads:Control",
-            "splits": "locate.validation.repeated_splits:Repeated",
-            "greedy": "locate.validation.greedy:Greedy",
+            "describe": "locate.describe:MapDescription",
+            "control": "locate.validation.random_heads:RandomHeadControl",
+            "splits": "locate.validation.repeated_splits:SplitStability",
+            "greedy": "locate.validation.greedy:GreedySelection",
         },
     ),
-    StepKind("masking", "masking:MASKING", {"masking": "mitigate.heads.mask_top_heads:Targeted"}),
-    StepKind("lines", "masking:CURVES", {"lines": "mitigate.heads.mask_top_heads:Lines"}),
-    StepKind("amplify", "masking:AMPLIFY", {"amplify": "mitigate.heads.amplify:Amplified"}),
     StepKind(
-        "explain",
+        "masking", "masking:MASKING", {"masking": "mitigate.heads.mask_top_heads:MaskingReport"}
+    ),
+    StepKind(
+        "masking_curves",
+        "masking:MASKING_CURVES",
+        {"lines": "mitigate.heads.mask_top_heads:MaskingCurves"},
+    ),
+    StepKind("amplify", "masking:AMPLIFY", {"amplify": "mitigate.heads.amplify:AmplifyReport"}),
+    StepKind(
+        "counterstereotypes",
         "counterstereotype:COUNTERSTEREOTYPE",
         {
-            "explain": "explain.attention.counterstereotype:CounterStereotype",
-            "example": "explain.attention.example:Example",
+            "explain": "explain.attention.counterstereotype:CounterStereotypeResult",
+            "example": "explain.attention.example:AttentionExample",
         },
     ),
     StepKind(
-        "knowledge", "prompting:PROMPTING", {"knowledge": "explain.prompting.knowledge:Knowledge"}
+        "knowledge",
+        "prompting:PROMPTING",
+        {"knowledge": "explain.prompting.knowledge:KnowledgeResult"},
     ),
     StepKind(
-        "compare", "compare_maps:COMPARE_MAPS", {"compare": "locate.compare_maps:MapComparison"}
+        "map_comparisons",
+        "compare_maps:COMPARE_MAPS",
+        {"compare": "locate.compare_maps:MapComparison"},
     ),
     StepKind(
-        "sweeps",
+        "projection_sweeps",
         "projection_sweep:PROJECTION_SWEEP",
         {
-            "stability": "study.steps.projection_sweep:Stable",
-            "sweep": "mitigate.evaluation.sweep:Swept",
-            "findings": "replication.dawkins2024.claims:Findings",
-            "choice": "mitigate.selection.select_on_dev:Choice",
-            "pairs": "study.steps.projection_sweep:Handful",
-            "placebo": "mitigate.controls.placebo_report:Placeboed",
+            "stability": "study.steps.projection_sweep:SubspaceStabilityReport",
+            "sweep": "mitigate.evaluation.sweep:SweepReport",
+            "findings": "replication.dawkins2024.claims:ClaimTests",
+            "choice": "mitigate.selection.select_on_dev:DevSelection",
+            "pairs": "study.steps.projection_sweep:PairBudgetCurve",
+            "placebo": "mitigate.controls.placebo_report:PlaceboReport",
         },
     ),
     StepKind(
         "downstream",
         "downstream:DOWNSTREAM",
         {
-            "outside": "mitigate.evaluation.sweep:Swept",
-            "downstream": "replication.dawkins2024.downstream:Downstream",
+            "outside": "mitigate.evaluation.sweep:SweepReport",
+            "downstream": "replication.dawkins2024.downstream:DownstreamReport",
         },
     ),
-    StepKind("glue", "glue:GLUE", {"glue": "study.steps.glue:MaskedTask"}),
+    StepKind("glue", "glue:GLUE", {"glue": "study.steps.glue:GlueMaskingResult"}),
 )
 
 
-def make_steps(work: Work) -> Iterator[Step]:
-    """Every step of a study, in an order in which each finds what it needs."""
+def make_steps(session: StudySession) -> Iterator[StudyStep]:
+    """All steps of a study, in an order in which each comes after the steps that it needs."""
     for kind in STEP_KINDS:
-        yield from kind.definition.steps(work)
+        yield from kind.definition.steps(session)

@@ -1,4 +1,4 @@
-"""Models that a study makes: trained further, or made classifiers."""
+"""Models that a study trains: by continued pretraining, or as classifiers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from levelhead.core.results import Record
-from levelhead.data.tasks import task
-from levelhead.measures.utility.glue_task import finetune_on
-from levelhead.mitigate.training.cda_and_dropout import Child as TrainedChild
-from levelhead.mitigate.training.cda_and_dropout import cda, dropout
-from levelhead.models.training.continued_pretraining import Schooling
-from levelhead.models.training.finetune import Tuning, finetuned
-from levelhead.study.session import Step, Work
-from levelhead.study.steps.config import Count, MadeModel, Names, PlanBase, Reference
+from levelhead.data.tasks import get_task_spec
+from levelhead.measures.utility.glue_task import finetune_on_task
+from levelhead.mitigate.training.cda_and_dropout import TrainedVariant, cda, dropout
+from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig
+from levelhead.models.training.finetune import FinetuneConfig, read_finetune_record
+from levelhead.study.session import StudySession, StudyStep
+from levelhead.study.steps.config import Count, Names, Reference, StudyConfigBase, TrainedModelStep
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
@@ -27,130 +26,155 @@ if TYPE_CHECKING:
     from levelhead.study.row import RowCells
 
 
-class Child(MadeModel):
-    """A model trained further, made by the study."""
+class ContinuedPretrainingStep(TrainedModelStep):
+    """A model that the study trains by continued pretraining."""
 
-    how: Literal["cda", "dropout"]
+    method: Literal["cda", "dropout"]
     corpus: Names
     steps: Count = 200
-    batch: Count = 32
+    batch_size: Count = 32
     seed: int = 0
 
     step: ClassVar[str] = "child"
     folder: ClassVar[str] = "children"
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield Reference("model", ("models",), self.of)
+        """The names of other tables of the study that this row uses."""
+        yield Reference("model", ("models",), self.base)
 
 
-class Tuned(MadeModel):
-    """A classifier, made by the study from one of its models."""
+class FinetuneStep(TrainedModelStep):
+    """A classifier that the study trains from one of its models."""
 
     task: str
-    """A row of data.tasks.TASKS."""
+    """Name of a task in data.tasks.TASKS."""
     seed: Annotated[int, Field(ge=0)] = 0
     epochs: Annotated[float, Field(gt=0)] | None = None
-    """The task's own by default."""
-    rate: Annotated[float, Field(gt=0)] = 1e-4
-    batch: Count = 32
+    """By default the value of the task."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    batch_size: Count = 32
     dropout: bool = True
-    """Whether the base's own acts while it is trained."""
+    """Whether the base model's dropout is active in training."""
 
     step: ClassVar[str] = "tuned"
     folder: ClassVar[str] = "tuned"
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield Reference("model", ("models", "children"), self.of)
+        """The names of other tables of the study that this row uses."""
+        yield Reference("model", ("models", "continued_pretraining"), self.base)
 
-    def check_in(self, plan: PlanBase) -> None:
-        """Refuse a task that there is none of."""
-        task(self.task)
+    def check_in(self, config: StudyConfigBase) -> None:
+        """Raise an error for an unknown task."""
+        get_task_spec(self.task)
 
 
-class Trained(Record):
+class TrainedClassifier(Record):
     """A classifier that the study has trained."""
 
     task: str
     seed: int
     rows: Annotated[int, Field(ge=1)]
     weights: dict[str, str]
-    """SHA-256, by file."""
+    """SHA-256 by file."""
 
 
-class How(NamedTuple):
-    """How one classifier is trained."""
+class ClassifierTraining(NamedTuple):
+    """Training options of one classifier."""
 
     task: str
     seed: int
     epochs: float | None
-    rate: float
-    batch: int
+    learning_rate: float
+    batch_size: int
     dropout: bool
 
 
-def child_steps(work: Work) -> Iterator[Step]:
-    """A step for every model that is trained further."""
-    for name, child in work.plan.rows(Child).items():
-        yield Step(f"child.{name}", partial(child_of, work, name), work.makers(child.of))
+def continued_pretraining_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per model with continued pretraining."""
+    for name, row in session.config.rows(ContinuedPretrainingStep).items():
+        yield StudyStep(
+            f"child.{name}",
+            partial(run_continued_pretraining_step, session, name),
+            session.steps_that_train(row.base),
+        )
 
 
-def tuned_steps(work: Work) -> Iterator[Step]:
-    """A step for every classifier."""
-    for name, tuned in work.plan.rows(Tuned).items():
-        yield Step(f"tuned.{name}", partial(tuned_of, work, name), work.makers(tuned.of))
+def finetune_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per classifier."""
+    for name, row in session.config.rows(FinetuneStep).items():
+        yield StudyStep(
+            f"tuned.{name}",
+            partial(run_finetune_step, session, name),
+            session.steps_that_train(row.base),
+        )
 
 
-def child_of(work: Work, name: str) -> TrainedChild:
-    """A model trained further; it resumes by itself."""
-    row = work.plan.rows(Child)[name]
-    schooling = Schooling(
-        steps=row.steps, batch=row.batch, seed=row.seed, threads=work.plan.threads
+def run_continued_pretraining_step(session: StudySession, name: str) -> TrainedVariant:
+    """Run continued pretraining; an interrupted run resumes."""
+    row = session.config.rows(ContinuedPretrainingStep)[name]
+    training_config = ContinuedPretrainingConfig(
+        steps=row.steps, batch_size=row.batch_size, seed=row.seed, threads=session.config.threads
     )
-    place = work.folder / "children" / name
-    place.parent.mkdir(exist_ok=True)
-    make = cda if row.how == "cda" else dropout
-    return make(work.model(row.of), list(row.corpus), place, schooling=schooling)
+    model_dir = session.folder / "children" / name
+    model_dir.parent.mkdir(exist_ok=True)
+    make = cda if row.method == "cda" else dropout
+    return make(session.model(row.base), list(row.corpus), model_dir, config=training_config)
 
 
-def tuned_of(work: Work, name: str) -> Trained:
-    """A classifier; it resumes by itself."""
-    row = work.plan.rows(Tuned)[name]
-    folder = trained(work, work.model(row.of), _how(row), work.folder / "tuned" / name)
-    told = finetuned(folder)
-    return Trained(task=row.task, seed=row.seed, rows=told["rows"], weights=told["weights"])
+def run_finetune_step(session: StudySession, name: str) -> TrainedClassifier:
+    """Train a classifier; an interrupted run resumes."""
+    row = session.config.rows(FinetuneStep)[name]
+    folder = ensure_classifier(
+        session, session.model(row.base), _classifier_training(row), session.folder / "tuned" / name
+    )
+    report = read_finetune_record(folder)
+    return TrainedClassifier(
+        task=row.task, seed=row.seed, rows=report["rows"], weights=report["weights"]
+    )
 
 
-def trained(work: Work, base: LM, how: How, folder: Path, *, edits: Sequence[Edit] = ()) -> Path:
-    """The folder of a classifier, trained if it is not there."""
-    tuning = Tuning(
-        epochs=how.epochs or task(how.task).epochs,
-        rate=how.rate,
-        batch=how.batch,
-        dropout=how.dropout,
-        seed=how.seed,
-        threads=work.plan.threads,
+def ensure_classifier(
+    session: StudySession,
+    base: LM,
+    training: ClassifierTraining,
+    folder: Path,
+    *,
+    edits: Sequence[Edit] = (),
+) -> Path:
+    """The folder of a classifier, which is trained if it does not exist."""
+    tuning = FinetuneConfig(
+        epochs=training.epochs or get_task_spec(training.task).epochs,
+        learning_rate=training.learning_rate,
+        batch_size=training.batch_size,
+        dropout=training.dropout,
+        seed=training.seed,
+        threads=session.config.threads,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    progress = work.progress(f"{how.task}, seed {how.seed}")
-    return finetune_on(base, how.task, folder, tuning=tuning, edits=edits, progress=progress)
+    progress = session.progress_callback(f"{training.task}, seed {training.seed}")
+    return finetune_on_task(
+        base, training.task, folder, config=tuning, edits=edits, progress=progress
+    )
 
 
-def _how(row: Tuned) -> How:
-    return How(row.task, row.seed, row.epochs, row.rate, row.batch, row.dropout)
+def _classifier_training(row: FinetuneStep) -> ClassifierTraining:
+    return ClassifierTraining(
+        row.task, row.seed, row.epochs, row.learning_rate, row.batch_size, row.dropout
+    )
 
 
-def child_rows(one: TrainedChild) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for what in ("texts", "twins", "shown"):
-        yield {"name": one.how, "what": what, "value": getattr(one, what)}
+def trained_variant_rows(result: TrainedVariant) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for what in ("texts", "twins", "rows_seen"):
+        yield {"name": result.method, "what": what, "value": getattr(result, what)}
 
 
-def trained_rows(one: Trained) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield {"name": one.task, "what": f"texts shown, seed {one.seed}", "value": one.rows}
+def classifier_rows(result: TrainedClassifier) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield {"name": result.task, "what": f"texts shown, seed {result.seed}", "value": result.rows}
 
 
-CHILDREN = StepDefinition(Child, child_steps, {TrainedChild: child_rows})
-TUNED = StepDefinition(Tuned, tuned_steps, {Trained: trained_rows})
+CONTINUED_PRETRAINING = StepDefinition(
+    ContinuedPretrainingStep, continued_pretraining_steps, {TrainedVariant: trained_variant_rows}
+)
+FINETUNING = StepDefinition(FinetuneStep, finetune_steps, {TrainedClassifier: classifier_rows})

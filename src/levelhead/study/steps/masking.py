@@ -7,198 +7,224 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from levelhead.core.calibration import mark_of
-from levelhead.mitigate.heads.amplify import Amplified, amplify
-from levelhead.mitigate.heads.mask_top_heads import Lines, Targeted, lines, targeted
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.mitigate.heads.amplify import AmplifyReport, amplify
+from levelhead.mitigate.heads.mask_top_heads import (
+    MaskingCurves,
+    MaskingReport,
+    compare_masked_heads,
+    measure_masking_curves,
+)
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, Work, told_of
+from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
     Counts,
     Factors,
     Names,
     Reference,
-    Strict,
-    map_named,
-    measure_named,
+    StrictConfig,
+    map_reference,
+    measure_reference,
 )
-from levelhead.study.steps.head_maps import Located
+from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.mitigate.evaluation.change import Change
+    from levelhead.mitigate.evaluation.change import MeasureChange
 
 
-class Masking(Strict):
+class MaskHeadsStep(StrictConfig):
     """Table 1 of Yang et al. 2025: top, bottom, all positive and random heads masked."""
 
     map: str
-    prices: Names
+    utility_measures: Names
     k: Count = 3
     random: Annotated[int, Field(ge=2)] = 5
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield map_named(self.map)
-        yield from map(measure_named, self.prices)
+        """The names of other tables of the study that this row uses."""
+        yield map_reference(self.map)
+        yield from map(measure_reference, self.utility_measures)
 
 
-class Masked(Strict):
-    """Table 3: other measures as more and more heads of a map are masked."""
+class MaskingCurveStep(StrictConfig):
+    """Table 3: other measures by the number of masked heads of a map."""
 
     map: str
     measures: Names
-    every: Count = 5
+    step_size: Count = 5
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield map_named(self.map)
-        yield from map(measure_named, self.measures)
+        """The names of other tables of the study that this row uses."""
+        yield map_reference(self.map)
+        yield from map(measure_reference, self.measures)
 
 
-class Amplifying(Strict):
-    """Heads with negative scores amplified, beside masking."""
+class AmplifyStep(StrictConfig):
+    """Amplification of heads with negative scores, compared with masking."""
 
     map: str
-    price: str
+    utility_measure: str
     ks: Counts = (1, 3, 5)
     factors: Factors = (1.5, 2.0, 3.0)
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield map_named(self.map)
-        yield measure_named(self.price)
+        """The names of other tables of the study that this row uses."""
+        yield map_reference(self.map)
+        yield measure_reference(self.utility_measure)
 
 
-def masking_steps(work: Work) -> Iterator[Step]:
-    """A step for every table of masked heads."""
-    for name, row in work.plan.rows(Masking).items():
-        yield Step(f"masking.{name}", partial(masked_of, work, name), (f"map.{row.map}",))
+def masking_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per table of masked heads."""
+    for name, row in session.config.rows(MaskHeadsStep).items():
+        yield StudyStep(
+            f"masking.{name}", partial(run_masking_step, session, name), (f"map.{row.map}",)
+        )
 
 
-def curve_steps(work: Work) -> Iterator[Step]:
-    """A step for every set of curves."""
-    for name, row in work.plan.rows(Masked).items():
-        yield Step(f"lines.{name}", partial(lines_of, work, name), (f"map.{row.map}",))
+def masking_curve_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per set of curves."""
+    for name, row in session.config.rows(MaskingCurveStep).items():
+        yield StudyStep(
+            f"lines.{name}", partial(run_masking_curves_step, session, name), (f"map.{row.map}",)
+        )
 
 
-def amplify_steps(work: Work) -> Iterator[Step]:
-    """A step for every choice of heads to amplify."""
-    for name, row in work.plan.rows(Amplifying).items():
-        yield Step(f"amplify.{name}", partial(amplified_of, work, name), (f"map.{row.map}",))
+def amplify_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per selection of heads to amplify."""
+    for name, row in session.config.rows(AmplifyStep).items():
+        yield StudyStep(
+            f"amplify.{name}", partial(run_amplify_step, session, name), (f"map.{row.map}",)
+        )
 
 
-def masked_of(work: Work, name: str) -> Targeted:
-    """Table 1."""
-    row = work.plan.rows(Masking)[name]
-    heads = work.map(row.map)
-    own = work.plan.rows(Located)[row.map]
-    lm = work.model(own.model)
-    measures = [work.measure(one) for one in (own.measure, *row.prices)]
-    told = {"map": heads.content_hash, "k": row.k, "random": row.random}
-    return work.kept(
-        Targeted,
-        told | {"measures": [told_of(one) for one in measures]},
-        lambda: targeted(
+def run_masking_step(session: StudySession, name: str) -> MaskingReport:
+    """Compute Table 1."""
+    row = session.config.rows(MaskHeadsStep)[name]
+    head_map = session.head_map(row.map)
+    map_step = session.config.rows(HeadMapStep)[row.map]
+    lm = session.model(map_step.model)
+    measures = [
+        session.measure(measure_name) for measure_name in (map_step.measure, *row.utility_measures)
+    ]
+    inputs = {"map": head_map.content_hash, "k": row.k, "random": row.random}
+    return session.load_or_compute(
+        MaskingReport,
+        inputs | {"measures": [measure_inputs(measure) for measure in measures]},
+        lambda: compare_masked_heads(
             lm,
-            heads,
+            head_map,
             measures,
             k=row.k,
-            random=row.random,
-            inference=work.inference,
-            context=work.context,
+            n_random_sets=row.random,
+            inference=session.inference,
+            context=session.context,
         ),
     )
 
 
-def lines_of(work: Work, name: str) -> Lines:
-    """Table 3."""
-    row = work.plan.rows(Masked)[name]
-    heads = work.map(row.map)
-    lm = work.model(work.plan.rows(Located)[row.map].model)
-    measures = [(one, work.measure(one)) for one in row.measures]
-    told = {"map": heads.content_hash, "every": row.every, "names": list(row.measures)}
-    return work.kept(
-        Lines,
-        told | {"measures": [told_of(one) for _, one in measures]},
-        lambda: lines(
+def run_masking_curves_step(session: StudySession, name: str) -> MaskingCurves:
+    """Compute Table 3."""
+    row = session.config.rows(MaskingCurveStep)[name]
+    head_map = session.head_map(row.map)
+    lm = session.model(session.config.rows(HeadMapStep)[row.map].model)
+    measures = [(measure_name, session.measure(measure_name)) for measure_name in row.measures]
+    inputs = {"map": head_map.content_hash, "every": row.step_size, "names": list(row.measures)}
+    return session.load_or_compute(
+        MaskingCurves,
+        inputs | {"measures": [measure_inputs(measure) for _, measure in measures]},
+        lambda: measure_masking_curves(
             lm,
-            heads,
+            head_map,
             measures,
-            every=row.every,
-            inference=work.inference,
-            context=work.context,
+            step=row.step_size,
+            inference=session.inference,
+            context=session.context,
         ),
     )
 
 
-def amplified_of(work: Work, name: str) -> Amplified:
-    """Amplifying beside masking."""
-    row = work.plan.rows(Amplifying)[name]
-    heads, own = work.map(row.map), work.plan.rows(Located)[row.map]
-    lm, measure, price = work.model(own.model), work.measure(own.measure), row.price
-    told = {"map": heads.content_hash, "row": row.model_dump(), "k": own.k}
-    return work.kept(
-        Amplified,
-        told | {"measures": [told_of(measure), told_of(work.measure(price))]},
+def run_amplify_step(session: StudySession, name: str) -> AmplifyReport:
+    """Compare amplification with masking."""
+    row = session.config.rows(AmplifyStep)[name]
+    head_map, map_step = session.head_map(row.map), session.config.rows(HeadMapStep)[row.map]
+    lm, measure, utility_measure = (
+        session.model(map_step.model),
+        session.measure(map_step.measure),
+        row.utility_measure,
+    )
+    inputs = {"map": head_map.content_hash, "row": row.model_dump(), "k": map_step.k}
+    return session.load_or_compute(
+        AmplifyReport,
+        inputs
+        | {"measures": [measure_inputs(measure), measure_inputs(session.measure(utility_measure))]},
         lambda: amplify(
             lm,
-            heads,
+            head_map,
             measure,
-            work.measure(price),
-            k=own.k,
-            ks=row.ks,
+            session.measure(utility_measure),
+            k=map_step.k,
+            head_counts=row.ks,
             factors=row.factors,
-            inference=work.inference,
-            context=work.context,
+            inference=session.inference,
+            context=session.context,
         ),
     )
 
 
-def _change_rows(name: str, one: Change) -> Iterator[RowCells]:
-    failed = mark_of(one.measured_by)
-    yield estimate_cells(name, one.value, one.measure, failed)
-    for estimate in (one.change, one.confirmed, *one.beside):
+def _change_rows(name: str, change: MeasureChange) -> Iterator[RowCells]:
+    failed = failed_calibration_mark(change.measured_by)
+    yield estimate_cells(name, change.value, change.measure, failed)
+    for estimate in (change.change, change.confirmed_change, *change.extra_changes):
         if estimate is not None:
             yield estimate_cells(name, estimate, mark=failed)
 
 
-def masking_rows(one: Targeted) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for change in one.base:
+def masking_rows(result: MaskingReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for change in result.base:
         yield from _change_rows("none", change)
-    for row in one.rows:
+    for row in result.rows:
         for change in row.changes:
             yield from _change_rows(row.name, change)
 
 
-def curve_rows(one: Lines) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for curve in one.curves:
-        failed = mark_of(curve.measured_by)
+def masking_curve_rows(result: MaskingCurves) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for curve in result.curves:
+        failed = failed_calibration_mark(curve.measured_by)
         for point in curve.points:
-            told = {"low": point.low, "high": point.high, "mark": failed, "over": "items"}
-            yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **told}
+            cells = {"low": point.low, "high": point.high, "mark": failed, "over": "items"}
+            yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **cells}
             if point.change is not None:
                 yield estimate_cells(
                     f"top {point.k}", point.change, f"change of {curve.name}", failed
                 )
 
 
-def amplified_rows(one: Amplified) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for setting in (one.masking, *one.tried):
+def amplify_rows(result: AmplifyReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for setting in (result.masking, *result.candidates):
         name = f"{len(setting.heads)} heads x {setting.factor:g}"
         yield {"name": name, "what": "gain, find half", "value": setting.gain}
-        yield {"name": name, "what": "price, find half", "value": setting.price, "mark": ""}
-    gains = (one.masking_gain, one.gain, one.difference)
-    for estimate in (one.masking_gain, one.masking_price, one.gain, one.price, one.difference):
+        yield {"name": name, "what": "price, find half", "value": setting.cost, "mark": ""}
+    gains = (result.masking_gain, result.gain, result.difference)
+    for estimate in (
+        result.masking_gain,
+        result.masking_cost,
+        result.gain,
+        result.cost,
+        result.difference,
+    ):
         if estimate is not None:
             yield estimate_cells("confirm half", estimate, mark=None if estimate in gains else "")
 
 
-MASKING = StepDefinition(Masking, masking_steps, {Targeted: masking_rows})
-CURVES = StepDefinition(Masked, curve_steps, {Lines: curve_rows})
-AMPLIFY = StepDefinition(Amplifying, amplify_steps, {Amplified: amplified_rows})
+MASKING = StepDefinition(MaskHeadsStep, masking_steps, {MaskingReport: masking_rows})
+MASKING_CURVES = StepDefinition(
+    MaskingCurveStep, masking_curve_steps, {MaskingCurves: masking_curve_rows}
+)
+AMPLIFY = StepDefinition(AmplifyStep, amplify_steps, {AmplifyReport: amplify_rows})

@@ -1,105 +1,121 @@
-"""Measures of models as they are, and of two models item by item."""
+"""Measurements of single models, and item-by-item comparisons of two models."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import mark_of
+from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.results import Measurement
 from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
-from levelhead.measures.run import run
+from levelhead.measures.run import run_measures
 from levelhead.measures.skills import skills
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, Work, told_of
-from levelhead.study.steps.config import Names, Reference, Strict, any_model, measure_named
+from levelhead.study.session import StudySession, StudyStep, measure_inputs
+from levelhead.study.steps.config import (
+    Names,
+    Reference,
+    StrictConfig,
+    any_model_reference,
+    measure_reference,
+)
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Cells(Strict):
-    """Measures of models as they are."""
+class MeasureStep(StrictConfig):
+    """Measurements of models."""
 
     models: Names
     measures: Names
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield from map(any_model, self.models)
-        yield from map(measure_named, self.measures)
+        """The names of other tables of the study that this row uses."""
+        yield from map(any_model_reference, self.models)
+        yield from map(measure_reference, self.measures)
 
 
-class Paired(Strict):
-    """A model beside another, or an edited one beside its base, item by item."""
+class CompareModelsStep(StrictConfig):
+    """Comparison of two models, or of an edited model with its base, item by item."""
 
     first: str
     second: str
-    """Differences are second less first."""
+    """Differences are second minus first."""
     measures: Names
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield from map(any_model, (self.first, self.second))
-        yield from map(measure_named, self.measures)
+        """The names of other tables of the study that this row uses."""
+        yield from map(any_model_reference, (self.first, self.second))
+        yield from map(measure_reference, self.measures)
 
 
-def cell_steps(work: Work) -> Iterator[Step]:
-    """A step for every measure of every model."""
-    for name, cells in work.plan.rows(Cells).items():
-        for model in cells.models:
-            for one in cells.measures:
-                make = partial(measured_of, work, model, one)
-                yield Step(f"cell.{name}.{model}.{one}", make, work.makers(model))
+def measure_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per model and measure."""
+    for name, row in session.config.rows(MeasureStep).items():
+        for model in row.models:
+            for measure_name in row.measures:
+                make = partial(run_measure_step, session, model, measure_name)
+                yield StudyStep(
+                    f"cell.{name}.{model}.{measure_name}", make, session.steps_that_train(model)
+                )
 
 
-def comparison_steps(work: Work) -> Iterator[Step]:
-    """A step for every measure of every two models."""
-    for name, pair in work.plan.rows(Paired).items():
-        for one in pair.measures:
-            make = partial(compared_with, work, pair, one)
-            yield Step(f"against.{name}.{one}", make, work.makers(pair.first, pair.second))
+def comparison_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per pair of models and measure."""
+    for name, pair in session.config.rows(CompareModelsStep).items():
+        for measure_name in pair.measures:
+            make = partial(run_comparison_step, session, pair, measure_name)
+            yield StudyStep(
+                f"against.{name}.{measure_name}",
+                make,
+                session.steps_that_train(pair.first, pair.second),
+            )
 
 
-def measured_of(work: Work, model: str, name: str) -> Measurement:
-    """One measure of one model."""
-    lm, measure = work.model(model), work.measure(name)
-    return work.kept(
+def run_measure_step(session: StudySession, model: str, name: str) -> Measurement:
+    """Measure one model."""
+    lm, measure = session.model(model), session.measure(name)
+    return session.load_or_compute(
         Measurement,
-        {"measure": told_of(measure), "model": model_key(lm), "skill": skills.REVISION},
-        lambda: measure(lm, inference=work.inference, context=work.context),
+        {"measure": measure_inputs(measure), "model": model_key(lm), "skill": skills.REVISION},
+        lambda: measure(lm, inference=session.inference, context=session.context),
     )
 
 
-def compared_with(work: Work, row: Paired, name: str) -> Comparison:
-    """One measure of two models, second less first."""
-    first, second, measure = work.model(row.first), work.model(row.second), work.measure(name)
+def run_comparison_step(session: StudySession, row: CompareModelsStep, name: str) -> Comparison:
+    """Compare two models by one measure, second minus first."""
+    first, second, measure = (
+        session.model(row.first),
+        session.model(row.second),
+        session.measure(name),
+    )
     models = [model_key(first), model_key(second)]
-    return work.kept(
+    return session.load_or_compute(
         Comparison,
-        {"measure": told_of(measure), "models": models},
-        lambda: run(
-            second, [measure], against=first, inference=work.inference, context=work.context
+        {"measure": measure_inputs(measure), "models": models},
+        lambda: run_measures(
+            second, [measure], against=first, inference=session.inference, context=session.context
         ).comparisons[0],
     )
 
 
-def measurement_rows(one: Measurement) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield estimate_cells("", one)
-    for beside in one.beside:
-        yield estimate_cells("", beside, mark=mark_of(one, beside.name))
+def measurement_rows(measurement: Measurement) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield estimate_cells("", measurement)
+    for extra in measurement.extras:
+        yield estimate_cells("", extra, mark=failed_calibration_mark(measurement, extra.name))
 
 
-def comparison_rows(one: Comparison) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield estimate_cells("first", one.first)
-    yield estimate_cells("second", one.second)
-    for estimate in (one.difference, *one.beside):
-        yield estimate_cells("second less first", estimate, mark=one.mark)
+def comparison_rows(comparison: Comparison) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield estimate_cells("first", comparison.first)
+    yield estimate_cells("second", comparison.second)
+    for estimate in (comparison.difference, *comparison.extras):
+        yield estimate_cells("second less first", estimate, mark=comparison.mark)
 
 
-CELLS = StepDefinition(Cells, cell_steps, {Measurement: measurement_rows})
-COMPARISONS = StepDefinition(Paired, comparison_steps, {Comparison: comparison_rows})
+MEASUREMENTS = StepDefinition(MeasureStep, measure_steps, {Measurement: measurement_rows})
+COMPARISONS = StepDefinition(CompareModelsStep, comparison_steps, {Comparison: comparison_rows})

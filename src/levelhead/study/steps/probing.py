@@ -1,4 +1,4 @@
-"""What an edit left to be read: removed or hidden."""
+"""Probes of whether an edit removed or hid information."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
-from levelhead.data.counterfactuals.held_out import held_out
-from levelhead.data.lexicons.published import any_lexicon
+from levelhead.data.counterfactuals.held_out import held_out_pairs
+from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.evaluation.single_edit_gain import gain_by
-from levelhead.mitigate.probing.concept_removal import LEVEL, Removed, removed
-from levelhead.models.edits.files import seen_by_edits
+from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+from levelhead.mitigate.probing.concept_removal import LEVEL, RemovalReport, concept_removal
+from levelhead.models.edits.files import read_fitted_words
 from levelhead.study.row import RowCells, estimate_cells
-from levelhead.study.session import Step, Work, told_of
-from levelhead.study.steps.config import Reference, Strict, measure_named
+from levelhead.study.session import StudySession, StudyStep, measure_inputs
+from levelhead.study.steps.config import Reference, StrictConfig, measure_reference
 from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
@@ -24,74 +24,85 @@ if TYPE_CHECKING:
     from levelhead.core.results import Estimate
 
 
-class Probing(Strict):
-    """Whether a model's edit removed a group or hid it; words it was fitted on are left out."""
+class ProbingStep(StrictConfig):
+    """Tests whether a model's edit removed or hid a group, without the words it was fitted on."""
 
     model: str
     lexicon: str = "gender-en"
-    ruler: str | None = None
-    """The measure that the edit is to mitigate."""
+    measure: str | None = None
+    """Measure of the bias that the edit should mitigate."""
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
+        """The names of other tables of the study that this row uses."""
         yield Reference("model", ("models",), self.model)
-        if self.ruler is not None:
-            yield measure_named(self.ruler)
+        if self.measure is not None:
+            yield measure_reference(self.measure)
 
 
-def probing_steps(work: Work) -> Iterator[Step]:
-    """A step for every edited model."""
-    for name, row in work.plan.rows(Probing).items():
-        yield Step(f"removed.{name}", partial(probed, work, row), work.makers(row.model))
+def probing_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per edited model."""
+    for name, row in session.config.rows(ProbingStep).items():
+        yield StudyStep(
+            f"removed.{name}",
+            partial(run_probing_step, session, row),
+            session.steps_that_train(row.model),
+        )
 
 
-def probed(work: Work, row: Probing) -> Removed:
-    """Removed or hidden: probes on words that the edit never met."""
-    edited, source = work.model(row.model), work.plan.models[row.model]
+def run_probing_step(session: StudySession, row: ProbingStep) -> RemovalReport:
+    """Probe an edited model on words that were not used to fit the edit."""
+    edited, source = session.model(row.model), session.config.models[row.model]
     if source.edit is None:
-        raise LevelheadError(f"{row.model} has no edit", mend="give it one, or leave this out")
-    seen = seen_by_edits(source.edit)
-    if seen is None:
         raise LevelheadError(
-            f"{source.edit} does not say which words it was fitted on",
-            mend="ask by `levelhead removed --seen`",
+            f"{row.model} has no edit", hint="give it an edit, or remove this step"
+        )
+    fitted_words = read_fitted_words(source.edit)
+    if fitted_words is None:
+        raise LevelheadError(
+            f"{source.edit} does not record the words it was fitted on",
+            hint="use `levelhead probe --exclude-words`",
         )
     lm, edits = replace(edited, edits=()), edited.edits
-    ruler = None if row.ruler is None else work.measure(row.ruler)
-    told = {
+    measure = None if row.measure is None else session.measure(row.measure)
+    inputs = {
         "model": model_key(edited),
         "row": row.model_dump(),
-        "lexicon": any_lexicon(row.lexicon).sha256,
-        "seen": list(seen),
-        "ruler": None if ruler is None else told_of(ruler),
+        "lexicon": resolve_lexicon(row.lexicon).sha256,
+        "seen": list(fitted_words),
+        "ruler": None if measure is None else measure_inputs(measure),
     }
 
-    def make() -> Removed:
+    def make() -> RemovalReport:
         gain: Estimate | None = None
-        if ruler is not None:
-            gain = gain_by(ruler, lm, edits, inference=work.inference, context=work.context)
-        pairs = held_out(row.lexicon, seen=seen).pairs
-        return removed(
+        if measure is not None:
+            gain = bias_reduction(
+                measure, lm, edits, inference=session.inference, context=session.context
+            )
+        pairs = held_out_pairs(row.lexicon, fitted_on=fitted_words).pairs
+        return concept_removal(
             lm,
             edits,
             pairs,
-            seen=seen,
-            ruler=gain,
-            gain_by=None if ruler is None else ruler.ruler(lm),
+            fitted_on=fitted_words,
+            bias_reduction=gain,
+            bias_measure=None if measure is None else measure.measure_key(lm),
             # One-sided bounds of 0.95 are the ends of an interval of 0.9.
-            inference=replace(work.inference, level=LEVEL),
+            inference=replace(session.inference, level=LEVEL),
         )
 
-    return work.kept(Removed, told, make)
+    return session.load_or_compute(RemovalReport, inputs, make)
 
 
-def probing_rows(one: Removed) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for place in one.places:
-        where = " ".join(str(part) for part in place.site if part is not None)
-        for when, found in (("before", place.before), ("after", place.after)):
-            for estimate in (*(probe.auc for probe in found.probes), found.clusters.accuracy):
-                yield estimate_cells(f"{where}, {when}: {one.verdict}", estimate)
+def probing_rows(result: RemovalReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for site_result in result.sites:
+        site_name = " ".join(str(part) for part in site_result.site if part is not None)
+        for when, probe_report in (("before", site_result.before), ("after", site_result.after)):
+            for estimate in (
+                *(probe.auc for probe in probe_report.probes),
+                probe_report.clusters.accuracy,
+            ):
+                yield estimate_cells(f"{site_name}, {when}: {result.verdict}", estimate)
 
 
-PROBING = StepDefinition(Probing, probing_steps, {Removed: probing_rows})
+PROBING = StepDefinition(ProbingStep, probing_steps, {RemovalReport: probing_rows})

@@ -1,4 +1,4 @@
-"""Projections in all settings (Dawkins et al. 2024, inside the model)."""
+"""Projections in all settings, with intrinsic measures (Dawkins et al. 2024)."""
 
 from __future__ import annotations
 
@@ -8,436 +8,565 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from levelhead.core.calibration import Ruler
-from levelhead.core.errors import NotMeasurable
+from levelhead.core.calibration import MeasureKey
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Provenance, Record
-from levelhead.data.counterfactuals.contrast_pairs import paired, pairs_hash
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.controls.placebo_report import Placeboed, placeboed
+from levelhead.mitigate.controls.placebo_report import PlaceboReport, evaluate_with_placebos
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, estimate_base_effect
-from levelhead.mitigate.evaluation.gain import By, redrawn, shared
-from levelhead.mitigate.evaluation.sweep import Swept, said, swept
-from levelhead.mitigate.evaluation.variant_responses import Said, best
-from levelhead.mitigate.projection.config_grid import LEVELS, Level, Setting, grid
-from levelhead.mitigate.projection.edit_points import (
-    edits_of,
-    has_sent,
-    levels_of,
-    sites_of,
-    subspaces,
+from levelhead.mitigate.evaluation.gain import Objective, keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.sweep import (
+    SweepReport,
+    compute_sweep_report,
+    read_variant_responses,
 )
-from levelhead.mitigate.projection.subspace_stability import Stability, stability
-from levelhead.mitigate.selection.select_on_dev import Choice, choose
-from levelhead.replication.dawkins2024.claims import Findings, column_of, findings
+from levelhead.mitigate.evaluation.variant_responses import VariantResponses, best_variant
+from levelhead.mitigate.projection.config_grid import (
+    EDIT_POINTS,
+    EditPoint,
+    ProjectionConfig,
+    projection_grid,
+)
+from levelhead.mitigate.projection.edit_points import (
+    build_edits,
+    edit_point_sites,
+    fit_subspaces,
+    has_pooled,
+    list_edit_points,
+)
+from levelhead.mitigate.projection.subspace_stability import StabilityReport, subspace_stability
+from levelhead.mitigate.selection.select_on_dev import DevSelection, select_on_dev
+from levelhead.replication.dawkins2024.claims import (
+    ClaimTests,
+    comparison_aggregate,
+    run_claim_tests,
+)
 from levelhead.study.row import RowCells, estimate_cells, p_cells
-from levelhead.study.session import Step, told_of
+from levelhead.study.session import StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
     Counts,
-    Draws,
     Names,
     Reference,
-    Strict,
-    any_model,
+    ResampleCount,
+    StrictConfig,
+    any_model_reference,
     as_tuple,
-    measure_named,
+    measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import Tuned
+from levelhead.study.steps.made_models import FinetuneStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from levelhead.data.counterfactuals.contrast_pairs import TextPair
+    from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
     from levelhead.mitigate.projection.subspace import Subspace
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
-    from levelhead.study.session import Work
+    from levelhead.study.session import StudySession
 
 
-class Sweeping(Strict):
+class ProjectionSweepStep(StrictConfig):
     """Projections in all settings (Dawkins et al. 2024): chosen on dev, reported on test."""
 
     model: str
     measures: Names
-    """Of every setting."""
-    gain: str
-    """The measure by which a setting is chosen."""
-    test: str
-    """The same on other items, for the report."""
-    price: str | None = None
-    most: float | None = None
-    """By how much the price may rise."""
+    """Measures of every setting."""
+    bias_measure: str
+    """Measure that chooses a setting on dev."""
+    test_measure: str
+    """The same measure on other items, for the report."""
+    utility_measure: str | None = None
+    max_utility_loss: float | None = None
+    """Maximum utility cost."""
     pairs: str = "gender-en"
-    """A lexicon: its words in neutral frames are what subspaces are fitted on."""
+    """Lexicon whose words, in neutral template sentences, fit the subspaces."""
     n: Count | None = None
-    """Pairs; all by default."""
+    """Number of pairs; all by default."""
     centered: bool = False
-    levels: Annotated[tuple[Level, ...], BeforeValidator(as_tuple), Field(min_length=1)] | None = (
-        None
-    )
+    edit_points: (
+        Annotated[tuple[EditPoint, ...], BeforeValidator(as_tuple), Field(min_length=1)] | None
+    ) = None
     """All by default."""
-    stability: Draws | None = None
-    """Resamples of the pairs."""
-    sizes: Counts | None = None
-    """Numbers of pairs to fit the chosen setting on."""
+    stability_resamples: ResampleCount | None = None
+    """Number of resamples of the pairs."""
+    pair_counts: Counts | None = None
+    """Numbers of pairs with which the chosen setting is fitted again."""
     placebos: Annotated[int, Field(ge=200)] | None = None
-    """Of the best setting of every level."""
+    """Number of placebos for the best setting of every level."""
 
     @model_validator(mode="after")
     def _reports_on_other_items(self) -> Self:
-        if self.gain == self.test:
-            raise ValueError(f"{self.gain} chooses and reports: test is a measure of other items")
+        if self.bias_measure == self.test_measure:
+            raise ValueError(
+                f"{self.bias_measure} both chooses and reports: give a test_measure with "
+                "other items"
+            )
         return self
 
     def references(self) -> Iterator[Reference]:
-        """The names that it takes from elsewhere in the study."""
-        yield any_model(self.model)
-        named = (*self.measures, self.gain, self.test)
-        yield from map(measure_named, named if self.price is None else (*named, self.price))
+        """The names of other tables of the study that this row uses."""
+        yield any_model_reference(self.model)
+        measure_names = (*self.measures, self.bias_measure, self.test_measure)
+        yield from map(
+            measure_reference,
+            measure_names
+            if self.utility_measure is None
+            else (*measure_names, self.utility_measure),
+        )
 
 
-def sweep_steps(work: Work) -> Iterator[Step]:
-    """The steps of every sweep."""
-    for name, sweep in work.plan.rows(Sweeping).items():
-        yield from sweeping(work, name, sweep)
+def sweep_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield the steps of every sweep."""
+    for name, sweep in session.config.rows(ProjectionSweepStep).items():
+        yield from steps_of_sweep(session, name, sweep)
 
 
-class Stable(Record):
-    """How sure the subspaces are."""
+class SubspaceStabilityReport(Record):
+    """The stability of the subspaces."""
 
-    sites: Annotated[tuple[Stability, ...], Field(min_length=1)]
+    sites: Annotated[tuple[StabilityReport, ...], Field(min_length=1)]
 
 
-class OfPairs(Record):
-    """The chosen setting fitted on so many pairs."""
+class AtPairCount(Record):
+    """The chosen setting, fitted on a number of pairs."""
 
     pairs: Annotated[int, Field(ge=1)]
     value: float
     change: Estimate | None = None
 
 
-class Handful(Record):
-    """What a setting changes against the number of pairs it was fitted on."""
+class PairBudgetCurve(Record):
+    """The change by a setting as a function of the number of pairs it was fitted on."""
 
-    setting: str
+    variant: str
     measure: str
     base: Estimate
-    sizes: Annotated[tuple[OfPairs, ...], Field(min_length=1)]
-    measured_by: Ruler | None = None
-    """What it is measured by."""
+    sizes: Annotated[tuple[AtPairCount, ...], Field(min_length=1)]
+    measured_by: MeasureKey | None = None
+    """The measure of the changes."""
     provenance: Provenance | None = None
 
 
-def sweeping(work: Work, name: str, row: Sweeping) -> Iterator[Step]:
-    """The steps of one sweep."""
-    made = work.makers(row.model)
-    if row.stability:
-        yield Step(f"stability.{name}", partial(stability_of, work, name), made)
-    for one in row.measures:
-        yield Step(f"sweep.{name}.{one}", partial(swept_of, work, name, one), made)
-    # Those after read what a sweep of the same measure has read, if there is one.
-    read = tuple(f"sweep.{name}.{one}" for one in row.measures if one in (row.gain, row.test))
-    found = tuple(f"findings.{name}.{one}" for one in dict.fromkeys((row.gain, row.test)))
-    for step in found:
-        make = partial(findings_of, work, name, step.rpartition(".")[2])
-        yield Step(step, make, (*made, *read))
-    chosen = f"choice.{name}"
-    yield Step(chosen, partial(chosen_of, work, name, "parity"), found)
-    if work.measure(row.gain).headline.lean is not None:
-        yield Step(f"{chosen}.value", partial(chosen_of, work, name, "value"), (chosen,))
-    if row.sizes:
-        yield Step(f"pairs.{name}", partial(sized_of, work, name), (chosen,))
+def steps_of_sweep(
+    session: StudySession, name: str, row: ProjectionSweepStep
+) -> Iterator[StudyStep]:
+    """Yield the steps of one sweep."""
+    training_steps = session.steps_that_train(row.model)
+    if row.stability_resamples:
+        yield StudyStep(
+            f"stability.{name}", partial(run_stability_step, session, name), training_steps
+        )
+    for measure_name in row.measures:
+        yield StudyStep(
+            f"sweep.{name}.{measure_name}",
+            partial(run_sweep_step, session, name, measure_name),
+            training_steps,
+        )
+    # Later steps reuse the stored responses of a sweep with the same measure, if there is one.
+    read_steps = tuple(
+        f"sweep.{name}.{measure_name}"
+        for measure_name in row.measures
+        if measure_name in (row.bias_measure, row.test_measure)
+    )
+    finding_steps = tuple(
+        f"findings.{name}.{measure_name}"
+        for measure_name in dict.fromkeys((row.bias_measure, row.test_measure))
+    )
+    for step in finding_steps:
+        make = partial(run_findings_step, session, name, step.rpartition(".")[2])
+        yield StudyStep(step, make, (*training_steps, *read_steps))
+    selection_step = f"choice.{name}"
+    yield StudyStep(
+        selection_step, partial(run_selection_step, session, name, "parity"), finding_steps
+    )
+    if session.measure(row.bias_measure).primary_metric.signed_part is not None:
+        yield StudyStep(
+            f"{selection_step}.value",
+            partial(run_selection_step, session, name, "value"),
+            (selection_step,),
+        )
+    if row.pair_counts:
+        yield StudyStep(
+            f"pairs.{name}", partial(run_pair_budget_step, session, name), (selection_step,)
+        )
     if row.placebos:
-        for level in row.levels or LEVELS:
-            if level in will_have(work, row.model):
-                judged = partial(placeboed_of, work, name, level)
-                yield Step(f"placebo.{name}.{level}", judged, (chosen,))
+        for edit_point in row.edit_points or EDIT_POINTS:
+            if edit_point in predict_edit_points(session, row.model):
+                make_placebo = partial(run_placebo_step, session, name, edit_point)
+                yield StudyStep(f"placebo.{name}.{edit_point}", make_placebo, (selection_step,))
 
 
-def stability_of(work: Work, name: str) -> Stable:
-    """The subspaces, fitted on other pairs that might have been drawn."""
-    row = work.plan.rows(Sweeping)[name]
-    lm, pairs = work.model(row.model), _pairs(row)
-    parts = sites_of(lm)
-    sites = [site for part, own in parts.items() if part != "attn" for site in own]
+def run_stability_step(session: StudySession, name: str) -> SubspaceStabilityReport:
+    """Fit the subspaces on resampled pairs."""
+    row = session.config.rows(ProjectionSweepStep)[name]
+    lm, pairs = session.model(row.model), _contrast_pairs(row)
+    sites_by_part = edit_point_sites(lm)
+    fit_sites = [
+        site for part, part_sites in sites_by_part.items() if part != "attn" for site in part_sites
+    ]
 
-    def make() -> Stable:
-        inference = replace(work.inference, resamples=row.stability or work.inference.resamples)
-        found = stability(lm, pairs, sites, centered=row.centered, inference=inference)
-        return Stable(sites=found)
+    def make() -> SubspaceStabilityReport:
+        inference = replace(
+            session.inference, resamples=row.stability_resamples or session.inference.resamples
+        )
+        site_results = subspace_stability(
+            lm, pairs, fit_sites, centered=row.centered, inference=inference
+        )
+        return SubspaceStabilityReport(sites=site_results)
 
-    return work.kept(Stable, {"row": told_by(work, row), "draws": row.stability}, make)
-
-
-def swept_of(work: Work, name: str, measure: str) -> Swept:
-    """One measure of all settings."""
-    row, own = work.plan.rows(Sweeping)[name], work.measure(measure)
-
-    def make() -> Swept:
-        return swept(_said(work, row, measure), inference=work.inference)
-
-    return work.kept(Swept, {"row": told_by(work, row), "measure": told_of(own)}, make)
+    return session.load_or_compute(
+        SubspaceStabilityReport,
+        {"row": sweep_inputs(session, row), "draws": row.stability_resamples},
+        make,
+    )
 
 
-def findings_of(work: Work, name: str, measure: str) -> Findings:
-    """What the paper says of settings, on one measure."""
-    row, own = work.plan.rows(Sweeping)[name], work.measure(measure)
+def run_sweep_step(session: StudySession, name: str, measure_name: str) -> SweepReport:
+    """Measure all settings."""
+    row, measure = session.config.rows(ProjectionSweepStep)[name], session.measure(measure_name)
 
-    def make() -> Findings:
-        said = _said(work, row, measure)
-        head = own.headline
-        over, better = column_of(head)
-        readouts, _ = shared([said.base, *said.settings.values()])
-        found = redrawn(own, readouts, over, aspect=head, inference=work.inference)
-        told = {
-            "measure": own.name,
+    def make() -> SweepReport:
+        return compute_sweep_report(
+            _read_sweep(session, row, measure_name), inference=session.inference
+        )
+
+    return session.load_or_compute(
+        SweepReport, {"row": sweep_inputs(session, row), "measure": measure_inputs(measure)}, make
+    )
+
+
+def run_findings_step(session: StudySession, name: str, measure_name: str) -> ClaimTests:
+    """Test the paper's claims about settings on one measure."""
+    row, measure = session.config.rows(ProjectionSweepStep)[name], session.measure(measure_name)
+
+    def make() -> ClaimTests:
+        variant_responses = _read_sweep(session, row, measure_name)
+        metric = measure.primary_metric
+        aggregate, better = comparison_aggregate(metric)
+        responses, _ = keep_common_items(
+            [variant_responses.base, *variant_responses.variants.values()]
+        )
+        resampled = resample_paired(
+            measure, responses, aggregate, metric=metric, inference=session.inference
+        )
+        fields = {
+            "measure": measure.name,
             "better": better,
-            "unit": head.unit,
-            "measured_by": said.measured_by,
-            "provenance": said.judged_by(work.inference),
-            "base": estimate_base_effect(own, said.base, inference=work.inference),
+            "unit": metric.unit,
+            "measured_by": variant_responses.measured_by,
+            "provenance": variant_responses.provenance_with(session.inference),
+            "base": estimate_base_effect(
+                measure, variant_responses.base, inference=session.inference
+            ),
         }
-        return findings(found, tuple(said.settings), **told)  # type: ignore[arg-type]
+        return run_claim_tests(resampled, tuple(variant_responses.variants), **fields)  # type: ignore[arg-type]
 
-    return work.kept(Findings, {"row": told_by(work, row), "measure": told_of(own)}, make)
+    return session.load_or_compute(
+        ClaimTests, {"row": sweep_inputs(session, row), "measure": measure_inputs(measure)}, make
+    )
 
 
-def chosen_of(work: Work, name: str, by: By) -> Choice:
-    """The best setting on dev, reported on test: nearest to parity, or of the smallest value."""
-    row = work.plan.rows(Sweeping)[name]
-    measures = [work.measure(one) for one in (row.gain, row.test, *_some(row.price))]
-    told = {
-        "row": told_by(work, row),
-        "most": row.most,
-        "by": by,
-        "measures": [told_of(one) for one in measures],
+def run_selection_step(session: StudySession, name: str, objective: Objective) -> DevSelection:
+    """Choose the setting nearest to parity, or with the smallest value, on dev; report on test."""
+    row = session.config.rows(ProjectionSweepStep)[name]
+    measures = [
+        session.measure(measure_name)
+        for measure_name in (row.bias_measure, row.test_measure, *_as_names(row.utility_measure))
+    ]
+    inputs = {
+        "row": sweep_inputs(session, row),
+        "most": row.max_utility_loss,
+        "by": objective,
+        "measures": [measure_inputs(measure) for measure in measures],
     }
 
-    def make() -> Choice:
-        dev, test = (replace(_said(work, row, one), by=by) for one in (row.gain, row.test))
-        price = None if row.price is None else _said(work, row, row.price)
-        return choose(dev, test, price=price, most=row.most, inference=work.inference)
-
-    return work.kept(Choice, told, make)
-
-
-def sized_of(work: Work, name: str) -> Handful:
-    """The chosen setting, fitted on fewer pairs."""
-    row, choice = work.plan.rows(Sweeping)[name], work.done[f"choice.{name}"]
-    if not isinstance(choice, Choice) or choice.chosen is None:
-        raise NotMeasurable("no setting was chosen", mend="see why in the step before")
-    setting = Setting.named(choice.chosen)
-    told = {"row": told_by(work, row), "setting": setting.name, "sizes": list(row.sizes or ())}
-
-    def make() -> Handful:
-        lm, measure = work.model(row.model), work.measure(row.test)
-        sets = {}
-        for size in row.sizes or ():
-            fitted = subspaces(lm, paired(row.pairs, n=size), centered=row.centered)
-            sets[str(size)] = edits_of(lm, setting, fitted)
-        found = said(lm, measure, sets, context=work.context)
-        result = swept(found, inference=work.inference)
-        sizes = tuple(
-            OfPairs(pairs=int(one.name), value=one.value, change=one.change)
-            for one in result.settings
+    def make() -> DevSelection:
+        dev, test = (
+            replace(_read_sweep(session, row, measure_name), objective=objective)
+            for measure_name in (row.bias_measure, row.test_measure)
         )
-        told = {
+        utility_responses = (
+            None if row.utility_measure is None else _read_sweep(session, row, row.utility_measure)
+        )
+        return select_on_dev(
+            dev,
+            test,
+            utility=utility_responses,
+            max_utility_loss=row.max_utility_loss,
+            inference=session.inference,
+        )
+
+    return session.load_or_compute(DevSelection, inputs, make)
+
+
+def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
+    """Measure the chosen setting, fitted on fewer pairs."""
+    row, choice = session.config.rows(ProjectionSweepStep)[name], session.results[f"choice.{name}"]
+    if not isinstance(choice, DevSelection) or choice.chosen is None:
+        raise NotMeasurableError("no setting was chosen", hint="see the reason in the step before")
+    setting = ProjectionConfig.from_name(choice.chosen)
+    inputs = {
+        "row": sweep_inputs(session, row),
+        "setting": setting.name,
+        "sizes": list(row.pair_counts or ()),
+    }
+
+    def make() -> PairBudgetCurve:
+        lm, measure = session.model(row.model), session.measure(row.test_measure)
+        sets = {}
+        for size in row.pair_counts or ():
+            fitted = fit_subspaces(lm, contrast_pairs(row.pairs, n=size), centered=row.centered)
+            sets[str(size)] = build_edits(lm, setting, fitted)
+        responses = read_variant_responses(lm, measure, sets, context=session.context)
+        result = compute_sweep_report(responses, inference=session.inference)
+        sizes = tuple(
+            AtPairCount(pairs=int(variant.name), value=variant.value, change=variant.change)
+            for variant in result.variants
+        )
+        fields = {
             "measure": measure.name,
             "base": result.base,
             "measured_by": result.measured_by,
             "provenance": result.provenance,
         }
-        return Handful(setting=setting.name, sizes=sizes, **told)  # type: ignore[arg-type]
+        return PairBudgetCurve(variant=setting.name, sizes=sizes, **fields)  # type: ignore[arg-type]
 
-    return work.kept(Handful, told | {"measure": told_of(work.measure(row.test))}, make)
+    return session.load_or_compute(
+        PairBudgetCurve,
+        inputs | {"measure": measure_inputs(session.measure(row.test_measure))},
+        make,
+    )
 
 
-def placeboed_of(work: Work, name: str, level: str) -> Placeboed:
-    """The best setting of a level on dev, judged on test by placebos."""
-    row = work.plan.rows(Sweeping)[name]
-    measures = [work.measure(one) for one in (row.gain, row.test)]
-    told = {"row": told_by(work, row), "level": level, "placebos": row.placebos}
+def run_placebo_step(session: StudySession, name: str, edit_point: str) -> PlaceboReport:
+    """Test the best setting of a level on dev against placebos on test."""
+    row = session.config.rows(ProjectionSweepStep)[name]
+    measures = [
+        session.measure(measure_name) for measure_name in (row.bias_measure, row.test_measure)
+    ]
+    inputs = {"row": sweep_inputs(session, row), "level": edit_point, "placebos": row.placebos}
 
-    def make() -> Placeboed:
-        lm = work.model(row.model)
-        dev = _said(work, row, row.gain)
-        own = {one: dev.settings[one] for one in dev.settings if Setting.named(one).level == level}
-        chosen = best(replace(dev, settings=own))
-        if chosen is None:
-            raise NotMeasurable(
-                f"no setting of {level} gains on dev", mend="there is none to judge"
+    def make() -> PlaceboReport:
+        lm = session.model(row.model)
+        dev = _read_sweep(session, row, row.bias_measure)
+        candidates = {
+            variant: dev.variants[variant]
+            for variant in dev.variants
+            if ProjectionConfig.from_name(variant).edit_point == edit_point
+        }
+        best_name = best_variant(replace(dev, variants=candidates))
+        if best_name is None:
+            raise NotMeasurableError(
+                f"no setting of {edit_point} reduces bias on dev",
+                hint="there is no setting to test",
             )
-        edits = edits_of(lm, Setting.named(chosen), _subspaces(work, row))
-        return placeboed(
+        edits = build_edits(
+            lm, ProjectionConfig.from_name(best_name), _fitted_subspaces(session, row)
+        )
+        return evaluate_with_placebos(
             lm,
             measures[1],
             edits,
-            _pairs(row),
-            setting=chosen,
-            among=len(own),
-            n=row.placebos or 200,
-            inference=work.inference,
-            context=work.context,
+            _contrast_pairs(row),
+            variant=best_name,
+            n_candidates=len(candidates),
+            n_placebos=row.placebos or 200,
+            inference=session.inference,
+            context=session.context,
         )
 
-    return work.kept(Placeboed, told | {"measures": [told_of(one) for one in measures]}, make)
+    return session.load_or_compute(
+        PlaceboReport,
+        inputs | {"measures": [measure_inputs(measure) for measure in measures]},
+        make,
+    )
 
 
-def _said(work: Work, row: Sweeping, measure: str) -> Said:
-    lm = work.model(row.model)
-    sets = {one.name: edits_of(lm, one, _subspaces(work, row)) for one in settings_of(lm, row)}
-    return said(lm, work.measure(measure), sets, context=work.context)
+def _read_sweep(
+    session: StudySession, row: ProjectionSweepStep, measure_name: str
+) -> VariantResponses:
+    lm = session.model(row.model)
+    sets = {
+        config.name: build_edits(lm, config, _fitted_subspaces(session, row))
+        for config in sweep_configs(lm, row)
+    }
+    return read_variant_responses(lm, session.measure(measure_name), sets, context=session.context)
 
 
-def will_have(work: Work, name: str) -> tuple[Level, ...]:
-    """The levels of a model, also before the study has made it."""
-    made, source = work.plan.made, name
-    while source in made:
-        source = made[source].of
-    own = levels_of(work.model(source))
-    is_classifier = isinstance(made.get(name), Tuned)
-    return own if not is_classifier or "sent" in own else ("sent", *own)
+def predict_edit_points(session: StudySession, name: str) -> tuple[EditPoint, ...]:
+    """The levels of a model, also before the study has trained it."""
+    trained_models, source = session.config.trained_models, name
+    while source in trained_models:
+        source = trained_models[source].base
+    base_points = list_edit_points(session.model(source))
+    is_classifier = isinstance(trained_models.get(name), FinetuneStep)
+    return base_points if not is_classifier or "sent" in base_points else ("sent", *base_points)
 
 
-def settings_of(lm: LM, row: Sweeping) -> tuple[Setting, ...]:
-    """The settings of a sweep, as far as a model has its levels."""
-    wanted = [one for one in levels_of(lm) if row.levels is None or one in row.levels]
-    return tuple(one for one in grid(sent=has_sent(lm)) if one.level in wanted)
+def sweep_configs(lm: LM, row: ProjectionSweepStep) -> tuple[ProjectionConfig, ...]:
+    """The settings of a sweep for the levels that a model has."""
+    points = [
+        point
+        for point in list_edit_points(lm)
+        if row.edit_points is None or point in row.edit_points
+    ]
+    return tuple(
+        config for config in projection_grid(pooled=has_pooled(lm)) if config.edit_point in points
+    )
 
 
-def _subspaces(work: Work, row: Sweeping) -> dict[Site, Subspace]:
-    """Fitted once a run, on activations of the model as it is."""
+def _fitted_subspaces(session: StudySession, row: ProjectionSweepStep) -> dict[Site, Subspace]:
+    """Fit subspaces on the activations of the unedited model, once per run."""
     key = f"{row.model} {row.pairs} {row.n} {row.centered}"
-    if key not in work.fitted:
-        lm = work.model(row.model)
-        work.fitted[key] = subspaces(lm, _pairs(row), centered=row.centered)
-    return work.fitted[key]
+    if key not in session.subspaces:
+        lm = session.model(row.model)
+        session.subspaces[key] = fit_subspaces(lm, _contrast_pairs(row), centered=row.centered)
+    return session.subspaces[key]
 
 
-def _pairs(row: Sweeping) -> tuple[TextPair, ...]:
-    return paired(row.pairs, n=row.n)
+def _contrast_pairs(row: ProjectionSweepStep) -> tuple[ContrastPair, ...]:
+    return contrast_pairs(row.pairs, n=row.n)
 
 
-def told_by(work: Work, row: Sweeping) -> dict[str, object]:
-    """All that the edits of a sweep depend on."""
+def sweep_inputs(session: StudySession, row: ProjectionSweepStep) -> dict[str, object]:
+    """The inputs of a sweep's edits that their hash covers."""
     return {
-        "model": model_key(work.model(row.model)),
-        "pairs": pairs_hash(_pairs(row)),
-        "levels": row.levels,
+        "model": model_key(session.model(row.model)),
+        "pairs": contrast_pairs_digest(_contrast_pairs(row)),
+        "levels": row.edit_points,
         "centered": row.centered,
     }
 
 
-def _some(name: str | None) -> tuple[str, ...]:
+def _as_names(name: str | None) -> tuple[str, ...]:
     return () if name is None else (name,)
 
 
-def swept_rows(one: Swept) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield estimate_cells("base", one.base, one.measure)
-    for setting in one.settings:
-        yield {"name": setting.name, "what": one.measure, "value": setting.value, "unit": one.unit}
+def sweep_rows(result: SweepReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield estimate_cells("base", result.base, result.measure)
+    for setting in result.variants:
+        yield {
+            "name": setting.name,
+            "what": result.measure,
+            "value": setting.value,
+            "unit": result.unit,
+        }
         if setting.change is not None:
             yield estimate_cells(setting.name, setting.change)
 
 
-def findings_rows(one: Findings) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    if one.base is not None:
-        what = NO_EFFECT if one.untestable else one.base.name
-        yield estimate_cells("base", one.base, what)
-    for claim in one.claims:
-        name = f"{claim.claim}, {claim.level}"
+def findings_rows(result: ClaimTests) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    if result.base is not None:
+        what = NO_EFFECT if result.untestable_reason else result.base.name
+        yield estimate_cells("base", result.base, what)
+    for claim in result.claims:
+        name = f"{claim.claim}, {claim.edit_point}"
         if claim.difference is not None:
-            yield estimate_cells(name, claim.difference, f"difference of {one.measure}")
-        told = {"value": claim.better, "n": claim.pairs}
-        yield {"name": name, "what": f"settings with {one.better} {one.measure}", **told}
+            yield estimate_cells(name, claim.difference, f"difference of {result.measure}")
+        cells = {"value": claim.improved_pairs, "n": claim.n_pairs}
+        yield {"name": name, "what": f"settings with {result.better} {result.measure}", **cells}
 
 
-def choice_rows(one: Choice) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    name = one.chosen or "none"
-    if one.base is not None:
-        yield estimate_cells("base", one.base)
-    for estimate in (one.on_dev, one.corrected, one.on_test, one.change):
+def selection_rows(result: DevSelection) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    name = result.chosen or "none"
+    if result.base is not None:
+        yield estimate_cells("base", result.base)
+    for estimate in (result.on_dev, result.out_of_bag_gain, result.on_test, result.change):
         if estimate is not None:
             yield estimate_cells(name, estimate)
-    if one.price is not None:
-        yield estimate_cells(name, one.price, mark="")
-    for agreement in one.agreement:
+    if result.cost is not None:
+        yield estimate_cells(name, result.cost, mark="")
+    for agreement in result.rank_agreement:
         for estimate in (agreement.overlap, agreement.spearman, agreement.kendall):
             if estimate is not None:
                 yield estimate_cells(f"top {agreement.share:.0%} on dev", estimate)
-    for point in one.front.points if one.front else ():
-        told = {"value": point.share, "n": one.front.draws if one.front else None}
-        yield {"name": point.name, "what": "share of resamples on the front", **told}
+    for point in result.pareto_front.points if result.pareto_front else ():
+        cells = {
+            "value": point.share,
+            "n": result.pareto_front.n_resamples if result.pareto_front else None,
+        }
+        yield {"name": point.name, "what": "share of resamples on the front", **cells}
 
 
-def placebo_rows(one: Placeboed) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for own, by in ((one.judged, ""), (one.by_value, "by value: ")):
-        if own is None:
+def placebo_rows(result: PlaceboReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for test, prefix in ((result.placebo_test, ""), (result.placebo_test_by_value, "by value: ")):
+        if test is None:
             continue
-        yield estimate_cells(one.setting, own.gain, f"{by}{own.gain.name}")
-        if own.base is not None:
-            yield estimate_cells("base", own.base, f"{by}{own.base.name}")
-        told = {"n": len(own.placebos), **p_cells(own.p)}
-        yield {"name": one.setting, "what": f"{by}placebos, 95%", "value": own.quantile, **told}
-        if own.effective is not None:
-            what = f"{by}independent placebos that they amount to"
-            yield {"name": "placebos", "what": what, "value": own.effective, **told}
-        if own.is_testable:
-            mitigates = own.mitigates if by else one.mitigates
-            yield {"name": one.setting, "what": f"{by}mitigates", "value": int(mitigates)}
+        yield estimate_cells(result.variant, test.gain, f"{prefix}{test.gain.name}")
+        if test.base is not None:
+            yield estimate_cells("base", test.base, f"{prefix}{test.base.name}")
+        cells = {"n": len(test.placebo_gains), **p_cells(test.p)}
+        yield {
+            "name": result.variant,
+            "what": f"{prefix}placebos, 95%",
+            "value": test.quantile,
+            **cells,
+        }
+        if test.effective_placebos is not None:
+            what = f"{prefix}independent placebos that they amount to"
+            yield {"name": "placebos", "what": what, "value": test.effective_placebos, **cells}
+        if test.is_testable:
+            mitigates = test.mitigates if prefix else result.mitigates
+            yield {"name": result.variant, "what": f"{prefix}mitigates", "value": int(mitigates)}
         else:
-            # A 0 would read as "does not mitigate".
-            yield {"name": one.setting, "what": f"{by}{own.outcome}", "value": 1}
-        for estimate in (own.significant, own.significant_gains):
-            over = {"over": f"{len(own.placebos)} placebos"}
-            yield estimate_cells("placebos", estimate, f"{by}{estimate.name}") | over
-    angles = {"what": "as many at right angles", "value": one.matched.effective}
+            # A 0 would mean "does not mitigate", which the test does not show.
+            yield {"name": result.variant, "what": f"{prefix}{test.outcome}", "value": 1}
+        for estimate in (test.significant_share, test.significant_gain_share):
+            over = {"over": f"{len(test.placebo_gains)} placebos"}
+            yield estimate_cells("placebos", estimate, f"{prefix}{estimate.name}") | over
+    angles = {"what": "as many at right angles", "value": result.variance_match.effective_placebos}
     yield {"name": "placebos", **angles, "mark": ""}
-    if one.collapse is not None:
-        found = one.collapse
-        warm = {"what": "temperature", "value": found.temperature}
-        yield {"name": one.setting, **warm, "mark": ""}
-        if found.gain is not None:
-            yield estimate_cells(one.setting, found.gain) | p_cells(found.p)
-        if found.over_alike is not None:
-            yield estimate_cells(one.setting, found.over_alike)
-        yield {"name": one.setting, "what": "beyond lost confidence", "value": int(found.beyond)}
+    if result.confidence_control is not None:
+        control = result.confidence_control
+        warm = {"what": "temperature", "value": control.temperature}
+        yield {"name": result.variant, **warm, "mark": ""}
+        if control.gain is not None:
+            yield estimate_cells(result.variant, control.gain) | p_cells(control.p)
+        if control.gain_over_moment_matched is not None:
+            yield estimate_cells(result.variant, control.gain_over_moment_matched)
+        yield {
+            "name": result.variant,
+            "what": "beyond lost confidence",
+            "value": int(control.exceeds_confidence_loss),
+        }
 
 
-def stability_rows(one: Stable) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    for site in one.sites:
+def stability_rows(result: SubspaceStabilityReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for site in result.sites:
         name = " ".join(str(part) for part in site.site if part is not None)
         for estimate in (site.share, site.cosine, site.angle):
             yield estimate_cells(name, estimate)
         for size in site.by_size:
-            yield estimate_cells(f"{name}, {size.pairs} pairs", size.cosine)
+            yield estimate_cells(f"{name}, {size.n_pairs} pairs", size.cosine)
 
 
-def pair_budget_rows(one: Handful) -> Iterator[RowCells]:
-    """The numbers of a result, for the table of a study."""
-    yield estimate_cells("base", one.base, one.measure)
-    for size in one.sizes:
-        name = f"{one.setting}, {size.pairs} pairs"
-        yield {"name": name, "what": one.measure, "value": size.value}
+def pair_budget_rows(result: PairBudgetCurve) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    yield estimate_cells("base", result.base, result.measure)
+    for size in result.sizes:
+        name = f"{result.variant}, {size.pairs} pairs"
+        yield {"name": name, "what": result.measure, "value": size.value}
         if size.change is not None:
             yield estimate_cells(name, size.change)
 
 
 PROJECTION_SWEEP = StepDefinition(
-    Sweeping,
+    ProjectionSweepStep,
     sweep_steps,
     {
-        Stable: stability_rows,
-        Swept: swept_rows,
-        Findings: findings_rows,
-        Choice: choice_rows,
-        Handful: pair_budget_rows,
-        Placeboed: placebo_rows,
+        SubspaceStabilityReport: stability_rows,
+        SweepReport: sweep_rows,
+        ClaimTests: findings_rows,
+        DevSelection: selection_rows,
+        PairBudgetCurve: pair_budget_rows,
+        PlaceboReport: placebo_rows,
     },
 )

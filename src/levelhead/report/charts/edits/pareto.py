@@ -1,13 +1,20 @@
-"""What settings gain against what they cost, and the front that nothing beats."""
+"""Bias reduction of settings against utility cost, with the Pareto front."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.mitigate.evaluation.pareto import BASE
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, ends, finished, named, number
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    apply_theme,
+    format_interval,
+    format_number,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +22,15 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate
-    from levelhead.mitigate.evaluation.pareto import Front, Point
+    from levelhead.mitigate.evaluation.pareto import ParetoFront, ParetoPoint
 
 WIDTH, HEIGHT = 420, 340
 NAMES = 230
-"""Room for names, to the right of the points."""
+"""Width of the column of names, to the right of the points."""
 LINE = 15
-"""Height of a name."""
-MOST = 20
-"""Names that have room."""
+"""Height of a name, in pixels."""
+MAX_LABELS = 20
+"""Number of names that fit beside the chart."""
 OFF, ON, CHOSEN, START = "other settings", "on the front", "chosen", "base"
 KINDS = (START, ON, CHOSEN, OFF)
 COLOURS = (INK, OKABE_ITO[0], OKABE_ITO[1], "#9a9a9a")
@@ -31,140 +38,171 @@ LOOKS = ("cross", "circle", "diamond", "circle")
 SIZES = (90, 70, 130, 22)
 
 
-class _Place(NamedTuple):
-    """A point, and where it lies; what does not change lies at 0."""
+class _PlottedPoint(NamedTuple):
+    """A setting and its position; without a change, the position is 0."""
 
-    point: Point
+    point: ParetoPoint
     gain: float
-    price: float
+    cost: float
     kind: str
 
 
-def fronted(found: Front, *, chosen: str | None = None, of: str = "") -> ChartType:
-    """Gain against price of every setting; the front is joined and named, the base lies at 0.
+def pareto_chart(
+    result: ParetoFront, *, selected: str | None = None, subject: str = ""
+) -> ChartType:
+    """Plot bias reduction against utility cost of every setting, relative to the base at 0.
+
+    A line joins the settings on the Pareto front, and labels name them.
 
     Args:
-        found: settings with gains and prices.
-        chosen: the name of the setting that was chosen.
-        of: measures and model, which it does not carry.
+        result: settings with bias reductions and utility costs.
+        selected: name of the setting that was chosen.
+        subject: description of measures and model, which the result does not store.
     """
-    return finished(
-        plane(found, chosen),
-        f"Gain against price of {len(found.points) - 1} settings",
-        [*named(of), *told(found)],
+    return apply_theme(
+        pareto_plane(result, selected),
+        f"Bias reduction against utility cost of {len(result.points) - 1} settings",
+        [*subtitle_lines(subject), *front_captions(result)],
         width=WIDTH + NAMES,
     )
 
 
-def told(found: Front) -> list[str]:
-    """What the front is, and how sure."""
+def front_captions(result: ParetoFront) -> list[str]:
+    """Captions that define the front and state its stability."""
     lines = [
-        "front: nothing gains as much for less, or more for as little; in brackets: its share "
-        f"of {found.draws} resamples",
+        "front: no setting reduces bias as much at a lower cost, or more at the same cost; in "
+        "brackets: share of "
+        f"{result.n_resamples} resamples with the setting on the front",
         "right and down is better; lines: intervals of each alone",
     ]
-    if all(point.price is None for point in found.points):
-        lines.append("no setting changes the price at all: no price is shown, for or against")
+    if all(point.cost is None for point in result.points):
+        lines.append("no setting changes utility: its cost is not shown")
     return lines
 
 
-def plane(found: Front, chosen: str | None, *, gain: str = "gain") -> ChartType:
-    """The points, their intervals, the front and its names; a strip if there is no price."""
-    places = [_place(point, chosen) for point in found.points]
-    reach_x, reach_y = _reach(places, "gain"), _reach(places, "price")
-    named_ones = _named(places)
-    flat = not _estimates(places, "price")  # a strip: a scale of prices would be made up
-    high = max(80, LINE * (len(named_ones) + 1)) if flat else HEIGHT
+def pareto_plane(
+    result: ParetoFront, selected: str | None, *, gain: str = "bias reduction"
+) -> ChartType:
+    """Plot points, intervals, the front and its labels; a strip if utility does not change."""
+    plotted = [_plot_point(point, selected) for point in result.points]
+    reach_x, reach_y = _axis_range(plotted, "gain"), _axis_range(plotted, "cost")
+    labelled = _select_labelled(plotted)
+    flat = not _estimates(
+        plotted, "cost"
+    )  # a strip: without costs, an axis would have an arbitrary scale
+    high = max(80, LINE * (len(labelled) + 1)) if flat else HEIGHT
     x = alt.X(
         "gain:Q",
-        title=f"{gain}{_unit(places, 'gain')}",
+        title=f"{gain}{_unit(plotted, 'gain')}",
         scale=alt.Scale(domain=list(reach_x), nice=False),
         axis=alt.Axis(tickCount=6),
     )
     y = alt.Y(
         "price:Q",
-        title=f"price{_unit(places, 'price')}",
+        title=f"utility cost{_unit(plotted, 'cost')}",
         scale=alt.Scale(domain=list(reach_y), nice=False),
         axis=alt.Axis(values=[0]) if flat else alt.Axis(tickCount=6),
     )
-    zero = alt.Chart(data([{"gain": 0, "price": 0}]))
-    rows = [_row(one) for one in places]
-    front = sorted((one for one in places if one.point.on_front), key=lambda one: one.price)
-    steps = [{"gain": one.gain, "price": one.price} for one in front]
-    points = alt.Chart(data(rows))
-    drawn = [
+    zero = alt.Chart(inline_data([{"gain": 0, "price": 0}]))
+    rows = [_row(entry) for entry in plotted]
+    front = sorted(
+        (entry for entry in plotted if entry.point.is_on_front), key=lambda entry: entry.cost
+    )
+    steps = [{"gain": entry.gain, "price": entry.cost} for entry in front]
+    points = alt.Chart(inline_data(rows))
+    layers = [
         zero.mark_rule(color="#bbbbbb").encode(x=x),
         zero.mark_rule(color="#bbbbbb").encode(y=y),
         *_lines(points, x, y),
-        alt.Chart(data(steps))
+        alt.Chart(inline_data(steps))
         .mark_line(color=OKABE_ITO[0], strokeWidth=1.2, strokeDash=[4, 3])
         .encode(x=x, y=y, order="price:Q"),
-        *_names(named_ones, _Frame(reach_x, reach_y, high, x, y)),
-        *_unnamed(places, named_ones),
+        *_label_layers(labelled, _Frame(reach_x, reach_y, high, x, y)),
+        *_unlabelled_note(plotted, labelled),
         points.mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8).encode(
             x=x, y=y, **_looks(), tooltip=_tips()
         ),
     ]
-    return alt.layer(*drawn).properties(width=WIDTH, height=high)
+    return alt.layer(*layers).properties(width=WIDTH, height=high)
 
 
-def _place(point: Point, chosen: str | None) -> _Place:
-    kind = ON if point.on_front else OFF
-    if point.name in {BASE, chosen}:
+def _plot_point(point: ParetoPoint, selected: str | None) -> _PlottedPoint:
+    kind = ON if point.is_on_front else OFF
+    if point.name in {BASE, selected}:
         kind = START if point.name == BASE else CHOSEN
-    gain, price = (0.0 if own is None else own.value for own in (point.gain, point.price))
-    return _Place(point, gain, price, kind)
+    gain, cost = (
+        0.0 if estimate is None else estimate.value for estimate in (point.gain, point.cost)
+    )
+    return _PlottedPoint(point, gain, cost, kind)
 
 
-def _estimates(places: Sequence[_Place], what: str) -> list[Estimate]:
-    found = (getattr(one.point, what) for one in places)
-    return [own for own in found if own is not None]
+def _estimates(plotted: Sequence[_PlottedPoint], what: str) -> list[Estimate]:
+    values = (getattr(entry.point, what) for entry in plotted)
+    return [estimate for estimate in values if estimate is not None]
 
 
-def _unit(places: Sequence[_Place], what: str) -> str:
-    known = next((own.unit for own in _estimates(places, what) if own.unit), "")
-    return f", {known}" if known else ""
+def _unit(plotted: Sequence[_PlottedPoint], what: str) -> str:
+    unit = next((estimate.unit for estimate in _estimates(plotted, what) if estimate.unit), "")
+    return f", {unit}" if unit else ""
 
 
-def _reach(places: Sequence[_Place], what: str) -> tuple[float, float]:
-    """The scale: all points, and the intervals of those that are named; 0 within."""
-    every = _estimates(places, what)
-    shown = _estimates([one for one in places if one.kind != OFF], what)
-    low = min([0.0, *(own.value for own in every), *(own.interval.low for own in shown)])
-    high = max([0.0, *(own.value for own in every), *(own.interval.high for own in shown)])
+def _axis_range(plotted: Sequence[_PlottedPoint], what: str) -> tuple[float, float]:
+    """The range of an axis: 0, all points, and the intervals of labelled settings."""
+    estimates = _estimates(plotted, what)
+    labelled = _estimates([entry for entry in plotted if entry.kind != OFF], what)
+    low = min(
+        [
+            0.0,
+            *(estimate.value for estimate in estimates),
+            *(estimate.interval.low for estimate in labelled),
+        ]
+    )
+    high = max(
+        [
+            0.0,
+            *(estimate.value for estimate in estimates),
+            *(estimate.interval.high for estimate in labelled),
+        ]
+    )
     spare = 0.05 * (high - low) or 1.0
     return low - spare, high + spare
 
 
-def _row(one: _Place) -> dict[str, Any]:
+def _row(entry: _PlottedPoint) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "name": one.point.name,
-        "kind": one.kind,
-        "gain": one.gain,
-        "price": one.price,
-        "share": f"{one.point.share:.0%}",
+        "name": entry.point.name,
+        "kind": entry.kind,
+        "gain": entry.gain,
+        "price": entry.cost,
+        "share": f"{entry.point.share:.0%}",
     }
-    for what, own in (("gain", one.point.gain), ("price", one.point.price)):
+    for what, estimate in (("gain", entry.point.gain), ("price", entry.point.cost)):
         value = row[what]
-        low, high = (value, value) if own is None else (own.interval.low, own.interval.high)
-        told = "no change" if own is None else f"{number(value)} {ends(low, high)}"
-        row |= {f"{what} low": low, f"{what} high": high, f"told {what}": told}
+        low, high = (
+            (value, value) if estimate is None else (estimate.interval.low, estimate.interval.high)
+        )
+        text = (
+            "no change"
+            if estimate is None
+            else f"{format_number(value)} {format_interval(low, high)}"
+        )
+        row |= {f"{what} low": low, f"{what} high": high, f"formatted {what}": text}
     return row
 
 
 def _lines(points: alt.Chart, x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    """Intervals both ways, those of settings off the front thin; cut where the scale ends."""
-    drawn = []
+    """Plot intervals in both directions; thin off the front, and cut at the ends of the axes."""
+    layers = []
     for kind, colour in reversed(list(zip(KINDS, COLOURS, strict=True))):
         width, opacity = (0.6, 0.35) if kind == OFF else (1.6, 0.9)
-        own = points.transform_filter(f"datum.kind === '{kind}'").mark_rule(
+        rules = points.transform_filter(f"datum.kind === '{kind}'").mark_rule(
             color=colour, strokeWidth=width, opacity=opacity, clip=True
         )
-        drawn += [
-            own.encode(x=alt.X("gain low:Q"), x2="gain high:Q", y=y),
-            own.encode(x=x, y=alt.Y("price low:Q"), y2="price high:Q"),
+        layers += [
+            rules.encode(x=alt.X("gain low:Q"), x2="gain high:Q", y=y),
+            rules.encode(x=x, y=alt.Y("price low:Q"), y2="price high:Q"),
         ]
-    return drawn
+    return layers
 
 
 def _scale(values: Sequence[Any]) -> alt.Scale:
@@ -184,24 +222,24 @@ def _looks() -> dict[str, Any]:
 def _tips() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("name:N", title="setting"),
-        alt.Tooltip("told gain:N", title="gain"),
-        alt.Tooltip("told price:N", title="price"),
+        alt.Tooltip("formatted gain:N", title="bias reduction"),
+        alt.Tooltip("formatted price:N", title="utility cost"),
         alt.Tooltip("share:N", title="on the front, resamples"),
     ]
 
 
-def _named(places: Sequence[_Place]) -> list[_Place]:
-    """The chosen, the base and as many of the front as there is room for, the dearest first."""
+def _select_labelled(plotted: Sequence[_PlottedPoint]) -> list[_PlottedPoint]:
+    """The chosen setting, the base and the front up to `MAX_LABELS`, the highest cost first."""
     rank = {CHOSEN: 0, START: 1, ON: 2}
-    some = sorted(
-        (one for one in places if one.kind != OFF),
-        key=lambda one: (rank[one.kind], -one.point.share),
-    )[:MOST]
-    return sorted(some, key=lambda one: (-one.price, one.gain))
+    labelled = sorted(
+        (entry for entry in plotted if entry.kind != OFF),
+        key=lambda entry: (rank[entry.kind], -entry.point.share),
+    )[:MAX_LABELS]
+    return sorted(labelled, key=lambda entry: (-entry.cost, entry.gain))
 
 
 class _Frame(NamedTuple):
-    """The plane: its scales and height."""
+    """The scales and the height of the plot."""
 
     reach_x: tuple[float, float]
     reach_y: tuple[float, float]
@@ -210,63 +248,66 @@ class _Frame(NamedTuple):
     y: alt.Y
 
 
-def _names(some: Sequence[_Place], frame: _Frame) -> list[alt.Chart]:
-    """Names beside the plane, one below the other, each with a line to its point."""
+def _label_layers(labelled: Sequence[_PlottedPoint], frame: _Frame) -> list[alt.Chart]:
+    """Plot the labels in a column beside the plot, with a line from each to its point."""
     (left, right), (low, top), high, x, y = frame
     tall = top - low
-    heights = apart([high * (top - one.price) / tall for one in some], LINE, high)
+    heights = spread_labels([high * (top - entry.cost) / tall for entry in labelled], LINE, high)
     at = right + (right - left) * 14 / WIDTH
     rows = [
         {
-            "gain": one.gain,
-            "price": one.price,
+            "gain": entry.gain,
+            "price": entry.cost,
             "at": at,
             "line": top - height / high * tall,
-            "told": _name(one),
+            "formatted": _label(entry),
         }
-        for one, height in zip(some, heights, strict=True)
+        for entry, height in zip(labelled, heights, strict=True)
     ]
-    base = alt.Chart(data(rows))
+    base = alt.Chart(inline_data(rows))
     return [
         base.mark_rule(color="#777777", strokeWidth=0.6, strokeDash=[1, 2]).encode(
             x=x, y=y, x2="at:Q", y2="line:Q"
         ),
         base.mark_text(align="left", baseline="middle", dx=4, fontSize=11, color=INK).encode(
-            x=alt.X("at:Q"), y=alt.Y("line:Q"), text="told:N"
+            x=alt.X("at:Q"), y=alt.Y("line:Q"), text="formatted:N"
         ),
     ]
 
 
-def _unnamed(places: Sequence[_Place], some: Sequence[_Place]) -> list[alt.Chart]:
-    """How many of the front have no name for want of room."""
-    left = sum(one.kind != OFF for one in places) - len(some)
+def _unlabelled_note(
+    plotted: Sequence[_PlottedPoint], labelled: Sequence[_PlottedPoint]
+) -> list[alt.Chart]:
+    """A note on how many settings of the front have no label."""
+    left = sum(entry.kind != OFF for entry in plotted) - len(labelled)
     if not left:
         return []
     text = f"and {left} more on the front"
-    mark = alt.Chart(data([{}])).mark_text(align="left", fontSize=11, color=INK, text=text)
+    mark = alt.Chart(inline_data([{}])).mark_text(align="left", fontSize=11, color=INK, text=text)
     return [mark.encode(x=alt.value(WIDTH + 18), y=alt.value(HEIGHT + LINE))]
 
 
-def _name(one: _Place) -> str:
-    told = f"{one.point.name} ({one.point.share:.0%})"
-    if one.kind == CHOSEN:
-        told += ", chosen"
-    return told if one.point.on_front else f"{told}, not on the front"
+def _label(entry: _PlottedPoint) -> str:
+    label = f"{entry.point.name} ({entry.point.share:.0%})"
+    if entry.kind == CHOSEN:
+        label += ", chosen"
+    return label if entry.point.is_on_front else f"{label}, not on the front"
 
 
-def apart(wanted: Sequence[float], line: float, height: float) -> list[float]:
-    """Heights as near to those wanted as may be, in their order, a line apart.
+def spread_labels(targets: Sequence[float], line: float, height: float) -> list[float]:
+    """Shift label positions so that they keep their order and a minimum distance of one line.
 
-    >>> apart([10, 12, 90], 15, 100)
+    >>> spread_labels([10, 12, 90], 15, 100)
     [10, 25, 90]
-    >>> apart([95, 97, 99], 15, 100)
+    >>> spread_labels([95, 97, 99], 15, 100)
     [70, 85, 100]
     """
-    found: list[float] = []
-    for want in wanted:
-        found.append(max(want, found[-1] + line) if found else want)
+    placed: list[float] = []
+    for target in targets:
+        placed.append(max(target, placed[-1] + line) if placed else target)
+    # Second pass, from the end: labels that the first pass moved beyond the edge move back.
     end = height
-    for i in reversed(range(len(found))):
-        found[i] = min(found[i], end)
-        end = found[i] - line
-    return found
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], end)
+        end = placed[i] - line
+    return placed

@@ -1,92 +1,116 @@
-"""What an edit gains among placebo edits that take as much away."""
+"""Bias reduction of an edit among placebo edits that remove as much variance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.charts.histogram import counted, edges
-from levelhead.report.head_map_labels import data
+from levelhead.report.charts.histogram import bin_edges, count_in_bins
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, ends, finished, named, number, panel
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate
-    from levelhead.mitigate.controls.placebo_report import Placeboed
+    from levelhead.mitigate.controls.placebo_report import PlaceboReport
 
 WIDTH = 460
-BESIDE = 250
-"""Room for what is told of each row."""
-LINE = 30
-ALIKE = 0.9
-"""|cosine| with the edit from which on a placebo is hardly another edit."""
+TEXT_WIDTH = 250
+"""Width of the column with each row's text."""
+ROW_HEIGHT = 30
+NEARLY_SAME_COSINE = 0.9
+"""|cosine| with the edit above which a placebo is too similar to the edit to be a control."""
 
 
-def placeboed(found: Placeboed, *, of: str = "") -> ChartType:
-    """The gains of the placebos, where the edit lies among them, and how sure its gain is.
+def placebo_chart(result: PlaceboReport, *, subject: str = "") -> ChartType:
+    """Plot the bias reductions of placebos and of the edit, and the intervals of the latter.
 
-    The first panel has a scale of its own: placebos may differ by far less than the interval of
-    the gain is wide.
+    The two panels have separate scales: the placebos may spread far less than the width of the
+    edit's interval.
 
     Args:
-        found: an edit and its placebos.
-        of: the model, which it does not carry.
+        result: an edit and its placebos.
+        subject: description of the model, which the result does not store.
     """
-    own = found.judged
-    return finished(
-        alt.vconcat(_counts(found), _intervals(found), spacing=26),
-        f"{found.setting}: gain of {own.measure} beside {len(own.placebos)} placebo edits",
-        [*named(of), *_told(found)],
-        width=WIDTH + BESIDE,
+    test = result.placebo_test
+    return apply_theme(
+        alt.vconcat(_counts(result), _intervals(result), spacing=26),
+        f"{result.variant}: reduction of {test.measure} and {len(test.placebo_gains)} placebos",
+        [*subtitle_lines(subject), *_captions(result)],
+        width=WIDTH + TEXT_WIDTH,
     )
 
 
-def _told(found: Placeboed) -> list[str]:
-    own, alike = found.judged, found.matched
-    told = [found.verdict]
-    if found.by_value is not None:
-        told.append(f"by the value itself, confidence aside: {found.by_value.verdict}")
-    if found.collapse is not None and found.collapse.verdict not in found.verdict:
-        told.append(found.collapse.verdict)
-    told.append(
-        f"an ordinary paired test calls {own.significant.value:.0%} of the placebos an effect, "
-        f"{own.significant_gains.value:.0%} a gain"
+def _captions(result: PlaceboReport) -> list[str]:
+    test, match = result.placebo_test, result.variance_match
+    captions = [result.verdict]
+    if result.placebo_test_by_value is not None:
+        captions.append(
+            f"by the value itself, without confidence: {result.placebo_test_by_value.verdict}"
+        )
+    if (
+        result.confidence_control is not None
+        and result.confidence_control.verdict not in result.verdict
+    ):
+        captions.append(result.confidence_control.verdict)
+    captions.append(
+        f"an ordinary paired test calls {test.significant_share.value:.0%} of the placebos "
+        "an effect, "
+        f"{test.significant_gain_share.value:.0%} a bias reduction"
     )
-    if own.effective is not None:
-        told.append(
-            f"{len(own.placebos)} placebos amount to {own.effective:.3g} independent ones, by what "
+    if test.effective_placebos is not None:
+        captions.append(
+            f"{len(test.placebo_gains)} placebos amount to {test.effective_placebos:.3g} "
+            "independent ones, by what "
             "they change item by item"
         )
-    told.append(
-        f"placebos are as various as {alike.effective:.3g} at right angles; largest |cosine| with "
-        f"the edit {alike.real:.2f}"
+    captions.append(
+        f"placebos vary as much as {match.effective_placebos:.3g} orthogonal ones; "
+        "largest |cosine| with "
+        f"the edit {match.max_cosine:.2f}"
     )
-    if alike.real >= ALIKE:
-        told.append("SOME PLACEBOS ARE NEARLY THE EDIT ITSELF: that they gain as much says little")
-    if own.dropped:
-        told.append(f"{len(own.dropped)} items were left out")
-    return [*told, *found.notes]
+    if match.max_cosine >= NEARLY_SAME_COSINE:
+        captions.append(
+            "SOME PLACEBOS ARE NEARLY IDENTICAL TO THE EDIT: the comparison has little meaning"
+        )
+    if test.dropped:
+        captions.append(f"{len(test.dropped)} items were left out")
+    return [*captions, *result.notes]
 
 
-def _counts(found: Placeboed) -> ChartType:
-    """How many placebos gain how much."""
-    own = found.judged
-    over = edges([*own.placebos, own.gain.value])
-    spare = (over[1] - over[0]) / 2  # else a gain at the edge is cut in half
+def _counts(result: PlaceboReport) -> ChartType:
+    """Plot the histogram of the placebos' bias reductions."""
+    test = result.placebo_test
+    over = bin_edges([*test.placebo_gains, test.gain.value])
+    spare = (over[1] - over[0]) / 2  # else a mark at the edge is cut in half
     bars = [
-        {"low": one.low, "high": one.high, "placebos": one.times, "range": ends(one.low, one.high)}
-        for one in counted(own.placebos, over)
-        if one.times
+        {
+            "low": bar.low,
+            "high": bar.high,
+            "placebos": bar.n_values,
+            "range": format_interval(bar.low, bar.high),
+        }
+        for bar in count_in_bins(test.placebo_gains, over)
+        if bar.n_values
     ]
     x = alt.X(
         "low:Q",
-        title=_gain(own.gain),
+        title=_gain_title(test.gain),
         scale=alt.Scale(domain=[float(over[0] - spare), float(over[-1] + spare)], nice=False),
         axis=alt.Axis(tickCount=6),
     )
-    shown = (
-        alt.Chart(data(bars))
+    histogram = (
+        alt.Chart(inline_data(bars))
         .mark_rect(color="#c4c4c4", stroke="white", strokeWidth=0.5)
         .encode(
             x=x,
@@ -94,45 +118,45 @@ def _counts(found: Placeboed) -> ChartType:
             y=alt.Y("placebos:Q", title="placebos", axis=alt.Axis(tickMinStep=1, format="d")),
             y2=alt.datum(0),
             tooltip=[
-                alt.Tooltip("range:N", title="gain"),
+                alt.Tooltip("range:N", title="bias reduction"),
                 alt.Tooltip("placebos:Q", title="placebos"),
             ],
         )
     )
     marks = {
-        # The edit below and wider: both are seen where they coincide.
-        "the edit": (own.gain.value, OKABE_ITO[1], [1, 0], 5),
-        "placebos, 95%": (own.quantile, INK, [7, 3], 1.5),
+        # The edit's line is wider and below: both lines are visible where they coincide.
+        "the edit": (test.gain.value, OKABE_ITO[1], [1, 0], 5),
+        "placebos, 95%": (test.quantile, INK, [7, 3], 1.5),
     }
     names = list(marks)
     legend = alt.Legend(title=None, orient="top", symbolSize=300, columns=2)
     rows = [{"what": name, "low": value} for name, (value, *_) in marks.items()]
 
-    def told(place: int) -> dict[str, Any]:
-        values = [one[place] for one in marks.values()]
+    def mark_encoding(index: int) -> dict[str, Any]:
+        values = [mark[index] for mark in marks.values()]
         return {"legend": legend, "scale": alt.Scale(type="ordinal", domain=names, range=values)}
 
     rules = (
-        alt.Chart(data(rows))
+        alt.Chart(inline_data(rows))
         .mark_rule(opacity=1)
         .encode(
             x=x,
-            color=alt.Color("what:N", sort=names, **told(1)),
-            strokeDash=alt.StrokeDash("what:N", sort=names, **told(2)),
-            strokeWidth=alt.StrokeWidth("what:N", sort=names, **told(3)),
+            color=alt.Color("what:N", sort=names, **mark_encoding(1)),
+            strokeDash=alt.StrokeDash("what:N", sort=names, **mark_encoding(2)),
+            strokeWidth=alt.StrokeWidth("what:N", sort=names, **mark_encoding(3)),
         )
     )
-    return alt.layer(shown, rules).properties(width=WIDTH, height=200)
+    return alt.layer(histogram, rules).properties(width=WIDTH, height=200)
 
 
-def _gain(one: Estimate) -> str:
-    return f"gain, {one.unit}" if one.unit else "gain"
+def _gain_title(estimate: Estimate) -> str:
+    return f"bias reduction, {estimate.unit}" if estimate.unit else "bias reduction"
 
 
-def _intervals(found: Placeboed) -> ChartType:
-    """Placebos as strokes, and gains with their intervals, on one scale with 0."""
-    own, rows = found.judged, _rows(found)
-    x = alt.X("gain:Q", title=_gain(own.gain), axis=alt.Axis(tickCount=6))
+def _intervals(result: PlaceboReport) -> ChartType:
+    """Plot placebos as strokes and bias reductions with intervals on one scale that includes 0."""
+    test, rows = result.placebo_test, _rows(result)
+    x = alt.X("gain:Q", title=_gain_title(test.gain), axis=alt.Axis(tickCount=6))
     y = alt.Y("which:N", sort=["placebos", *(row["which"] for row in rows)], axis=None)
     text: dict[str, Any] = {
         "align": "left",
@@ -140,46 +164,51 @@ def _intervals(found: Placeboed) -> ChartType:
         "lineBreak": "\n",
         "fontSize": 11,
     }
-    strokes = [{"which": "placebos", "gain": value} for value in own.placebos]
-    among = f"placebos\nfrom {number(min(own.placebos))} to {number(max(own.placebos))}"
-    names = [{"which": "placebos", "told": among}, *rows]
-    base = alt.Chart(data(rows)).encode(y=y)
-    drawn = [
-        alt.Chart(data([{"gain": 0}])).mark_rule(color=INK).encode(x=x),
-        alt.Chart(data([{"gain": own.quantile}]))
+    strokes = [{"which": "placebos", "gain": value} for value in test.placebo_gains]
+    range_text = (
+        f"placebos\nfrom {format_number(min(test.placebo_gains))} to "
+        f"{format_number(max(test.placebo_gains))}"
+    )
+    names = [{"which": "placebos", "formatted": range_text}, *rows]
+    base = alt.Chart(inline_data(rows)).encode(y=y)
+    layers = [
+        alt.Chart(inline_data([{"gain": 0}])).mark_rule(color=INK).encode(x=x),
+        alt.Chart(inline_data([{"gain": test.quantile}]))
         .mark_rule(color=PALE, strokeDash=[7, 3])
         .encode(x=x),
-        alt.Chart(data(strokes))
+        alt.Chart(inline_data(strokes))
         .mark_tick(thickness=1, size=16, opacity=0.4, color=INK)
         .encode(x=x, y=y),
         base.mark_rule(color=OKABE_ITO[1], strokeWidth=1.8).encode(x=alt.X("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=80, opacity=1, color=OKABE_ITO[1]).encode(
-            x=x, tooltip=[alt.Tooltip("told:N", title="gain")]
+            x=x, tooltip=[alt.Tooltip("formatted:N", title="bias reduction")]
         ),
-        alt.Chart(data(names))
+        alt.Chart(inline_data(names))
         .mark_text(**text, dy=-6, color=INK)
-        .encode(x=alt.value(WIDTH + 14), y=y, text="told:N"),
+        .encode(x=alt.value(WIDTH + 14), y=y, text="formatted:N"),
     ]
-    return alt.layer(*drawn).properties(
+    return alt.layer(*layers).properties(
         width=WIDTH,
-        height=LINE * (len(rows) + 1),
-        title=panel("the same on the scale of the intervals", "dashes: placebos, 95%"),
+        height=ROW_HEIGHT * (len(rows) + 1),
+        title=panel_title("the same on the scale of the intervals", "dashes: placebos, 95%"),
     )
 
 
-def _rows(found: Placeboed) -> list[dict[str, Any]]:
-    gains: dict[str, Estimate | None] = {"the edit": found.judged.gain}
-    if found.collapse is not None:
-        gains["the base, as unsure as the edit"] = found.collapse.of_tempering
-        gains["the edit beyond lost confidence"] = found.collapse.gain
+def _rows(result: PlaceboReport) -> list[dict[str, Any]]:
+    gains: dict[str, Estimate | None] = {"the edit": result.placebo_test.gain}
+    if result.confidence_control is not None:
+        gains["the base, temperature-scaled"] = result.confidence_control.gain_from_temperature
+        gains["the edit beyond lost confidence"] = result.confidence_control.gain
     rows = []
-    for name, own in gains.items():
-        if own is None:
-            rows.append({"which": name, "told": f"{name}\nno change"})
+    for name, estimate in gains.items():
+        if estimate is None:
+            rows.append({"which": name, "formatted": f"{name}\nno change"})
             continue
-        low, high = own.interval.low, own.interval.high
-        told = f"{name}\n{number(own.value)} {ends(low, high)}, n {own.n}"
+        low, high = estimate.interval.low, estimate.interval.high
+        text = (
+            f"{name}\n{format_number(estimate.value)} {format_interval(low, high)}, n {estimate.n}"
+        )
         rows.append(
-            {"which": name, "gain": own.value, "low": low, "high": high, "told": told}  # type: ignore[dict-item]
+            {"which": name, "gain": estimate.value, "low": low, "high": high, "formatted": text}  # type: ignore[dict-item]
         )
     return rows

@@ -1,133 +1,177 @@
-"""What an edit left behind, and which edit was tuned: rows with intervals."""
+"""Charts of probes before and after an edit, and of the selection of an edit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import MISSED, mark_of, marked
+from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate
-from levelhead.mitigate.probing.concept_removal import GONE, THERE
-from levelhead.report.charts.paired_differences import BESIDE, WIDTH, Line, rows
+from levelhead.mitigate.probing.concept_removal import PRESENT_ABOVE, REMOVED_BELOW
+from levelhead.report.charts.paired_differences import (
+    TEXT_WIDTH,
+    WIDTH,
+    DifferenceRow,
+    difference_rows_chart,
+)
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import OKABE_ITO, PALE, ends, finished, named, number, panel
+from levelhead.report.theme import (
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-    from levelhead.mitigate.probing.concept_removal import Place, Removed
-    from levelhead.mitigate.selection.selection_report import Tried, Tuned
+    from levelhead.mitigate.probing.concept_removal import RemovalReport, SiteRemoval
+    from levelhead.mitigate.selection.selection_report import CandidateResult, SelectionReport
 
-MOST = 20
-"""Candidates drawn."""
+MAX_CANDIDATES = 20
+"""Number of candidates that the chart shows."""
 
 
-def left_behind(found: Removed, *, of: str = "") -> ChartType:
-    """The AUC of every probe before and after the edit, site by site.
+def probing_chart(result: RemovalReport, *, subject: str = "") -> ChartType:
+    """Plot the AUC of every probe before and after the edit, by site.
 
     Args:
-        found: removed, hidden or unclear.
-        of: the model and the edit, if they are to be told in other words.
+        result: report on removed or hidden information.
+        subject: description of the model and the edit.
     """
     panels = [
-        rows(_probes(place), "AUC on words the edit never met", parity=0.5, dashes=(GONE, THERE))
-        .properties(title=panel(f"{_site(place)}: {place.verdict}", place.why))
-        for place in found.places
-    ]  # fmt: skip
-    level = found.places[0].after.probes[0].auc.interval.level
-    told = [
-        found.why,
-        f"{found.words} words, {found.n} pairs of texts; lines: intervals, {level:.0%}; dashes: "
-        f"{GONE} (removed: both lie below) and {THERE} (readable: one lies above)",
+        difference_rows_chart(
+            _probes(site_result),
+            "AUC on words that were not used to fit the edit",
+            parity=0.5,
+            dashes=(REMOVED_BELOW, PRESENT_ABOVE),
+        ).properties(
+            title=panel_title(f"{_site(site_result)}: {site_result.verdict}", site_result.reason)
+        )
+        for site_result in result.sites
     ]
-    if isinstance(found.ruler, Estimate):
-        told.append(f"the ruler's gain: {_told(found.ruler)}")
-    if mark_of(found.gain_by):
-        told.append(f"the ruler {MISSED}")
-    if found.dropped:
-        told.append(f"{len(found.dropped)} pairs were left out")
-    return finished(
+    level = result.sites[0].after.probes[0].auc.interval.level
+    captions = [
+        result.reason,
+        f"{result.words} words, {result.n} pairs of texts; lines: intervals, {level:.0%}; dashes: "
+        f"{REMOVED_BELOW} (removed: both lie below) and {PRESENT_ABOVE} (readable: one lies above)",
+    ]
+    if isinstance(result.bias_reduction, Estimate):
+        captions.append(f"bias reduction: {_format_estimate(result.bias_reduction)}")
+    if failed_calibration_mark(result.bias_measure):
+        captions.append(f"the measure {DAGGER_NOTE}")
+    if result.dropped:
+        captions.append(f"{len(result.dropped)} pairs were left out")
+    return apply_theme(
         alt.vconcat(*panels, spacing=26).resolve_scale(x="shared"),
-        f"Removed or hidden? {found.verdict}",
-        [*named(of), *told, *found.notes],
-        width=WIDTH + BESIDE + 120,
+        f"Removed or hidden? {result.verdict}",
+        [*subtitle_lines(subject), *captions, *result.notes],
+        width=WIDTH + TEXT_WIDTH + 120,
     )
 
 
-def tuned_to(found: Tuned, *, of: str = "") -> ChartType:
-    """The gains of the candidates on dev, the one chosen, and its gain on test.
+def edit_selection_chart(result: SelectionReport, *, subject: str = "") -> ChartType:
+    """Plot the candidates' bias reductions on dev, and that of the chosen candidate on test.
 
     Args:
-        found: what tuning told.
-        of: the model and its task, if they are to be told in other words.
+        result: report of the selection.
+        subject: description of the model and its task.
     """
-    some = [one for one in found.tried if one.gain is not None]
-    if not some:
+    changed = [candidate for candidate in result.candidates if candidate.gain is not None]
+    if not changed:
         raise LevelheadError(
-            "no candidate changes anything: there is nothing to draw", mend="see .tried"
+            "no candidate changes anything: there is nothing to plot", hint="see .tried"
         )
-    some = sorted(some, key=lambda one: -(one.low or 0.0))
-    kept = some[:MOST]
-    lines = [_candidate(one, found.chosen) for one in kept]
-    if found.on_test is not None and found.on_test.gain is not None:
-        confirmed = "confirmed" if found.recommended else "not confirmed"
+    # By the simultaneous lower bound, because the selection uses it.
+    changed = sorted(changed, key=lambda candidate: -(candidate.lower_bound or 0.0))
+    plotted = changed[:MAX_CANDIDATES]
+    lines = [_candidate(candidate, result.chosen) for candidate in plotted]
+    if result.on_test is not None and result.on_test.gain is not None:
+        confirmed = "confirmed" if result.is_recommended else "not confirmed"
         lines.append(
-            Line(
-                f"{found.chosen}, on test",
-                found.on_test.gain,
-                f"{confirmed}; loss {_told(found.on_test.loss)}",
+            DifferenceRow(
+                f"{result.chosen}, on test",
+                result.on_test.gain,
+                f"{confirmed}; loss {_format_estimate(result.on_test.loss)}",
                 OKABE_ITO[1],
             )
         )
-    told = [
-        found.why,
-        f"{marked(found.gain, found.measured_by)} of the base {_told(found.base)}; "
-        f"{found.price} {_told(found.base_price)}; {number(found.most)} may be lost",
-        "lines: intervals of each alone; what may be chosen is told by bounds that hold for all",
+    captions = [
+        result.reason,
+        (
+            f"{with_mark(result.bias_measure, result.measured_by)} of the base "
+            f"{_format_estimate(result.base)}; "
+            f"{result.utility_measure} {_format_estimate(result.base_utility)}; "
+            f"{format_number(result.max_utility_loss)} may be lost"
+        ),
+        "lines: intervals of single candidates; simultaneous bounds decide what may be chosen",
     ]
-    if mark_of(found.measured_by):
-        told.append(MISSED)
-    if len(some) > len(kept):
-        told.append(f"{len(some) - len(kept)} candidates with lower bounds are not drawn")
-    return finished(
-        rows(lines, f"gain of {marked(found.gain, found.measured_by)}"),
-        f"Tuned: {found.chosen if found.recommended else 'nothing is recommended'}",
-        [*named(of), *told],
-        width=WIDTH + BESIDE + 200,
+    if failed_calibration_mark(result.measured_by):
+        captions.append(DAGGER_NOTE)
+    if len(changed) > len(plotted):
+        captions.append(f"{len(changed) - len(plotted)} candidates with lower bounds are not shown")
+    return apply_theme(
+        difference_rows_chart(
+            lines, f"bias reduction by {with_mark(result.bias_measure, result.measured_by)}"
+        ),
+        f"Tuned: {result.chosen if result.is_recommended else 'nothing is recommended'}",
+        [*subtitle_lines(subject), *captions],
+        width=WIDTH + TEXT_WIDTH + 200,
     )
 
 
-def _probes(place: Place) -> list[Line]:
+def _probes(site_result: SiteRemoval) -> list[DifferenceRow]:
     return [
-        Line(
-            f"{one.probe}, {when}",
-            one.auc,
-            f"{_told(one.auc)}; dealt labels {number(one.dealt.value)}",
+        DifferenceRow(
+            f"{probe.probe}, {when}",
+            probe.auc,
+            (
+                f"{_format_estimate(probe.auc)}; permuted labels "
+                f"{format_number(probe.permuted_auc.value)}"
+            ),
             colour,
         )
-        for when, found, colour in (
-            ("before", place.before, PALE),
-            ("after", place.after, OKABE_ITO[0]),
+        for when, probe_report, colour in (
+            ("before", site_result.before, PALE),
+            ("after", site_result.after, OKABE_ITO[0]),
         )
-        for one in found.probes
+        for probe in probe_report.probes
     ]
 
 
-def _candidate(one: Tried, chosen: str | None) -> Line:
-    may = "may be chosen" if not one.why_not else one.why_not.partition(":")[0]
-    colour = OKABE_ITO[1] if one.name == chosen else PALE if one.why_not else OKABE_ITO[0]
-    return Line(one.name, one.gain, "chosen" if one.name == chosen else may, colour)
+def _candidate(candidate: CandidateResult, selected: str | None) -> DifferenceRow:
+    verdict = (
+        "may be chosen"
+        if not candidate.exclusion_reason
+        else candidate.exclusion_reason.partition(":")[0]
+    )
+    colour = (
+        OKABE_ITO[1]
+        if candidate.name == selected
+        else PALE
+        if candidate.exclusion_reason
+        else OKABE_ITO[0]
+    )
+    return DifferenceRow(
+        candidate.name, candidate.gain, "chosen" if candidate.name == selected else verdict, colour
+    )
 
 
-def _site(place: Place) -> str:
+def _site(site_result: SiteRemoval) -> str:
     """Blocks are counted from 1, as everywhere in charts."""
-    stream, layer, _ = place.site
+    stream, layer, _ = site_result.site
     return "pooled" if stream == "pooled" else f"{stream.replace('block_out', 'layer')} {layer + 1}"
 
 
-def _told(one: Estimate | None) -> str:
+def _format_estimate(estimate: Estimate | None) -> str:
     return (
         "none"
-        if one is None
-        else f"{number(one.value)} {ends(one.interval.low, one.interval.high)}"
+        if estimate is None
+        else (
+            f"{format_number(estimate.value)} "
+            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+        )
     )

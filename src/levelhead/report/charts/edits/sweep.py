@@ -1,8 +1,8 @@
-"""What every setting of a grid changes: a row a setting, a panel a level (Dawkins et al. 2024).
+"""Changes by every setting of a grid: a row per setting, a panel per level (Dawkins et al. 2024).
 
-A row has, from left to right, the marks by which the setting is named, a sign for each of its
-projections in the order of a forward, and the change with its interval. Squares are hard, circles
-weighted; filled ones take two dimensions: nothing is told by colour alone.
+A row has, from left to right, the setting's short name, a symbol for each of its projections in the
+order of a forward pass, and the change with its interval. Squares are hard projections, circles
+weighted ones; filled symbols remove two dimensions. No meaning rests on colour alone.
 """
 
 from __future__ import annotations
@@ -11,180 +11,202 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.projection.config_grid import Setting
-from levelhead.report.head_map_labels import data
+from levelhead.mitigate.projection.config_grid import ProjectionConfig
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, ends, finished, named, number, panel
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from altair.typing import ChartType
 
-    from levelhead.mitigate.evaluation.sweep import Swept, SweptSetting
-    from levelhead.mitigate.projection.config_grid import Part, Step
+    from levelhead.mitigate.evaluation.sweep import SweepReport, VariantRow
+    from levelhead.mitigate.projection.config_grid import ProjectionStep, SiteGroup
 
 WIDTH = 250
-"""Of the changes in one panel."""
-HIGH = 14
-"""Of a row."""
+"""Width of the changes in one panel."""
+ROW_HEIGHT = 14
+"""Height of a row."""
 GAP = 0.5
-"""Between rows whose first projections differ, in rows."""
-BESIDE: tuple[tuple[str, ...], ...] = (("sent", "last"), ("penultimate", "penultimate+attn"))
-"""Levels that stand side by side; their rows line up."""
+"""Extra space between rows whose first projections differ, in rows."""
+SIDE_BY_SIDE: tuple[tuple[str, ...], ...] = (("sent", "last"), ("penultimate", "penultimate+attn"))
+"""Levels in panels side by side; their rows are aligned."""
 OTHER = "settings"
-"""Those whose names tell no level."""
-FEW = 4
-"""Settings that are named one by one."""
+"""Panel for settings whose names contain no level."""
+MAX_NAMED = 4
+"""Up to this number, settings are named one by one."""
 DIMS = ("1 dimension", "2 dimensions")
 STEPS = tuple(f"{how}, {dims}" for how in ("hard", "weighted") for dims in DIMS)
 BLUE, RED = OKABE_ITO[:2]
 COLOURS, FILLS = (BLUE, BLUE, RED, RED), ("#ffffff", BLUE, "#ffffff", RED)
 LOOKS = ("square", "square", "circle", "circle")
-PLAIN = "#444444"
+GREY = "#444444"
 COLUMN = 28
-"""Width of a column of signs."""
-HEADS: dict[Part, str] = {"penultimate": "pen.", "last": "last", "sent": "sent"}
+"""Width of a column of symbols."""
+HEADS: dict[SiteGroup, str] = {"penultimate": "pen.", "last": "last", "sent": "sent"}
 
 
-class _Drawn(NamedTuple):
-    """A setting and where it is drawn."""
+class _PlottedVariant(NamedTuple):
+    """A setting and its position in the chart."""
 
     row: float
     marks: str
-    setting: Setting | None
-    own: SweptSetting
+    setting: ProjectionConfig | None
+    variant: VariantRow
 
 
-def swept(found: Swept, *, of: str = "") -> ChartType:
-    """The change of a measure by every setting, with intervals, grouped by level.
+def sweep_chart(result: SweepReport, *, subject: str = "") -> ChartType:
+    """Plot the change of a measure by every setting, with intervals, grouped by level.
 
     Args:
-        found: one measure of all settings.
-        of: the model, which it does not carry.
+        result: one measure of all settings.
+        subject: description of the model, which the result does not store.
     """
-    levels, reach = _levels(found), _reach(found)
-    left = max(_left_of(rows) for rows in levels.values())  # one width: panels stand in columns
-    lines = [[name for name in line if name in levels] for line in (*BESIDE, (OTHER,))]
-    drawn = [
-        alt.hconcat(*(_panel(name, levels[name], left, reach, found) for name in line), spacing=24)
+    levels, axis_range = _levels(result), _axis_range(result)
+    left = max(
+        _left_width(rows) for rows in levels.values()
+    )  # one width: panels are aligned in columns
+    lines = [[name for name in line if name in levels] for line in (*SIDE_BY_SIDE, (OTHER,))]
+    panel_rows = [
+        alt.hconcat(
+            *(_panel(name, levels[name], left, axis_range, result) for name in line), spacing=24
+        )
         for line in lines
         if line
     ]
-    return finished(
-        alt.vconcat(*drawn, spacing=18),
-        f"Change of {found.measure} by each of {len(found.settings)} settings",
-        [*named(of), *_told(found)],
+    return apply_theme(
+        alt.vconcat(*panel_rows, spacing=18),
+        f"Change of {result.measure} by each of {len(result.variants)} settings",
+        [*subtitle_lines(subject), *_captions(result)],
         width=max(map(len, lines)) * (left + WIDTH + 24),
     )
 
 
-def _levels(found: Swept) -> dict[str, list[_Drawn]]:
-    """The settings of each level, from top to bottom, in the order they came in."""
-    levels: dict[str, list[_Drawn]] = {}
-    for one in found.settings:
-        setting = _setting(one.name)
-        rows = levels.setdefault(OTHER if setting is None else setting.level, [])
-        marks = one.name if setting is None else one.name.partition(" ")[2]
+def _levels(result: SweepReport) -> dict[str, list[_PlottedVariant]]:
+    """The settings of each level, from top to bottom, in their original order."""
+    levels: dict[str, list[_PlottedVariant]] = {}
+    for variant in result.variants:
+        setting = _setting(variant.name)
+        rows = levels.setdefault(OTHER if setting is None else setting.edit_point, [])
+        marks = variant.name if setting is None else variant.name.partition(" ")[2]
         row = 0.0
         if rows:
             row = rows[-1].row + 1 + GAP * (_first(rows[-1].setting) != _first(setting))
-        rows.append(_Drawn(row, marks, setting, one))
+        rows.append(_PlottedVariant(row, marks, setting, variant))
     return levels
 
 
-def _setting(name: str) -> Setting | None:
+def _setting(name: str) -> ProjectionConfig | None:
     try:
-        return Setting.named(name)
+        return ProjectionConfig.from_name(name)
     except LevelheadError:
         return None
 
 
-def _first(setting: Setting | None) -> Step | None:
-    """The first projection that a setting chooses, where more follow: rows are grouped by it."""
+def _first(setting: ProjectionConfig | None) -> ProjectionStep | None:
+    """The first projection of a setting with several; rows are grouped by it."""
     if setting is None or len(_columns(setting)) < 2:
         return None
     return setting.penultimate or setting.last
 
 
-def _look(one: _Drawn, part: Part | None = None) -> str | None:
-    """How a part is edited; by default the first one that a setting chooses."""
-    if one.setting is None:
+def _look(plotted: _PlottedVariant, part: SiteGroup | None = None) -> str | None:
+    """The kind of projection of a site group; by default of the setting's first."""
+    if plotted.setting is None:
         return None
-    step = one.setting.step(part or _columns(one.setting)[0])
-    return STEPS[2 * step.weighted + step.dims - 1]
+    step = plotted.setting.step(part or _columns(plotted.setting)[0])
+    return STEPS[2 * step.weighted + step.n_components - 1]
 
 
-def _reach(found: Swept) -> tuple[float, float]:
-    """One scale for all panels, 0 within."""
-    changes = [one.change for one in found.settings if one.change is not None]
-    low = min([0.0, *(one.interval.low for one in changes)])
-    high = max([0.0, *(one.interval.high for one in changes)])
+def _axis_range(result: SweepReport) -> tuple[float, float]:
+    """The common range of all panels, which includes 0."""
+    changes = [variant.change for variant in result.variants if variant.change is not None]
+    low = min([0.0, *(change.interval.low for change in changes)])
+    high = max([0.0, *(change.interval.high for change in changes)])
     spare = 0.03 * (high - low) or 1.0
     return low - spare, high + spare
 
 
 def _panel(
-    name: str, rows: Sequence[_Drawn], left: float, reach: tuple[float, float], found: Swept
+    name: str,
+    rows: Sequence[_PlottedVariant],
+    left: float,
+    axis_range: tuple[float, float],
+    result: SweepReport,
 ) -> ChartType:
-    """The rows of one level: marks and signs, then changes."""
+    """Plot the rows of one level: names, symbols, then changes."""
     last = rows[-1].row
     y = alt.Y("row:Q", axis=None, scale=alt.Scale(domain=[-0.8, last + 0.8], reverse=True))
-    high = HIGH * (last + 1.6)
-    changes = _changes(rows, y, reach, found).properties(width=WIDTH, height=high)
+    high = ROW_HEIGHT * (last + 1.6)
+    changes = _changes(rows, y, axis_range, result).properties(width=WIDTH, height=high)
     signs = _signs(rows, y, left).properties(width=left, height=high)
-    return alt.hconcat(signs, changes, spacing=4).properties(title=panel(name, *_edits(rows)))
+    return alt.hconcat(signs, changes, spacing=4).properties(title=panel_title(name, *_edits(rows)))
 
 
-def _columns(setting: Setting | None) -> tuple[Part, ...]:
-    """The projections whose kind a setting chooses: that of the attention is always the same."""
-    return () if setting is None else tuple(one for one in setting.parts if one != "attn")
+def _columns(setting: ProjectionConfig | None) -> tuple[SiteGroup, ...]:
+    """The site groups whose projection a setting chooses; the attention's is always the same."""
+    return () if setting is None else tuple(part for part in setting.site_groups if part != "attn")
 
 
-def _edits(rows: Sequence[_Drawn]) -> list[str]:
+def _edits(rows: Sequence[_PlottedVariant]) -> list[str]:
     setting = rows[0].setting
     if setting is None:
         return []
-    return [f"{len(rows)} setting{'s' * (len(rows) > 1)}; edits {', '.join(setting.parts)}"]
+    return [f"{len(rows)} setting{'s' * (len(rows) > 1)}; edits {', '.join(setting.site_groups)}"]
 
 
-def _left_of(rows: Sequence[_Drawn]) -> float:
-    """How much room marks and signs take."""
-    letters = max(len(one.marks) for one in rows)
+def _left_width(rows: Sequence[_PlottedVariant]) -> float:
+    """Width of the names and symbols, in pixels."""
+    letters = max(len(plotted.marks) for plotted in rows)
+    # 6.2 pixels: the advance width of a monospace character at font size 10.
     return 6.2 * letters + 10 + COLUMN * len(_columns(rows[0].setting))
 
 
-def _signs(rows: Sequence[_Drawn], y: alt.Y, left: float) -> ChartType:
-    """The marks of the names, and a sign for every projection, from the changes leftwards."""
+def _signs(rows: Sequence[_PlottedVariant], y: alt.Y, left: float) -> ChartType:
+    """Plot the short names and one symbol per projection, to the left of the changes."""
     parts = _columns(rows[0].setting)
     start = -COLUMN * len(parts)
     x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-left, 0], nice=False))
-    marks = [{"x": start - 6, "row": one.row, "marks": one.marks} for one in rows]
+    marks = [{"x": start - 6, "row": plotted.row, "marks": plotted.marks} for plotted in rows]
     signs = [
-        {"x": start + COLUMN * (i + 0.5), "row": one.row, "part": part, "look": _look(one, part)}
-        for one in rows
+        {
+            "x": start + COLUMN * (i + 0.5),
+            "row": plotted.row,
+            "part": part,
+            "look": _look(plotted, part),
+        }
+        for plotted in rows
         for i, part in enumerate(parts)
     ]
-    heads = [{"x": start + COLUMN * (i + 0.5), "head": HEADS[one]} for i, one in enumerate(parts)]
-    drawn: list[alt.Chart] = [
-        alt.Chart(data(marks))
+    heads = [{"x": start + COLUMN * (i + 0.5), "head": HEADS[part]} for i, part in enumerate(parts)]
+    layers: list[alt.Chart] = [
+        alt.Chart(inline_data(marks))
         .mark_text(align="right", baseline="middle", font="monospace", fontSize=10, color=INK)
         .encode(x=x, y=y, text="marks:N")
     ]
     if parts:
-        drawn += [
-            alt.Chart(data(signs))
+        layers += [
+            alt.Chart(inline_data(signs))
             .mark_point(size=44, strokeWidth=1.3, opacity=1)
             .encode(x=x, y=y, **_looks(), tooltip=["part:N", alt.Tooltip("look:N", title="how")]),
-            alt.Chart(data(heads))
-            .mark_text(baseline="bottom", fontSize=9, color=PLAIN)
+            alt.Chart(inline_data(heads))
+            .mark_text(baseline="bottom", fontSize=9, color=GREY)
             .encode(x=x, y=alt.value(-1), text="head:N"),
         ]
-    return alt.layer(*drawn)
+    return alt.layer(*layers)
 
 
 def _looks() -> dict[str, Any]:
-    """Shape, stroke and fill of a projection; one legend for the three."""
+    """Shape, stroke and fill of a projection, in one legend."""
     legend = alt.Legend(
         title=None, orient="top", direction="horizontal", symbolSize=60, symbolStrokeWidth=1.3
     )
@@ -200,99 +222,111 @@ def _looks() -> dict[str, Any]:
 
 
 def _changes(
-    rows: Sequence[_Drawn], y: alt.Y, reach: tuple[float, float], found: Swept
+    rows: Sequence[_PlottedVariant], y: alt.Y, axis_range: tuple[float, float], result: SweepReport
 ) -> ChartType:
-    """Changes with intervals; what changes nothing is said, not drawn as a measured 0."""
-    unit = f", {found.unit}" if found.unit else ""
+    """Plot changes with intervals; a text, not a point at 0, marks settings without a change."""
+    unit = f", {result.unit}" if result.unit else ""
     x = alt.X(
         "change:Q",
-        title=f"change of {found.measure}{unit}",
-        scale=alt.Scale(domain=list(reach), nice=False),
+        title=f"change of {result.measure}{unit}",
+        scale=alt.Scale(domain=list(axis_range), nice=False),
         axis=alt.Axis(tickCount=5),
     )
-    told = [_row(one) for one in rows if one.own.change is not None]
-    idle = [{"change": 0, "row": one.row} for one in rows if one.own.change is None]
-    zero = alt.Chart(data([{"change": 0}])).encode(x=x)
-    drawn: list[alt.Chart] = [
+    changed_rows = [_row(plotted) for plotted in rows if plotted.variant.change is not None]
+    idle = [{"change": 0, "row": plotted.row} for plotted in rows if plotted.variant.change is None]
+    zero = alt.Chart(inline_data([{"change": 0}])).encode(x=x)
+    layers: list[alt.Chart] = [
         zero.mark_rule(color=INK, strokeWidth=1.2),
-        zero.mark_text(text="base", baseline="bottom", fontSize=9, color=PLAIN).encode(
+        zero.mark_text(text="base", baseline="bottom", fontSize=9, color=GREY).encode(
             y=alt.value(-1)
         ),
     ]
-    if told:
-        base = alt.Chart(data(told)).encode(y=y)
+    if changed_rows:
+        base = alt.Chart(inline_data(changed_rows)).encode(y=y)
         tips = [
             alt.Tooltip("name:N", title="setting"),
             alt.Tooltip("value:N", title="value"),
-            alt.Tooltip("told:N", title="change"),
+            alt.Tooltip("formatted:N", title="change"),
             alt.Tooltip("p:N", title="corrected p"),
         ]
         looks: dict[str, Any] = (
             _looks() if rows[0].setting else {"stroke": alt.value(INK), "fill": alt.value(INK)}
         )
-        drawn += [
-            base.mark_rule(strokeWidth=1.2, color=PLAIN).encode(x=alt.X("low:Q"), x2="high:Q"),
+        layers += [
+            base.mark_rule(strokeWidth=1.2, color=GREY).encode(x=alt.X("low:Q"), x2="high:Q"),
             base.mark_point(size=44, strokeWidth=1.3, opacity=1).encode(x=x, **looks, tooltip=tips),
         ]
     if idle:
-        right = reach[1] > -reach[0]  # where there is room
+        right = axis_range[1] > -axis_range[0]  # the text goes to the wider side
         side: dict[str, Any] = {"align": "left" if right else "right", "dx": 5 if right else -5}
-        drawn.append(
-            alt.Chart(data(idle))
-            .mark_text(text="no answer changes", fontSize=9, baseline="middle", color=PLAIN, **side)
+        layers.append(
+            alt.Chart(inline_data(idle))
+            .mark_text(text="no answer changes", fontSize=9, baseline="middle", color=GREY, **side)
             .encode(x=x, y=y)
         )
-    return alt.layer(*drawn)
+    return alt.layer(*layers)
 
 
-def _row(one: _Drawn) -> dict[str, Any]:
-    change = one.own.change
+def _row(plotted: _PlottedVariant) -> dict[str, Any]:
+    change = plotted.variant.change
     assert change is not None  # noqa: S101  # only those that change are drawn
     p = change.p
     return {
-        "row": one.row,
-        "name": one.own.name,
-        "look": _look(one),
+        "row": plotted.row,
+        "name": plotted.variant.name,
+        "look": _look(plotted),
         "change": change.value,
         "low": change.interval.low,
         "high": change.interval.high,
-        "value": number(one.own.value),
-        "told": f"{number(change.value)} {ends(change.interval.low, change.interval.high)}",
-        "p": "none" if p is None or p.adjusted is None else number(p.adjusted),
+        "value": format_number(plotted.variant.value),
+        "formatted": (
+            f"{format_number(change.value)} "
+            f"{format_interval(change.interval.low, change.interval.high)}"
+        ),
+        "p": "none" if p is None or p.adjusted is None else format_number(p.adjusted),
     }
 
 
-def _told(found: Swept) -> list[str]:
-    """What base, signs and lines are; how many changes are beyond chance; what was not read."""
-    base, ways = found.base, [one.change for one in found.settings if one.change is not None]
-    told = [f"base {number(base.value)} {ends(base.interval.low, base.interval.high)}, n {base.n}"]
+def _captions(result: SweepReport) -> list[str]:
+    """Captions: the base, the symbols and lines, the number of significant changes, omissions."""
+    base, changes = (
+        result.base,
+        [variant.change for variant in result.variants if variant.change is not None],
+    )
+    captions = [
+        f"base {format_number(base.value)} "
+        f"{format_interval(base.interval.low, base.interval.high)}, n {base.n}"
+    ]
     if base.parity is not None:
-        told[0] += f"; its parity {number(base.parity)}: only a change that comes nearer to parity"
-        told[0] += " is a gain"
-    if any(_setting(one.name) for one in found.settings):
-        told.append(
+        captions[0] += (
+            f"; its parity {format_number(base.parity)}: only a change towards parity reduces bias"
+        )
+    if any(_setting(variant.name) for variant in result.variants):
+        captions.append(
             "marks: n,c of penultimate, n,c of last, n of sent, as far as the level goes; "
             "n 1: weighted, c 1: two dimensions; a change has the symbol of its first projection"
         )
-    if ways:
-        told.append(f"lines: intervals of each alone, {ways[0].interval.level:.0%}")
-        tested = [one.p.adjusted for one in ways if one.p and one.p.adjusted is not None]
+    if changes:
+        captions.append(f"lines: intervals of each alone, {changes[0].interval.level:.0%}")
+        tested = [
+            change.p.adjusted for change in changes if change.p and change.p.adjusted is not None
+        ]
         if tested:
-            told[-1] += f"; corrected p at most 0.05: {sum(p <= 0.05 for p in tested)} of "
-            told[-1] += f"{len(tested)}"
-    if found.behind:
-        told.append(
-            f"not drawn, since they act behind all that {found.measure} reads and cannot change "
-            f"it: {_behind(found.behind)}"
+            captions[-1] += f"; corrected p at most 0.05: {sum(p <= 0.05 for p in tested)} of "
+            captions[-1] += f"{len(tested)}"
+    if result.unaffected_variants:
+        captions.append(
+            f"not shown, since they act after all sites that {result.measure} reads and cannot "
+            f"change it: {_summarise_names(result.unaffected_variants)}"
         )
-    if found.dropped:
-        told.append(f"{len(found.dropped)} items were left out")
-    return told
+    if result.dropped:
+        captions.append(f"{len(result.dropped)} items were left out")
+    return captions
 
 
-def _behind(names: Sequence[str]) -> str:
-    """Names, or how many of a level."""
-    if len(names) <= FEW:
+def _summarise_names(names: Sequence[str]) -> str:
+    """Join the names or, if they are many, count them by level."""
+    if len(names) <= MAX_NAMED:
         return "; ".join(names)
-    levels = Counter(one.level if one else OTHER for one in map(_setting, names))
+    levels = Counter(setting.edit_point if setting else OTHER for setting in map(_setting, names))
     return ", ".join(f"{times} of {level}" for level, times in levels.items())

@@ -1,19 +1,19 @@
-"""How scores are spread (Yang et al. 2025, Figure 1; several models, Figures 6 and 7)."""
+"""Distributions of scores over heads (Yang et al. 2025, Figure 1; several models: 6 and 7)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.histogram import counted, edges
+from levelhead.report.charts.histogram import bin_edges, count_in_bins
 from levelhead.report.head_map_labels import (
-    data,
-    heads_of,
-    lines,
+    component_row,
+    head_map_captions,
+    head_tooltips,
+    inline_data,
     model_name,
-    row,
+    require_heads,
     score_title,
-    tips,
 )
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
@@ -21,10 +21,10 @@ from levelhead.report.theme import (
     INK,
     NEGATIVE,
     POSITIVE,
-    categories,
-    ends,
-    finished,
-    number,
+    apply_theme,
+    category_scale,
+    format_interval,
+    format_number,
 )
 
 if TYPE_CHECKING:
@@ -37,19 +37,24 @@ if TYPE_CHECKING:
 WIDTH = 520
 
 
-def distribution(found: HeadMap) -> ChartType:
-    """How many heads have which score (Figure 1); below, a stroke a head."""
-    values = [one.score for one in heads_of(found)]
-    over = edges(values)
+def distribution_chart(head_map: HeadMap) -> ChartType:
+    """Plot the histogram of scores (Figure 1), with one stroke per head below."""
+    values = [head.score for head in require_heads(head_map)]
+    bins = bin_edges(values)
     bars = [
-        {"low": one.low, "high": one.high, "heads": one.times, "range": ends(one.low, one.high)}
-        for one in counted(values, over)
-        if one.times
+        {
+            "low": bar.low,
+            "high": bar.high,
+            "heads": bar.n_values,
+            "range": format_interval(bar.low, bar.high),
+        }
+        for bar in count_in_bins(values, bins)
+        if bar.n_values
     ]
-    domain = alt.Scale(domain=[float(over[0]), float(over[-1])], nice=False)
+    domain = alt.Scale(domain=[float(bins[0]), float(bins[-1])], nice=False)
     side = alt.condition("datum.low >= 0", alt.value(POSITIVE), alt.value(NEGATIVE))
     count = (
-        alt.Chart(data(bars))
+        alt.Chart(inline_data(bars))
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X("low:Q", scale=domain, axis=None),
@@ -65,72 +70,79 @@ def distribution(found: HeadMap) -> ChartType:
         .properties(width=WIDTH, height=230)
     )
     strokes = (
-        alt.Chart(data([row(one) for one in found.heads]))
+        alt.Chart(inline_data([component_row(head) for head in head_map.heads]))
         .mark_tick(thickness=1.5, size=16, opacity=0.7)
         .encode(
             x=alt.X(
                 "score:Q",
                 scale=domain,
-                title=score_title(found),
+                title=score_title(head_map),
                 axis=alt.Axis(grid=False, tickCount=8, labelOverlap="greedy"),
             ),
             color=alt.condition("datum.score > 0", alt.value(POSITIVE), alt.value(NEGATIVE)),
-            tooltip=tips(),
+            tooltip=head_tooltips(),
         )
         .properties(width=WIDTH, height=22)
     )
-    first = ", ".join(f"{one.label} ({number(one.score)})" for one in found.ranked[:3])
-    return finished(
+    first = ", ".join(
+        f"{head.label} ({format_number(head.score)})" for head in head_map.ranked_heads[:3]
+    )
+    return apply_theme(
         alt.vconcat(count, strokes, spacing=2),
-        f"{found.measure}: scores of {len(values)} heads of {model_name(found.provenance)}",
-        [*lines(found), f"largest, layer-head counted from 1: {first}"],
+        f"{head_map.measure}: scores of {len(values)} heads of {model_name(head_map.provenance)}",
+        [*head_map_captions(head_map), f"largest, layer-head counted from 1: {first}"],
         width=WIDTH + 60,
     )
 
 
-def distributions(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
-    """The scores of several models in one picture (Figures 6 and 7), as shares of their heads.
+def distributions_chart(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
+    """Plot the scores of several models in one chart (Figures 6 and 7), as shares of their heads.
 
     Args:
-        maps: names and maps, by one measure.
+        maps: pairs of a name and a head map, all by the same measure.
     """
     if not maps:
-        raise LevelheadError("there is no map to draw", mend="give at least one")
+        raise LevelheadError("there is no map to plot", hint="give at least one")
     names = [name for name, _ in maps]
     if len(set(names)) < len(names):
-        raise LevelheadError("two maps have the same name", mend="give each a name of its own")
+        raise LevelheadError("two maps have the same name", hint="give each a different name")
     first = maps[0][1]
-    for name, own in maps[1:]:
-        if own.measure != first.measure:
+    for name, head_map in maps[1:]:
+        if head_map.measure != first.measure:
             raise LevelheadError(
-                f"{name} was located by {own.measure}, {names[0]} by {first.measure}",
-                mend="draw maps of one measure together",
+                f"{name} was located by {head_map.measure}, {names[0]} by {first.measure}",
+                hint="plot only maps of one measure together",
             )
-    over = edges([one.score for _, own in maps for one in heads_of(own)])
+    bins = bin_edges([head.score for _, head_map in maps for head in require_heads(head_map)])
     rows = []
-    for name, own in maps:
-        bars = counted([one.score for one in own.heads], over)
-        told = [
+    for name, head_map in maps:
+        bars = count_in_bins([head.score for head in head_map.heads], bins)
+        map_rows = [
             {
                 "map": name,
-                "low": one.low,
-                "share": one.times / len(own.heads),
-                "heads": one.times,
-                "range": ends(one.low, one.high),
+                "low": bar.low,
+                "share": bar.n_values / len(head_map.heads),
+                "heads": bar.n_values,
+                "range": format_interval(bar.low, bar.high),
             }
-            for one in bars
+            for bar in bars
         ]
-        rows += [*told, {**told[-1], "low": bars[-1].high}]  # the last step has an end
-    drawn = (
-        alt.Chart(data(rows))
+        rows += [
+            *map_rows,
+            {**map_rows[-1], "low": bars[-1].high},
+        ]  # the last step needs a right end
+    curves = (
+        alt.Chart(inline_data(rows))
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
-            x=alt.X("low:Q", title=_score(maps), scale=alt.Scale(nice=False)),
+            x=alt.X("low:Q", title=_joint_score_title(maps), scale=alt.Scale(nice=False)),
             y=alt.Y("share:Q", title="share of a model's heads", axis=alt.Axis(format=".0%")),
-            color=alt.Color("map:N", scale=categories(names), legend=_legend(), sort=names),
+            color=alt.Color("map:N", scale=category_scale(names), legend=_legend(), sort=names),
             strokeDash=alt.StrokeDash(
                 "map:N",
-                scale=alt.Scale(domain=names, range=[list(one) for one in DASHES[: len(names)]]),
+                scale=alt.Scale(
+                    domain=names, range=[list(pattern) for pattern in DASHES[: len(names)]]
+                ),
                 legend=_legend(),
                 sort=names,
             ),
@@ -141,11 +153,11 @@ def distributions(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
             ],
         )
     )
-    zero = alt.Chart(data([{"x": 0}])).mark_rule(color=INK, strokeWidth=0.75).encode(x="x:Q")
-    return finished(
-        alt.layer(zero, drawn).properties(width=WIDTH, height=260),
+    zero = alt.Chart(inline_data([{"x": 0}])).mark_rule(color=INK, strokeWidth=0.75).encode(x="x:Q")
+    return apply_theme(
+        alt.layer(zero, curves).properties(width=WIDTH, height=260),
         f"{first.measure}: scores of the heads of {len(maps)} models",
-        [*_each(maps), first.halves.claim],
+        [*_map_captions(maps), first.split.claim],
         width=WIDTH + 60,
     )
 
@@ -154,18 +166,24 @@ def _legend() -> alt.Legend:
     return alt.Legend(title=None, orient="top", symbolSize=300, symbolStrokeWidth=2, columns=3)
 
 
-def _score(maps: Sequence[tuple[str, HeadMap]]) -> str:
-    """Above 0 is more bias only where every model's sign is known."""
-    known = {bool(own.direction.sign) for _, own in maps}
-    return "score; whose sign is known is said above" if len(known) > 1 else score_title(maps[0][1])
+def _joint_score_title(maps: Sequence[tuple[str, HeadMap]]) -> str:
+    """The axis title; it says that scores above 0 add bias only if every model's sign is known."""
+    signs_known = {bool(head_map.bias_sign.sign) for _, head_map in maps}
+    return (
+        "score; the subtitle says which signs are known"
+        if len(signs_known) > 1
+        else score_title(maps[0][1])
+    )
 
 
-def _each(maps: Sequence[tuple[str, HeadMap]]) -> list[str]:
-    """Each model's value and direction: their signs may differ."""
-    told = {1: "more is called bias", -1: "less is called bias", 0: "SIGN UNDETERMINED"}
+def _map_captions(maps: Sequence[tuple[str, HeadMap]]) -> list[str]:
+    """Each model's value and sign of bias: the signs may differ."""
+    sign_text = {1: "more is called bias", -1: "less is called bias", 0: "SIGN UNDETERMINED"}
     return [
-        f"{name}: {len(own.heads)} heads, {own.measure} {number(own.measurement.value)} "
-        f"{ends(own.measurement.interval.low, own.measurement.interval.high)}, "
-        f"{told[own.direction.sign]}"
-        for name, own in maps
+        f"{name}: {len(head_map.heads)} heads, {head_map.measure} "
+        f"{format_number(measurement.value)} "
+        f"{format_interval(measurement.interval.low, measurement.interval.high)}, "
+        f"{sign_text[head_map.bias_sign.sign]}"
+        for name, head_map in maps
+        for measurement in [head_map.measurement]
     ]

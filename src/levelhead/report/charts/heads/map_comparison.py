@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.report.charts.heads.head_map import CLIPPED, grid, reach
-from levelhead.report.head_map_labels import BY
+from levelhead.report.charts.heads.head_map import CLIPPED, head_grid, max_abs_score
+from levelhead.report.head_map_labels import METHOD_TEXT
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import ends, finished, panel
+from levelhead.report.theme import apply_theme, format_interval, panel_title
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate
-    from levelhead.locate.compare_maps import ChildMap, MapComparison
+    from levelhead.locate.compare_maps import ComparedMap, MapComparison
     from levelhead.locate.head_map import HeadMap
 
 COLUMNS = 3
@@ -26,92 +26,106 @@ SIGN = {
 }
 
 
-def compared(found: MapComparison, *, clip_negative: bool = False) -> ChartType:
-    """All maps in one scale of colours, the base's most negative heads framed in each.
+def map_comparison_chart(result: MapComparison, *, clip_negative: bool = False) -> ChartType:
+    """Plot all maps on one colour scale; frames mark the base's most negative heads.
 
     Args:
-        found: the comparison.
-        clip_negative: draw negative scores white, as the paper does.
+        result: the comparison.
+        clip_negative: whether to show negative scores in white, as the paper does.
     """
-    base = found.base.direction.sign
+    base = result.base.bias_sign.sign
     maps = [
-        (found.name, found.base),
-        *((one.name, _turned(one.map, base)) for one in found.children),
+        (result.name, result.base),
+        *(
+            (variant.name, _in_base_direction(variant.head_map, base))
+            for variant in result.compared_maps
+        ),
     ]
-    most = reach(*(own for _, own in maps))
-    step = _step(max(max(own.layers, own.heads_a_layer) for _, own in maps))
-    about = [[_sign(found.base)], *(_about(found, one) for one in found.children)]
+    limit = max_abs_score(*(head_map for _, head_map in maps))
+    step = _step(max(max(head_map.layers, head_map.heads_per_layer) for _, head_map in maps))
+    captions_by_map = [
+        [_sign_text(result.base)],
+        *(_variant_captions(result, variant) for variant in result.compared_maps),
+    ]
     panels = [
-        grid(
-            own,
-            reach=most,
+        head_grid(
+            head_map,
+            limit=limit,
             step=step,
             clip_negative=clip_negative,
-            boxed=found.boxed if _alike(found.base, own) else (),
-        ).properties(title=panel(name, *told))
-        for (name, own), told in zip(maps, about, strict=True)
+            boxed=result.anti_bias_in_base if _has_same_shape(result.base, head_map) else (),
+        ).properties(title=panel_title(name, *map_captions))
+        for (name, head_map), map_captions in zip(maps, captions_by_map, strict=True)
     ]
-    drawn = alt.concat(*panels, columns=min(COLUMNS, len(panels)), spacing=28)
-    told = [
-        f"{BY[found.base.by]}; {ORANGE}{'' if clip_negative else PURPLE}",
-        found.base.halves.claim,
+    chart = alt.concat(*panels, columns=min(COLUMNS, len(panels)), spacing=28)
+    captions = [
+        f"{METHOD_TEXT[result.base.method]}; {ORANGE}{'' if clip_negative else PURPLE}",
+        result.base.split.claim,
     ]
-    if found.boxed:
-        told.append(
-            f"framed: the most negative heads of {found.name} "
-            f"({', '.join(found.boxed)}; layer-head, counted from 1)"
+    if result.anti_bias_in_base:
+        captions.append(
+            f"framed: the most negative heads of {result.name} "
+            f"({', '.join(result.anti_bias_in_base)}; layer-head, counted from 1)"
         )
-    told += [CLIPPED] if clip_negative else []
-    told += found.notes
-    width = sum(step * own.heads_a_layer + 60 for _, own in maps[:COLUMNS])
-    return finished(
-        drawn, f"{found.base.measure}: heads of {found.name} and of models beside it", told,
+    captions += [CLIPPED] if clip_negative else []
+    captions += result.notes
+    width = sum(step * head_map.heads_per_layer + 60 for _, head_map in maps[:COLUMNS])
+    return apply_theme(
+        chart, f"{result.base.measure}: heads of {result.name} and of other models", captions,
         width=width,
     )  # fmt: skip
 
 
-def _turned(own: HeadMap, sign: int) -> HeadMap:
-    """A map in the base's direction, as its heads are counted there."""
-    if (own.direction.sign or 1) * (sign or 1) > 0:
-        return own
+def _in_base_direction(head_map: HeadMap, sign: int) -> HeadMap:
+    """A map with the sign of the base, so that both count the same heads as positive."""
+    if (head_map.bias_sign.sign or 1) * (sign or 1) > 0:
+        return head_map
     scores = []
-    for one in own.scores:
-        told: dict[str, object] = {"score": -one.score}
-        if one.effect is not None and one.interval is not None:
-            low, high = -one.interval.high, -one.interval.low
-            told["effect"] = -one.effect
-            told["interval"] = one.interval.model_copy(update={"low": low, "high": high})
-        scores.append(one.model_copy(update=told))
-    return own.model_copy(update={"scores": tuple(scores)})
+    for score in head_map.scores:
+        fields: dict[str, object] = {"score": -score.score}
+        if score.effect is not None and score.interval is not None:
+            low, high = -score.interval.high, -score.interval.low
+            fields["effect"] = -score.effect
+            fields["interval"] = score.interval.model_copy(update={"low": low, "high": high})
+        scores.append(score.model_copy(update=fields))
+    return head_map.model_copy(update={"scores": tuple(scores)})
 
 
-def _step(most: int) -> int:
-    return next((step for up_to, step in ((12, 20), (16, 18), (32, 10)) if most <= up_to), 7)
+def _step(longest_side: int) -> int:
+    return next(
+        (step for up_to, step in ((12, 20), (16, 18), (32, 10)) if longest_side <= up_to), 7
+    )
 
 
-def _alike(base: HeadMap, own: HeadMap) -> bool:
-    return (own.layers, own.heads_a_layer) == (base.layers, base.heads_a_layer)
+def _has_same_shape(base: HeadMap, head_map: HeadMap) -> bool:
+    return (head_map.layers, head_map.heads_per_layer) == (base.layers, base.heads_per_layer)
 
 
-def _sign(own: HeadMap) -> str:
-    return SIGN[own.direction.sign]
+def _sign_text(head_map: HeadMap) -> str:
+    return SIGN[head_map.bias_sign.sign]
 
 
-def _about(found: MapComparison, child: ChildMap) -> list[str]:
-    told = [_sign(child.map)]
-    if child.map.direction.sign != found.base.direction.sign:
-        told.append(f"drawn as if its sign were that of {found.name}")
-    if child.boxed_flipped is None:
-        return [*told, "other layers or heads: none framed"]
-    told.append(f"framed and now positive: {child.boxed_flipped} of {len(found.boxed)}")
+def _variant_captions(result: MapComparison, variant: ComparedMap) -> list[str]:
+    captions = [_sign_text(variant.head_map)]
+    if variant.head_map.bias_sign.sign != result.base.bias_sign.sign:
+        captions.append(f"shown with the sign of {result.name}")
+    if variant.anti_bias_now_positive is None:
+        return [*captions, "other layers or heads: none framed"]
+    captions.append(
+        f"framed and now positive: {variant.anti_bias_now_positive} of "
+        f"{len(result.anti_bias_in_base)}"
+    )
     counts: list[tuple[str, Estimate | None]] = [
-        ("fewer positive", child.fewer),
-        ("positive in both, darker", child.darker),
-        ("negative, now positive", child.flipped),
-        ("total of effects, change", child.total),
+        ("fewer positive", variant.fewer_positive),
+        ("positive in both, darker", variant.larger_positive),
+        ("negative, now positive", variant.negative_to_positive),
+        ("total of effects, change", variant.total),
     ]
-    return told + [
-        f"{name}: {one.value:.3g} {ends(one.interval.low, one.interval.high)}"
-        for name, one in counts
-        if one is not None
+    return captions + [
+        (
+            f"{name}: {estimate.value:.3g} "
+            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
+        )
+        for name, estimate in counts
+        if estimate is not None
     ]

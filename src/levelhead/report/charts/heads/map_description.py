@@ -1,106 +1,112 @@
-"""How biased heads are spread, beside maps of dealt labels; the profile over layers."""
+"""The distribution of biased heads against maps of permuted labels; the profile over layers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import LAYER, data
+from levelhead.report.head_map_labels import LAYER_TITLE, inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
     NEGATIVE,
     PALE,
     POSITIVE,
-    ends,
-    finished,
-    named,
-    number,
-    panel,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+    subtitle_lines,
 )
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-    from levelhead.locate.describe import Description, Figure
+    from levelhead.locate.describe import MapDescription, MapStatistic
 
 WIDTH = 380
 
 
-def described(found: Description, *, of: str = "") -> ChartType:
-    """Each number beside its null, and the sum of every layer beside its own.
+def description_chart(result: MapDescription, *, subject: str = "") -> ChartType:
+    """Plot each statistic of a map, and each layer's sum, against its null distribution.
 
     Args:
-        found: the numbers.
-        of: measure and model, which it does not carry.
+        result: description of the map.
+        subject: description of measure and model, which the result does not store.
     """
-    rows = [_row(one) for one in found.figures]
+    rows = [_row(statistic) for statistic in result.statistics]
     figures = alt.vconcat(
-        *(_figure(one) for one in rows),
+        *(_statistic_panel(row) for row in rows),
         spacing=10,
-        title=panel("numbers of the map, each on its own scale"),
+        title=panel_title("statistics of the map, each on a separate scale"),
     )
-    drawn = alt.vconcat(figures, _layers(found), spacing=30)
-    told = (
-        f"grey: 2.5% to 97.5% of {found.relabellings} maps with labels dealt anew, stroke: their "
-        "median; p: dealt labels as far out"
-        if found.relabellings
-        else "no null: labels were not dealt anew, so nothing says what chance would give"
+    chart = alt.vconcat(figures, _layers(result), spacing=30)
+    null_caption = (
+        f"grey: 2.5% to 97.5% of {result.n_relabellings} maps with permuted labels, "
+        "stroke: their median; p: share of permuted labels at least as extreme"
+        if result.n_relabellings
+        else "no null distribution: labels were not permuted, so the values expected by chance are "
+        "not known"
     )
-    return finished(
-        drawn, "How the heads' effects are spread", [*named(of), told], width=WIDTH + 260
+    return apply_theme(
+        chart,
+        "Distribution of the heads' effects",
+        [*subtitle_lines(subject), null_caption],
+        width=WIDTH + 260,
     )
 
 
-def _row(one: Figure) -> dict[str, Any]:
+def _row(statistic: MapStatistic) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "value": one.value,
-        "low": one.null_low,
-        "median": one.null_median,
-        "high": one.null_high,
-        "told": number(one.value),
-        "told null": "none"
-        if one.null_low is None or one.null_high is None
-        else ends(one.null_low, one.null_high),
-        "told p": "none" if one.p is None else number(one.p.value),
+        "name": statistic.name,
+        "value": statistic.value,
+        "low": statistic.null_low,
+        "median": statistic.null_median,
+        "high": statistic.null_high,
+        "formatted": format_number(statistic.value),
+        "formatted null": "none"
+        if statistic.null_low is None or statistic.null_high is None
+        else format_interval(statistic.null_low, statistic.null_high),
+        "formatted p": "none" if statistic.p is None else format_number(statistic.p.value),
     }
 
 
 def _tips() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("name:N", title="which"),
-        alt.Tooltip("told:N", title="value"),
-        alt.Tooltip("told null:N", title="dealt labels"),
-        alt.Tooltip("told p:N", title="p"),
+        alt.Tooltip("formatted:N", title="value"),
+        alt.Tooltip("formatted null:N", title="permuted labels"),
+        alt.Tooltip("formatted p:N", title="p"),
     ]
 
 
-def _figure(own: dict[str, Any]) -> ChartType:
-    alone = own["low"] is None
-    base = alt.Chart(data([own])).encode(y=alt.Y("name:N", title=None, axis=None))
+def _statistic_panel(row: dict[str, Any]) -> ChartType:
+    has_no_null = row["low"] is None
+    base = alt.Chart(inline_data([row])).encode(y=alt.Y("name:N", title=None, axis=None))
     x = alt.X(
         "value:Q",
         title=None,
         axis=alt.Axis(tickCount=5, format=".3~g", labelFontSize=10),
-        scale=alt.Scale(zero=alone, nice=True, padding=0 if alone else 8),
+        scale=alt.Scale(zero=has_no_null, nice=True, padding=0 if has_no_null else 8),
     )
-    layers = [] if alone else _null(base)
+    layers = [] if has_no_null else _null(base)
     layers.append(
         base.mark_point(filled=True, size=70, color=POSITIVE, opacity=1).encode(
             x=x, tooltip=_tips()
         )
     )
-    name = alt.Chart(data([own])).mark_text(align="right", fontSize=11, color=INK, text=own["name"])
-    p = "" if own["told p"] == "none" else f"{own['told']}, p {own['told p']}"
-    told = alt.Chart(data([own])).mark_text(align="left", fontSize=11, color=INK)
+    name = alt.Chart(inline_data([row])).mark_text(
+        align="right", fontSize=11, color=INK, text=row["name"]
+    )
+    p = "" if row["formatted p"] == "none" else f"{row['formatted']}, p {row['formatted p']}"
+    value_text = alt.Chart(inline_data([row])).mark_text(align="left", fontSize=11, color=INK)
     return alt.hconcat(
         name.encode(x=alt.value(160)).properties(width=160, height=20),
         alt.layer(*layers).properties(width=WIDTH, height=20),
-        told.mark_text(align="left", fontSize=11, text=p or own["told"])
+        value_text.mark_text(align="left", fontSize=11, text=p or row["formatted"])
         .encode(x=alt.value(0))
         .properties(width=90, height=20),
         spacing=14,
-        bounds="flush",  # labels at the ends of an axis must not push the columns about
+        bounds="flush",  # tick labels at the ends of an axis must not shift the columns
     )
 
 
@@ -111,13 +117,13 @@ def _null(base: alt.Chart) -> list[alt.Chart]:
     ]
 
 
-def _layers(found: Description) -> ChartType:
-    rows = [{**_row(one), "layer": i} for i, one in enumerate(found.layers, 1)]
-    x = alt.X("layer:O", title=LAYER, axis=alt.Axis(labelAngle=0, labelOverlap=True))
-    base = alt.Chart(data(rows)).encode(x=x)
+def _layers(result: MapDescription) -> ChartType:
+    rows = [{**_row(statistic), "layer": i} for i, statistic in enumerate(result.layer_sums, 1)]
+    x = alt.X("layer:O", title=LAYER_TITLE, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    base = alt.Chart(inline_data(rows)).encode(x=x)
     y = alt.Y("value:Q", title="sum of the layer")
     layers: list[alt.Chart] = []
-    if any(one["low"] is not None for one in rows):
+    if any(row["low"] is not None for row in rows):
         layers += [
             base.mark_bar(color="#d9d9d9").encode(
                 y=alt.Y("low:Q", title="sum of the layer"), y2="high:Q"
@@ -131,7 +137,7 @@ def _layers(found: Description) -> ChartType:
             tooltip=_tips(),
         )
     )
-    zero = alt.Chart(data([{"y": 0}])).mark_rule(color=PALE).encode(y="y:Q")
+    zero = alt.Chart(inline_data([{"y": 0}])).mark_rule(color=PALE).encode(y="y:Q")
     return alt.layer(zero, *layers).properties(
-        width=WIDTH + 180, height=200, title=panel("layers: sum of their heads' effects")
+        width=WIDTH + 180, height=200, title=panel_title("layers: sum of their heads' effects")
     )

@@ -1,13 +1,22 @@
-"""What masking buys: a measure over masked heads (Table 3), gain against price (Table 1)."""
+"""Effects of masking: a measure by masked heads (Table 3), and against utility cost (Table 1)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import PALE, SHAPES, categories, ends, few, finished, named, number
+from levelhead.report.theme import (
+    PALE,
+    SHAPES,
+    apply_theme,
+    category_scale,
+    count_names,
+    format_interval,
+    format_number,
+    subtitle_lines,
+)
 from levelhead.study.row import interval_over
 
 if TYPE_CHECKING:
@@ -16,19 +25,19 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Interval
-    from levelhead.mitigate.heads.mask_top_heads import Lines, Masked, Targeted
+    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingCurves, MaskingReport
 
 WIDTH = 500
 LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
-"""What a line of the plane is: the two kinds of interval are not comparable."""
+"""Caption of the lines: the two kinds of interval are not comparable."""
 
 
-class Point(Protocol):
-    """A value and its interval after so many heads were masked."""
+class PointLike(Protocol):
+    """A value and its interval with a given number of masked heads."""
 
     @property
     def k(self) -> int:
-        """How many heads are masked."""
+        """Number of masked heads."""
 
     @property
     def value(self) -> float:
@@ -36,26 +45,26 @@ class Point(Protocol):
 
     @property
     def low(self) -> float:
-        """Where its interval begins."""
+        """Lower end of the interval."""
 
     @property
     def high(self) -> float:
-        """Where its interval ends."""
+        """Upper end of the interval."""
 
 
-class Curve(Protocol):
+class CurveLike(Protocol):
     """One test over masked heads."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the row or curve."""
 
     @property
-    def points(self) -> Sequence[Point]:
-        """By number of masked heads."""
+    def points(self) -> Sequence[PointLike]:
+        """Values by number of masked heads."""
 
 
-class Change(Protocol):
+class ChangeLike(Protocol):
     """A change and its interval."""
 
     @property
@@ -67,48 +76,48 @@ class Change(Protocol):
         """Its interval."""
 
 
-class Row(Protocol):
-    """One way of masking: what it buys, what it costs."""
+class MaskingRowLike(Protocol):
+    """One way of masking: its bias reduction and its utility cost."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the row or curve."""
 
     @property
-    def gain(self) -> Change:
-        """What it buys."""
+    def gain(self) -> ChangeLike:
+        """Change of the bias measure."""
 
     @property
-    def price(self) -> Change:
-        """What it costs."""
+    def cost(self) -> ChangeLike:
+        """Change of the utility measure."""
 
 
-def lines(
-    curves: Sequence[Curve], *, measure: str, model: str = "", notes: Sequence[str] = ()
+def curves_chart(
+    curves: Sequence[CurveLike], *, measure: str, model: str = "", notes: Sequence[str] = ()
 ) -> ChartType:
-    """A measure over the number of masked heads, one line a test (Table 3).
+    """Plot a measure by the number of masked heads, one line per test (Table 3).
 
     Args:
         curves: the tests.
-        measure: what is drawn, as the axis says it.
-        model: whose heads are masked.
-        notes: said below the title.
+        measure: title of the axis.
+        model: name of the model.
+        notes: lines of the subtitle.
     """
-    names = _names([one.name for one in curves])
+    names = _names([curve.name for curve in curves])
     rows = [
         {
             "test": curve.name,
-            "k": one.k,
-            "value": one.value,
-            "low": one.low,
-            "high": one.high,
-            "told": f"{number(one.value)} {ends(one.low, one.high)}",
+            "k": point.k,
+            "value": point.value,
+            "low": point.low,
+            "high": point.high,
+            "formatted": f"{format_number(point.value)} {format_interval(point.low, point.high)}",
         }
         for curve in curves
-        for one in curve.points
+        for point in curve.points
     ]
-    ks = sorted({one.k for curve in curves for one in curve.points})
-    base = alt.Chart(data(rows)).encode(
+    ks = sorted({point.k for curve in curves for point in curve.points})
+    base = alt.Chart(inline_data(rows)).encode(
         x=alt.X(
             "k:Q",
             title="masked heads, the largest scores first",
@@ -118,10 +127,10 @@ def lines(
             scale=alt.Scale(nice=False, padding=10),
         )
     )
-    colour = alt.Color("test:N", sort=names, scale=categories(names), legend=_legend())
+    colour = alt.Color("test:N", sort=names, scale=category_scale(names), legend=_legend())
     shape = alt.Shape("test:N", sort=names, scale=_shapes(names), legend=_legend())
-    drawn = [
-        alt.Chart(data([{"y": 0}])).mark_rule(color=PALE).encode(y="y:Q"),
+    layers = [
+        alt.Chart(inline_data([{"y": 0}])).mark_rule(color=PALE).encode(y="y:Q"),
         base.mark_area(opacity=0.13).encode(
             y=alt.Y("low:Q", title=measure), y2="high:Q", color=colour
         ),
@@ -133,114 +142,119 @@ def lines(
             tooltip=[
                 alt.Tooltip("test:N", title="test"),
                 alt.Tooltip("k:Q", title="masked heads"),
-                alt.Tooltip("told:N", title="value, interval"),
+                alt.Tooltip("formatted:N", title="value, interval"),
             ],
         ),
     ]
-    return finished(
-        alt.layer(*drawn).properties(width=WIDTH, height=280),
+    return apply_theme(
+        alt.layer(*layers).properties(width=WIDTH, height=280),
         f"{measure} when heads{f' of {model}' if model else ''} are masked",
         ["band: interval of each value; grey line: 0", *notes],
         width=WIDTH + 60,
     )
 
 
-def lined(found: Lines, *, measure: str = "value", of: str = "") -> ChartType:
-    """The curves of a result.
-
-    Args:
-        found: other measures as more and more heads are masked.
-        measure: what is drawn, as the axis says it.
-        of: measure and model of the map, which it does not carry.
-    """
-    return lines(found.curves, measure=measure, notes=(*named(of), *found.notes))
-
-
-def gain_and_price(
-    rows: Sequence[Row], *, gain: str, price: str, model: str, notes: Sequence[str] = ()
+def masking_curve_chart(
+    result: MaskingCurves, *, measure: str = "value", subject: str = ""
 ) -> ChartType:
-    """What each way of masking buys against what it costs, both with intervals (Table 1).
+    """Plot the curves of a result.
 
     Args:
-        rows: the ways.
-        gain: what is bought, as the axis says it.
-        price: what it costs, as the axis says it.
-        model: whose heads are masked.
-        notes: said below the title.
+        result: measures by the number of masked heads.
+        measure: title of the axis.
+        subject: description of the map's measure and model, which the result does not store.
     """
-    return finished(
-        _ways(rows, gain, price),
-        f"What masking heads of {model} buys and costs",
+    return curves_chart(
+        result.curves, measure=measure, notes=(*subtitle_lines(subject), *result.notes)
+    )
+
+
+def gain_and_cost_chart(
+    rows: Sequence[MaskingRowLike], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
+) -> ChartType:
+    """Plot the bias reduction of each way of masking against its utility cost (Table 1).
+
+    Args:
+        rows: the ways of masking.
+        gain: axis title of the bias reduction.
+        cost: axis title of the utility cost.
+        model: name of the model.
+        notes: lines of the subtitle.
+    """
+    return apply_theme(
+        _trade_off_panel(rows, gain, cost),
+        f"Effect and utility cost of masking heads of {model}",
         [LINES, *notes],
         width=WIDTH + 150,
     )
 
 
-def masked(found: Targeted, *, of: str = "") -> ChartType:
-    """The change of the map's measure against that of every price (Table 1).
+def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
+    """Plot the change of the map's measure against that of every utility measure (Table 1).
 
-    The measure's change is that on the confirm half, where there is one.
+    The change of the map's measure is that on the confirm half, if there is one: the heads were
+    chosen on the find half.
 
     Args:
-        found: ways of masking, each with its changes.
-        of: measure and model of the map, which it does not carry.
+        result: ways of masking, each with its changes.
+        subject: description of the map's measure and model, which the result does not store.
     """
-    (first, *prices) = found.base
-    if not prices:
+    (first, *utilities) = result.base
+    if not utilities:
         raise LevelheadError(
-            "no price was measured", mend="give a measure of fluency beside that of the map"
+            "no utility cost was measured", hint="add a measure of fluency to that of the map"
         )
-    half = any(one.changes[0].confirmed is not None for one in found.rows)
+    half = any(row.changes[0].confirmed_change is not None for row in result.rows)
     panels = [
-        _ways(
-            [_way(one, i, half=half) for one in found.rows],
+        _trade_off_panel(
+            [_way(row, i, half=half) for row in result.rows],
             f"change of {first.measure}{', confirm half' if half else ''}",
-            f"change of {own.measure}",
+            f"change of {utility.measure}",
         )
-        for i, own in enumerate(prices, 1)
+        for i, utility in enumerate(utilities, 1)
     ]
-    return finished(
+    return apply_theme(
         alt.vconcat(*panels, spacing=30),
-        "What masking heads buys and costs",
-        [*named(of), f"edited less base; {LINES}", *found.notes],
+        "Effect and utility cost of masking heads",
+        [*subtitle_lines(subject), f"edited less base; {LINES}", *result.notes],
         width=WIDTH + 150,
     )
 
 
 class _Way(NamedTuple):
     name: str
-    gain: Change
-    price: Change
+    gain: ChangeLike
+    cost: ChangeLike
 
 
-def _way(one: Masked, number: int, *, half: bool) -> _Way:
-    first, price = one.changes[0], one.changes[number].change
-    gain = first.confirmed if half else first.change
-    if gain is None or price is None:
-        raise LevelheadError(f"{one.name} has no change to draw", mend="compare it with the base")
-    return _Way(one.name, gain, price)
+def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
+    first, cost = row.changes[0], row.changes[index].change
+    gain = first.confirmed_change if half else first.change
+    if gain is None or cost is None:
+        raise LevelheadError(f"{row.name} has no change to plot", hint="compare it with the base")
+    return _Way(row.name, gain, cost)
 
 
-def _ways(ways: Sequence[Row], gain: str, price: str) -> ChartType:
-    names = _names([one.name for one in ways])
-    rows = [_row(one) for one in ways]
+def _trade_off_panel(ways: Sequence[MaskingRowLike], gain: str, cost: str) -> ChartType:
+    names = _names([way.name for way in ways])
+    rows = [_row(way) for way in ways]
     colour = alt.Color(
-        "way:N", title="masked", sort=names, scale=categories(names), legend=_solid()
+        "way:N", title="masked", sort=names, scale=category_scale(names), legend=_solid()
     )
-    base = alt.Chart(data(rows)).encode(color=colour)
+    base = alt.Chart(inline_data(rows)).encode(color=colour)
     few_ticks = alt.Axis(tickCount=8)
     x = alt.X("gain:Q", title=gain, axis=few_ticks)
-    y = alt.Y("price:Q", title=price, axis=few_ticks)
+    y = alt.Y("price:Q", title=cost, axis=few_ticks)
     tips = [
         alt.Tooltip("way:N", title="masked"),
-        alt.Tooltip("told gain:N", title="gain"),
-        alt.Tooltip("told price:N", title="price"),
+        alt.Tooltip("formatted gain:N", title="bias reduction"),
+        alt.Tooltip("formatted price:N", title="utility cost"),
         alt.Tooltip("over:N", title="intervals over"),
     ]
     line: dict[str, Any] = {
         "strokeDash": alt.condition("datum.sets", alt.value([4, 3]), alt.value([1, 0]))
     }
-    zero = alt.Chart(data([{"zero": 0}]))
+    zero = alt.Chart(inline_data([{"zero": 0}]))
     return alt.layer(
         zero.mark_rule(color=PALE).encode(x="zero:Q"),
         zero.mark_rule(color=PALE).encode(y="zero:Q"),
@@ -261,34 +275,38 @@ def _ways(ways: Sequence[Row], gain: str, price: str) -> ChartType:
     ).properties(width=WIDTH, height=340)
 
 
-def _row(one: Row) -> dict[str, Any]:
-    gain, price = one.gain, one.price
-    kinds = tuple(dict.fromkeys(interval_over(own.interval) for own in (gain, price)))
+def _row(way: MaskingRowLike) -> dict[str, Any]:
+    gain, cost = way.gain, way.cost
+    kinds = tuple(dict.fromkeys(interval_over(change.interval) for change in (gain, cost)))
     return {
-        "over": " (gain), ".join(kinds) + " (price)" * (len(kinds) > 1),
+        "over": " (bias reduction), ".join(kinds) + " (utility cost)" * (len(kinds) > 1),
         "sets": any(kind[:1].isdigit() for kind in kinds),
-        "way": one.name,
+        "way": way.name,
         "gain": gain.value,
         "gain low": gain.interval.low,
         "gain high": gain.interval.high,
-        "price": price.value,
-        "price low": price.interval.low,
-        "price high": price.interval.high,
-        "told gain": f"{number(gain.value)} {ends(gain.interval.low, gain.interval.high)}",
-        "told price": f"{number(price.value)} {ends(price.interval.low, price.interval.high)}",
+        "price": cost.value,
+        "price low": cost.interval.low,
+        "price high": cost.interval.high,
+        "formatted gain": (
+            f"{format_number(gain.value)} {format_interval(gain.interval.low, gain.interval.high)}"
+        ),
+        "formatted price": (
+            f"{format_number(cost.value)} {format_interval(cost.interval.low, cost.interval.high)}"
+        ),
     }
 
 
 def _names(names: list[str]) -> list[str]:
     if not names:
-        raise LevelheadError("there is nothing to draw", mend="give at least one line")
+        raise LevelheadError("there is nothing to plot", hint="give at least one line")
     if len(set(names)) < len(names):
-        raise LevelheadError("two lines have the same name", mend="give each a name of its own")
+        raise LevelheadError("two lines have the same name", hint="give each a different name")
     return names
 
 
 def _shapes(names: Sequence[str]) -> alt.Scale:
-    return alt.Scale(domain=list(names), range=list(SHAPES[: few(names)]))
+    return alt.Scale(domain=list(names), range=list(SHAPES[: count_names(names)]))
 
 
 def _legend() -> alt.Legend:

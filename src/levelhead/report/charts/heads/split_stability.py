@@ -1,39 +1,47 @@
-"""What many splits choose and confirm."""
+"""Which heads many random splits choose, and which effects they confirm."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.report.head_map_labels import data
+from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, ends, finished, named, number, panel
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    apply_theme,
+    format_interval,
+    format_number,
+    panel_title,
+    subtitle_lines,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-    from levelhead.locate.validation.repeated_splits import Repeated, Spread
+    from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability
 
-SHOWN = 20
+MAX_HEADS = 20
 WIDTH = 360
 
 
-def repeated(found: Repeated, *, of: str = "") -> ChartType:
-    """How often each head was chosen; median and range of what the splits confirm.
+def split_stability_chart(result: SplitStability, *, subject: str = "") -> ChartType:
+    """Plot how often each head was chosen, and the median and range of the confirmed effects.
 
     Args:
-        found: what the splits found.
-        of: measure and model, which it does not carry.
+        result: results of the splits.
+        subject: description of measure and model, which the result does not store.
     """
-    rows = [{"head": head, "times": times} for head, times in found.chosen[:SHOWN]]
-    order = [head for head, _ in found.chosen[:SHOWN]]
-    chosen = (
-        alt.Chart(data(rows))
+    rows = [{"head": head, "times": times} for head, times in result.selection_counts[:MAX_HEADS]]
+    order = [head for head, _ in result.selection_counts[:MAX_HEADS]]
+    heads_chart = (
+        alt.Chart(inline_data(rows))
         .mark_bar(color=OKABE_ITO[0])
         .encode(
             x=alt.X(
                 "times:Q",
-                title=f"chosen in so many of {found.splits} splits",
-                scale=alt.Scale(domain=[0, found.splits]),
+                title=f"number of the {result.n_splits} splits that chose the head",
+                scale=alt.Scale(domain=[0, result.n_splits]),
                 axis=alt.Axis(tickMinStep=1, format="d"),
             ),
             y=alt.Y("head:N", sort=order, title="head: layer-head, counted from 1"),
@@ -43,38 +51,51 @@ def repeated(found: Repeated, *, of: str = "") -> ChartType:
             ],
         )
         .properties(
-            width=WIDTH, height=17 * len(rows), title=panel(f"heads among the top {found.k}")
+            width=WIDTH, height=17 * len(rows), title=panel_title(f"heads among the top {result.k}")
         )
     )
-    spreads = [one for one in (found.joint, found.overlap, found.replication) if one is not None]
-    told = [*found.notes]
-    left = len(found.chosen) - len(rows)
-    told += [f"{left} heads that were chosen less often are left out"] if left > 0 else []
-    return finished(
-        alt.vconcat(chosen, *map(_spread, spreads), spacing=22),
-        f"{found.splits} splits: the top {found.k} heads of one half, confirmed on the other",
-        [*named(of), "point: median over splits; line: the least and the largest", *told],
+    spreads = [
+        spread
+        for spread in (result.joint_effect, result.overlap, result.replication)
+        if spread is not None
+    ]
+    captions = [*result.notes]
+    n_hidden = len(result.selection_counts) - len(rows)
+    captions += (
+        [f"{n_hidden} heads that were chosen less often are not shown"] if n_hidden > 0 else []
+    )
+    return apply_theme(
+        alt.vconcat(heads_chart, *map(_spread_panel, spreads), spacing=22),
+        f"{result.n_splits} splits: the top {result.k} heads of one half, confirmed on the other",
+        [
+            *subtitle_lines(subject),
+            "point: median over splits; line: minimum to maximum",
+            *captions,
+        ],
         width=WIDTH + 80,
     )
 
 
-def _spread(one: Spread) -> ChartType:
+def _spread_panel(spread: SplitRange) -> ChartType:
     row = {
-        "name": one.name,
-        "median": one.median,
-        "low": one.low,
-        "high": one.high,
-        "told": f"{number(one.median)}, {ends(one.low, one.high)}",
+        "name": spread.name,
+        "median": spread.median,
+        "low": spread.low,
+        "high": spread.high,
+        "formatted": f"{format_number(spread.median)}, {format_interval(spread.low, spread.high)}",
     }
-    base = alt.Chart(data([row]))
-    tip = [alt.Tooltip("name:N", title="which"), alt.Tooltip("told:N", title="median, range")]
+    base = alt.Chart(inline_data([row]))
+    tip = [alt.Tooltip("name:N", title="which"), alt.Tooltip("formatted:N", title="median, range")]
     line = base.mark_rule(color=INK, strokeWidth=2).encode(
         x=alt.X("low:Q", title=None, axis=alt.Axis(tickCount=6)), x2="high:Q", tooltip=tip
     )
     point = base.mark_point(filled=True, size=80, color=OKABE_ITO[1], opacity=1).encode(
         x="median:Q", tooltip=tip
     )
-    told = f"median {number(one.median)}, from {number(one.low)} to {number(one.high)}"
-    title = panel(one.name, f"{told}; {one.splits} values")
-    title.frame = "group"  # by the axis: tick labels are of different widths
+    summary = (
+        f"median {format_number(spread.median)}, from {format_number(spread.low)} "
+        f"to {format_number(spread.high)}"
+    )
+    title = panel_title(spread.name, f"{summary}; {spread.n_splits} values")
+    title.frame = "group"  # aligned with the axis: tick labels have different widths
     return alt.layer(line, point).properties(width=WIDTH, height=26, title=title)

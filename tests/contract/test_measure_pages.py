@@ -1,14 +1,14 @@
-"""Every ruler has a page, and no page another."""
+"""Every measure has a page, and every page a measure."""
 
 import re
 from pathlib import Path
 
-from levelhead.measures.registry import metric_texts, parsed
+from levelhead.measures.registry import metric_texts, parse_measure
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "rulers").glob("*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "measures").glob("*.md"))
 
 
-def test_every_ruler_has_one_page():
+def test_every_measure_has_one_page():
     named = [
         name
         for page in PAGES
@@ -17,7 +17,7 @@ def test_every_ruler_has_one_page():
     assert sorted(named) == sorted(metric_texts().values())
 
 
-def test_pages_say_what_a_ruler_is_not_and_name_real_options():
+def test_pages_state_the_limits_of_a_measure_and_name_real_options():
     for page in PAGES:
         text = page.read_text()
         assert all(f"## {part}" in text for part in ("What it is", "What it is not", "Use it")), (
@@ -25,4 +25,4 @@ def test_pages_say_what_a_ruler_is_not_and_name_real_options():
         )
         for spec in re.findall(r"`((?:\w+):[\w=,+.]+=[\w,=+.]+)`", text):
             if not spec.endswith((".csv", ".txt")):
-                parsed(spec)
+                parse_measure(spec)
