@@ -70,6 +70,8 @@ class BootstrapEstimate:
             parity: value under the null hypothesis.
             alternative: side of the test.
         """
+        # Student's t of the limiting factor, not a normal: with few units the standard error is
+        # itself uncertain, and a normal tail would reject too often.
         t = (self.value - parity) / self.standard_error
         tail = {"greater": t, "less": -t, "two-sided": abs(t)}[alternative]
         p = float(stats.t.sf(tail, self.df)) * (2 if alternative == "two-sided" else 1)
@@ -119,6 +121,7 @@ def bootstrap(
     scipy_method: Literal["BCa", "percentile"] = "BCa" if is_bca else "percentile"
     result = _resample(reduce, design, rng, n_resamples, nominal, scipy_method, vectorised)
     resampled_values = result.bootstrap_distribution
+    # An interval of width 0 would read as certainty, and its test as an exact result.
     if is_constant([value, *resampled_values]):
         raise NotMeasurableError(
             "every resample gives the same value, so no interval can be computed",
@@ -145,6 +148,8 @@ def bootstrap(
         )
         # Keep the shape of the resamples but centre it at the value: this drops the bootstrap bias.
         scaled = value + (resampled_values - resampled_values.mean()) * (spread / pigeonhole)
+        # `t` without `narrowness`: every term of the multiway variance is corrected for its units
+        # already.
         low, high = _percentiles(scaled, t, value, spread * t)
     else:
         low, high = (float(end) for end in result.confidence_interval)
@@ -165,6 +170,7 @@ def _check_arguments(rng: object, n_resamples: int, level: float, method: str) -
     check_rng(rng)
     if method not in get_args(Method):
         raise UnknownNameError("interval method", method, get_args(Method))
+    # At the 95% level, 99 resamples leave 2.5 beyond each end; fewer leave only the extreme value.
     if not (0 < level < 1 and n_resamples >= 99):
         raise LevelheadError(
             f"level {level} with {n_resamples} resamples",
@@ -239,6 +245,7 @@ def _multiway_variance(
             # Inclusion and exclusion: single factors are added, cells of two are subtracted.
             total += variance if size % 2 else -variance
             largest = max(largest, variance) if size == 1 else largest
+    # A difference of estimated variances can be too small or negative by chance.
     return max(total, largest)
 
 
@@ -280,6 +287,8 @@ def _is_at_edge(value: float, resampled_values: NDArray[np.float64]) -> bool:
 
 
 def _require_items(resample: Resample) -> Resample:
+    # Only crossed factors come here: counts multiply, so a sparse table can leave a group without
+    # items, whose mean would be NaN.
     if any(group.size == 0 for group in resample.groups):
         _refuse_empty()
     return resample

@@ -71,6 +71,8 @@ class Design:
     @property
     def limiting_factor(self) -> Factor:
         """The factor with the fewest degrees of freedom, which limits every interval."""
+        # Many contexts cannot make up for few words: the t quantile must be that of the scarcer
+        # units.
         return min(self.factors, key=lambda factor: factor.df)
 
     @property
@@ -126,6 +128,7 @@ class Resample:
         if factor not in (*names, *fixed):
             raise UnknownNameError("factor", factor, (*names, *fixed))
         if factor not in names:
+            # A factor that is not resampled has no copies to distinguish.
             return fixed[factor].unit_of_item[self.items]
         # The copies of an item have a mixed-radix number with one digit per factor: the copy of
         # its unit. The loop below divides by the radices of the earlier factors.
@@ -162,6 +165,7 @@ class Resample:
             # A permutation moves complete units: all items of a unit change their group together.
             (axis,) = self.design.factors
             return [np.bincount(s, minlength=axis.n_units)[axis.unit_of_item] for s in self.samples]
+        # Owen's pigeonhole bootstrap: an item counts as often as the product of its units' counts.
         counts = self._unit_counts[0][self.design.factors[0].unit_of_item]
         for axis, count in zip(self.design.factors[1:], self._unit_counts[1:], strict=True):
             counts = counts * count[axis.unit_of_item]
@@ -193,6 +197,7 @@ def count_items(
         units = np.concatenate([next(remaining) for _ in axis.strata], axis=1)
         counts = _count_units(axis, units)
         item_counts *= (counts == 0 if left_out else counts)[:, axis.unit_of_item]
+    # `[groups, items]`, broadcast below against `[resamples, 1, items]`.
     is_in_group = design.group_of_item == np.arange(design.group_of_item.max() + 1)[:, None]
     by_group: Indices = item_counts[:, None] * is_in_group
     return by_group

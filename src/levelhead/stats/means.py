@@ -83,6 +83,8 @@ def _require_spread(differences: ArrayLike) -> NDArray[np.float64]:
             f"a t-test needs a list of at least two differences, not an array {values.shape}",
             hint="give one difference per item",
         )
+    # scipy would return NaN for the p-value, which is not below any level: it would read as "no
+    # bias".
     if not np.isfinite(values).all():
         raise NotMeasurableError(
             f"{int((~np.isfinite(values)).sum())} of {values.size} differences are not finite",

@@ -25,6 +25,7 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     """
     values = _check_family(p)
     order = np.argsort(values, kind="stable")
+    # The smallest p-value is multiplied by the size of the family, the largest by 1.
     factors = np.arange(values.size, 0, -1)
     adjusted = np.empty_like(values)
     # The running maximum keeps the order: a test is rejected only if all smaller p-values are.
@@ -72,11 +73,14 @@ def max_t(observed: ArrayLike, null: ArrayLike) -> NDArray[np.float64]:
             f"max-T needs k and m x k statistics, not {t.shape} and {null_statistics.shape}",
             hint="give one row per rearrangement and one column per test",
         )
+    # Comparisons with NaN are false: a null of NaN would never exceed, and p would be its minimum.
     if not (np.isfinite(t).all() and np.isfinite(null_statistics).all()):
         raise NotMeasurableError(
             "some statistics of the family are not finite",
             hint="drop, by name, tests without spread before the correction",
         )
+    # A constant null is exceeded by any larger statistic, so p would be its minimum without
+    # evidence.
     if any(is_constant(column) for column in null_statistics.T):
         raise NotMeasurableError(
             "some tests of the family have a null without spread",
@@ -96,6 +100,7 @@ def max_t(observed: ArrayLike, null: ArrayLike) -> NDArray[np.float64]:
 
 def _check_family(p: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(p, dtype=np.float64)
+    # NaN fails both comparisons, so a missing p-value is refused instead of being sorted last.
     if values.ndim != 1 or values.size == 0 or not ((values >= 0) & (values <= 1)).all():
         raise NotMeasurableError(
             "a family of tests needs one p-value between 0 and 1 each",

@@ -133,6 +133,7 @@ class _Resamples:
         """Indices of resamples with units in every stratum: a resample may leave out no unit."""
         if not self.are_left_out:
             return np.arange(len(self.units[0]))
+        # A stratum without a left-out unit would leave a group empty and its mean undefined.
         has_remaining = [
             [len(set(row)) < len(stratum) for row in rows.tolist()]
             for stratum, rows in zip(self.design.samples, self.units, strict=True)
@@ -237,9 +238,11 @@ def standard_deviations(
     pooled_counts = pooled_item_counts(item_counts)
     count = pooled_counts.sum(1)[:, None].astype(float)
     total, squares = pooled_counts @ centred, pooled_counts @ centred**2
+    # A resample of one item divides by 0; the second pass below turns it into "no value".
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = (squares - total**2 / count) / (count - 1)
         result = np.sqrt(np.maximum(variance, 0))
+        # `~(>)` instead of `<=`, so that variances of NaN are recomputed as well.
         cancelling = ~(variance > CANCELLATION_RATIO * squares / count)
     for row, column in zip(*np.nonzero(cancelling), strict=True):
         resampled_column = np.repeat(values[:, column], pooled_counts[row].astype(int))
@@ -275,6 +278,7 @@ def top_means(
     for variant, column in enumerate(values.T):
         order = np.argsort(-column, kind="stable")
         ordered = count[:, order[:first]]
+        # A NaN size fails the comparison, takes the full order and leaves NaN as its mean.
         if not (ordered.sum(-1) >= largest[:, 0]).all():
             ordered = count[:, order]
         # Copies of an item count only as far as they are within the top share.

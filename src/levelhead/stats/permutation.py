@@ -141,11 +141,14 @@ def sign_flip(
 
     def reduce_rows(signs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
         # One rearrangement per row.
+        # Items of a cluster share its sign: they are dependent and cannot be exchanged one by one.
         rows = signs.reshape(-1, signs.shape[-1])[:, factor.unit_of_item]
         values = [reduce(row) for row in rows] if vectorised is None else vectorised(rows)
         return np.array([require_finite(value) for value in values]).reshape(signs.shape[:-1])
 
     result = stats.permutation_test(
+        # scipy flips the signs of its data. Here the data are the signs, so that a statistic
+        # receives them.
         (np.ones(factor.n_units),),
         reduce_rows,
         permutation_type="samples",
@@ -174,11 +177,13 @@ def _null_distribution(
     result: PermutationTestResult, method: str, *, alternative: Alternative, n_resamples: int | None
 ) -> NullDistribution:
     null = np.asarray(result.null_distribution, dtype=np.float64)
+    # Every rearrangement would count as at least as extreme: p = 1 would read as "no bias".
     if is_constant([float(result.statistic), *null]):
         raise NotMeasurableError(
             "every rearrangement gives the same value, so no p-value can be computed",
             hint="check that the items differ and that the value depends on the permuted groups",
         )
+    # Twice the smaller tail would call a distance unusually close to 0 significant.
     if alternative == "two-sided" and null.min() >= 0:
         raise LevelheadError(
             "the value is never negative under the null, so a two-sided test is not valid",

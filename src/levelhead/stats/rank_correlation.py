@@ -58,4 +58,5 @@ def _pair_signs(table: NDArray[np.float64]) -> NDArray[np.int8]:
     """Compare all pairs of a row: 1, 0 or -1 if the later value is larger, equal or smaller."""
     earlier, later = np.triu_indices(table.shape[1], 1)
     a, b = table[:, earlier], table[:, later]
+    # 144 heads have 10,296 pairs: for 999 resamples int8 needs 10 MB where float64 needs 82.
     return (b > a).astype(np.int8) - (b < a).astype(np.int8)
