@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from levelhead.locate.effects import AblationEffects
     from levelhead.models.sites import Site
 
+# Yang et al. 2025, Figure 5: the top-5 anti-biased heads are boxed in red.
 N_ANTI_BIAS_HEADS = 5
 NOISE_NOTE = (
     "darker heads and heads turned positive are counts of noisy signs: two maps of one model with "
@@ -84,6 +85,7 @@ def compare_maps(
                 f"{other_name} was not located by the same measure as {name}",
                 hint="locate all models by one measure with the same options",
             )
+        # Effects are paired by resample: another split or seed would resample other words.
         differing_settings = [
             setting_name
             for setting_name, setting_pair in {
@@ -106,6 +108,7 @@ def compare_maps(
     notes = []
     compared_maps = []
     for number, (other_name, other_map) in enumerate(other_maps, 1):
+        # Head 3-2 of a model with other layers is another head: nothing can be paired by position.
         has_same_heads = (other_map.layers, other_map.heads_per_layer) == (
             base.layers,
             base.heads_per_layer,

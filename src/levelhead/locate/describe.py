@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
     from levelhead.measures.metric import Metric
 
+# Top-3 is the best mask of Yang et al. 2025 (Table 1).
 TOP_HEADS = 3
 TOP_SHARES = (0.05, 0.10)
 
@@ -70,6 +71,8 @@ def compute_map_statistics(
     >>> round(described["effective number of heads"], 2)
     1.6
     """
+    # Only heads that add to the bias: negative ones would cancel in the mass, and shares could
+    # exceed 1.
     positive = np.sort(values[values > 0])[::-1]
     mass = float(positive.sum())
 
@@ -140,10 +143,13 @@ def describe_map(
         # One permutation for the model and all its variants: effects are paired differences.
         permute, per_item = sample_relabelling(measure, variant_responses[0], rng)
         permuted = [permute(responses) for responses in variant_responses]
+        # The design is made anew, because the groups of the items have changed.
         full_sample = measure.design(permuted[0], metric).full_sample
         values = np.array(
             [float(metric.aggregate(per_item(responses), full_sample)) for responses in permuted]
         )
+        # The observed map chose its direction by its value, so each permuted map must do the same:
+        # a fixed direction would compare a chosen sign with random ones.
         permuted_effects = _bias_direction(values[0], metric) * (values[0] - values[1:])
         for name, value in compute_map_statistics(permuted_effects, layer_of_head).items():
             null[name].append(value)

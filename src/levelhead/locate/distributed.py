@@ -68,6 +68,8 @@ def locate_distributed(
     for outcome in executor.run([task], cancel=context.cancel):
         if isinstance(outcome, TaskResult):
             text = outcome.payload.decode()
+            # "Not measurable" is a result of the data and stays its own error; a crash becomes
+            # "failed".
             if text.startswith(_NOT_MEASURABLE_PREFIX):
                 failure = StepFailure.from_json(text.removeprefix(_NOT_MEASURABLE_PREFIX))
                 raise NotMeasurableError(failure.problem, hint=failure.hint)

@@ -97,6 +97,8 @@ class AblationEffects:
         """
         (factor,) = self.design.factors
         standard_errors = self.standard_errors
+        # A part without spread has no t; it is left out by name and not counted as a test that
+        # found nothing.
         nonzero = np.flatnonzero(standard_errors > 0)
         if not nonzero.size:
             raise NotMeasurableError(
@@ -166,6 +168,8 @@ def estimate_effects(
         metric: another formula than the primary metric.
     """
     target_metric = metric or measure.primary_metric
+    # Words are resampled and their contexts are fixed: `design_description` says so in every
+    # interval.
     design = single_factor_design(measure.design(base_responses, target_metric))
     values = [
         target_metric.per_item_values(responses).detach()
@@ -185,6 +189,8 @@ def estimate_effects(
     resampled_values = direction * resampled_values
     return AblationEffects(
         values=full_values[0] - full_values[1:],
+        # Paired: what a resample adds to the model's value it adds to a variant's, too, and
+        # cancels.
         resamples=resampled_values[:, :1] - resampled_values[:, 1:],
         base=resampled_values[:, 0],
         design=design,
@@ -197,6 +203,7 @@ def estimate_rank_agreement(
     scores: Sequence[float], ablation_effects: AblationEffects, *, name: str = "rank agreement"
 ) -> Estimate | None:
     """Spearman's correlation of scores (held fixed) and effects (resampled)."""
+    # Two ranks always correlate by 1 or -1, and constant ranks not at all.
     if len(scores) < 3 or is_constant(scores) or is_constant(ablation_effects.values):
         return None
     value = float(rowwise_spearman(scores, ablation_effects.values)[0])

@@ -82,6 +82,7 @@ class ComponentScore(Record):
     @property
     def is_significant(self) -> bool:
         """Whether its effect differs from 0 after correction."""
+        # Adjusted: of 144 heads without an effect, seven would have a raw p below .05.
         return self.p is not None and self.p.adjusted is not None and self.p.adjusted <= 0.05
 
 
@@ -166,6 +167,8 @@ class HeadMap(Record):
                 "heads were found and tested on the same items: none is confirmed",
                 hint="give enough words or contexts for two halves",
             )
+        # A significant effect may be negative: such a head works against the bias, so both the
+        # score and the effect must be positive.
         score_of_site = {head.site: head for head in self.heads}
         return tuple(
             site

@@ -95,6 +95,7 @@ def locate(
         require_differentiable(measure.primary_metric)
     responses = measure.read(lm, context=context)
     item_split = split_items(measure, responses[0], split_by=split, seed=run.inference.seed)
+    # Sign and scores see the find half only; a sign from all items would leak into the test.
     discovery = item_split.discovery.select(responses[0])
     discovery_estimate = measure.estimate_metric(
         discovery, measure.primary_metric, run.inference, "find half"
@@ -115,6 +116,8 @@ def locate(
     ablation_responses: AblationResponses | None = None
     path_notes: tuple[str, ...] = ()
     if method == "ablation":
+        # All items are ablated once: each half is selected from the stored answers without a
+        # forward.
         ablation_responses = run.ablate(responses[0], list(component_of_site), item_split, ablation)
         values = run.estimate_half_effects(
             ablation_responses, item_split.discovery, bias_sign, "find"
@@ -191,6 +194,8 @@ def ablate_each(
     """What a model says without each of some parts, one at a time."""
     site_means: dict[Site, torch.Tensor] = {}
     if ablation == "mean":
+        # Mean ablation keeps a head's usual output, so that later layers see what they are used to;
+        # with zero, part of an effect is the shock of an unusual input.
         site_means = compute_mean_activations(lm, measure, responses, sites)
     return read_variants(
         lm,
@@ -282,6 +287,8 @@ class _LocateRun:
             sign=bias_sign.sign,
             inference=self.inference,
             name=f"effects, {name} half",
+            # Resampled for every part of the model: more than the default would cost time, not
+            # insight.
             n_resamples=max(99, min(self.inference.resamples, DEFAULT_RESAMPLES)),
         )
 
@@ -326,6 +333,7 @@ class _LocateRun:
     ) -> Provenance:
         """Everything the map depends on."""
         lm = self.lm
+        # How far batches shrank depends on the machine's free memory, not on the map.
         model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
         return Provenance.of(
             lm.identity.name,

@@ -57,6 +57,7 @@ class AblationEdit(Edit):
         """The mean of the site everywhere, or the activation times the factor."""
         if not self.means:
             return activation * self.factor
+        # One vector at every token; padding gets it as well, which attention does not read.
         return self.means[self.sites.index(site)].to(activation).expand_as(activation)
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:

@@ -35,6 +35,7 @@ class AnswerIndex(NamedTuple):
         """The readouts' values of `[uses, r]` answers, differentiable; float64."""
         weighted = answers.double() * self.weight[:, None]
         if self.query_set.average_answers:
+            # Out-of-place forms, because autograd must follow the answers into the readouts.
             return torch.zeros_like(template).index_add(0, self.item, weighted)
         return torch.zeros_like(template).index_put((self.item, self.slot), weighted)
 
@@ -54,6 +55,7 @@ class AnswerIndex(NamedTuple):
 def index_answers(lm: LM, measure: Measure, responses: Responses) -> AnswerIndex:
     """Index the answers behind some readouts of a measure's primary metric."""
     query_set = measure.queries(lm)[0]
+    # A sampled token is a step function of the mask: its gradient would be 0, "no head matters".
     if query_set.query_kind == "sample":
         raise LevelheadError(
             f"{measure.name} is of sampled text: a mask changes what is sampled, not by a little",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 CotangentsFor = Callable[[torch.Tensor], torch.Tensor]
 """`[cotangents, uses, r]` of some uses, by number."""
 TASK_FUNCTION = "levelhead.locate.attribution.gradient:compute_contributions"
+# Part of every task's key: a new number when the stored arrays change, or old ones are reused.
 REVISION = 1
 STREAM_OF_COMPONENT: dict[Component, Stream] = {
     "heads": "head_out",
@@ -84,6 +85,8 @@ def compute_cotangents(
             words. The paper calls them "static"; the exact derivative needs both.
     """
     require_differentiable(measure.primary_metric)
+    # The formula is differentiated on all readouts at once: SEAT is a ratio over all words, and the
+    # sum of its gradients over batches is not the gradient.
     values = responses.values.clone().requires_grad_()
     metric_value = measure.reduce(replace(responses, values=values))
     (derivative,) = torch.autograd.grad(metric_value, values)
@@ -169,9 +172,11 @@ def backpropagate(
         )
         if total is None:
             total = torch.zeros(len(task_contributions), n_items, sum(sizes), dtype=torch.float64)
+        # Several questions may belong to one item, such as a word's contexts: their shares add up.
         total.index_add_(1, answer_index.item[rows], task_contributions)
     if total is None:
         raise _zero_gradient_error(measure, "its readouts")
+    # Each set is checked by itself: a split without a gradient must not hide behind the others.
     for cotangent_total in total:
         require_nonzero_gradient(cotangent_total, measure, "the masks")
     component_totals = total.split(sizes, dim=-1)
@@ -227,6 +232,7 @@ def _backward(
 ) -> torch.Tensor:
     """One forward and, for each set of cotangents, one backward for every batch."""
     query = local_query.query
+    # A question may need several rows (one per masked token): `[rows]` the question of each.
     query_of_row = torch.tensor(query.items or range(len(query.rows)))
     total = torch.zeros(
         *cotangent_stack.shape[:2], sum(_gate_sizes(lm.layout, components)), dtype=torch.float64

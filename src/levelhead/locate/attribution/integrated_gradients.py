@@ -88,6 +88,8 @@ def integrate_masks(
             hint="use the model and the tokenizer that were read",
         )
     try:
+        # With all heads masked, all contexts of a word may become the same vector, so that SEAT has
+        # no spread and no value at the beginning of the path.
         masked_value = float(
             _evaluate_at(lm, measure, responses, answer_index, local_query, components, 0.0)[0]
         )
@@ -110,6 +112,7 @@ def integrate_masks(
             component: torch.zeros(gate_shape(lm.layout, component), dtype=torch.float64)
             for component in components
         }
+        # The rule is for [-1, 1]: nodes move to [0, 1], which halves the weights.
         for position, weight in zip((positions + 1) / 2, weights / 2, strict=True):
             _, gradients = _evaluate_at(
                 lm, measure, responses, answer_index, local_query, components, float(position)
@@ -119,6 +122,8 @@ def integrate_masks(
         path = PathAttribution(
             scores, full_value=end_values[1], masked_value=end_values[0], n_nodes=n_nodes
         )
+        # Relative to large differences only: where masks change hardly anything, rounding in
+        # float32 alone exceeds a thousandth of the difference.
         if abs(path.gap) <= TOLERANCE * max(1.0, abs(end_values[1] - end_values[0])):
             return path
     assert path is not None  # noqa: S101
@@ -161,6 +166,7 @@ def _evaluate_at(
             return lm.run_rows(query, indices, gates=make_gates(requires_grad=False)).values
 
     batches = list(lm.batching.run_batches(query.rows, read_batch))
+    # Batches are sorted by length: rows return to their questions by number, not by position.
     order = [i for indices, _ in batches for i in indices]
     rows = torch.cat([values for _, values in batches])
     total = torch.zeros(len(answer_index.queries), *rows.shape[1:], dtype=rows.dtype)

@@ -39,11 +39,14 @@ class TokenSums(Readout):
         """Sites side by side."""
         width = output.batch.width
         lengths = torch.tensor(output.batch.lengths)
+        # Padding would pull the mean towards the activations of no token.
         is_token = (torch.arange(width)[None] < lengths[:, None]).double()
         sums = []
         for site in self.sites:
             activation = output.captured[site.stream, site.layer].double().cpu()
             activation = activation if site.head is None else activation[..., site.head, :]
+            # Sums, not means by row: texts differ in length, and every token counts once in the
+            # mean.
             sums.append(torch.einsum("btd,bt->bd", activation, is_token))
         return torch.cat(sums, dim=1)
 

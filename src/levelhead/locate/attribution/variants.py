@@ -85,6 +85,8 @@ class AblationResponses:
             [len(self.cells[i].queries) for i in cell_numbers], dtype=torch.float64
         )
         total = torch.zeros(len(item_numbers), answers.shape[1], dtype=torch.float64)
+        # Cells are means over their contexts: weighted by the number of contexts, they give the
+        # mean over all contexts of the chosen blocks.
         total = total.index_add(0, item, answers[cell_numbers] * count[:, None])
         n_contexts = torch.zeros(len(item_numbers), dtype=torch.float64).index_add(0, item, count)
         selected = without_contexts
@@ -148,6 +150,7 @@ def read_variants(
                 )
             group_answers[:, cell_numbers] = task_answers
         assert group_answers is not None  # noqa: S101  # there is a cell, and a variant
+        # Every group repeats the unedited model as its row 0; one copy stays.
         answers_by_group.append(group_answers if number == 0 else group_answers[1:])
     return AblationResponses(responses, cells, tuple(variants), np.concatenate(answers_by_group))
 
@@ -222,6 +225,7 @@ def _plan_tasks(
 ) -> tuple[list[Task], list[list[int]]]:
     """Shards of cells, of about as many questions as a shard of readouts has."""
     query_set = measure.queries(lm)[0]
+    # Sharded by content, not by position: cells that another run shares fall into the same shards.
     cells_by_query_hash: dict[str, list[int]] = {}
     for i, cell in enumerate(cells):
         cells_by_query_hash.setdefault(content_hash([list(cell.queries)]), []).append(i)

@@ -88,6 +88,7 @@ def select_heads_greedily(
     remaining = list(dict.fromkeys(candidates))
     stop_reason = f"{max_heads} heads"
     while len(steps) < max_heads and remaining:
+        # Sorted, so that the same set in another order of choice has the same stored answers.
         site_sets = [tuple(sorted((*selected, site))) for site in remaining]
         selected_sets = [tuple(sorted(selected))] if selected else []
         ablation_responses = read_variants(
@@ -97,6 +98,7 @@ def select_heads_greedily(
             [AblationVariant(site_set) for site_set in (*selected_sets, *site_sets)],
             context=context,
         )
+        # The base is the model without the heads chosen so far: a gain is what a head adds to them.
         base = (
             ablation_responses.responses_of(0)
             if selected

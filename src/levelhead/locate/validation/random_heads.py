@@ -114,6 +114,7 @@ def compare_with_random_heads(
         site_set: direction * (base - float(measure.reduce(ablation_responses.responses_of(i))))
         for i, site_set in enumerate(distinct)
     }
+    # Repeated sets count as often as they were drawn, or p would not be that of random sampling.
     random_effects = tuple(effect_of_set[site_set] for site_set in random_sets)
     ablation_effects = estimate_effects(
         measure,

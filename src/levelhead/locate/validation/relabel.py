@@ -32,6 +32,8 @@ def sample_relabelling(
     The same for the model and all its variants.
     """
     metric = measure.primary_metric
+    # The same null as the measure's own test: which labels are exchangeable is the measure's to
+    # say.
     if metric.null == "deal":
         groups = _permute_groups(measure, responses, rng)
         return (
@@ -57,6 +59,8 @@ def _permute_groups(
     """A new group for every item, by id."""
     sampled = measure.select_sampled(responses)
     factor = measure.design(responses, measure.primary_metric).factors[0]
+    # Units are permuted, not items: the sentences of a word keep one side, as in the measure's
+    # test.
     group_of_unit = np.empty(factor.n_units, dtype=object)
     for unit, item in zip(factor.unit_of_item, sampled.items, strict=True):
         group_of_unit[unit] = item.group

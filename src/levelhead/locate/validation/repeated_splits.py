@@ -128,6 +128,7 @@ def repeat_splits(
     def stacked_cotangents(rows: torch.Tensor) -> torch.Tensor:
         return torch.stack([split_cotangents(rows) for split_cotangents in cotangents_by_split])
 
+    # All splits share one forward pass: they differ in cotangents only.
     contributions = backpropagate(
         lm, measure, answer_index, stacked_cotangents, n_items=len(responses), context=context
     )
@@ -139,6 +140,8 @@ def repeat_splits(
         measure,
         responses,
         [AblationVariant(site_set) for site_set in distinct],
+        # A context's block does not depend on the seed, only which blocks are a half: one reading
+        # serves all.
         block_of=item_splits[0].block_of,
         context=context,
     )

@@ -34,6 +34,7 @@ def determine_bias_sign(
     value_text = f"{estimate.value:.3g} {estimate.interval} on the find half"
     if bias_direction != "auto":
         direction: Literal[-1, 1] = 1 if bias_direction == "+" else -1
+        # The user's direction stands, but a map against its own data must say so.
         contradicts_data = parity is not None and direction * (estimate.value - parity) < 0
         return BiasSign(
             sign=direction,
@@ -44,6 +45,7 @@ def determine_bias_sign(
         return BiasSign(sign=0, reason=f"{metric.name} is a price, not a bias")
     if metric.role == "parity":
         return BiasSign(sign=-1, reason=f"less is more bias: {metric.direction}")
+    # A value that is never negative, such as |SEAT|, has one direction by construction.
     if parity is None or metric.alternative == "greater":
         return BiasSign(sign=1, reason=f"larger is more: {metric.direction}")
     # Without a clear sign no head can be called biased: its score's direction would be arbitrary.

@@ -45,6 +45,8 @@ class SplitHalf:
 
     def block_of(self, query: QueryArgs) -> int:
         """A context's block: by its text, or by what stands around the word."""
+        # Both members of a pair have the same surroundings and so the same block; by their full
+        # text, they could be in different halves and would no longer be matched.
         if self.is_matched and len(query) == 3:
             return int(surroundings_hash(query)[:8], 16) % CONTEXT_BLOCKS
         return int(_hash(str(query[0]))[:8], 16) % CONTEXT_BLOCKS
@@ -174,6 +176,7 @@ def _split_by_words(measure: Measure, responses: Responses, seed: int) -> ItemSp
     }
     discovery_units: set[int] = set()
     for stratum in factor.strata:
+        # By hash of the word, so that the order of a list does not decide who is in which half.
         order = sorted(stratum.tolist(), key=lambda unit: _hash(f"{seed} {word_of_unit[unit]}"))
         discovery_units.update(order[::2])
     discovery_ids = {
@@ -181,6 +184,7 @@ def _split_by_words(measure: Measure, responses: Responses, seed: int) -> ItemSp
         for unit, item in zip(factor.unit_of_item, sampled.items, strict=True)
         if int(unit) in discovery_units
     }
+    # Attribute words define the measure: both halves need all of them.
     unsampled_ids = {item.id for item in responses.items if not measure.is_sampled(item)}
     confirmation_ids = {item.id for item in sampled.items} - discovery_ids
     if not discovery_ids or not confirmation_ids:
