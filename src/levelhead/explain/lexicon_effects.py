@@ -177,6 +177,8 @@ def _make_cells(
     """Every pair with every target in every frame; words that are no subject are left out."""
     families = lexicon.families if targets is None else (lexicon.targets(targets),)
     signs = {
+        # Turned so that a stereotyped change is positive for targets of either group and does not
+        # cancel in a pair's mean.
         word: -1 if side.stereotyped_group == groups[1] else 1
         for family in families
         for side in family.sides
@@ -236,6 +238,7 @@ def _read_changes(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[dict[str, Values], list[DroppedItem], list[str]]:
     """`[cells]` changes of attention and of the target's log-probability; NaN where none."""
+    # Word pairs share words and so sentences, each of which is read once.
     texts = list(dict.fromkeys(sentence for cell in cells for sentence in cell.sentences))
     attention = dict(
         zip(texts, read_attribute_attention(lm, texts, progress=progress), strict=True)
@@ -343,6 +346,8 @@ def _mean_over_frames(
         if np.isfinite(value):
             label_cells[partner].append(value)
     return {
+        # Frames of one pair and target are nearly the same sentence: they are averaged and not
+        # counted as observations.
         label: np.array([np.mean(frame_values) for frame_values in values_of_partner.values()])
         for label, values_of_partner in cells.items()
     }
@@ -350,6 +355,7 @@ def _mean_over_frames(
 
 def _estimate(label: str, values: Values, name: str, inference: Inference) -> Estimate:
     test = t_test(values, level=inference.level)
+    # The standard error of the t-test above, for the effect that it could have detected.
     standard_error = float(values.std(ddof=1)) / len(values) ** 0.5
     precision = Precision(standard_error=standard_error, df=len(values) - 1)
     return Estimate(

@@ -51,12 +51,15 @@ def find_word_columns(lm: LM, sentence: AnnotatedSentence) -> WordColumns:
     text = sentence.text
     (encoded,) = lm.tokens.encode([text])
     attribute, target = (lm.tokens.positions_of_word(encoded, span, text) for span in sentence[1:])
+    # One column cannot be both: its attention would be that of the target on itself.
     if set(attribute) & set(target):
         raise UnreadableTextError(
             f"attribute and target share a token of {text!r:.80}", hint="leave the pair out"
         )
     positions_of_word: dict[object, list[int]] = {}
     for i in encoded.word_positions():
+        # The causal mask gives later words an attention of 0: as columns, they would make 0 the
+        # minimum of every row.
         if lm.is_causal and i > target[-1]:
             break
         name = _word_start(encoded, i, text)
@@ -122,6 +125,7 @@ def read_attribute_attention(
 
 
 def _read_chunk(lm: LM, sentences: Sequence[AnnotatedSentence]) -> list[torch.Tensor | str]:
+    # A text without values keeps its place, with the reason, so that pairs stay aligned.
     columns_or_reasons: list[WordColumns | str] = []
     for sentence in sentences:
         try:

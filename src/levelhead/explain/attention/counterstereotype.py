@@ -102,6 +102,8 @@ def counterstereotype(
     """
     heads = make_head_groups(lm, biased, regular)
     words = None if placebo is None else resolve_lexicon(placebo)
+    # A causal model's target sees earlier words only. Excluded before sampling, so that n pairs are
+    # left to draw.
     sampled_pairs = sample_pairs(
         attribute_first(pairs) if lm.is_causal else pairs,
         n,
@@ -176,6 +178,7 @@ def _read_pairs(
         if isinstance(before, str) or isinstance(after, str):
             dropped.append(DroppedItem(pair.id, before if isinstance(before, str) else str(after)))
             continue
+        # A placebo that cannot be read drops the control of this pair, not the pair.
         if isinstance(placebo_value, torch.Tensor):
             placebo_rows.append((len(readable_pairs), heads.select(placebo_value)))
         readable_pairs.append(pair)

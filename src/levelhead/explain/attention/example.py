@@ -67,6 +67,7 @@ def make_attention_example(
                 target=word_columns.target,
             )
         )
+        # `[words, layers, heads]`, because `select` indexes the last two dimensions.
         rows.append(heads.select(normalise_attention(row, word_columns).movedim(-1, 0)))
     if any(row.isnan().any() for row in rows):
         raise NotMeasurableError(

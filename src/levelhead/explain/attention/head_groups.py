@@ -68,6 +68,7 @@ def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:
         if site.stream != "head_out" or site.head is None:
             raise LevelheadError(f"{site} is no head", hint='give Site("head_out", layer, head)')
         lm.layout.require_site(site)
+    # A head in both groups would cancel in their difference and weaken it unnoticed.
     duplicates = [site for site, times in Counter(sites).items() if times > 1]
     if duplicates:
         raise LevelheadError(

@@ -89,6 +89,7 @@ def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
 
 def _parse_mined_row(row: dict[str, object]) -> CounterPair | str:
     targets, attribute = row["targets"], row["attribute"]
+    # Section 5.2 takes sentences with one attribute and one target; with two, the clusters overlap.
     if len({str(word) for word, _, _ in targets}) != 1:  # type: ignore[attr-defined]
         return "it holds several targets"
     texts = str(row["text"]), str(row["twin"])
@@ -183,6 +184,7 @@ def _collect_pairs(
         if isinstance(row, str):
             reasons[row] += 1
             continue
+        # By text, not by id: a corpus repeats sentences, and copies would count as observations.
         key = (row.original.text, row.counter.text, row.target_word)
         if key in pair_of_key:
             reasons["it stands there twice"] += 1

@@ -105,6 +105,8 @@ def make_counter_pair(
     (attribute_span,), (target_span,) = spans_of_role.values()
     if attribute_span[0] < target_span[1] and target_span[0] < attribute_span[1]:
         return "its attribute and its target overlap"
+    # What follows the attribute is the same in both texts, so the twin's attribute ends this far
+    # from the end.
     end = len(twin) - (len(text) - attribute_span[1])
     if (
         end <= attribute_span[0]
@@ -115,6 +117,8 @@ def make_counter_pair(
     counterpart = twin[attribute_span[0] : end]
     if fold_case(counterpart) == fold_case(attribute):
         return "its twin is the same"
+    # With both groups in one text, an exchange would give it two words of one group and none of the
+    # other.
     if find_word(counterpart, text):
         return "it holds the attribute's counterpart too"
     shift = end - attribute_span[1] if target_span[0] > attribute_span[0] else 0
@@ -187,6 +191,7 @@ def sample_pairs(
     by_word: dict[str, list[tuple[str, CounterPair]]] = defaultdict(list)
     for pair in remaining.pairs:
         by_word[pair.target_word].append((_rank(seed, pair), pair))
+    # First sentences of all targets, then second ones: no frequent target fills the sample.
     order = sorted(
         (order_in_word, rank, pair)
         for rows in by_word.values()
@@ -206,6 +211,7 @@ def make_placebo_sentence(pair: CounterPair, lexicon: Lexicon) -> AnnotatedSente
     if swap.counterfactual is None or len(swap.changes) != 1 or swap.changes[0][2:4] != attribute:
         return None
     change = swap.changes[0]
+    # "an actress" must not become "an woman": the change would be one of grammar, not of the word.
     article_match = re.search(r"(?i)\b(an?)\s+$", text[: attribute[0]])
     if find_word(change.new, text) or (
         article_match and article_match[1].lower() != indefinite_article(change.new)

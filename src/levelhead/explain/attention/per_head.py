@@ -118,6 +118,7 @@ def _summarise_heads(changes: Values, targets: Sequence[str]) -> _HeadSummary:
 
 def _t_interval(summary: _HeadSummary, column: int, level: float) -> Interval:
     n_targets = len(summary.sums)
+    # Targets, not sentences, give the degrees of freedom.
     half_width = float(stats.t.ppf((1 + level) / 2, n_targets - 1)) * float(
         summary.standard_error[column]
     )
@@ -130,6 +131,8 @@ def _sum_by_target(values: Values, targets: Sequence[str]) -> tuple[Values, Valu
     """`[targets, heads]` sums over a target's sentences, and how many those are."""
     _, target_index = np.unique(np.array(targets), return_inverse=True)
     sums = np.zeros((target_index.max() + 1, values.shape[1]))
+    # `np.add.at` adds repeated indices; `sums[target_index] += values` would keep the last of them
+    # only.
     np.add.at(sums, target_index, values)
     return sums, np.bincount(target_index).astype(np.float64)
 

@@ -42,6 +42,7 @@ Decision = Literal["yes", "no", "undecided"]
 SIGNIFICANCE_LEVEL = 0.05
 EQUIVALENCE_SHARE = 0.2
 """The share of the base margin within which a change counts as none."""
+# Zhang 2023, Figures 2, 3 and 4.
 TOP_KS = (3, 5, 10)
 
 EXPECTED_VERDICTS: dict[str, tuple[Verdict, ...]] = {
@@ -129,6 +130,7 @@ def compute_change_difference(
     names = [name for name in first_rows if name in second_rows]
     if not names:
         return None
+    # Means by occupation first, because the two kinds may have different numbers of prompts.
     means = [
         [float(answers.change[rows[name]].mean()) for name in names]
         for rows in (first_rows, second_rows)
@@ -158,8 +160,10 @@ def decide_verdict(
         change: between the two, p corrected.
         is_unchanged: whether the change is shown to be less than a fifth of the base margin.
     """
+    # Without a preference there is nothing to enhance or to mitigate.
     if 0 in base.interval:
         return "no base preference"
+    # Before significance: with many occupations a change can be significant and still negligible.
     if is_unchanged:
         return "unchanged"
     assert change.p is not None  # noqa: S101
@@ -233,6 +237,8 @@ def _is_unchanged(
         bounds = estimate(one_sided, metric, values, design, test=False).interval
         return bounds.low, bounds.high
 
+    # `before` is the base margin turned positive, so that its share is the half-width of
+    # equivalence.
     above, _ = interval(change + EQUIVALENCE_SHARE * before, "not less")
     _, below = interval(change - EQUIVALENCE_SHARE * before, "not more")
     return above > 0 > below
@@ -252,6 +258,8 @@ def _rows_by_occupation(answers: BatteryResponses, kind: str) -> dict[str, list[
 
 
 def _share_flipped(answers: BatteryResponses, kind: str, inference: Inference) -> Estimate:
+    # An occupation's prompts are averaged over backgrounds first, so that each occupation counts
+    # once.
     is_flipped = [
         bool(answers.margin[rows].mean() * answers.margin[answers.base[name]] < 0)
         for name, rows in _rows_by_occupation(answers, kind).items()

@@ -59,6 +59,8 @@ def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -
     for i, item in enumerate(answers.items):
         if item.kind in kinds:
             rows.setdefault(item.units[0], {})[item.kind] = i
+    # An occupation with a missing cell would enter one level of a factor only, and its preference
+    # would look like an effect.
     complete = {
         name: row_of_kind for name, row_of_kind in rows.items() if len(row_of_kind) == len(kinds)
     }
@@ -83,6 +85,8 @@ def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -
         levels = [level[index] for level in kinds.values()]
         first, second = dict.fromkeys(levels)
         is_first = torch.tensor([level == first for level in levels])
+        # A main effect of the 2 x 2 x 2 design: each level is averaged over the four cells of the
+        # other two factors.
         value = changes[:, is_first].mean(1) - changes[:, ~is_first].mean(1)
         effects.append(estimate_contrast(f"{factor}: {first} - {second}", value))
     return Factorial(
@@ -90,5 +94,6 @@ def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -
             FactorialCell(levels=levels, change=estimate_contrast(f"change: {kind}", changes[:, i]))
             for i, (kind, levels) in enumerate(kinds.items())
         ),
+        # The three main effects are the hypotheses; the cells describe them and are not corrected.
         effects=holm_corrected(effects),
     )

@@ -129,6 +129,7 @@ def add_factorial_prompts(cloze: Cloze, prompt_set: OccupationSet) -> Cloze:
         for item in make_factorial_prompts(prompt_set)
         if item.kind != BASE and item.occupation in occupations
     )
+    # The backgrounds are sampled already: the option applies to the published sets only.
     return replace(cloze, prompts=(*items, *extra), backgrounds=None)
 
 
@@ -151,6 +152,7 @@ def compute_knowledge(
         compute_contrasts(answers, inference),
     )
     inference_95 = with_95_level(inference)
+    # Claims are judged at 95%, whatever the level of the printed intervals.
     contrasts_95 = (
         contrasts if inference_95 == inference else compute_contrasts(answers, inference_95)
     )

@@ -49,7 +49,10 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
     """Regress base margins on shares, with occupations resampled."""
     rows = answers.rows_of_kind(BASE)
     shares = torch.tensor([_share(answers, int(i)) for i in rows])
+    # `[occupations, 2]`: y and x. A share of 0 or 1 has no log-odds; Table 1 has none.
     values = torch.stack([answers.margin[rows], torch.logit(shares)], dim=1)
+    # A regression compares no groups: occupations are one sample, without strata at a share of a
+    # half.
     design = answers.design(BASE, grouped=False)
 
     def estimate_regression(
@@ -119,6 +122,7 @@ def _slope_verdict(slope: Estimate) -> TrackingVerdict:
         return "reversed"
     if low > 0 and high < 1:
         return "understates"
+    # The whole interval must be near: a wide interval that contains 1 is no evidence of tracking.
     for verdict, value in (("tracks", 1.0), ("not related", 0.0)):
         if value - TOLERANCE <= low <= value <= high <= value + TOLERANCE:
             return verdict  # type: ignore[return-value]

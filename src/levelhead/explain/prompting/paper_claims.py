@@ -45,6 +45,8 @@ class PaperClaim(NamedTuple):
 
 TURNED_SIDE: Side = "turned"
 SMALLER_VERDICTS: tuple[Verdict, ...] = ("mitigated", "overturned")
+# Zhang 2023, Results. A claim on the size of a change needs a verdict, one on its direction only a
+# side of 0.
 CLAIMS = (
     PaperClaim("similar syntax enhances the stereotype", "target_syntactic_similar", ("enhanced",)),
     PaperClaim("similar meaning enhances it", "target_semantic_similar", ("enhanced",)),
@@ -129,6 +131,7 @@ def _check_claim(claim: PaperClaim, contrast: PromptContrast, base: Estimate) ->
 
 def _side(base: Estimate, margin: Estimate) -> Side | None:
     """Which side of 0 a stereotype moved to; None where it, or the move, is not distinct from 0."""
+    # The claims are about stereotypes: where the model has none without knowledge, none can turn.
     if base.interval.low <= 0 or 0 in margin.interval:
         return None
     return "same" if margin.value > 0 else "turned"

@@ -59,6 +59,7 @@ def add_prevalent_words(
         if isinstance(cloze.prompts, str)
         else cloze.prompts
     )
+    # Words must not be read off the occupations that they measure: the margin would be circular.
     source_occupations = _alternate_occupations(prompts)
     naming_prompts = [
         prompt
@@ -84,12 +85,15 @@ def add_prevalent_words(
         strict=True,
     ):
         named_group = cloze.compared_groups.index(prompt.majority_group)
+        # The second kind is a counterexample: it names the group that does not dominate the
+        # occupation.
         side = named_group if prompt.kind == GROUP_NAMING_KINDS[0] else 1 - named_group
         for word, value in top_words:
             mass[word.strip()][prompt.occupation][side] += exp(value)
     words_of_group: tuple[list[str], list[str]] = (list(first), list(second))
     for word, mass_of_occupation in mass.items():
         group = _likelier_group(list(mass_of_occupation.values()), ratio)
+        # The lexicon's words keep their group, whatever the model's output says.
         is_new_word = (
             word.isalpha()
             and word not in (*first, *second)
