@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Better = Literal["lower", "higher"]
 ClaimVerdict = Literal["yes", "no", "undecided", "untestable"]
 TWO_HARD, TWO_WEIGHTED = ALL_STEPS[1], ALL_STEPS[3]
+# Projections are nested: an earlier level includes all later ones (Dawkins et al. 2024, section 4).
 SHALLOWER = {"penultimate+attn": "penultimate", "penultimate": "last", "last": "sent"}
 
 
@@ -117,6 +118,8 @@ def _shallower(config: ProjectionConfig) -> ProjectionConfig | None:
 
 def _without_attention(two_hard: bool) -> Callable[[ProjectionConfig], ProjectionConfig | None]:
     def counterpart(config: ProjectionConfig) -> ProjectionConfig | None:
+        # The paper's claim exempts two hard dimensions at attention's layer, so those settings are
+        # tested apart.
         if config.edit_point != "penultimate+attn" or (config.penultimate == TWO_HARD) != two_hard:
             return None
         return _shallower(config)
@@ -151,6 +154,7 @@ def comparison_aggregate(metric: Metric) -> tuple[Aggregate, Better]:
     It is the value, as in the paper. For a measure with one parity for all models it is the
     distance from parity, since a value beyond parity is bias in the other direction.
     """
+    # For a value that can pass parity, lower is not better: the distance counts.
     if metric.parity is not None:
         return bias_aggregate(metric), "lower"
     return metric.aggregate, better_direction(metric)
@@ -196,6 +200,8 @@ def run_claim_tests(
         raise LevelheadError(
             "no two settings differ in one thing only", hint="give the full grid of settings"
         )
+    # All claims on one measure are one family: many lists of settings give many chances of a
+    # difference.
     effects = _mean_effects(resamples, [pairs for *_, pairs in claim_pairs])
     estimates = effects.to_estimates(
         [f"{name}, {edit_point}" for name, edit_point, _ in claim_pairs], unit=unit
@@ -301,6 +307,7 @@ def _verdict(difference: Estimate | None, sign: int) -> ClaimVerdict:
     if difference is None or difference.interval.low <= 0 <= difference.interval.high:
         return "undecided"
     p = difference.p
+    # 1e-12 absorbs the rounding of 1 - level: 1 - 0.9 is slightly below 0.1.
     if p is None or (p.adjusted or p.value) > 1 - difference.interval.level + 1e-12:
         return "undecided"
     return "yes" if sign * difference.value > 0 else "no"
